@@ -112,6 +112,7 @@ class Program:
         limits = [(launched + LATENCY_NS, "launch-latency")]
         limits += [(one.end_ns + RELEASE_NS, "launch-latency") for one in self.ran if one.stream == stream]
         limits += [(self._done[event] + RELEASE_NS, "dependency") for event in self._awaited.pop(stream, [])]
+        certain = False
         for other in self.ran:
             if other.stream == stream:
                 continue
@@ -123,15 +124,19 @@ class Program:
                 limits.append((other.end_ns + RELEASE_NS, "copy-engine"))
             if kind == other.kind == "kernel" and other.waves > 1 and other.start_ns <= ready:
                 wave_ns = (other.end_ns - other.start_ns) / other.waves
-                # With two waves left or less it is not certain: nobody may name a reason.
-                certain = (other.end_ns - ready) / wave_ns > 2
-                limits.append((int(other.end_ns - wave_ns), "sm-resources" if certain else "unexplained"))
-            if kind == other.kind == "kernel" and other.waves == 1 and other.end_ns > ready:
+                limits.append((int(other.end_ns - wave_ns), "sm-resources"))
+                certain |= (other.end_ns - ready) / wave_ns > 2
+            if kind == other.kind == "kernel" and other.waves == 1 and other.start_ns <= ready < other.end_ns:
                 limits.append((other.end_ns + RELEASE_NS, "whole-device-launch"))
         start, reason = max(limits, key=lambda one: one[0])
-        if stall_ns:
+        if reason == "sm-resources" and not certain:
+            # With two waves left or less of every kernel nobody may name a reason.
+            reason = "unexplained"
+        if stall_ns and start - ready <= SHORT_NS:
+            # Of a wait for several things the truth would be none.
             start, reason = max(start, ready) + stall_ns, "unexplained"
-        if start - ready <= SHORT_NS:
+        asked_for = reason in {"dependency", "default-stream"} and start - RELEASE_NS >= ready
+        if start - ready <= SHORT_NS and not asked_for:
             reason = "launch-latency"
         self.ran.append(Ran(stream, kind, asked, launched, start, start + length_ns, waves, reason, "", correlation))
         if self.launch_blocking:
@@ -201,6 +206,21 @@ class Program:
                         reason = "copy-in-front"
                     lost[reason] = lost.get(reason, 0) + end - begin
         return lost
+
+    def consistent(self) -> bool:
+        """Whether no kernel came to run on SMs that one launched after it had filled before it was ready.
+
+        Operations are placed as they are launched, which a device does not do: such a program proves nothing.
+        """
+        kernels = [one for one in self.ran if one.kind == "kernel"]
+        for place, one in enumerate(self.ran):
+            before = [other.end_ns for other in self.ran[:place] if other.stream == one.stream]
+            ready = max([one.launched_ns, *before])
+            for other in kernels:
+                full = other.waves >= 1 and other.stream != one.stream and other.launched_ns > one.launched_ns
+                if one.kind == "kernel" and full and other.start_ns <= ready < other.end_ns:
+                    return False
+        return True
 
     def late(self) -> dict[str, int]:
         """Late time of all pairs of streams by reason: as long as the operation, at most what the other executed."""

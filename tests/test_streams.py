@@ -251,7 +251,7 @@ def test_a_tiny_overlap_gives_no_slowdown(tmp_path: Path) -> None:
     assert all(one.ratio is None for one in slowdowns)
 
 
-def test_contexts_of_one_process_take_turns(tmp_path: Path) -> None:
+def test_contexts_of_one_process_alternate(tmp_path: Path) -> None:
     kernels = [kernel(41, n * MS, n * MS + 900 * US, contextId=1 + n % 2, streamId=7 + 10 * (n % 2)) for n in range(20)]
     path = write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"}, contexts=[(41, 2)])
     alternating = streams_of(path).alternating

@@ -15,6 +15,7 @@ VERBS = (
     "residency",
     "occupancy",
     "interference",
+    "streams",
     "advise",
     "explain",
     "compare",

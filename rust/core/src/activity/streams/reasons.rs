@@ -101,7 +101,7 @@ impl Reason {
 }
 
 /// From the end of what an operation waited for until it starts, at most, and the usual time from launch to start.
-pub(super) const PROMPT_AFTER_NS: i64 = WAKE_NS;
+pub(super) const FOLLOWS_NS: i64 = WAKE_NS;
 /// Channels of a process to the device, where `CUDA_DEVICE_MAX_CONNECTIONS` is not set.
 const DEFAULT_CONNECTIONS: usize = 8;
 /// Waves of blocks that a kernel has left at least where it is certain that others do not fit beside it.
@@ -193,7 +193,7 @@ impl<'a> Decider<'a> {
         one: &'a Operation,
         ready_ns: i64,
     ) -> impl Iterator<Item = &'a Operation> + use<'a, '_> {
-        let from = one.start_ns.saturating_sub(PROMPT_AFTER_NS).max(ready_ns);
+        let from = one.start_ns.saturating_sub(FOLLOWS_NS).max(ready_ns);
         let end_of = |place: &usize| self.operation(*place).map_or(i64::MIN, |other| other.end_ns);
         let first = self.by_end.partition_point(|place| end_of(place) < from);
         let rest =
@@ -218,9 +218,6 @@ impl<'a> Decider<'a> {
     ///
     /// `before`: the operation in front of it in its stream.
     pub(super) fn reason(&self, one: &'a Operation, before: Option<&'a Operation>, ready_ns: i64) -> Reason {
-        if one.start_ns.saturating_sub(ready_ns) <= PROMPT_AFTER_NS {
-            return Reason::LaunchLatency;
-        }
         let ended: Vec<&Operation> = self.ended_before(one, ready_ns).collect();
         let same_graph = |other: &&Operation| {
             other.graph_node && other.correlation.is_some() && other.correlation == one.correlation
@@ -237,15 +234,20 @@ impl<'a> Decider<'a> {
         if ended.iter().any(|other| self.default_stream(one, other)) {
             return Reason::DefaultStream;
         }
+        // What the program asked for is the reason of a short wait too; the rest takes longer than any launch.
+        if one.start_ns.saturating_sub(ready_ns) <= FOLLOWS_NS {
+            return Reason::LaunchLatency;
+        }
         if one.kind == WorkKind::Copy && ended.iter().any(|other| self.same_engine(one, other)) {
             return Reason::CopyEngine;
         }
         if one.kind == WorkKind::Kernel {
-            if self.executing(one.stream, ready_ns).any(|other| self.no_sms(one, other, ready_ns)) {
-                return Reason::SmResources;
-            }
+            // That it started at the end of one says more than that it started in the last waves of another.
             if self.whole_device(one, &ended, ready_ns) {
                 return Reason::WholeDevice;
+            }
+            if self.executing(one.stream, ready_ns).any(|other| self.no_sms(one, other, ready_ns)) {
+                return Reason::SmResources;
             }
         }
         if unknown {
@@ -282,7 +284,7 @@ impl<'a> Decider<'a> {
                 Some(record) => {
                     let done_ns = self.completed(record, 0);
                     let just_before =
-                        |ns: i64| (one.start_ns.saturating_sub(PROMPT_AFTER_NS)..=one.start_ns).contains(&ns);
+                        |ns: i64| (one.start_ns.saturating_sub(FOLLOWS_NS)..=one.start_ns).contains(&ns);
                     if done_ns.is_some_and(|ns| ns >= ready_ns && just_before(ns)) {
                         return (true, false);
                     }
@@ -354,7 +356,7 @@ impl<'a> Decider<'a> {
         waves > WAVES_LEFT
             && left > WAVES_LEFT
             && started <= WAVES_LEFT * wave_ns
-            && started >= -(PROMPT_AFTER_NS as f64)
+            && started >= -(FOLLOWS_NS as f64)
     }
 
     /// Whether it, or what ended just before it started, needs the whole device.

@@ -706,6 +706,8 @@ type EventCall = (Option<u32>, [Option<i64>; 5], Option<bool>);
 
 /// Calls that record CUDA events, wait for them, or synchronise otherwise.
 pub(super) fn event_calls(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+    // Process, ids, and of a record whether the device was seen to come to it.
+    type EventCall = (Option<u32>, [Option<i64>; 5], Option<bool>);
     // Ids of no stream and no event.
     const NONE: i64 = 0xFFFF_FFFF;
     let ids = ["correlation_id", "context_id", "stream_id", "event_id", "event_sync_id"];
