@@ -701,9 +701,6 @@ pub(super) fn thread_runs(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
 }
 
-/// Process, ids, and of a record whether the device reached it.
-type EventCall = (Option<u32>, [Option<i64>; 5], Option<bool>);
-
 /// Calls that record CUDA events, wait for them, or synchronise otherwise.
 pub(super) fn event_calls(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     // Process, ids, and of a record whether the device was seen to come to it.
