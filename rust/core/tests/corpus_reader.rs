@@ -166,8 +166,8 @@ fn every_export_loads_and_sums_as_nsys_stats_does() {
             }
         }
         assert_eq!(tables["capture"].num_rows(), 1, "{what}");
-        assert_eq!(tables["sources"].num_rows(), 14, "{what}");
-        assert_eq!(tables.len(), 17, "{what}");
+        assert_eq!(tables["sources"].num_rows(), 15, "{what}");
+        assert_eq!(tables.len(), 18, "{what}");
         check_devices(&what, &tables);
         check_secrets(&what, &tables);
         if let Some(rows) = expected(&corpus, export, "cuda_gpu_kern_sum") {
