@@ -260,7 +260,7 @@ def test_the_verb_prints_and_speaks_json() -> None:
     path = str(generate.built("time-slicing-pair", 3) / "time-slicing-pair.sqlite")
     shown = run("advise", path, "--latency", "3", "--kubernetes")
     assert shown.returncode == 0, shown.stderr
-    assert "Undo: " in shown.stdout
+    assert "Undo:" in shown.stdout
     assert "sharing: {mps:" in shown.stdout
     assert "for waits below 3.000 ms" in shown.stdout
     (device,) = json.loads(run("advise", path, "-f", "json", "--require", "bandwidth-qos,memory-protection").stdout)[

@@ -350,7 +350,7 @@ def test_shares_on_one_page_are_of_one_window(fixtures: Path) -> None:
     # 254.4 ms of 1128.8: 22.5 %.
     share = f"{100 * true[41377] / length([window]):.1f} %"
     assert share == "22.5 %"
-    assert any(f"its GPU time share is {share}" in (advice.bound or "") for advice in device.advice)
+    assert any(f"its context was resident for {share} of the window" in advice.why for advice in device.advice)
 
 
 def test_the_summary_of_a_real_capture(corpus: Path) -> None:
