@@ -39,6 +39,7 @@ __all__ = [
     "residency_summary",
     "samples_session",
     "slowdowns",
+    "streams",
     "table_declarations",
     "timeline",
     "write_perfetto",
