@@ -840,9 +840,9 @@ class Session:
 
     def __str__(self) -> str:
         """Show the first screen."""
-        from pyanalyze.report.summary import SUMMARY_PARTS, render_summary
+        from pyanalyze.report.summary import render_summary, summary_parts
 
-        return render_summary(self.report(parts=SUMMARY_PARTS))
+        return render_summary(self.report(parts=summary_parts(self.tables)))
 
     def _repr_html_(self) -> str:
         from html import escape

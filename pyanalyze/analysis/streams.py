@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.results.streams import StreamLoss, StreamPair, Streams, StreamSlowdown, StreamUse
+from pyanalyze.tables.selections import of_process
 from pyanalyze.vocabulary import SMALL_SHARE, StreamReason, is_slowed
 
 if TYPE_CHECKING:
@@ -40,7 +41,9 @@ def stream_tables(tables: TableSet) -> Mapping[str, AnyTable]:
     >>> sorted(stream_tables(pyanalyze.load(capture).tables))
     ['stream_contention', 'stream_losses', 'stream_pairs', 'stream_work']
     """
-    made: Mapping[str, AnyTable] = _core.streams(tables.with_calls() if _used_several(tables) else tables.for_core())
+    made: Mapping[str, AnyTable] = _core.streams(
+        tables.with_calls("event_calls") if _used_several(tables) else tables.for_core()
+    )
     return made
 
 
@@ -110,7 +113,6 @@ def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
             for row in tables.stream_pairs.filter(here).iter_rows(named=True)
         ]
         pairs.sort(key=lambda pair: (-pair.lost_ns - pair.late_ns, -pair.overlap_ns, pair.stream_a, pair.stream_b))
-        capture, pid = used["capture"][0], used["pid"][0]
         found[device_id, tenant_id] = Streams(
             window_ns=max(used["last_ns"]) - min(used["first_ns"]),
             streams=[
@@ -121,24 +123,14 @@ def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
             ],
             pairs=pairs,
             slowdowns=slowdowns,
-            calls_known=_has_calls(tables, capture, pid),
+            calls_known=_has_calls(tables, used.row(0, named=True)),
         )
     return found
 
 
-def _has_calls(tables: TableSet, capture: int, pid: int | None) -> bool:
-    import polars as pl
-
+def _has_calls(tables: TableSet, process: Mapping[str, Any]) -> bool:
     calls = tables.calls()
-    if calls is None:
-        return False
-    return (
-        not calls.lazy()
-        .filter(pl.col("capture") == capture, pl.col("pid").eq_missing(pid))
-        .head(1)
-        .collect()
-        .is_empty()
-    )
+    return calls is not None and bool(calls.select(of_process(process).any()).item())
 
 
 def _slowdown(row: dict[str, Any]) -> StreamSlowdown:

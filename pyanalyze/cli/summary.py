@@ -13,6 +13,4 @@ if TYPE_CHECKING:
 @verb("summary", ("table", "json"), slowdowns=True)
 def command(session: Session, fmt: str) -> str:
     """Summarise in at most 15 lines: sharing mode, GPU time, slowdown, cause and advice."""
-    from pyanalyze.report.summary import SUMMARY_PARTS, render_summary
-
-    return session.report().to_json() if fmt == "json" else render_summary(session.report(parts=SUMMARY_PARTS))
+    return session.report().to_json() if fmt == "json" else str(session)

@@ -36,12 +36,12 @@ class Beside:
     configured
         Rows of `configured` of each file that holds configuration.
     unread
-        Of each file that no reader knows: its path, and why.
+        Of each file that no reader knows: by its path, what to say.
     """
 
     samples: list[Mapping[str, object]]
     configured: list[pl.DataFrame]
-    unread: list[str]
+    unread: dict[Path, str]
 
 
 def read_beside(samples: Sequence[PathLike], context: Sequence[PathLike], progress: Progress | None = None) -> Beside:
@@ -70,9 +70,9 @@ def read_beside(samples: Sequence[PathLike], context: Sequence[PathLike], progre
     ...     _ = file.write_text("GPU 0: NVIDIA L40S (UUID: GPU-00000000-0000-0000-0000-000000000001)")
     ...     found = read_beside([file], [])
     >>> len(found.samples), found.configured[0].height, found.unread
-    (0, 1, [])
+    (0, 1, {})
     """
-    found = Beside([], [], [])
+    found = Beside([], [], {})
     as_samples, as_context = ({Path(file).absolute() for file in files} for files in (samples, context))
     for file in dict.fromkeys((*samples, *context)):
         path = Path(file).absolute()
@@ -89,22 +89,20 @@ def read_beside(samples: Sequence[PathLike], context: Sequence[PathLike], progre
             found.configured.append(listed)
         if sampled is None and listed is None:
             # The path first, however long the list of what is known.
-            found.unread.append(f"{file}: {(why or why_not_listed).partition(f'{file}: ')[2]}")
+            found.unread[path] = f"{file}: {(why or why_not_listed).partition(f'{file}: ')[2]}"
     return found
 
 
-def is_beside(file: PathLike) -> bool:
-    """Whether a file that was given as a capture is one of samples or configuration: text that a reader knows.
+def is_text(file: PathLike) -> bool:
+    """Whether a file may be one of samples or configuration, and is no capture.
 
     Examples
     --------
-    >>> is_beside(capture)
+    >>> is_text(capture)
     False
     """
     path = Path(file)
-    if not path.is_file() or b"\0" in head_of(path, _HEAD_BYTES):
-        return False
-    return not read_beside([file], []).unread
+    return path.is_file() and b"\0" not in head_of(path, _HEAD_BYTES)
 
 
 def _samples(file: PathLike, progress: Progress | None) -> tuple[Mapping[str, object] | None, str]:

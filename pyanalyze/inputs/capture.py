@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
-from pyanalyze.inputs.beside import is_beside, read_beside
+from pyanalyze.inputs.beside import is_text, read_beside
 from pyanalyze.inputs.blocks import MeasuredBlocks, read_blocks
 from pyanalyze.inputs.listed_devices import with_listed
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
@@ -92,6 +92,8 @@ def read(
         raise UsageError(f"there is no event table {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
     hold(memory)
     paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
+    texts = [path for path in paths if is_text(path)]
+    paths, files = [path for path in paths if path not in texts], [*files, *texts]
     names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
     have = {Path(path) for path in find_captures(paths)} if paths else set()
     paths = [*paths, *dict.fromkeys(who for who in names.values() if isinstance(who, Path) and who not in have)]
@@ -100,9 +102,12 @@ def read(
     failures: list[Failure] = []
     packs: list[Unpacked] = []
     beside = read_beside(files, context, progress)
+    # Whoever names samples or settings without their option means the same; what no reader knows is no capture either,
+    # and its reader says so.
+    paths = [*paths, *(text for text in texts if beside.unread.pop(Path(text).absolute(), None))]
     if strict and beside.unread:
-        raise SamplesUnreadable("; ".join(beside.unread))
-    quality.extend(("samples_unread", detail) for detail in beside.unread)
+        raise SamplesUnreadable("; ".join(beside.unread.values()))
+    quality.extend(("samples_unread", detail) for detail in beside.unread.values())
     if paths or not (files or context):
         found = find_captures(paths)
         with importing("polars"):
@@ -112,7 +117,7 @@ def read(
         joined = dict(_core.place_samples(joined, [*brought, *beside.samples]))
     else:
         if not beside.samples and not beside.configured:
-            raise SamplesUnreadable("; ".join(beside.unread))
+            raise SamplesUnreadable("; ".join(beside.unread.values()))
         joined = dict(_core.samples_session(beside.samples))
         if beside.configured:
             rows = to_frame(joined["devices"]), to_frame(joined["nvml_samples"])
@@ -319,10 +324,7 @@ class _Recording:
 def _with_recordings(
     captures: Sequence[PathLike], samples: Sequence[PathLike], context: Sequence[PathLike]
 ) -> tuple[list[PathLike], list[PathLike], list[PathLike], list[Failure]]:
-    """Sort what was given as captures: folders of `pyanalyze record`, and files that are samples or settings.
-
-    A folder without an nsys report is its samples only.
-    """
+    """Add what lies in the folders of `pyanalyze record`; one without an nsys report is its samples only."""
     kept: list[PathLike] = []
     raw: list[Failure] = []
     files, beside = list(samples), list(context)
@@ -330,8 +332,7 @@ def _with_recordings(
         folder = Path(given)
         recorded = folder / "samples.jsonl"
         if not recorded.is_file():
-            # Whoever names samples or settings without their option means the same.
-            (files if is_beside(given) else kept).append(given)
+            kept.append(given)
             continue
         files += [recorded] if recorded not in map(Path, files) else []
         node = folder / "node.json"

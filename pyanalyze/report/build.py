@@ -564,9 +564,11 @@ def _interference(
     reasons: dict[str, list[str]] = {}
     for t in silent:
         reasons.setdefault(t.missing or "not known", []).append(names[t.tenant_id])
-    why = "; ".join(f"tenant{'' if len(who) == 1 else 's'} {_some(who)}: {what}" for what, who in reasons.items())
+    why = "; ".join(
+        f"tenant{'' if len(who) == 1 else 's'} {fmt.names(who, _NAMED)}: {what}" for what, who in reasons.items()
+    )
     if blind:
-        untraced = _some([names[number] for number in blind])
+        untraced = fmt.names([names[number] for number in blind], _NAMED)
         why += f"{'; ' if why else ''}kernels of {untraced} were not traced"
     if silent or blind:
         traced = "trace all tenants: start each under nsys, or record their common parent"
@@ -578,11 +580,6 @@ def _interference(
         text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
         missing.append(Missing(what="interference.figures", why=text, how=solo))
     return found.figures
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    return fmt.names([*names[:_NAMED], *([f"{len(names) - _NAMED} more"] if len(names) > _NAMED else [])])
 
 
 def _occupancy(

@@ -28,6 +28,8 @@ __all__ = [
     "use_sentence",
 ]
 
+#: Tenants that one sentence names.
+_NAMED = 6
 #: How NVML calls what limits clocks, in words.
 REASON_WORDS = {
     "sw_power_cap": "power cap",
@@ -99,23 +101,22 @@ def sharing_sentence(report: Report, device: Device) -> str | None:
         return None
     set_up = set_up_text(report, device) or "not known"
     # A process and the pod that it belongs to may both be listed: they are not counted as two.
-    also = f"; pods of this node: {_some(pods)} (which process is whose is not known)" if names and pods else ""
+    also = (
+        f"; pods of this node: {fmt.names(pods, _NAMED)} (which process is whose is not known)"
+        if names and pods
+        else ""
+    )
     found = names or pods
     if len(found) == 1:
         return f"{found[0]} is the only tenant listed on {gpu_text(device)}{also}; configured: {set_up}"
-    return f"{_some(found)} share {gpu_text(device)}{also}; configured: {set_up}"
+    return f"{fmt.names(found, _NAMED)} share {gpu_text(device)}{also}; configured: {set_up}"
 
 
 def unplaced_sentence(report: Report) -> str | None:
     """Name the compute tenants of which no input says the GPU; None where there are none."""
     labels = listed_labels(report.listed)
     names = [labels[number] for number, one in enumerate(report.listed) if one.computes]
-    return f"{_some(names)}: no input says on which GPU" if names else None
-
-
-def _some(names: list[str], most: int = 6) -> str:
-    """Names in one line, the last after `and`."""
-    return fmt.names([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
+    return f"{fmt.names(names, _NAMED)}: no input says on which GPU" if names else None
 
 
 def association_text(found: Association) -> str:

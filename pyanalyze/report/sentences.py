@@ -33,6 +33,7 @@ __all__ = [
     "agreement_note",
     "agreement_text",
     "bound_text",
+    "bounded_text",
     "by_traced",
     "cause_sentence",
     "cause_text",
@@ -609,11 +610,12 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
     if device.advice:
         parts.append(f"First action: {full_stop(visible(device.advice[0].action, 200))}")
-    slowed = [] if impact_of(device).answer is Answer.NO and impact_of(device).sole_tenant else _slowed(device)
-    victim = impact_of(device).victim
-    if (limit := limit_text(device)) is not None and (victim is None or not victim.slowed):
+    impact = impact_of(device)
+    slowed = [] if impact.answer is Answer.NO and impact.sole_tenant else _slowed(device)
+    limit = limit_text(device)
+    if limit is not None and (impact.victim is None or not impact.victim.slowed):
         slowed = [limit, *slowed]
-    if impact_of(device).answer is Answer.NO:
+    if impact.answer is Answer.NO:
         slowed = [cause_sentence(device), *slowed]
     return " ".join(slowed), mode, " ".join(parts)
 

@@ -49,12 +49,13 @@ from pyanalyze.vocabulary import SMALL_SHARE, Answer, Mode, Part, unless
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device, Report
+    from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["SUMMARY_COLUMNS", "SUMMARY_LINES", "SUMMARY_PARTS", "render_summary"]
+__all__ = ["SUMMARY_COLUMNS", "SUMMARY_LINES", "render_summary", "summary_parts"]
 
 SUMMARY_LINES = 15
 #: What the summary shows, and what has to be computed for it.
-SUMMARY_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.STREAMS, Part.ADVICE})
+_PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
 SUMMARY_COLUMNS = 100
 _LABEL = 12
 #: A number with its unit, which stand on one line.
@@ -66,6 +67,19 @@ _BAR = 36
 _NAME = 40
 #: Tenants that get a bar of their own.
 _BARS = 4
+
+
+def summary_parts(tables: TableSet) -> frozenset[Part]:
+    """What of an answer has to be computed for its summary: of streams it speaks only where a tenant is by itself.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> Part.STREAMS in summary_parts(pyanalyze.load(capture).tables)  # three tenants share the device
+    False
+    """
+    alone = "tenants" in tables and bool((tables.tenants["device_id"].value_counts()["count"] == 1).any())
+    return _PARTS | {Part.STREAMS} if alone else _PARTS
 
 
 def render_summary(report: Report) -> str:

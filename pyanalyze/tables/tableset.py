@@ -332,8 +332,13 @@ class TableSet:
         named = ranges.with_columns(pl.col("kind", "text").cast(pl.String))
         return pl.concat([named, self.work.select(named.columns)]).sort("start_ns", maintain_order=True)
 
-    def with_calls(self) -> dict[str, Any]:
-        """Return all tables with what is read on request about calls, NVTX ranges and given units of work.
+    def with_calls(self, *more: str) -> dict[str, Any]:
+        """Return all tables with API calls, what the profiler did in them, NVTX ranges and given units of work.
+
+        Parameters
+        ----------
+        *more
+            Further tables that are read on request.
 
         Examples
         --------
@@ -345,7 +350,7 @@ class TableSet:
             return self.for_core()
         placed = self.work is None or self.work_placed
         ranges: Any = self._late_for_core("nvtx") if placed else FrameTable("nvtx", self.ranges())
-        others = {name: self._late_for_core(name) for name in ("api_calls", "profiler_overhead", "event_calls")}
+        others = {name: self._late_for_core(name) for name in ("api_calls", "profiler_overhead", *more)}
         return {**self.stored, **others, "nvtx": ranges}
 
     def complete(self, more: Mapping[str, AnyTable]) -> Self:

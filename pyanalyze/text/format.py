@@ -178,14 +178,18 @@ def signed_percent(fraction: float | None) -> str:
     return "0.0 %" if text in ("+0.0 %", "-0.0 %") else text
 
 
-def names(items: Sequence[str]) -> str:
-    """A list in words.
+def names(items: Sequence[str], most: int | None = None) -> str:
+    """A list in words; of more than `most` the first ones, and how many more there are.
 
     Examples
     --------
     >>> names(["a"]), names(["a", "b"]), names(["a", "b", "c"])
     ('a', 'a and b', 'a, b and c')
+    >>> names(["a", "b", "c", "d"], most=2)
+    'a, b and 2 more'
     """
+    if most is not None and len(items) > most:
+        items = [*items[:most], f"{len(items) - most} more"]
     return " and ".join(filter(None, (", ".join(items[:-1]), *items[-1:])))
 
 
