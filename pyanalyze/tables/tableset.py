@@ -354,8 +354,8 @@ class TableSet:
         return {**self.stored, **others, "nvtx": ranges}
 
     def complete(self, more: Mapping[str, AnyTable]) -> Self:
-        """Return the set with the tables of :meth:`with_calls` and `more` among the stored ones."""
-        return self.with_tables({**self.with_calls(), **more}, work_placed=True)
+        """Return the set with what any analysis reads on request, and `more`, among the stored tables."""
+        return self.with_tables({**self.with_calls("event_calls"), **more}, work_placed=True)
 
     def _late_frame(self, name: str) -> pl.DataFrame:
         """An event table that was not asked for when the captures were read."""
