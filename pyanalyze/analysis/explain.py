@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "Explained", "explain", "explained", "slow_units", "unit_tables"]
 
+#: Units that are compared with each other.
+_GROUP = ["tenant_id", "name"]
 #: Ranks by duration, as fractions, between which units are typical: their mean splits into causes without a rest.
 TYPICAL: Final = (0.45, 0.55)
 #: Fraction of a unit's excess. A smaller difference from a typical unit is no departure.
@@ -144,38 +146,15 @@ def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> E
     >>> [(group.tenant, group.name, group.count) for group in found.groups]
     [('app_a', 'a-step', 113), ('app_b', 'b-step', 106)]
     """
-    import polars as pl
-
-    units = to_frame(made["units"]).with_columns(pl.col("name", "source").cast(pl.String))
-    segments = to_frame(made["unit_segments"]).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
-    group = ["tenant_id", "name"]
-    rank = (pl.col("dur_ns").rank("ordinal") - 0.5) / pl.len()
-    units = units.with_columns(
-        # The unit in the middle is typical, however few there are.
-        typical=(rank.is_between(*TYPICAL) | (pl.col("dur_ns").rank("ordinal") == pl.len() // 2 + 1)).over(group),
-        behind=pl.col("dur_ns").rank("ordinal", descending=True).over(group),
-        count=pl.len().over(group),
-    )
-    units = units.with_columns(chosen=_chosen(units, choice))
+    found = _prepared(tables, made, choice)
+    units = found.units
     if units.height and not units["chosen"].any():
         raise UsageError(f"there is no {choice.words()}; units are numbered from 0 to {units.height - 1}")
-    labels = {
-        number: name
-        for device in tables.tenants["device_id"].unique()
-        for number, name in tables.labels(device).items()
-    }
-    sums = segments.group_by("unit", "kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
-    sums = sums.join(units.select("unit", *group, "typical", "chosen"), on="unit")
-    key = [*group, "kind", "other_tenant_id"]
-    typical = sums.filter("typical").group_by(key).agg(pl.col("dur_ns").sum().alias("typical_ns"))
-    counts = units.filter("typical").group_by(group).agg(pl.len().alias("typical_units"))
-    typical = typical.join(counts, on=group).with_columns(pl.col("typical_ns") / pl.col("typical_units"))
-    means = {(row[0], row[1]): row[2] for row in _means(units.filter("typical"), group).iter_rows()}
     return Explanation(
         chosen=choice.words(),
-        groups=_groups(units, sums, segments, typical, means, labels),
-        units=_explained(units, segments, typical, means, labels),
-        missing=_missing(tables, units, inferred=(segments["kind"] == SegmentKind.TIME_SLICE).any()),
+        groups=_groups(found),
+        units=_explained(found, units.filter("chosen")),
+        missing=_missing(tables, units, inferred=(found.segments["kind"] == SegmentKind.TIME_SLICE).any()),
     )
 
 
@@ -201,16 +180,78 @@ def slow_units(tables: TableSet, made: Mapping[str, AnyTable]) -> tuple[SlowUnit
     >>> slow_units(session.tables, unit_tables(session.tables, {}, None))  # none takes 1.2 times the median
     ()
     """
-    found = explain(tables, made, Choice())
-    slow = []
-    for group in found.groups:
-        unit = found.slowest(group)
-        if unit is not None and group.count >= ENOUGH_FOR_TAIL and group.p99_ns >= SLOW_TAIL * group.p50_ns:
-            slow.append(SlowUnits(group=group, slowest=unit))
-    return tuple(slow)
+    import polars as pl
+
+    found = _prepared(tables, made, Choice())
+    slow = {
+        (group.tenant_id, group.name): group
+        for group in _groups(found)
+        if group.count >= ENOUGH_FOR_TAIL and group.p99_ns >= SLOW_TAIL * group.p50_ns
+    }
+    names = pl.DataFrame(list(slow), schema={name: found.units.schema[name] for name in _GROUP}, orient="row")
+    longest_first = found.units.join(names, on=_GROUP, how="semi").sort("dur_ns", "unit", descending=[True, False])
+    slowest = _explained(found, longest_first.unique(_GROUP, keep="first"))
+    by_group = {(unit.tenant_id, unit.name): unit for unit in slowest}
+    return tuple(SlowUnits(group=group, slowest=by_group[key]) for key, group in slow.items())
 
 
-def _chosen(units: pl.DataFrame, choice: Choice) -> pl.Expr:
+@dataclass(frozen=True)
+class _Prepared:
+    """What every answer about units is made of.
+
+    Attributes
+    ----------
+    units
+        `units`, with `typical`, `chosen`, and `behind` (1: the longest of its tenant and name).
+    segments
+        `unit_segments`.
+    sums
+        Time of each unit by kind and aggressor.
+    typical
+        The same of a typical unit, by tenant and name of units.
+    means
+        Duration of a typical unit, by tenant and name.
+    labels
+        Names of all tenants.
+    """
+
+    units: pl.DataFrame
+    segments: pl.DataFrame
+    sums: pl.DataFrame
+    typical: pl.DataFrame
+    means: Mapping[tuple[int, str], float]
+    labels: Mapping[int, str]
+
+
+def _prepared(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> _Prepared:
+    import polars as pl
+
+    units = to_frame(made["units"]).with_columns(pl.col("name", "source").cast(pl.String))
+    segments = to_frame(made["unit_segments"]).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
+    rank = (pl.col("dur_ns").rank("ordinal") - 0.5) / pl.len()
+    units = units.with_columns(
+        # The unit in the middle is typical, however few there are.
+        typical=(rank.is_between(*TYPICAL) | (pl.col("dur_ns").rank("ordinal") == pl.len() // 2 + 1)).over(_GROUP),
+        behind=pl.col("dur_ns").rank("ordinal", descending=True).over(_GROUP),
+        count=pl.len().over(_GROUP),
+    )
+    units = units.with_columns(chosen=_chosen(choice))
+    sums = segments.group_by("unit", "kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
+    sums = sums.join(units.select("unit", *_GROUP, "typical", "chosen"), on="unit")
+    key = [*_GROUP, "kind", "other_tenant_id"]
+    typical = sums.filter("typical").group_by(key).agg(pl.col("dur_ns").sum().alias("typical_ns"))
+    of_typical = units.filter("typical").group_by(_GROUP).agg(pl.len().alias("typical_units"), pl.col("dur_ns").mean())
+    typical = typical.join(of_typical, on=_GROUP).with_columns(pl.col("typical_ns") / pl.col("typical_units"))
+    labels = {
+        number: name
+        for device in tables.tenants["device_id"].unique()
+        for number, name in tables.labels(device).items()
+    }
+    means = {(tenant, name): ns for tenant, name, ns in of_typical.select(*_GROUP, "dur_ns").iter_rows()}
+    return _Prepared(units, segments, sums, typical, means, labels)
+
+
+def _chosen(choice: Choice) -> pl.Expr:
     import polars as pl
 
     if choice.unit is not None:
@@ -222,38 +263,29 @@ def _chosen(units: pl.DataFrame, choice: Choice) -> pl.Expr:
     return pl.col("behind") <= most
 
 
-def _means(units: pl.DataFrame, group: list[str]) -> pl.DataFrame:
-    import polars as pl
-
-    return units.group_by(group).agg(pl.col("dur_ns").mean())
-
-
-def _groups(
-    units: pl.DataFrame,
-    sums: pl.DataFrame,
-    segments: pl.DataFrame,
-    typical: pl.DataFrame,
-    means: Mapping[tuple[int, str], float],
-    labels: Mapping[int, str],
-) -> list[UnitGroup]:
+def _groups(prepared: _Prepared) -> list[UnitGroup]:
     """Units by tenant and name, with what the excess of the chosen ones is made of."""
     import polars as pl
 
-    bases = segments.join(units.select("unit", "tenant_id", "name"), on="unit").group_by("tenant_id", "name_right")
+    units, segments, labels = prepared.units, prepared.segments, prepared.labels
+    bases = segments.join(units.select("unit", *_GROUP), on="unit").group_by("tenant_id", "name_right")
     inferred = {(row[0], row[1]): row[2] for row in bases.agg((pl.col("basis") == "inferred").any()).iter_rows()}
     found = []
-    for (tenant_id, name), of in units.group_by(["tenant_id", "name"], maintain_order=True):
+    for (tenant_id, name), of in units.group_by(_GROUP, maintain_order=True):
         here = (pl.col("tenant_id") == tenant_id) & (pl.col("name") == name)
         slow = of.filter("chosen")
         mean = float(slow["dur_ns"].mean()) if slow.height else None  # type: ignore[arg-type]
-        usual = means[tenant_id, name]
+        usual = prepared.means[tenant_id, name]
         spent: dict[tuple[str, int | None], float] = {}
         for kind, other, ns in (
-            sums.filter(here, "chosen").group_by("kind", "other_tenant_id").agg(pl.col("dur_ns").sum()).iter_rows()
+            prepared.sums.filter(here, "chosen")
+            .group_by("kind", "other_tenant_id")
+            .agg(pl.col("dur_ns").sum())
+            .iter_rows()
         ):
             spent[kind, other] = ns / slow.height
         operations = _operations(segments.filter(pl.col("unit").is_in(slow["unit"].implode())))
-        causes = _causes(spent, _typical_of(typical, here), operations, labels) if slow.height else []
+        causes = _causes(spent, _typical_of(prepared.typical, here), operations, labels) if slow.height else []
         length = pl.col("dur_ns")
         lengths = of.select(
             p50_ns=length.quantile(0.5, "linear"),
@@ -323,33 +355,28 @@ def _causes(
     return sorted(made, key=lambda one: -one.ns)
 
 
-def _explained(
-    units: pl.DataFrame,
-    segments: pl.DataFrame,
-    typical: pl.DataFrame,
-    means: Mapping[tuple[int, str], float],
-    labels: Mapping[int, str],
-) -> list[ExplainedUnit]:
-    """The chosen units one by one."""
+def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]:
+    """Some of the units one by one."""
     import polars as pl
 
-    chosen = units.filter("chosen").sort("dur_ns", "unit", descending=[True, False]).head(MOST_UNITS)
+    segments, labels = prepared.segments, prepared.labels
+    chosen = chosen.sort("dur_ns", "unit", descending=[True, False]).head(MOST_UNITS)
     if chosen.is_empty():
         return []
     of_unit = {
         unit: rows.sort("position")
         for (unit,), rows in segments.filter(pl.col("unit").is_in(chosen["unit"].implode())).group_by(["unit"])
     }
-    parts = _typical_parts(units, segments)
+    parts = _typical_parts(prepared.units, segments)
     found = []
     for row in chosen.iter_rows(named=True):
         mine = of_unit[row["unit"]]
         here = (pl.col("tenant_id") == row["tenant_id"]) & (pl.col("name") == row["name"])
         spent = mine.group_by("kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
-        usual = means[row["tenant_id"], row["name"]]
+        usual = prepared.means[row["tenant_id"], row["name"]]
         causes = _causes(
             {(kind, other): ns for kind, other, ns in spent.iter_rows()},
-            _typical_of(typical, here),
+            _typical_of(prepared.typical, here),
             _operations(mine),
             labels,
         )

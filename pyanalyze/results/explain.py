@@ -79,6 +79,12 @@ class ExplainedUnit(Result):
         """The largest part of its excess; None: it took no longer than a typical unit."""
         return self.causes[0] if self.excess_ns > 0 and self.causes and self.causes[0].ns > 0 else None
 
+    @property
+    def longest(self) -> list[UnitSegment]:
+        """The segments that text and tables show: the longest, in order."""
+        places = sorted(range(len(self.segments)), key=lambda place: -self.segments[place].dur_ns)[:MOST_SEGMENTS]
+        return [self.segments[place] for place in sorted(places)]
+
 
 class UnitGroup(Result):
     """Units of one tenant and name."""
@@ -106,6 +112,11 @@ class UnitGroup(Result):
         ge=0, description="Operations of the chains that started before the one that released them ended."
     )
     basis: Basis = Field(description="observed: residency was recorded; inferred: it was not.")
+
+    @property
+    def largest(self) -> list[Excess]:
+        """The causes that text and tables show: those with most excess."""
+        return [cause for cause in self.causes if cause.ns > 0][:MOST_CAUSES]
 
 
 class SlowUnits(Result):
@@ -217,10 +228,8 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
             f"  First departure: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
             f"{fmt.duration(first.start_ns - unit.start_ns)} after its start"
         )
-    longest = sorted(range(len(unit.segments)), key=lambda place: -unit.segments[place].dur_ns)[:MOST_SEGMENTS]
     lines.append(f"  {'after':>9} {'duration':>9}  {'what':<46} operation")
-    for place in sorted(longest):
-        one = unit.segments[place]
+    for one in unit.longest:
         what = cause_text(one) + (
             f", {one.count} slices" if one.kind is SegmentKind.TIME_SLICE and one.count > 1 else ""
         )
@@ -231,9 +240,9 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
             f"  {fmt.duration(one.start_ns - unit.start_ns):>9} {fmt.duration(one.dur_ns):>9}  {what:<46} "
             f"{operation}".rstrip()
         )
-    rest = len(unit.segments) - len(longest)
+    rest = len(unit.segments) - len(unit.longest)
     if rest:
-        shown = sum(unit.segments[place].dur_ns for place in longest)
+        shown = sum(one.dur_ns for one in unit.longest)
         lines.append(f"  {'':>9} {fmt.duration(unit.dur_ns - shown):>9}  {rest} shorter segments")
     return lines
 
@@ -243,7 +252,7 @@ def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
     mean = None if group.slow_mean_ns is None else group.slow_mean_ns - group.typical_ns
     which = f"The {chosen} ({fmt.count(group.slow)} of {fmt.count(group.count)} units)"
     lines = [f"{which} take {fmt.duration(mean)} longer than a typical unit, on average:"]
-    for cause in [one for one in group.causes if one.ns > 0][:MOST_CAUSES]:
+    for cause in group.largest:
         operation = operation_text(cause.operation)
         lines.append(
             f"  {fmt.duration(cause.ns):>9} {fmt.percent(cause.share):>9}  {cause_text(cause):<46} {operation}".rstrip()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.results.explain import MOST_CAUSES, MOST_GROUPS, MOST_SEGMENTS, cause_text, operation_text
+from pyanalyze.results.explain import MOST_GROUPS, cause_text, operation_text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import UNIT_SOURCE_TEXT
@@ -50,7 +50,7 @@ def _excess(group: UnitGroup) -> Table:
             Cell(fmt.duration(cause.ns)),
             Cell(fmt.percent(cause.share)),
         )
-        for cause in [one for one in group.causes if one.ns > 0][:MOST_CAUSES]
+        for cause in group.largest
     )
     columns = (
         Column("Cause"),
@@ -67,8 +67,6 @@ def _excess(group: UnitGroup) -> Table:
 
 
 def _chain(unit: ExplainedUnit) -> Table:
-    longest = sorted(range(len(unit.segments)), key=lambda place: -unit.segments[place].dur_ns)[:MOST_SEGMENTS]
-    shown = [unit.segments[place] for place in sorted(longest)]
     rows = tuple(
         (
             Cell(fmt.duration(one.start_ns - unit.start_ns)),
@@ -76,10 +74,10 @@ def _chain(unit: ExplainedUnit) -> Table:
             Cell(cause_text(one)),
             Cell(operation_text(one.operation, _NAME)),
         )
-        for one in shown
+        for one in unit.longest
     )
     columns = (Column("After", "", True), Column("Duration", "", True), Column("What"), Column("Operation"))
-    rest = len(unit.segments) - len(shown)
+    rest = len(unit.segments) - len(unit.longest)
     left = "" if not rest else f" {rest} shorter segments are left out."
     caption = f"The slowest: unit {unit.unit} at {fmt.duration(unit.start_ns)}, {fmt.duration(unit.dur_ns)}.{left}"
     return Table(columns, rows, caption)

@@ -12,13 +12,12 @@ use std::collections::BTreeMap;
 use crate::base::error::Result;
 use crate::base::maps::NumberMap;
 use crate::slowdown::operations::{Calls, Op, Scene, Signatures, Tenancy};
+use crate::slowdown::ENOUGH_UNITS;
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema;
 use crate::table::work::WorkKind;
 
-/// Ranges of one name, or equal sequences of launches, below which they are no units.
-pub const ENOUGH_UNITS: usize = 5;
 /// From so many ranges of one name on it is taken rather than one with fewer: percentiles need them.
 const MANY_UNITS: usize = 20;
 /// Names whose ranges hold at least this part of the launches that any name's hold are as good as that one.
@@ -94,8 +93,13 @@ impl Unit {
     pub fn has(&self, op: &Op, thread: Option<u32>) -> bool {
         op.launch_ns >= self.start_ns
             && op.launch_ns <= self.range_end_ns
-            && (self.thread.is_none() || thread == self.thread || op.call.is_none())
+            && may_launch(self.thread, op, thread)
     }
+}
+
+/// Whether a range of one thread (none: of all) may hold an operation that another launched (none: not known which).
+fn may_launch(of: Option<u32>, op: &Op, thread: Option<u32>) -> bool {
+    of.is_none() || thread == of || op.call.is_none()
 }
 
 /// A range as recorded.
@@ -280,11 +284,7 @@ fn best<'a>(
             let from = tenant.ops.partition_point(|op| op.launch_ns < from_ns);
             let inside = tenant.ops.iter().skip(from).take_while(|op| op.launch_ns <= range.end_ns);
             count = count.saturating_add(
-                inside
-                    .filter(|op| {
-                        range.thread.is_none() || op.call.is_none() || thread_of(calls, op) == range.thread
-                    })
-                    .count(),
+                inside.filter(|op| may_launch(range.thread, op, thread_of(calls, op))).count(),
             );
         }
         count

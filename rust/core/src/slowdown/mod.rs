@@ -38,7 +38,7 @@ use crate::table::work::WorkKind;
 /// Kernels on each side below which no ratio of a signature is given.
 pub const ENOUGH_KERNELS: usize = 10;
 /// Units of one name below which none are compared; names that say which unit it is are no names.
-const ENOUGH_UNITS: usize = 5;
+pub(crate) const ENOUGH_UNITS: usize = 5;
 const MOST_NAMES: usize = 200;
 /// Signatures in common, by time, below which a baseline is none of this tenant.
 const LIKE: f64 = 0.5;
