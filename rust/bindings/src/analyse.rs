@@ -18,7 +18,7 @@ use pyo3::types::PyDict;
 use crate::errors::raise;
 use crate::model::{policy_of, DevicePolicy};
 use crate::progress::{Callback, PyWatch};
-use crate::table::{from_python, one, to_python, Table};
+use crate::table::{from_python, made_of, one, to_python, Table};
 
 /// Infer residency of time-sliced engines without switch records, given per device how its tenants share it.
 #[pyfunction]
@@ -29,11 +29,8 @@ pub(crate) fn infer_residency(
     policies: BTreeMap<u32, DevicePolicy>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
     let policy = policy_of(policies)?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::infer_residency(&session, &policy, &watch));
-    to_python(py, made.map_err(|e| watch.raise(e))?)
+    made_of(py, session, progress, |session, watch| pipeline::infer_residency(session, &policy, watch))
 }
 
 /// Tables of a part of a session, and the window that they were cut to.
@@ -63,10 +60,7 @@ pub(crate) fn attribution(
     session: &Bound<'_, PyDict>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::attribution(&session, &watch)).map_err(|e| watch.raise(e))?;
-    to_python(py, made)
+    made_of(py, session, progress, pipeline::attribution)
 }
 
 /// What the slices add up to, per tenant and per device.
@@ -77,10 +71,7 @@ pub(crate) fn residency_summary(
     session: &Bound<'_, PyDict>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::residency_summary(&session, &watch)).map_err(|e| watch.raise(e))?;
-    to_python(py, made)
+    made_of(py, session, progress, pipeline::residency_summary)
 }
 
 /// Launches of one kernel with one grid and block size, as a dictionary.
@@ -172,10 +163,7 @@ pub(crate) fn streams(
     session: &Bound<'_, PyDict>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| of_process::streams(&session, &watch)).map_err(|e| watch.raise(e))?;
-    to_python(py, made)
+    made_of(py, session, progress, of_process::streams)
 }
 
 /// Merges intervals to what a picture can show.
@@ -249,10 +237,7 @@ pub(crate) fn reconstruct(
     session: &Bound<'_, PyDict>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::reconstruct(&session, &watch)).map_err(|e| watch.raise(e))?;
-    to_python(py, made)
+    made_of(py, session, progress, pipeline::reconstruct)
 }
 
 /// Every tenant compared with itself solo: in baselines, and in this run replayed.
@@ -287,11 +272,8 @@ pub(crate) fn explain(
     threads: usize,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let watch = PyWatch::new(progress);
     let choice = Choice { name, window };
-    let made = py.detach(|| pipeline::explain(&session, &choice, threads, &watch));
-    to_python(py, made.map_err(|e| watch.raise(e))?)
+    made_of(py, session, progress, |session, watch| pipeline::explain(session, &choice, threads, watch))
 }
 
 /// The words of `unit_segments.kind` and of `units.source`, in order.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::progress::{Callback, PyWatch};
-use crate::table::{from_python, to_python};
+use crate::table::{from_python, made_of, to_python};
 
 /// SMs that a tenant may use: how many, or which.
 #[derive(FromPyObject)]
@@ -70,7 +70,6 @@ pub(crate) fn occupancy(
     window: Option<(i64, i64)>,
     model: &str,
 ) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
     let policy = policy_of(policies)?;
     let model = match model {
         "replay" => Model::Replay,
@@ -81,9 +80,9 @@ pub(crate) fn occupancy(
             )))
         }
     };
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::occupancy(&session, policy, model, window, bins, &watch));
-    to_python(py, made.map_err(|e| watch.raise(e))?)
+    made_of(py, session, progress, |session, watch| {
+        pipeline::occupancy(session, policy, model, window, bins, watch)
+    })
 }
 
 /// What each launch configuration could hold at most, without placing a block.
@@ -94,10 +93,7 @@ pub(crate) fn kernel_occupancy(
     session: &Bound<'_, PyDict>,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let session = from_python(session)?;
-    let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::kernel_occupancy(&session, &watch)).map_err(|e| watch.raise(e))?;
-    to_python(py, made)
+    made_of(py, session, progress, pipeline::kernel_occupancy)
 }
 
 /// A tenant's place in a config: `pyanalyze.analysis.advice.forecast.Assignment`.

@@ -10,6 +10,7 @@ use pyanalyze_core::table::columns::{conform, Columns};
 use pyanalyze_core::table::events::Tables;
 use pyanalyze_core::table::quality;
 use pyanalyze_core::table::schema::{self, Kind};
+use pyanalyze_core::{Result, Watch};
 use pyo3::exceptions::{PyKeyError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
@@ -17,6 +18,7 @@ use pyo3_arrow::ffi::{to_stream_pycapsule, ArrayIterator};
 use pyo3_arrow::PyTable;
 
 use crate::errors;
+use crate::progress::{Callback, PyWatch};
 
 /// One declared table: an Arrow stream with its `name@version`.
 #[pyclass(frozen, module = "pyanalyze.core._core")]
@@ -184,6 +186,19 @@ pub fn to_python(py: Python<'_>, tables: Tables) -> PyResult<Py<PyDict>> {
         out.set_item(name, one(py, name, batch)?)?;
     }
     Ok(out.unbind())
+}
+
+/// Makes tables of a session, with the interpreter free meanwhile.
+pub(crate) fn made_of(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+    run: impl FnOnce(&Tables, &dyn Watch) -> Result<Tables> + Send,
+) -> PyResult<Py<PyDict>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let made = py.detach(|| run(&session, &watch)).map_err(|e| watch.raise(e))?;
+    to_python(py, made)
 }
 
 /// One table to Python.
