@@ -99,6 +99,9 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/memory.py --compare --peers
 	$(BIN)/python tests/bench/placement.py
 	$(BIN)/python tests/bench/launches.py
+	$(BIN)/python tests/bench/streams.py
+	$(BIN)/python tests/bench/explain.py
+	$(BIN)/python tests/bench/explain.py --speed
 	$(BIN)/python tests/bench/occupancy.py --seeds 3
 	$(BIN)/python tests/bench/occupancy.py --speed
 	$(BIN)/python tests/bench/advice.py --first 11 --seeds 4
