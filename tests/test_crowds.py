@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 from command_line import run
 from exports import A100, MS, US, kernel, write
 
+import pyanalyze
 from pyanalyze.report.shown import MOST_DEVICES, MOST_TENANTS
 
 TENANTS = 150
@@ -56,3 +58,15 @@ def test_a_page_shows_the_busiest_devices_and_how_many_more_there_are(cluster: P
     assert "(device 39)" in page
     assert "(device 7)" not in page
     assert "(device 8)" in page
+
+
+def test_more_kernels_in_flight_than_a_gpu_holds_are_not_replayed(tmp_path: Path) -> None:
+    """300 kernels of 100 streams, each of which begins before the first ends; then one behind all of them."""
+    rows = [kernel(1000, n * US, MS + n * US, streamId=7 + n % 100) for n in range(300)]
+    rows.append(kernel(1000, 3 * MS, 4 * MS))
+    path = write(tmp_path / "many.sqlite", kernels=rows, processes={1000: "worker"})
+    session = pyanalyze.load(path)
+    session.occupancy()
+    placed = pl.DataFrame(session.table("kernel_placement"))
+    caveats = placed.sort("start_ns")["caveat"].cast(pl.String).to_list()
+    assert [place for place, caveat in enumerate(caveats) if caveat == "too many in flight"] == list(range(256, 300))

@@ -87,6 +87,10 @@ pub const LAUNCH_GAP_NS: i64 = 250_000;
 /// slice: a small part of any.
 pub const PROMPT_NS: i64 = 100_000;
 
+/// Kernels that a device holds at once: twice the 128 resident grids of compute capability 7.0 and later, since starts and
+/// ends are recorded with an error.
+pub const MOST_RESIDENT_GRIDS: usize = 256;
+
 /// The constants that Python uses, by name.
 pub const CONSTANTS: &[(&str, i64)] = &[
     ("default_slice_ns", DEFAULT_SLICE_NS),

@@ -207,7 +207,12 @@ impl<'a> Walker<'a> {
                 launching.entry(thread).or_default().push((op.launch_ns, op.called_ns));
             }
         }
+        // Whose work was there while it was, and who copied: `each` has the former.
+        let near = |t: &&Tenancy| {
+            tenant.each.contains_key(&t.id) || t.ops.iter().any(|op| op.kind == WorkKind::Copy)
+        };
         let others = scene.tenants.iter().filter(|t| t.device == tenant.device && t.id != tenant.id);
+        let others = others.filter(near);
         Self {
             tenant,
             calls,

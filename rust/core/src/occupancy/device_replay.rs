@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::EVEN_SMS_FIRST_FROM_MAJOR;
+use crate::base::hardware::{EVEN_SMS_FIRST_FROM_MAJOR, MOST_RESIDENT_GRIDS};
 use crate::base::picoseconds::{ps, Ps};
 use crate::occupancy::observed_blocks::{Forced, Machine, Meter, ResidentBlocks};
 use crate::occupancy::placement::SmSet;
@@ -295,20 +295,29 @@ impl DeviceReplay {
         }
     }
 
-    pub(super) fn start(&mut self, sm_group: usize, mut kernel: Forced) -> bool {
-        let Some(unsliced) = self.sm_groups.get(sm_group).map(|c| c.unsliced) else { return false };
+    /// Starts a kernel; why it is not replayed, if it is not.
+    pub(super) fn start(&mut self, sm_group: usize, mut kernel: Forced) -> Result<(), &'static str> {
+        const NOT_RESIDENT: &str = "not resident";
+        let Some(unsliced) = self.sm_groups.get(sm_group).map(|c| c.unsliced) else {
+            return Err(NOT_RESIDENT);
+        };
         if unsliced {
             self.advance_unsliced(kernel.start);
         }
         let weight = if unsliced { self.weight() } else { 1.0 };
-        let Some(sm_group) = self.sm_groups.get_mut(sm_group) else { return false };
+        let Some(sm_group) = self.sm_groups.get_mut(sm_group) else { return Err(NOT_RESIDENT) };
         kernel.start = sm_group.clock.own(kernel.start);
         kernel.end = sm_group.clock.own(kernel.end);
         if kernel.start >= kernel.end {
-            return false;
+            return Err(NOT_RESIDENT);
         }
-        sm_group.with(&mut self.sums, weight, |machine, sink| machine.start(kernel, sink));
-        true
+        sm_group.with(&mut self.sums, weight, |machine, sink| {
+            if machine.crowded(kernel.start, MOST_RESIDENT_GRIDS, sink) {
+                return Err("too many in flight");
+            }
+            machine.start(kernel, sink);
+            Ok(())
+        })
     }
 
     pub(super) fn finish(&mut self) {

@@ -201,6 +201,15 @@ impl Machine {
         !self.flying.is_empty()
     }
 
+    /// Kernels in flight at a time, what has ended before it taken away, if they may be as many as `most`.
+    pub(crate) fn crowded(&mut self, now: Ps, most: usize, meter: &mut dyn Meter) -> bool {
+        if self.flying.len() >= most {
+            self.advance(now.saturating_sub(1), meter);
+            self.clear(now, meter);
+        }
+        self.flying.len() >= most
+    }
+
     /// Kernels that have ended since the last call.
     pub(crate) fn take_done(&mut self) -> Vec<Reached> {
         std::mem::take(&mut self.done)

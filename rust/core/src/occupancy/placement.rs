@@ -191,7 +191,7 @@ impl Entry {
         rows.sms.push(None);
         rows.waves.push(None);
         rows.caveat.push(match () {
-            () if !replayed => Some("not resident"),
+            () if replayed.is_err() => replayed.err(),
             () if fit.clusters => Some("clusters"),
             () if persistent => Some("persistent"),
             () => None,

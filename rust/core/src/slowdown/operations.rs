@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::activity::overlap::MANY_TENANTS;
 use crate::base::error::{Error, Result};
 use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS};
 use crate::base::intervals::{Union, Walk};
@@ -759,8 +760,21 @@ impl Scene {
             .filter(|t| !t.traced && t.ran.is_none() && !serves(t.id))
             .map(|t| (t.id, t.device))
             .collect();
+        let mut of_device: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+        for one in active {
+            of_device.entry(one.1).or_default().push(one);
+        }
         for tenant in &mut self.tenants {
-            let mine: Vec<_> = active.iter().filter(|a| a.1 == tenant.device && a.0 != tenant.id).collect();
+            let here = of_device.get(&tenant.device).map_or(&[][..], Vec::as_slice);
+            // Thousands have nothing to do with each other but with who was there at the time.
+            let extent = (here.len() > MANY_TENANTS).then(|| tenant.extent()).flatten();
+            let met = |work: &Union| {
+                let spans = work.spans();
+                extent.is_none_or(|(first, last)| {
+                    spans.first().is_some_and(|s| s.0 < last) && spans.last().is_some_and(|s| s.1 > first)
+                })
+            };
+            let mine: Vec<_> = here.iter().filter(|a| a.0 != tenant.id && met(&a.2)).collect();
             tenant.others = together(mine.iter().map(|a| &a.2));
             let present = || together(mine.iter().map(|a| &a.3));
             tenant.beside = match &tenant.ran {
@@ -772,6 +786,15 @@ impl Scene {
             tenant.each = mine.iter().map(|a| (a.0, Arc::clone(&a.3))).collect();
             tenant.strangers = blind.iter().any(|b| b.1 == tenant.device && b.0 != tenant.id);
         }
+    }
+}
+
+impl Tenancy {
+    /// From its first call, work or residency to the last; `None` where it had none.
+    fn extent(&self) -> Option<(i64, i64)> {
+        let ops = self.ops.iter().map(|op| (op.launch_ns.min(op.start_ns), op.end_ns.max(op.called_ns)));
+        let held = self.ran.iter().chain([&*self.busy]).flat_map(|union| union.spans().iter().copied());
+        ops.chain(held).reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
     }
 }
 

@@ -123,7 +123,7 @@ pub const KERNEL_PLACEMENT: Table = Table {
         col("blocks", U64, "Blocks in the grid."),
         opt("sms_reached", U32, NOT_REPLAYED, "SMs that held at least one of its blocks."),
         opt("waves", F64, NOT_REPLAYED, "Blocks over the most that were resident at once."),
-        opt("caveat", Name, "none", "`clusters`: blocks were placed one by one, the hardware places clusters inside a GPC. `persistent`: the grid is one block per SM or exactly what the device holds, as in programs whose blocks fetch work and end when there is none. `uneven`: equal blocks contradict the start of a later kernel, so its blocks were thinned out. `not resident`."),
+        opt("caveat", Name, "none", "`clusters`: blocks were placed one by one, the hardware places clusters inside a GPC. `persistent`: the grid is one block per SM or exactly what the device holds, as in programs whose blocks fetch work and end when there is none. `uneven`: equal blocks contradict the start of a later kernel, so its blocks were thinned out. `not resident`. `too many in flight`: 256 other kernels of its group had started and not ended, more than a GPU holds; it was not replayed."),
         BASIS,
     ],
 };
