@@ -281,8 +281,8 @@ model = "NVIDIA A100-SXM4-40GB"
 mode = "time-slicing"
 slicing = { slice_us = 2100 }
 [kernel]
-a = { us = 400, fill = 0.4, block = 256, dram = 1.75 }
-b = { us = 500, fill = 0.4, block = 256, dram = 1.25 }
+a = { us = 400, fill = 0.4, block = 256, tail = "none", dram = 1.75 }
+b = { us = 500, fill = 0.4, block = 256, tail = "none", dram = 1.25 }
 [[tenant]]
 name = "a"
 work = [{ from_ms = 15, until_ms = 250, ahead = 2, steps = ["13 a x2"] }]
