@@ -26,7 +26,7 @@ from pyanalyze.results.interference import (
 )
 from pyanalyze.tables.selections import named, of_process
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, is_slowed
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -458,7 +458,8 @@ def _slowed(
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"execution: not known, {lost}")
-    time_sliced = TRAITS[verdict.mode].time_sliced
+    # Where the mode is not known and others were there, its tenants may have been time-sliced.
+    time_sliced = TRAITS[verdict.mode].time_sliced or (many and verdict.mode is Mode.UNDETERMINED)
     held = row["resident_ns"] is not None or _server_held(tables, row)
     if time_sliced and not held:
         # A kernel that was switched out cannot be told from one that ran slowly.
@@ -468,7 +469,7 @@ def _slowed(
     if elapsed_row is not None and elapsed_row["solo_ns"] and elapsed_row["n"] >= ENOUGH:
         n = 1e9 * elapsed_row["n"]
         throughput = Throughput(shared_per_s=n / elapsed_row["shared_ns"], solo_per_s=n / elapsed_row["solo_ns"])
-    shares, added_ns = _shares_of_causes(tables, number, against, blind=bool(time_sliced) and not held)
+    shares, added_ns = _shares_of_causes(tables, number, against, blind=time_sliced and not held)
     split: ExecutionSplit | None = None
     reasons: dict[str, str] = {}
     if shares is not None and not (time_sliced and not held):

@@ -265,6 +265,7 @@ fn of_process<'a>(
                     let held_against = found.ops.iter().flatten().count();
                     doubt = doubt.of_part(held_against as f64 / base.ops.len() as f64);
                 }
+                doubt = doubt.with_state(tenant.state_doubt());
                 let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
                 let units = if both { of_units(scene, tenant, &found.ops, work, &doubt) } else { Vec::new() };
                 let reason = (!found.aligned).then_some(
