@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SECTIONS = ("streams",)
 
 
-@verb("streams", ("table", "json", "csv"), late_tables=True)
+@verb("streams", ("table", "json", "csv"), late_tables=True, by=False)
 def command(session: Session, fmt: str) -> str:
     """Say whether the streams of each process overlapped, why not, and which kernels slowed each other."""
     if fmt == "csv":

@@ -42,6 +42,7 @@ __all__ = [
     "full_stop",
     "gpu_time_rows",
     "gpu_time_text",
+    "grouped_text",
     "id_text",
     "lead_sentences",
     "lost_streams_text",
@@ -132,6 +133,17 @@ def id_text(value: int | None) -> str:
 def verdict_sentence(device: Device) -> str:
     """Name the sharing mode of a device, with confidence and basis."""
     return f"Sharing mode of {device_title(device)}: {mode_text(device)}"
+
+
+def grouped_text(grouped_by: str) -> str:
+    """What makes a tenant, where it is not a process.
+
+    Examples
+    --------
+    >>> grouped_text("stream")
+    'groups of work inside each process (--by stream)'
+    """
+    return f"groups of work inside each process (--by {visible(grouped_by, 40)})"
 
 
 def mode_text(device: Device) -> str:
@@ -334,7 +346,8 @@ def bound_text(estimate: Estimate) -> str:
     """Say whether the value is itself the bound."""
     if estimate.low == estimate.value and estimate.high is None:
         return "at least "
-    return "at most " if estimate.high == estimate.value and estimate.low is not None else ""
+    # An interval of no width is an interval.
+    return "at most " if estimate.low is not None and estimate.low < estimate.value == estimate.high else ""
 
 
 def estimate_text(estimate: Estimate | None, *, basis: bool = True) -> str:
@@ -391,6 +404,8 @@ def cause_text(victim: Victim) -> str:
     if victim.top is None:
         return fmt.UNKNOWN
     cause, part = victim.top
+    if victim.tenant.group_of is not None:
+        return CAUSE_WORDS[cause]
     share = f"{fmt.percent(part)} of the added latency"
     if victim.first is not None and victim.tenant.causes is not None:
         head = getattr(victim.tenant.causes, victim.first.value)
@@ -664,7 +679,8 @@ def aggressors_text(device: Device, victim: Victim) -> str:
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
     # The same kind of slowdown as that of the victim: two kinds in one sentence do not compare.
-    of_kind = [(cell.latency if victim.kind == "latency" else cell.slowdown, cell) for cell in cells]
+    kinds = {"latency": "latency", "elapsed": "slowdown", "resident": "execution"}
+    of_kind = [(getattr(cell, kinds[victim.kind]), cell) for cell in cells]
     found = [
         (slowdown, labels.get(cell.aggressor, f"#{cell.aggressor}"))
         for slowdown, cell in of_kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.advice import host_side, kubernetes, mps, own_time, slicing
+from pyanalyze.analysis.advice import groups, host_side, kubernetes, mps, own_time, slicing
 from pyanalyze.analysis.advice.cluster import cluster_advice, in_cluster, with_record
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
@@ -18,6 +18,7 @@ from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
@@ -140,6 +141,34 @@ def advise_device(
         # Where nothing is worth a change, no other way is the one advised.
         compared = replace(compared, recommended=compared.current)
     return DeviceAdvice(verdict.device_id, tuple(actions), compared)
+
+
+def with_groups(tables: TableSet, advice: DeviceAdvice, found: DeviceInterference) -> DeviceAdvice:
+    """Add to what is advised to processes what to change between groups of their work.
+
+    Parameters
+    ----------
+    tables
+        Tables of groups.
+    advice
+        What is advised to the processes of the device.
+    found
+        Interference of the groups of the device.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> analysis = pyanalyze.load(capture).by("stream").analysis
+    >>> advice = with_groups(analysis.tables, analysis.processes.quick_advice[0], analysis.interference[0])
+    >>> advice.options.options
+    ()
+    """
+    if not any(tenant.is_group for tenant in found.tenants):
+        return advice
+    between = groups.between_groups(tables, found, _window_ns(tables, advice.device_id))
+    why = "groups of work of one process stay in it: no other sharing mode applies between them"
+    # What was asked about stands first; what is advised to the whole process follows.
+    return DeviceAdvice(advice.device_id, (*between, *advice.actions), Options(advice.device_id, why_not=why))
 
 
 def _of_kubernetes(compared: Options) -> Options:
