@@ -173,6 +173,7 @@ class Part(StrEnum):
     INTERFERENCE = "interference"
     WORK = "work"
     STREAMS = "streams"
+    COPIES = "copies"
     ADVICE = "advice"
     UNITS = "units"
 

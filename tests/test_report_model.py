@@ -56,7 +56,7 @@ KEYS = {
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod group_of contexts served_by busy_ns resident_ns "
     "attributed_ns gpu_time_share gpu_time_basis slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes work "
-    "time_split streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
+    "time_split copies streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns batches",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns",

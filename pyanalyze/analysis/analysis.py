@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.explain import SlowUnits
     from pyanalyze.results.occupancy import BlockCheck
     from pyanalyze.results.sharing import Segment
@@ -255,6 +256,13 @@ class Analysis:
         return streams_of(self.tables)
 
     @cached_property
+    def copies(self) -> dict[tuple[int, int], Copies]:
+        """What every traced tenant copied, and how fast, by device and tenant."""
+        from pyanalyze.analysis.copies import copies_of
+
+        return copies_of(self.tables) if self.processes is None else self.processes.copies
+
+    @cached_property
     def time_splits(self) -> dict[tuple[int, int], TimeSplit]:
         """Where the time of every traced tenant went, by device and tenant."""
         from pyanalyze.analysis.time_split import time_splits
@@ -358,6 +366,7 @@ class Analysis:
                 self.tables,
                 verdict,
                 self.time_splits,
+                self.copies,
                 require=require,
                 latency_ns=latency_ns,
                 for_kubernetes=for_kubernetes,

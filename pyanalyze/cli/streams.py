@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.session import Session
 
-SECTIONS = ("streams",)
+SECTIONS = ("copies", "streams")
 
 
 @verb("streams", ("table", "json", "csv"), late_tables=True, by=False)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.listed import ConfiguredSharing
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
@@ -253,11 +254,14 @@ def _device(
     work = analysis.work if Part.WORK in parts else {}
     splits = analysis.time_splits if Part.ADVICE in parts else {}
     streams = analysis.streams if Part.STREAMS in parts else {}
+    copies = analysis.copies if Part.COPIES in parts else {}
     held = analysis.residency if Part.RESIDENCY in parts else ()
     summary = next((one for one in held if one.device_id == verdict.device_id), None)
     tenants = [
         _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts)
-        for tenant in _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams)
+        for tenant in _tenants(
+            tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams, copies
+        )
     ]
     interference = None
     if found is not None:
@@ -449,6 +453,7 @@ def _tenants(
     work: Mapping[tuple[int, int], Work],
     splits: Mapping[tuple[int, int], TimeSplit],
     streams: Mapping[tuple[int, int], Streams],
+    copies: Mapping[tuple[int, int], Copies],
 ) -> list[Tenant]:
     import polars as pl
 
@@ -498,6 +503,7 @@ def _tenants(
                 causes=found.causes if found is not None and found.slowed else None,
                 work=work.get((row["device_id"], row["tenant_id"])),
                 time_split=splits.get((row["device_id"], row["tenant_id"])),
+                copies=copies.get((row["device_id"], row["tenant_id"])),
                 streams=streams.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
                 latency_percentiles=[] if found is None else list(found.latency_percentiles),

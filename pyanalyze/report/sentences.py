@@ -13,7 +13,7 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, Mode, StreamReason, unless
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, CopyDirection, HostMemory, Mode, StreamReason, unless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAUSE_WORDS",
+    "DIRECTION_WORDS",
+    "HOST_MEMORY_WORDS",
     "KIND_WORDS",
     "LONG",
     "STREAM_REASONS",
@@ -179,6 +181,21 @@ PART_WORDS = {
 }
 #: A part of a process's time below this fraction is left out of the sentence.
 _LEAST_PART = 0.01
+
+
+#: Directions of copies, and memory on the host's side.
+DIRECTION_WORDS: Final[Mapping[CopyDirection, str]] = {
+    CopyDirection.TO_DEVICE: "to the device",
+    CopyDirection.TO_HOST: "to the host",
+    CopyDirection.ON_DEVICE: "on the device",
+    CopyDirection.BETWEEN_DEVICES: "between devices",
+    CopyDirection.OTHER: "other",
+}
+HOST_MEMORY_WORDS: Final[Mapping[HostMemory, str]] = {
+    HostMemory.PAGEABLE: "pageable",
+    HostMemory.PINNED: "pinned",
+    HostMemory.OTHER: "other memory",
+}
 
 
 #: Why streams did not overlap, to stand behind a colon.

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from pyanalyze.results.advice import Advice, SharingOption
 from pyanalyze.results.association import Association
+from pyanalyze.results.copies import Copies
 from pyanalyze.results.explain import SlowUnits
 from pyanalyze.results.interference import (
     BaselineNotUsed,
@@ -239,6 +240,9 @@ class Tenant(Result):
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
     time_split: TimeSplit | None = Field(
         default=None, description="Where its time went, and what limits it; null: not traced, or not asked for."
+    )
+    copies: Copies | None = Field(
+        default=None, description="What it copied, how fast; null: nothing, not traced, or nobody asked for it."
     )
     streams: Streams | None = Field(
         default=None,

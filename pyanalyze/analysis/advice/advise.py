@@ -16,10 +16,11 @@ from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Requirement
@@ -79,6 +80,7 @@ def advise_device(
     tables: TableSet,
     verdict: Verdict,
     splits: Mapping[tuple[int, int], TimeSplit],
+    copies: Mapping[tuple[int, int], Copies],
     *,
     require: Iterable[Requirement] = (),
     latency_ns: int | None = None,
@@ -91,8 +93,8 @@ def advise_device(
     ----------
     tables, verdict
         The tables, and the verdict of the device.
-    splits
-        Where the time of each tenant went, by device and tenant.
+    splits, copies
+        Where the time of each tenant went, and what it copied, by device and tenant.
     require
         What a mode must promise.
     latency_ns
@@ -111,7 +113,8 @@ def advise_device(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> advice = advise_device(session.tables, session.classify()[0], session.analysis.time_splits)
+    >>> analysis = session.analysis
+    >>> advice = advise_device(session.tables, session.classify()[0], analysis.time_splits, analysis.copies)
     >>> advice.actions[0].action.startswith("Identify process 41377")
     True
     """
@@ -132,7 +135,8 @@ def advise_device(
     if kube and compared.options:
         compared = _of_kubernetes(compared)
     device = tables.devices.filter(here).row(0, named=True)
-    actions = list(_actions(tables, verdict, splits, compared, required, latency_ns, device, kube=kube))
+    own = list(_own_time(tables, verdict, splits, copies))
+    actions = list(_actions(tables, verdict, splits, own, compared, required, latency_ns, device, kube=kube))
     if kube and not tables.paths:
         # Nothing in samples ranks the alternatives: what decides comes first.
         decide = [with_record(action, listed, verdict.device_id) for action in actions[:1]]
@@ -184,6 +188,7 @@ def _actions(
     tables: TableSet,
     verdict: Verdict,
     splits: Mapping[tuple[int, int], TimeSplit],
+    own: Sequence[Advice],
     compared: Options,
     required: tuple[Requirement, ...],
     latency_ns: int | None,
@@ -200,7 +205,6 @@ def _actions(
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
     host = list(_host_side(tables, verdict, splits))
-    own = list(_own_time(tables, verdict, splits))
     stays = _stays(compared, verdict.mode)
     change = [] if stays else list(_change(compared, verdict.mode, _window_ns(tables, verdict.device_id), kube=kube))
     # Python's sort keeps the order of what has nothing at stake that is known.
@@ -542,13 +546,21 @@ def _window_ns(tables: TableSet, device_id: int) -> int:
     return int(length or 0)
 
 
-def _own_time(tables: TableSet, verdict: Verdict, splits: Mapping[tuple[int, int], TimeSplit]) -> Iterator[Advice]:
+def _own_time(
+    tables: TableSet,
+    verdict: Verdict,
+    splits: Mapping[tuple[int, int], TimeSplit],
+    copies: Mapping[tuple[int, int], Copies],
+) -> Iterator[Advice]:
     names = tables.labels(verdict.device_id)
     mine = {tenant: split for (device, tenant), split in splits.items() if device == verdict.device_id}
     sole = TRAITS[verdict.mode].one_process and len(mine) == 1
     advise = own_time.of_process if sole else own_time.of_shared_process
     for tenant, split in mine.items():
-        yield from advise(names.get(tenant, f"tenant {tenant}"), split)
+        name = names.get(tenant, f"tenant {tenant}")
+        yield from advise(name, split)
+        if (copied := copies.get((verdict.device_id, tenant))) is not None:
+            yield from own_time.pinned(name, copied)
 
 
 def _host_side(tables: TableSet, verdict: Verdict, splits: Mapping[tuple[int, int], TimeSplit]) -> Iterator[Advice]:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
-from pyanalyze.vocabulary import SMALL_SHARE
+from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.time_split import TimeSplit
 
-__all__ = ["of_process", "of_shared_process"]
+__all__ = ["of_process", "of_shared_process", "pinned"]
 
 #: Part of its time above which launching, or copying, limits a process that is not the only one.
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
@@ -50,6 +52,44 @@ def of_shared_process(name: str, split: TimeSplit) -> Iterator[Advice]:
     least = LIMITS_BESIDE_OTHERS.get(split.limit)
     if least is not None and split.part_ns(split.limit) > least * split.window_ns:
         yield _item(name, split, split.limit, wrong_if="a solo run shows another value")
+
+
+def pinned(name: str, copies: Copies) -> Iterator[Advice]:
+    """Advise pinned memory where copies of pageable memory kept kernels from running for a notable time.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> list(pinned("train", pyanalyze.load(capture).analysis.copies[0, 0]))
+    []
+    """
+    for kind in copies.pageable:
+        if not kind.exposed_ns or kind.exposed_ns < SMALL_SHARE * copies.window_ns:
+            continue
+        saved_ns = pinning_saves_ns(kind)
+        expected = None
+        if saved_ns:
+            expected = (
+                f"{fmt.duration(saved_ns)} less, if they are as fast as the pinned copies of this capture "
+                f"({fmt.rate(kind.best_pinned_bytes_per_s)})"
+            )
+        way = "to the device" if kind.direction is CopyDirection.TO_DEVICE else "to the host"
+        share = kind.exposed_ns / copies.window_ns
+        yield Advice(
+            action=f"Use pinned memory for the copies of {name} {way}",
+            commands=[],
+            expected=expected,
+            bound=f"{fmt.duration(kind.exposed_ns)}, {fmt.percent(share)} of its time, if kernels then run meanwhile",
+            why=f"{kind.copies} copies {way} of pageable memory, {fmt.bytes_(kind.bytes)} at "
+            f"{fmt.rate(kind.bytes_per_s)}, were in flight without a kernel for {fmt.duration(kind.exposed_ns)}. "
+            "Copies of pageable memory hold the host and do not overlap its other work: allocate with cudaMallocHost "
+            "or pin_memory=True, or register the memory once",
+            undo=None,
+            risk="pinned memory cannot be swapped out: pin what is copied, not everything",
+            wrong_if="the same copies of pinned memory are no faster",
+            at_stake_ns=kind.exposed_ns,
+            at_stake_share=share,
+        )
 
 
 def _item(name: str, split: TimeSplit, limit: Limit, *, wrong_if: str | None) -> Advice:
