@@ -30,7 +30,7 @@ def moved(start_ms: int, end_ms: int, megabytes: int, kind: int, memory: int, **
         if kind in (TO_DEVICE, MIGRATED)
         else {"srcKind": DEVICE, "dstKind": memory}
     )
-    return copy(41, start_ms * MS, end_ms * MS, bytes=megabytes * 1_000_000, copyKind=kind, **ends, **more)
+    return copy(41, start_ms * MS, end_ms * MS, **{"bytes": megabytes * 1_000_000, "copyKind": kind, **ends, **more})
 
 
 def mixed(path: Path) -> Path:
@@ -111,6 +111,29 @@ def test_unified_memory(tmp_path: Path) -> None:
     text = " ".join(render_text(pyanalyze.load(path).report(), sections=("copies",)).split())
     assert "Unified memory of train: 3 migrations to the device" in text
     assert "took 5.000 ms, 50.0 % of its time" in text and "Page faults caused 2 of them (3.000 ms)" in text
+
+
+def test_unified_memory_is_to_be_prefetched(tmp_path: Path) -> None:
+    copies = [moved(0, 2, 2, MIGRATED, MANAGED, migrationCause=2)]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 2 * MS, 8 * MS)], copies=copies, processes={41: "train"})
+    (advice,) = pyanalyze.load(path).advise()
+    (item,) = (one for one in advice.actions if one.action.startswith("Prefetch the unified memory of train"))
+    assert item.at_stake_ns == 2 * MS and "1 migrations, 1 of them because of page faults" in item.why
+    # One advice for one time.
+    assert not any(one.action.startswith("Copy less") for one in advice.actions)
+
+
+def test_small_copies_of_pageable_memory_are_staged(tmp_path: Path) -> None:
+    copies = [moved(n, n + 1, 0, TO_HOST, PAGEABLE, bytes=64) for n in range(1, 9)]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, MS)], copies=copies, processes={41: "train"})
+    (advice,) = pyanalyze.load(path).advise()
+    assert not any("pinned" in one.action for one in advice.actions)
+
+
+def test_a_process_of_an_undetermined_device_is_told_what_limits_it(corpus: Path) -> None:
+    (advice,) = pyanalyze.load(corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2023.sqlite").advise()
+    assert advice.actions[0].action == "Profile the host code of my_gemm: the GPU waits for it"
+    assert any(one.action.startswith("Not enough data") for one in advice.actions[1:])
 
 
 def test_the_command_shows_copies(tmp_path: Path) -> None:

@@ -361,12 +361,16 @@ class Analysis:
             return tuple(
                 with_groups(self.tables, advice, found) for advice, found in zip(whole, self.interference, strict=True)
             )
+        # Launch calls are read for them: only where a process was by itself.
+        alone = (self.tables.tenants["device_id"].value_counts()["count"] == 1).any()
+        streams = self.streams if alone else {}
         return tuple(
             advise_device(
                 self.tables,
                 verdict,
                 self.time_splits,
                 self.copies,
+                streams,
                 require=require,
                 latency_ns=latency_ns,
                 for_kubernetes=for_kubernetes,
