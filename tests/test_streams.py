@@ -305,7 +305,7 @@ def test_what_to_do_about_it_with_the_time_at_stake(tmp_path: Path, build: Calla
     reasons = {**program.lost(), **program.late()}
     lost = max(ns for reason, ns in reasons.items() if reason != "launch-latency")
     # At most what the less busy of two streams does can be hidden.
-    assert item.at_stake_ns == min(lost, min(one.end_ns - one.start_ns for one in program.ran))
+    assert item.at_stake_ns == min(lost, *(one.end_ns - one.start_ns for one in program.ran))
     assert item.at_stake_share is not None and 0.02 <= item.at_stake_share <= 1
 
 
