@@ -202,9 +202,22 @@ def test_it_is_not_the_neighbour(scenario: str, seed: int, kind: str | None) -> 
     folder = generate.built(scenario, seed)
     samples = list(folder.glob("*.csv"))
     session = pyanalyze.load(folder / f"{scenario}.sqlite", samples=samples)
-    assert [cause.kind for cause in host_side.causes(session.tables, 0, session.analysis.time_splits)] == (
+    assert [cause.kind for cause in host_side.causes(session.tables, 0, session.analysis.time_splits, {})] == (
         [kind] if kind else []
     )
+
+
+def test_the_time_that_the_default_stream_costs() -> None:
+    """Three streams wait for each other: the default one, the least busy, could run meanwhile."""
+    session = pyanalyze.load(generate.built("streams-default", 1) / "streams-default.sqlite")
+    (advice,) = session.advise()
+    # With launch calls the time is known, and said once.
+    (item,) = (one for one in advice.actions if "default stream" in one.action)
+    with closing(sqlite3.connect(session.paths[0])) as database:
+        ((busy_ns,),) = database.execute(
+            "SELECT SUM(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE streamId = 7"
+        ).fetchall()
+    assert item.at_stake_ns == busy_ns
 
 
 def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import Number, answer, capture_options, emit, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import (
+    Number,
+    answer,
+    by_option,
+    capture_options,
+    emit,
+    open_session,
+    output_options,
+    refuse_existing,
+)
 from pyanalyze.vocabulary import REQUIREMENTS
 
 if TYPE_CHECKING:
@@ -33,6 +42,7 @@ class Requirements(click.ParamType[tuple[str, ...]]):
 
 @click.command("advise")
 @capture_options
+@by_option
 @click.option(
     "--require", type=Requirements(), default=(), help=f"What the mode must guarantee: {', '.join(REQUIREMENTS)}."
 )

@@ -21,6 +21,7 @@ from pyanalyze.report.sampled_text import (
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
 from pyanalyze.report.sentences import (
     files_not_read,
+    grouped_text,
     lead_sentences,
     sampled_sentence,
     samples_not_used,
@@ -30,7 +31,7 @@ from pyanalyze.report.sentences import (
 )
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text.escape import visible
-from pyanalyze.text.format import capital
+from pyanalyze.text.format import capital, full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +105,8 @@ def _notes(report: Report) -> Iterator[Note]:
         yield SYNTHETIC
     if report.view is not None:
         yield Note("Part of the capture", view_text(report))
+    if report.grouped_by is not None:
+        yield Note("Tenants", full_stop(capital(grouped_text(report.grouped_by))))
     lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
     if lost:
         names = ", ".join(sorted({visible(row.name) for row in lost})[:6])

@@ -2,6 +2,7 @@
 
 from pyanalyze.report.sections import (
     advice,
+    copies,
     glossary,
     interference,
     listed,
@@ -33,6 +34,7 @@ SECTIONS: tuple[DeviceSection | ReportSection, ...] = (
     advice.SECTION,
     tenants.SECTION,
     time_split.SECTION,
+    copies.SECTION,
     streams.SECTION,
     interference.SECTION,
     slow_requests.SECTION,
