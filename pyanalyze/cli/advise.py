@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import Number, answer, capture_options, emit, open_session, output_options, refuse_existing
+from pyanalyze.cli._shared import (
+    Number,
+    answer,
+    capture_options,
+    emit,
+    open_session,
+    output_options,
+    refuse_existing,
+    tenants_of,
+)
 from pyanalyze.vocabulary import REQUIREMENTS
 
 if TYPE_CHECKING:
@@ -56,4 +65,4 @@ def command(
     session = open_session(**options)
     latency_ns = None if latency_ms is None else round(latency_ms * 1e6)
     advice = session.advise(require=require, latency_ns=latency_ns, kubernetes=kubernetes)
-    emit(answer(session, "advise", SECTIONS, fmt, advice), output, force=force)
+    emit(answer(session, "advise", SECTIONS, fmt, advice), output, force=force, tenants=tenants_of(session, fmt))

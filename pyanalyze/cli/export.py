@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import capture_options, expect_option, open_session, refuse_read, require_mode
+from pyanalyze.cli._shared import OutputFile, capture_options, expect_option, open_session, refuse_read, require_mode
 from pyanalyze.cli.standard_streams import say
+from pyanalyze.cli.words import Choice
 from pyanalyze.tables.frames import ON_REQUEST
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ FORMATS = (*FOLDERS, "sqlite", "perfetto", STATS)
 @click.command("export")
 @capture_options
 @expect_option
-@click.option("--to", "fmt", type=click.Choice(FORMATS), required=True, help="Format.")
+@click.option("--to", "fmt", type=Choice(FORMATS), required=True, help="Format.")
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputFile(folders=True),
     required=True,
     help="Directory (parquet, arrow, csv: one file per table; nsys-stats) or file (sqlite, perfetto).",
 )

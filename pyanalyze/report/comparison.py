@@ -232,7 +232,7 @@ def _left_out(comparison: Comparison) -> Section:
     if not comparison.left_out:
         return Section("left-out", "Not comparable between the runs", (Para("Nothing had to be left out."),))
     rows = tuple(
-        (Cell(gap.what, tone="code"), Cell(visible(gap.why, None)), Cell(visible(gap.how, None), tone="code"))
+        (Cell(gap.what, tone="code"), Cell(visible(gap.why, None)), Cell(visible(gap.how, None), tone="command"))
         for gap in comparison.left_out
     )
     columns = (Column("Left out"), Column("Why"), Column("What helps"))
