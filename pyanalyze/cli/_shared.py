@@ -485,10 +485,12 @@ def tenants_of(session: Session, fmt: str, *, known: bool = True) -> tuple[str, 
         return None
     if not known:
         return ()
+    from pyanalyze.text.visible import visible
+
     usage = session.tenant_usage.sort("busy_ns", descending=True, nulls_last=True)
     labels = {number: session.labels(number) for number in usage["device_id"].unique().to_list()}
     who = usage.select("device_id", "tenant_id").rows()
-    return tuple(dict.fromkeys(labels[device][tenant] for device, tenant in who))
+    return tuple(dict.fromkeys(visible(labels[device][tenant]) for device, tenant in who))
 
 
 def emit(text: str, output: Path | None, *, force: bool, tenants: Sequence[str] | None = None) -> None:

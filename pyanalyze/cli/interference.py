@@ -45,7 +45,7 @@ def _kernels(session: Session) -> str:
     cut = " or were cut by the window" if session.selection.start_ns is not None else ""
     rows = tuple(
         (
-            Cell(names[row["tenant_id"]], tone="code"),
+            Cell(visible(names[row["tenant_id"]]), tone="code"),
             Cell(visible((row["name"] or "unnamed").partition("(")[0], None), tone="code"),
             Cell(f"{row['ratio']:.3f}x"),
             Cell("-" if row["ratio_low"] is None else f"{row['ratio_low']:.3f}-{row['ratio_high']:.3f}"),
