@@ -118,7 +118,10 @@ def _sections(inputs: Inputs) -> Iterator[Section]:
     devices = inputs.report.devices
     for device in devices:
         where = device_title(device) if len(devices) > 1 else ""
+        sampled = only_sampled(inputs.report, device)
         for one in SECTIONS:
+            if sampled and isinstance(one, DeviceSection) and one.of_trace:
+                continue
             if isinstance(one, DeviceSection) and (blocks := one.blocks(device, inputs)):
                 title = one.title if one.titled is None else one.titled(device)
                 yield Section(f"{one.id}-{device.device_id}", title, tuple(blocks), where)

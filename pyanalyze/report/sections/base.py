@@ -50,6 +50,8 @@ class DeviceSection:
     blocks: Callable[[Device, Inputs], list[Block]]
     titled: Callable[[Device], str] | None = None
     """Makes the title where it names something of the device."""
+    of_trace: bool = False
+    """Left out where only samples are known: one line among what is not available says so, not five sections."""
 
 
 @dataclass(frozen=True)

@@ -211,4 +211,4 @@ def _mean_warps(value: float | None, low: float | None, high: float | None) -> s
     return f"{fmt.number(value)} ({fmt.number(low)} to {fmt.number(high)})"
 
 
-SECTION = DeviceSection("occupancy", "SM occupancy (modelled)", _blocks)
+SECTION = DeviceSection("occupancy", "SM occupancy (modelled)", _blocks, of_trace=True)

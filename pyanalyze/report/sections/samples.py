@@ -153,6 +153,8 @@ def _seen(tenant: ListedTenant, origin: str | None) -> str:
     if origin is None:
         return f"{fmt.duration(tenant.first_ns)} to {fmt.duration(tenant.last_ns)}"
     first, last = (fmt.utc(origin, ns) for ns in (tenant.first_ns, tenant.last_ns))
+    if tenant.first_ns == tenant.last_ns:
+        return first
     return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last}"
 
 

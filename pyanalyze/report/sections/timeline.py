@@ -23,4 +23,4 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     ]
 
 
-SECTION = DeviceSection("timeline", "GPU time over time", _blocks)
+SECTION = DeviceSection("timeline", "GPU time over time", _blocks, of_trace=True)
