@@ -138,3 +138,11 @@ def test_what_lists_clients_is_what_is_asked_for() -> None:
     verdict = judge(case(TURNS, configured=DAEMON))
     (gap,) = [one for one in verdict.missing if one.what == "mps_clients"]
     assert gap.how.startswith("echo ps | nvidia-cuda-mps-control")
+
+
+def test_counts_of_samples_say_what_is_counted(tmp_path: Path, fixtures: Path) -> None:
+    for name in ("query-gpu.csv", "dmon.txt"):
+        path = fixtures.parent / "samples" / name
+        for row in pyanalyze.load(samples=path).report().quality:
+            if row.name in ("samples_local_time", "samples_not_aligned"):
+                assert row.detail.startswith("sampled values")
