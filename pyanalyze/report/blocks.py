@@ -145,6 +145,8 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     device: str = ""
+    folded: bool = False
+    """Folded away where the format can: evidence for who checks the answer."""
 
 
 @dataclass(frozen=True)

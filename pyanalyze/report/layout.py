@@ -69,7 +69,7 @@ def lay_out(
     >>> import pyanalyze
     >>> page = lay_out(pyanalyze.load(capture).report())
     >>> [section.id for section in page.sections[:3]]
-    ['summary-0', 'timeline-0', 'advice-0']
+    ['timeline-0', 'advice-0', 'summary-0']
     """
     main = main_device(report)
     inputs = Inputs(report, main, kernels, command, generated_with)
@@ -124,7 +124,7 @@ def _sections(inputs: Inputs) -> Iterator[Section]:
                 continue
             if isinstance(one, DeviceSection) and (blocks := one.blocks(device, inputs)):
                 title = one.title if one.titled is None else one.titled(device)
-                yield Section(f"{one.id}-{device.device_id}", title, tuple(blocks), where)
+                yield Section(f"{one.id}-{device.device_id}", title, tuple(blocks), where, one.folded)
     for one in SECTIONS:
         if isinstance(one, ReportSection) and (blocks := one.blocks(inputs)):
-            yield Section(one.id, one.title, tuple(blocks))
+            yield Section(one.id, one.title, tuple(blocks), folded=one.folded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.analysis.over_time import latencies, timeline
+from pyanalyze.analysis.over_time import kernels_within, latencies, timeline
 from pyanalyze.analysis.sampled import series_of
 from pyanalyze.errors import UsageError
 from pyanalyze.report.blocks import chart_key
@@ -209,6 +209,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
                     window=window,
                     samples=tables.samples,
                     switches=tables.switches,
+                    kernels=kernels_within(tables, number, window),
                 ),
             )
         if not tables.residency.filter(here & pl.col("complete")).is_empty():

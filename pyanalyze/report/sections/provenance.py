@@ -87,4 +87,4 @@ def _is_recorded(capture: Capture) -> bool:
     return capture.nsys_version is not None or capture.schema_version is not None
 
 
-SECTION = ReportSection("provenance", "Provenance", _blocks)
+SECTION = ReportSection("provenance", "Provenance", _blocks, folded=True)

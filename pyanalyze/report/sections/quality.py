@@ -29,4 +29,4 @@ def _blocks(inputs: Inputs) -> list[Block]:
     return [Table(columns, rows, "Data-quality counters (observed).")]
 
 
-SECTION = ReportSection("quality", "Data quality", _blocks)
+SECTION = ReportSection("quality", "Data quality", _blocks, folded=True)

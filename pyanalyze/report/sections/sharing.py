@@ -177,4 +177,4 @@ def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
     )
 
 
-SECTION = DeviceSection("sharing", "Sharing mode", _blocks)
+SECTION = DeviceSection("sharing", "Sharing mode", _blocks, folded=True)
