@@ -156,6 +156,11 @@ class Comparison(Result):
         """Whether any pair of tenants could be compared."""
         return any(pair.change is not None for pair in self.tenants)
 
+    def __repr__(self) -> str:
+        """Say whether there is an answer."""
+        answer = "conclusive" if self.conclusive else "inconclusive"
+        return f"<Comparison of {len(self.tenants)} tenant(s), {answer}>"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the keys of the contract; floats rounded to 9 significant digits.
 

@@ -51,6 +51,10 @@ class DeviceAdvice:
     actions: tuple[Advice, ...]
     options: Options
 
+    def __repr__(self) -> str:
+        """Count them."""
+        return f"<DeviceAdvice: device {self.device_id}, {len(self.actions)} action(s)>"
+
     def __str__(self) -> str:
         """Show actions and comparison as text."""
         lines = []
