@@ -156,8 +156,8 @@ class Session:
     """Captures on one clock, with everything that was reconstructed from them.
 
     Made by :func:`pyanalyze.load`. Every table is a polars frame, converted at first use; `help(Session.kernels)`
-    lists its columns with units, and its `.to_pandas()` needs `pip install pandas pyarrow`. Times are nanoseconds on the
-    clock of the first capture, where nsys shows the same times.
+    lists its columns with units, and its `.to_pandas()` needs `pip install pandas pyarrow`. Times are nanoseconds
+    on the clock of the first capture, where nsys shows the same times.
 
     Attributes
     ----------
