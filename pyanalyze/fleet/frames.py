@@ -96,7 +96,7 @@ def interference(captures: Iterable[PathLike], **options: Any) -> pl.DataFrame:
 
 
 def study(file: PathLike, output: PathLike, **options: Any) -> Study:
-    """Analyse the runs of a labelled experiment, as ``pyanalyze study`` does.
+    r"""Analyse the runs of a labelled experiment, as ``pyanalyze study`` does.
 
     Parameters
     ----------
@@ -111,6 +111,17 @@ def study(file: PathLike, output: PathLike, **options: Any) -> Study:
     -------
     Study
         Runs, estimates with intervals over runs, and runs whose observed mode contradicts their label.
+
+    Examples
+    --------
+    >>> import json, tempfile, pyanalyze
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "study.toml"
+    ...     run = f'captures = {json.dumps(str(capture))}\nworkload = "w"\nrole = "shared"\nmode = "mps"'
+    ...     _ = file.write_text(f'title = "T"\n[[run]]\n{run}')
+    ...     found = pyanalyze.study(file, Path(folder) / "out", workers=1)
+    >>> [one.observed for one in found.contradicting]
+    ['time-slicing']
     """
     from pyanalyze.fleet.study import conduct
 
