@@ -15,6 +15,7 @@ from pyanalyze.cli._shared import (
     open_session,
     output_options,
     refuse_existing,
+    tenants_of,
 )
 from pyanalyze.vocabulary import REQUIREMENTS
 
@@ -66,4 +67,4 @@ def command(
     session = open_session(**options)
     latency_ns = None if latency_ms is None else round(latency_ms * 1e6)
     advice = session.advise(require=require, latency_ns=latency_ns, kubernetes=kubernetes)
-    emit(answer(session, "advise", SECTIONS, fmt, advice), output, force=force)
+    emit(answer(session, "advise", SECTIONS, fmt, advice), output, force=force, tenants=tenants_of(session, fmt))

@@ -734,11 +734,13 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
         for row in usage.iter_rows(named=True)
         if not row["traced"] and (row["resident_ns"] or 0) < NEGLIGIBLE_RESIDENCY * whole
     }
+    # A client of MPS and its server are one party on the GPU.
+    served = {frozenset(pair) for pair in usage.select("tenant_id", "served_by").drop_nulls().iter_rows()}
     relations = []
     shown = {pair.tenants: pair for pair in pairs}
     for row in tables.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
         pair = (row["tenant_a"], row["tenant_b"])
-        if small and small & set(pair):
+        if small & set(pair) or frozenset(pair) in served:
             continue
         kind, confidence = relation_in_process(tables, *pair, co_busy_ns=row["co_busy_ns"]) or _relation(
             row, shown.get(pair), verdict

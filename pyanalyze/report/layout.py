@@ -70,7 +70,7 @@ def lay_out(
     >>> import pyanalyze
     >>> page = lay_out(pyanalyze.load(capture).report())
     >>> [section.id for section in page.sections[:3]]
-    ['summary-0', 'timeline-0', 'advice-0']
+    ['timeline-0', 'advice-0', 'summary-0']
     """
     main = main_device(report)
     inputs = Inputs(report, main, kernels, command, generated_with)
@@ -121,10 +121,13 @@ def _sections(inputs: Inputs) -> Iterator[Section]:
     devices = inputs.report.devices
     for device in devices:
         where = device_title(device) if len(devices) > 1 else ""
+        sampled = only_sampled(inputs.report, device)
         for one in SECTIONS:
+            if sampled and isinstance(one, DeviceSection) and one.of_trace:
+                continue
             if isinstance(one, DeviceSection) and (blocks := one.blocks(device, inputs)):
                 title = one.title if one.titled is None else one.titled(device)
-                yield Section(f"{one.id}-{device.device_id}", title, tuple(blocks), where)
+                yield Section(f"{one.id}-{device.device_id}", title, tuple(blocks), where, one.folded)
     for one in SECTIONS:
         if isinstance(one, ReportSection) and (blocks := one.blocks(inputs)):
-            yield Section(one.id, one.title, tuple(blocks))
+            yield Section(one.id, one.title, tuple(blocks), folded=one.folded)

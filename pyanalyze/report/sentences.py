@@ -519,6 +519,8 @@ def agreement_text(device: Device) -> str:
     if sharing.configured is None:
         return fmt.UNKNOWN
     if sharing.agrees is None:
+        if sharing.configured == sharing.mode:
+            return f"{sharing.configured}; the mode above is taken from it, and nothing was observed beside it"
         return f"{sharing.configured}; whether it took effect is not known"
     return f"{sharing.configured}; " + ("matches" if sharing.agrees else f"MISMATCH: {sharing.mode} was observed")
 
@@ -527,7 +529,9 @@ def agreement_note(device: Device) -> str:
     """Compare the configured with the observed mode in a few words."""
     agrees = device.sharing.agrees
     if agrees is None:
-        return "no configuration given" if device.sharing.configured is None else "effect not known"
+        if device.sharing.configured is None:
+            return "no configuration given"
+        return "the mode is taken from it" if device.sharing.configured == device.sharing.mode else "effect not known"
     return "matches the observed mode" if agrees else "does not match the observed mode"
 
 
@@ -637,7 +641,8 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     parts = []
     if device.occupancy is not None:
         active = bounded_text(device.occupancy.sm_active)
-        parts.append(f"SMs active {active} of the window{by_traced(device)} ({occupancy_basis(device.occupancy)}).")
+        known = occupancy_basis(device.occupancy)
+        parts.append(f"SMs active, mean over the window: {active}{by_traced(device)} ({known}).")
     else:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
     if device.advice:

@@ -363,6 +363,11 @@ class Report(Result):
         """Whether any capture was made by a generator instead of being recorded on a GPU."""
         return any(row.name == "synthetic_capture" and row.count for row in self.quality)
 
+    def __repr__(self) -> str:
+        """Name the modes: all of it is a book."""
+        modes = ", ".join(str(device.sharing.mode) for device in self.devices)
+        return f"<Report of {len(self.devices)} device(s): {modes}>" if modes else "<Report of no device>"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the keys of the contract; floats rounded to 9 significant digits.
 

@@ -11,7 +11,7 @@ from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Resident, record_first, simple_bounds, unknown_tenants
 from pyanalyze.analysis.listed import listed_tenants
-from pyanalyze.results.advice import Advice
+from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
 
@@ -54,10 +54,14 @@ class DeviceAdvice:
     actions: tuple[Advice, ...]
     options: Options
 
+    def __repr__(self) -> str:
+        """Count them."""
+        return f"<DeviceAdvice: device {self.device_id}, {len(self.actions)} action(s)>"
+
     def __str__(self) -> str:
         """Show actions and comparison as text."""
         lines = []
-        for number, action in enumerate(self.actions, 1):
+        for number, action in zip(numbers_of(self.actions), self.actions, strict=True):
             lines += [f"{number}. {action.action}", f"   {action.why}"]
             lines += [f"     {command}" for command in action.commands]
             parts = (
@@ -415,6 +419,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         why=f"{why}.{_trust(compared)} Not isolated: {shares}",
         undo=undo,
         wrong_if=wrong,
+        exclusive=True,
     )
 
 
@@ -426,7 +431,7 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
     if option.placement is not None:
         lines = ((mps.STOP,) if runs else ()) + option.placement.commands()
         back = Placement.undo() + (f"; {start}   # before the workloads start" if runs else "")
-        return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.UNDO_MIG if kube else back
+        return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.undo_mig() if kube else back
     if option.config.together:
         # A daemon with static partitions takes no percentages: it has to start again.
         lines = ((mps.STOP,) if static else ()) + mps.settings(
@@ -664,6 +669,7 @@ def _time_slices(
             bound="round robin with all tenants busy; a kernel that cannot be preempted waits longer",
             why=f"{now}. {unknown}",
             undo=undo,
+            exclusive=True,
             wrong_if="time slices recorded under the policy are longer",
         )
     elif cost >= NOTABLE_OVERHEAD:
@@ -676,5 +682,6 @@ def _time_slices(
             bound=f"at most {fmt.percent(cost)} of the time while {everyone} are busy, the whole switching cost",
             why=f"the cost of a switch does not depend on the time slice; {now}. {unknown}",
             undo=undo,
+            exclusive=True,
             wrong_if="time slices recorded afterwards are not longer",
         )

@@ -108,6 +108,12 @@ class TenantInterference:
     baselines_not_used: tuple[BaselineNotUsed, ...] = ()
     is_group: bool = False
 
+    def __repr__(self) -> str:
+        """Name the tenant and what is known of its slowdown."""
+        known = (("elapsed", self.slowdown.elapsed), ("latency", self.slowdown.latency))
+        said = ", ".join(f"{kind} {found.value:.2f}x" for kind, found in known if found is not None)
+        return f"<TenantInterference: {self.name!r}, {said or 'slowdown not known'}>"
+
     @property
     def slowed(self) -> bool:
         """Whether elapsed time or latency (of a group: execution) grew, by :func:`pyanalyze.vocabulary.is_slowed`."""
@@ -135,6 +141,10 @@ class DeviceInterference:
     tenants: tuple[TenantInterference, ...]
     figures: Interference | None
     host: tuple[HostFinding, ...]
+
+    def __repr__(self) -> str:
+        """Name the tenants."""
+        return f"<DeviceInterference: device {self.device_id}, {', '.join(map(repr, self.tenants)) or 'no tenant'}>"
 
     def __str__(self) -> str:
         """A few lines for a terminal."""

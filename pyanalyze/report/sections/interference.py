@@ -38,7 +38,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     # A slow host comes first: changing the GPU would not help.
     blocks: list[Block] = [Note("Check the host first", full_stop(capital(h.detail))) for h in device.host]
-    blocks.append(Para(victim_sentence(device)))
+    reason = why_missing(device, "interference")
+    said = victim_sentence(device)
+    blocks.append(Para(said))
     if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
         blocks.append(_slowdown_table(device, labels))
     for t in device.tenants:
@@ -46,7 +48,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
-        blocks.append(Note("Interference is not known", why_missing(device, "interference")))
+        if reason not in said:
+            blocks.append(Note("Interference is not known", reason))
     else:
         blocks += _figure_blocks(device, figures)
         blocks += _matrix_blocks(device, figures, labels)
@@ -325,4 +328,4 @@ def _part(value: float | None) -> str:
     return fmt.percent(value)
 
 
-SECTION = DeviceSection("interference", "Interference", _blocks)
+SECTION = DeviceSection("interference", "Interference", _blocks, of_trace=True)

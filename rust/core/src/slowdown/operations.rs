@@ -733,7 +733,12 @@ impl Scene {
                 tenant.state_error_ns = error_ns;
             }
             if let Some(switching) = self.switching.get_mut(&device) {
-                let wider = switching.spans().iter().map(|(a, b)| (a - save, b + restore));
+                // What is taken from cut kernels only is no time of theirs either.
+                let (before, after) = match each_cut {
+                    0 => (save, restore),
+                    _ => (USUAL_SAVE_NS, restore.max(USUAL_RESTORE_NS)),
+                };
+                let wider = switching.spans().iter().map(|(a, b)| (a - before, b + after));
                 *switching = Union::of(wider.collect::<Vec<_>>());
             }
         }
