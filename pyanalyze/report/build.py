@@ -738,7 +738,11 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
     served = {frozenset(pair) for pair in usage.select("tenant_id", "served_by").drop_nulls().iter_rows()}
     relations = []
     shown = {pair.tenants: pair for pair in pairs}
-    for row in tables.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
+    rows = tables.overlaps.filter(pl.col("device_id") == verdict.device_id)
+    if 2 * rows.height < usage.height * (usage.height - 1):
+        # Of many tenants the table has the pairs that met, by short kernels one soon after the other too.
+        rows = rows.filter((pl.col("co_busy_ns") > 0) | (pl.col("co_resident_ns") > 0))
+    for row in rows.iter_rows(named=True):
         pair = (row["tenant_a"], row["tenant_b"])
         if small & set(pair) or frozenset(pair) in served:
             continue

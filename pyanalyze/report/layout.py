@@ -29,6 +29,7 @@ from pyanalyze.report.sentences import (
     view_text,
     window_text,
 )
+from pyanalyze.report.shown import shown_devices, shown_notes
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
@@ -115,10 +116,11 @@ def _notes(report: Report) -> Iterator[Note]:
         yield Note("File not read", f"{text}.", "warning")
     for text in samples_not_used(report):
         yield Note("Samples are not used", f"{text}.", "warning")
+    yield from shown_notes(report)
 
 
 def _sections(inputs: Inputs) -> Iterator[Section]:
-    devices = inputs.report.devices
+    devices = shown_devices(inputs.report)
     for device in devices:
         where = device_title(device) if len(devices) > 1 else ""
         sampled = only_sampled(inputs.report, device)

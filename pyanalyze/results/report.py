@@ -278,7 +278,10 @@ class Device(Result):
     compute_capability: Text | None = Field(description="Such as 8.9.")
     mig: Mig | None = Field(description="null: not a MIG instance.")
     sharing: Sharing = Field(description="How it was shared.")
-    relations: list[Relation] = Field(description="Per pair of tenants.")
+    relations: list[Relation] = Field(
+        description="Per pair of tenants; with more than 64 tenants per pair that was busy or resident at one time. "
+        "Any other pair is apart, or as the mode says where both were active in the same stretch of time."
+    )
     segments: list[Segment] = Field(description="The mode over time.")
     context_switches: ContextSwitches | None = Field(description="null: no switch records.")
     residency_summary: ResidencySummary | None = Field(
