@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
+import json
 import math
 import statistics
 import sys
@@ -10,7 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command_line import run
 
+import pyanalyze
+from pyanalyze.analysis.advice import mig
+from pyanalyze.analysis.advice.copies import instances_of
 from pyanalyze.analysis.advice.curve import Measured, Place, fit
 from pyanalyze.analysis.advice.pairs import CONFIDENT, Pair, forecast_sign
 from pyanalyze.analysis.advice.replicas import forecast_replicas
@@ -19,6 +26,8 @@ from pyanalyze.results.replicas import Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+CAPTURES = Path(__file__).resolve().parents[1] / "fixtures" / "captures"
 
 SIZES = (1, 2, 4)
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -184,3 +193,90 @@ def test_no_stated_sign_of_a_measured_pair_is_wrong(corpus: Path, bench: Any) ->
                 sign = forecast_replicas(asked, pairs).sign
                 truth = "mps-slower" if pair.mps > pair.time_sliced else "mps-faster"
                 assert sign in {truth, "cannot-tell"}, (pair, asked)
+
+
+def copies_of(name: str, counts: list[int | dict[str, int]], **asked: Any) -> Any:
+    (advice,) = pyanalyze.load(CAPTURES / f"{name}.sqlite").replicas(counts, **asked)
+    return advice
+
+
+def option(advice: Any, copies: int, name: str) -> Any:
+    return next(one for one in advice.options if (one.copies, one.name) == (copies, name))
+
+
+def test_a_capture_forecasts_its_copies() -> None:
+    advice = copies_of("exclusive", [1, 2, 3])
+    assert (advice.check.outcome, advice.latency_of) == ("passed", "unit")
+    assert option(advice, 1, "solo").current
+    for n in (1, 2, 3):
+        # Its kernels fill the GPU: time-sliced copies gain nothing, and each takes n times as long and the switches.
+        one = option(advice, n, "solo" if n == 1 else "time-slicing")
+        assert one.throughput.value == pytest.approx(1.0, abs=0.1)
+        assert one.tenants[0].slowdown.value == pytest.approx(n, rel=0.1)
+        assert one.tenants[0].slowdown.low <= one.tenants[0].slowdown.value <= one.tenants[0].slowdown.high
+    # No copy gets more from all of them than what it had, and nobody gains more than there are copies.
+    for one in advice.options:
+        assert one.throughput.value <= 1.02 * one.copies
+        assert sum(t.copies for t in one.tenants) == one.copies
+    # The four provisioning strategies are candidates; where two of them are equal one is left.
+    assert {"MPS", "MPS, 50 % each", "MPS, least caps", "time-slicing"} <= {
+        one.name for one in advice.options if one.copies == 2
+    }
+    assert sum(one.recommended for one in advice.options) == 1
+    assert advice.knee is not None
+
+
+def test_an_objective_that_nothing_keeps_is_kept_by_nothing() -> None:
+    strict = copies_of("exclusive", [1, 2], slo_p99_ms=0.001)
+    assert {one.meets_slo for one in strict.options} == {"no"}
+    assert not any(one.recommended for one in strict.options)
+    loose = copies_of("exclusive", [1, 2], slo_p99_ms=1e6, objective="latency")
+    assert {one.meets_slo for one in loose.options} == {"yes"}
+    (best,) = [one for one in loose.options if one.recommended]
+    assert best.copies == 1
+
+
+def test_more_copies_than_a_server_takes_are_refused() -> None:
+    with pytest.raises(UsageError, match="49 copies: from 1 to 48"):
+        copies_of("exclusive", [49])
+    with pytest.raises(UsageError, match="no tenant nobody"):
+        copies_of("exclusive", [{"nobody": 1}])
+
+
+def test_profiles_have_room_for_copies() -> None:
+    a100 = mig.FAMILIES["A100-40"]
+    for name, most in (("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1)):
+        assert len(instances_of(a100, a100.profile(name))) == most
+        assert mig.valid(a100, instances_of(a100, a100.profile(name)))
+
+
+def test_the_command_prints_text_json_and_csv() -> None:
+    capture = str(CAPTURES / "exclusive.sqlite")
+    shown = run("advise", capture, "--replicas", "1..2", "--slo", "p99=1s")
+    assert shown.returncode == 0, shown.stderr
+    assert "time-slicing" in shown.stdout
+    assert "best" in shown.stdout
+    made = run("advise", capture, "--replicas", "2", "-f", "json")
+    assert json.loads(made.stdout)[0]["options"][0]["copies"] == 2
+    made = run("advise", capture, "--replicas", "2", "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(made.stdout)))
+    assert {row["copies"] for row in rows} == {"2"}
+    assert float(rows[0]["slowdown_low"]) <= float(rows[0]["slowdown_value"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--replicas", "0"],
+        ["--replicas", "4..1"],
+        ["--replicas", "1..100"],
+        ["--replicas", "many"],
+        ["--replicas", "2", "--slo", "p99=50"],
+        ["--replicas", "2", "--slo", "p95=50ms"],
+        ["--slo", "p99=50ms"],
+        ["-f", "csv"],
+    ],
+)
+def test_nonsense_is_wrong_usage(arguments: list[str]) -> None:
+    made = run("advise", CAPTURES / "exclusive.sqlite", *arguments)
+    assert made.returncode == 2, made.stderr

@@ -7,12 +7,33 @@ from typing import Literal
 
 from pydantic import Field
 
-from pyanalyze.results.model import Finite, Fraction, Number, Result, Text
+from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text
+from pyanalyze.vocabulary import Mode
 
-__all__ = ["Checked", "Estimate", "Knowledge", "Quantity", "Sign", "SignForecast", "ThroughputForecast"]
+__all__ = [
+    "Checked",
+    "Copies",
+    "Estimate",
+    "Knee",
+    "Knowledge",
+    "LatencyOf",
+    "Objective",
+    "Quantity",
+    "ReplicaAdvice",
+    "ReplicaOption",
+    "SelfCheck",
+    "Sign",
+    "SignForecast",
+    "ThroughputForecast",
+    "Told",
+]
 
 Quantity = Literal["mean", "p99"]
 Sign = Literal["mps-slower", "mps-faster"]
+#: What a latency is of: units of work (requests, steps), or single kernels from launch to end.
+LatencyOf = Literal["unit", "kernel"]
+Objective = Literal["throughput", "latency", "fairness"]
+Told = Literal["yes", "no", "cannot-tell"]
 
 
 class Knowledge(StrEnum):
@@ -84,3 +105,75 @@ class SignForecast(Result):
     known: Knowledge = Field(description="What the forecast is made from.")
     n: int = Field(ge=0, description="Measured pairs behind it.")
     checked: Checked = Field(description="What forecasts of this kind were checked against.")
+
+
+class Copies(Result):
+    """Equal copies of a tenant in one sharing configuration; modelled."""
+
+    tenant_id: int = Field(description="Tenant whose program the copies run.")
+    name: Text = Field(description="Its name.")
+    copies: int = Field(ge=1, description="How many.")
+    slowdown: Estimate = Field(description="Elapsed time of a copy over that solo on the whole GPU, mean over copies.")
+    throughput: Estimate = Field(description="Work of all copies in a time, over that of one solo copy.")
+    p50_ns: Estimate | None = Field(description="Median latency of a copy, ns; null: no API calls.")
+    p99_ns: Estimate | None = Field(description="99th percentile of the same.")
+
+
+class ReplicaOption(Result):
+    """Copies of one or more tenants in one sharing configuration; modelled."""
+
+    name: Text = Field(description="The sharing configuration, such as `MPS, 50 % each`.")
+    mode: Mode = Field(description="Sharing mode that it makes.")
+    copies: int = Field(ge=1, description="Copies of all tenants.")
+    tenants: list[Copies] = Field(description="Per tenant.")
+    throughput: Estimate = Field(description="Sum of the tenants' throughput.")
+    fairness: Fraction = Field(description="Jain's index of the copies' progress: 1 is equal.")
+    utilisation: Number = Field(description="Part of the SM time with resident blocks; null: not modelled.")
+    profiles: list[Text] = Field(description="MIG profiles with the memory slice at which each begins.")
+    instances: list[int] = Field(
+        description="For each copy, tenants in order, the position of its instance in `profiles`; empty: no MIG."
+    )
+    percentages: list[int] = Field(description="MPS active thread percentage of each copy; empty: no caps.")
+    memory_bytes: int | None = Field(description="Device memory that all copies need; null: not known.")
+    memory_fits: Told = Field(description="Whether they fit, with a reserve.")
+    meets_slo: Told | None = Field(description="Whether every copy meets the objective asked for; null: none was.")
+    current: bool = Field(description="It is what was recorded.")
+    pareto: bool = Field(description="No other one has more throughput and less latency.")
+    recommended: bool = Field(description="It is the best by the objective.")
+
+
+class Knee(Result):
+    """From how many copies on one more adds little."""
+
+    copies: int = Field(ge=1, description="The last copy that is worth it.")
+    name: Text = Field(description="The sharing configuration with most throughput at that number.")
+    next_gain: Number = Field(description="Throughput that one more copy adds, relative; null: it was not asked for.")
+
+
+class SelfCheck(Result):
+    """Does the forecast of the recorded configuration reproduce the recorded run?"""
+
+    possible: bool = Field(description="The recorded configuration can be replayed.")
+    elapsed_error: Number = Field(description="Largest relative error of elapsed time over tenants.")
+    p99_error: Number = Field(description="Largest relative error of the 99th percentile of latency.")
+    outcome: Literal["passed", "widened", "forbidden", "not-possible"] = Field(
+        description="What it did to the other forecasts: nothing, added its error to their intervals, or forbade them."
+    )
+
+
+class ReplicaAdvice(Result):
+    """How many copies, and shared in which way, on one device."""
+
+    device_id: int = Field(description="Device.")
+    objective: Objective = Field(description="What is best.")
+    latency_of: LatencyOf | None = Field(description="What latencies are of; null: no API calls.")
+    options: list[ReplicaOption] = Field(description="All that were forecast, by number of copies, then throughput.")
+    knee: Knee | None = Field(description="Where more copies stop to pay; null: one number was asked for.")
+    certain: bool = Field(description="The interval of the recommended one overlaps that of no other configuration.")
+    check: SelfCheck = Field(description="The forecast of what was recorded.")
+    checked: Checked = Field(description="What forecasts of this kind were checked against.")
+    operations: int = Field(
+        ge=0, description="Kernels, graphs and copies that were replayed for one copy of each tenant."
+    )
+    window_ns: int = Field(ge=0, description="The time in which those were recorded.")
+    missing: list[Missing] = Field(description="What is not known, and what would tell.")

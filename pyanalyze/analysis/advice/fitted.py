@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.replicas import Quantity
 
-__all__ = ["CURVE", "PAIRS", "CurveConstants", "PairConstants"]
+__all__ = ["COPIES", "CURVE", "PAIRS", "CopyConstants", "CurveConstants", "PairConstants"]
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,39 @@ PAIRS: Final = PairConstants(
     checked=Checked(
         against="tally-bench: 2 served models beside 4 trainers on an A100, mean and p99",
         n=16,
+        median_error=None,
+        p95_error=None,
+        coverage=None,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class CopyConstants:
+    """Constants of the replay of copies, by kind of configuration: `solo`, `turns`, `together`, `instances`.
+
+    Attributes
+    ----------
+    widths
+        Half width of the 95 % interval (log) beyond what the variants of the replay span: elapsed time, median latency.
+    tail_widths
+        The same of the 99th percentile of latency.
+    checked
+        What they were checked against.
+    """
+
+    widths: Mapping[str, float]
+    tail_widths: Mapping[str, float]
+    checked: Checked
+
+
+#: Fitted to simulations that share no code with the replay.
+COPIES: Final = CopyConstants(
+    widths={"solo": 0.02, "turns": 0.05, "together": 0.05, "instances": 0.05},
+    tail_widths={"solo": 0.05, "turns": 0.2, "together": 0.2, "instances": 0.1},
+    checked=Checked(
+        against="simulations of the fixture generator, which shares no code with the replay; no real hardware",
+        n=0,
         median_error=None,
         p95_error=None,
         coverage=None,
