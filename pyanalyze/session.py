@@ -596,16 +596,14 @@ class Session:
         from pyanalyze.analysis.advice.copies import Recorded, expanded
         from pyanalyze.analysis.advice.replicas import forecast_replicas
 
-        return tuple(
-            forecast_replicas(
-                Recorded(self.tables, verdict),
-                expanded(self.tables, verdict.device_id, counts),
-                objective=objective,
-                slo_p99_ns=None if slo_p99_ms is None else round(slo_p99_ms * 1e6),
-                threads=threads,
-            )
-            for verdict in self.classify()
-        )
+        found = []
+        for verdict in self.classify():
+            tables = self.analysis.representative(verdict.device_id).tables
+            asked = expanded(tables, verdict.device_id, counts)
+            slo_ns = None if slo_p99_ms is None else round(slo_p99_ms * 1e6)
+            demand = Recorded(tables, verdict)
+            found.append(forecast_replicas(demand, asked, objective=objective, slo_p99_ns=slo_ns, threads=threads))
+        return tuple(found)
 
     def explain(
         self, *, slowest: float = 0.01, unit: int | None = None, at: Moment | None = None, name: str | None = None

@@ -41,7 +41,7 @@ def _table(advice: ReplicaAdvice) -> Table:
     if mixed or advice.latency_of is None:
         columns.append(Column("Slowdown", "worst", numeric=True))
     if advice.latency_of is not None:
-        columns += [] if slo else [Column("p50", "ms", numeric=True)]
+        columns += [] if slo or mixed else [Column("p50", "ms", numeric=True)]
         columns.append(Column("p99", "ms"))
     columns.append(Column("SM use", numeric=True))
     columns += [Column("Keeps p99")] if slo else []
@@ -55,7 +55,7 @@ def _table(advice: ReplicaAdvice) -> Table:
             cells.append(f"{max(t.slowdown.value for t in option.tenants):.2f}x")
         if slowest.p50_ns is not None and slowest.p99_ns is not None:
             p99 = slowest.p99_ns
-            cells += [] if slo else [_ms(slowest.p50_ns.value)]
+            cells += [] if slo or mixed else [_ms(slowest.p50_ns.value)]
             cells.append(f"{_ms(p99.value)} ({_ms(p99.low)}-{_ms(p99.high)})")
         cells.append("" if option.utilisation is None else fmt.percent(option.utilisation, 0))
         cells += [_MARKS[option.meets_slo or "cannot-tell"]] if slo else []

@@ -385,9 +385,10 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
     truth = json.loads((folder / f"{base}.truth.json").read_text(encoding="utf-8"))
     session = pyanalyze.load(folder / f"{base}.sqlite", tables=(*ANALYSIS_TABLES, "api_calls"))
     (verdict,) = session.classify()
+    tables = session.analysis.representative(verdict.device_id).tables
     by_pid = {t["pid"]: t for t in truth["tenants"] if t["slowdown"]}
-    traced = session.tenants.filter(pl.col("traced"))
-    labels = session.labels(verdict.device_id)
+    traced = tables.tenants.filter(pl.col("traced"))
+    labels = tables.labels(verdict.device_id)
     names = {
         labels[row["tenant_id"]]: by_pid[row["pid"]]["name"]
         for row in traced.iter_rows(named=True)
@@ -397,7 +398,7 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
     units = {t["name"]: t["slowdown"]["n_units"] for t in by_pid.values()}
     who = draw.choice(sorted(names))
     asked = [dict.fromkeys(names, 1), *({who: n} for n in sorted(draw.sample(range(1, 9), 2)))]
-    found = forecast_replicas(Recorded(session.tables, verdict), asked, threads=2)
+    found = forecast_replicas(Recorded(tables, verdict), asked, threads=2)
     if not found.options:
         return [], [], found.missing[0].why
     rows: list[Simulated] = []

@@ -45,7 +45,6 @@ from pyanalyze.errors import UsageError
 from pyanalyze.results.model import Missing
 from pyanalyze.results.replicas import Copies, Estimate, Knee, ReplicaAdvice, ReplicaOption, SelfCheck
 from pyanalyze.tables.frames import to_frame
-from pyanalyze.tables.window import narrowed
 from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.replicas import LatencyOf, Objective, Told
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["Recorded", "advise_copies", "expanded", "instances_of"]
+__all__ = ["Recorded", "advise_copies", "expanded", "instances_of", "representative_window"]
 
 #: Operations of all tenants that are replayed once for each configuration and copy.
 MOST_OPERATIONS: Final = 5_000
@@ -82,7 +81,7 @@ class Recorded:
     Attributes
     ----------
     tables, verdict
-        The tables, and the verdict of the device.
+        The tables, and the verdict of the device. All of them is replayed: see :func:`representative_window`.
     """
 
     tables: TableSet
@@ -189,7 +188,7 @@ def advise_copies(
     >>> found.missing[0].why
     'tenant app_c was resident for 254.4 ms, but its work was not traced, so it cannot be forecast'
     """
-    tables, verdict = _representative(recorded.tables, recorded.verdict.device_id), recorded.verdict
+    tables, verdict = recorded.tables, recorded.verdict
     scene = _scene(tables, verdict)
     operations, window_ns = _size(tables, verdict.device_id)
     if isinstance(scene, str):
@@ -296,8 +295,25 @@ def _size(tables: TableSet, device_id: int) -> tuple[int, int]:
     return operations, max(last) - min(first) if first else 0
 
 
-def _representative(tables: TableSet, device_id: int) -> TableSet:
-    """The middle of the capture, with as many operations as are replayed; all of it where there are no more."""
+def representative_window(tables: TableSet, device_id: int) -> tuple[int, int] | None:
+    """Return the middle of a capture, with as many operations as are replayed; None where there are no more.
+
+    Parameters
+    ----------
+    tables, device_id
+        The tables, and the device.
+
+    Returns
+    -------
+    (int, int) or None
+        First and last nanosecond.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> representative_window(pyanalyze.load(capture).tables, 0) is None
+    True
+    """
     import polars as pl
 
     starts = pl.concat(
@@ -307,9 +323,9 @@ def _representative(tables: TableSet, device_id: int) -> TableSet:
         ]
     ).sort()
     if len(starts) <= MOST_OPERATIONS:
-        return tables
+        return None
     first = (len(starts) - MOST_OPERATIONS) // 2
-    return narrowed(tables, (int(starts[first]), int(starts[first + MOST_OPERATIONS])), device_id)
+    return int(starts[first]), int(starts[first + MOST_OPERATIONS - 1])
 
 
 def _scene(tables: TableSet, verdict: Verdict) -> _Scene | str:
