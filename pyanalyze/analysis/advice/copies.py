@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorded", "advise_copies", "expanded", "instances_of", "representative_window"]
 
 #: Operations of all tenants that are replayed once for each configuration and copy.
-MOST_OPERATIONS: Final = 5_000
+MOST_OPERATIONS: Final = 2_500
 #: Block times that differ by no more than this count as equal, but end at common times: kernels of several copies would
 #: otherwise fall out of step until each block is an event of its own.
 EVEN = 0.01
@@ -211,6 +211,10 @@ def advise_copies(
             f"more than {FORBIDDEN:.0%}"
         )
         return _advice(verdict, objective, check, operations, window_ns, why)
+    if not scene.demands:
+        scene = _taken_for_bandwidth(scene, contention)
+        if scene.demands:
+            contention = CONTENTION
     candidates = [candidate for one in asked for candidate in _candidates(scene, one, threads)]
     options, latency_of = _forecast(scene, candidates, contention, check, slo_p99_ns, threads)
     options = _ranked(options, objective)
@@ -244,6 +248,15 @@ def advise_copies(
         window_ns=window_ns,
         missing=missing,
     )
+
+
+def _taken_for_bandwidth(scene: _Scene, contention: tuple[float, float, float]) -> _Scene:
+    """Take contention that was measured for bandwidth: all together wanted so much more of it, in equal parts."""
+    together = scene.recording is not None and scene.recording.together
+    if not together or contention == CONTENTION or contention[1] <= CONTENTION[2]:
+        return scene
+    each = (1 + contention[1]) / len(scene.names)
+    return replace(scene, demands=dict.fromkeys(scene.names, each))
 
 
 def expanded(tables: TableSet, device_id: int, counts: Sequence[int | Mapping[str, int]]) -> list[Mapping[str, int]]:
@@ -345,7 +358,9 @@ def _scene(tables: TableSet, verdict: Verdict) -> _Scene | str:
     sm_count = int(device["sm_count"])
     traits = TRAITS[verdict.mode]
     memory = None if device["memory_bytes"] is None else int(device["memory_bytes"])
-    demands = bandwidth.demands(tables, device_id, list(names), time_sliced=is_time_sliced(verdict))
+    found = bandwidth.demands(tables, device_id, list(names), time_sliced=is_time_sliced(verdict))
+    # Of some tenants only, the rest would seem to take nothing.
+    demands = found if set(found) == set(names) else {}
     recording = recorded_config(tables, verdict, list(names), sm_count)
     if recording is not None and demands:
         assignments = tuple(replace(one, bandwidth=demands.get(one.tenant_id, 0.0)) for one in recording.assignments)
@@ -444,9 +459,10 @@ def _candidates(scene: _Scene, counts: Mapping[int, int], threads: int) -> Itera
             if all(n >= scene.sm_count for n in sms) or percentages in seen:
                 continue
             seen.add(percentages)
+            kind = "overlap" if sum(sms) > scene.sm_count else "together"
             capped = [scene.placed(tenant, copy, sms=n) for (tenant, copy), n in zip(copies, sms, strict=True)]
             capped_mode = Mode.MIG_MPS if inside else Mode.MPS_PARTITIONED
-            yield made(name, capped_mode, "together", capped, percentages=percentages)
+            yield made(name, capped_mode, kind, capped, percentages=percentages)
     if scene.family is not None:
         yield from _mig(scene, counts, copies, threads)
 
@@ -563,7 +579,7 @@ def _by_sms(scene: _Scene, family: mig_.Family, threads: int) -> dict[int, dict[
 
 def _variants(candidate: _Candidate, contention: tuple[float, float, float]) -> list[_Variant]:
     low, middle, high = contention
-    if candidate.kind == "together":
+    if candidate.kind in {"together", "overlap"}:
         return [
             _Variant(middle, EVEN, 1),
             _Variant(middle, RAGGED, 2),
@@ -634,11 +650,12 @@ def _option(
     """A candidate with what its replays say."""
     width = COPIES.widths[candidate.kind] + (check.elapsed_error or 0.0)
     tail = COPIES.tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0)
+    beyond = _beyond(candidate)
     tenants, progress = [], []
     for tenant, n in sorted(candidate.counts.items()):
         # Copies are equal: what a replay does to one of them by chance it does to another one in the next.
         slow = [(statistics.fmean(_ns(row, "elapsed_ns") for row in run[tenant]) / base[tenant], v) for run, v in runs]
-        slowdown = _estimate(slow, width)
+        slowdown = _estimate(slow, width, beyond)
         counted = [run[tenant] for run, v in runs if v.counts]
         progress += [base[tenant] / statistics.fmean(_ns(run[i], "elapsed_ns") for run in counted) for i in range(n)]
 
@@ -647,7 +664,7 @@ def _option(
                 return None
             column = f"{latency_of}_{part}_ns" if latency_of == "unit" else f"latency_{part}_ns"
             each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
-            return _estimate(each, tail if part == "p99" else width)
+            return _estimate(each, tail if part == "p99" else width, beyond)
 
         tenants.append(
             Copies(
@@ -689,11 +706,28 @@ def _ns(row: Mapping[str, object], column: str) -> int:
     return int(str(row[column]))
 
 
-def _estimate(values: Sequence[tuple[float, _Variant]], width: float) -> Estimate:
+def _beyond(candidate: _Candidate) -> float:
+    """How much longer (log) it may take at most where bandwidth is short: nothing says whose data L2 still holds."""
+    config = candidate.config
+    if candidate.kind in {"solo", "turns"}:
+        return 0.0
+    short = 0.0
+    for instance in range(len(config.instances)):
+        wanted = sum(one.bandwidth for one in config.assignments if one.instance == instance)
+        part = config.bandwidths[instance] if config.bandwidths else 1.0
+        short = max(short, wanted / part)
+    if short <= 1:
+        return 0.0
+    return COPIES.cache_instances if candidate.placed else COPIES.cache
+
+
+def _estimate(values: Sequence[tuple[float, _Variant]], width: float, beyond: float) -> Estimate:
     counted = [value for value, v in values if v.counts]
     everything = [value for value, _ in values]
     wide = math.exp(width)
-    return Estimate(value=statistics.fmean(counted), low=min(everything) / wide, high=max(everything) * wide)
+    return Estimate(
+        value=statistics.fmean(counted), low=min(everything) / wide, high=max(everything) * wide * math.exp(beyond)
+    )
 
 
 def _utilisation(scene: _Scene, tenants: Sequence[Copies], base: Mapping[int, int]) -> float | None:
