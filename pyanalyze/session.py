@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.results.check import Checked, Limits
     from pyanalyze.results.comparison import Comparison
+    from pyanalyze.results.replicas import Objective, ReplicaAdvice
     from pyanalyze.results.report import Report
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
@@ -545,6 +546,57 @@ class Session:
         if unknown := sorted(set(words) - set(REQUIREMENTS)):
             raise UsageError(f"unknown requirement {', '.join(unknown)}; choose from {', '.join(REQUIREMENTS)}")
         return self.analysis.advice(require=words, latency_ns=latency_ns, for_kubernetes=kubernetes)
+
+    def replicas(
+        self,
+        counts: Sequence[int | Mapping[str, int]],
+        *,
+        objective: Objective = "throughput",
+        slo_p99_ms: float | None = None,
+        threads: int = 0,
+    ) -> tuple[ReplicaAdvice, ...]:
+        """Forecast how many copies of the recorded tenants a GPU takes, and shared in which way.
+
+        Parameters
+        ----------
+        counts
+            What to compare: a number of copies (of the one tenant of a device; of every tenant where there are
+            several), or copies by name of the tenant.
+        objective
+            What the recommended configuration is best in: ``throughput``, ``latency`` or ``fairness``.
+        slo_p99_ms
+            99th percentile of latency that every copy must keep, ms; None: none is asked for.
+        threads
+            For the replays; 0: all processors.
+
+        Returns
+        -------
+        tuple of pyanalyze.results.replicas.ReplicaAdvice
+            One per device with activity; without options, and with the reason, where nothing can be forecast.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            For a tenant that is not there, or numbers that no server takes.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> (advice,) = pyanalyze.load(capture).replicas([1, 2])
+        >>> advice.missing[0].what
+        'forecasts of copies'
+        """
+        from pyanalyze.analysis.advice.copies import Recorded, expanded
+        from pyanalyze.analysis.advice.replicas import forecast_replicas
+
+        found = []
+        for verdict in self.classify():
+            tables = self.analysis.representative(verdict.device_id).tables
+            asked = expanded(tables, verdict.device_id, counts)
+            slo_ns = None if slo_p99_ms is None else round(slo_p99_ms * 1e6)
+            demand = Recorded(tables, verdict)
+            found.append(forecast_replicas(demand, asked, objective=objective, slo_p99_ns=slo_ns, threads=threads))
+        return tuple(found)
 
     def explain(
         self, *, slowest: float = 0.01, unit: int | None = None, at: Moment | None = None, name: str | None = None

@@ -238,6 +238,8 @@ NEGLIGIBLE_RESIDENCY: Final = 0.001
 SLOW_TAIL: Final = 1.2
 #: Fewer units of one name have no percentiles.
 ENOUGH_FOR_TAIL: Final = 20
+#: Copies of tenants on one device that are forecast: as many clients as one MPS server takes (up to CUDA 13.0).
+MOST_COPIES: Final = 48
 #: Fraction of device memory that contexts, libraries and fragmentation may need on top of what was seen: an allocator
 #: fragments before it is full.
 MEMORY_RESERVE: Final = 0.1

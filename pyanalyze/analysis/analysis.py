@@ -415,6 +415,13 @@ class Analysis:
             return self.processes.narrowed(window, gpu).by(self.read.groups.by)
         return replace(self, read=narrowed(self.tables, window, gpu))
 
+    def representative(self, device_id: int) -> Analysis:
+        """Analyse as much of a device as forecasts of copies replay; all of it where that is little."""
+        from pyanalyze.analysis.advice.copies import representative_window
+
+        window = representative_window(self.tables, device_id)
+        return self if window is None else self.narrowed(window, None)
+
     def redacted(self, names: Names | None = None) -> Analysis:
         """Analyse the same under pseudonyms. See :func:`pyanalyze.tables.redact.redacted`."""
         from pyanalyze.tables.redact import numbered, redacted

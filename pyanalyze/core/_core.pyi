@@ -105,6 +105,12 @@ class _Assignment(Protocol):
     def group(self) -> int: ...
     @property
     def sms(self) -> int | None: ...
+    @property
+    def copy(self) -> int: ...
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def bandwidth(self) -> float: ...
 
 class _SharingConfig(Protocol):
     """`pyanalyze.analysis.advice.forecast.SharingConfig`."""
@@ -113,6 +119,8 @@ class _SharingConfig(Protocol):
     def name(self) -> str: ...
     @property
     def instances(self) -> Sequence[int]: ...
+    @property
+    def bandwidths(self) -> Sequence[float]: ...
     @property
     def assignments(self) -> Sequence[_Assignment]: ...
     @property
@@ -220,6 +228,7 @@ def forecast(
     time_sliced: bool,
     recorded: _SharingConfig | None,
     configs: Sequence[_SharingConfig],
+    units: Mapping[int, Sequence[tuple[int, int]]],
     threads: int,
     progress: _Progress = None,
 ) -> _Tables:
