@@ -68,9 +68,10 @@ python-test: $(VENV)/.built ## Python tests, docstring examples included
 docs: $(VENV)/.built ## regenerate docs/schemas.md, docs/troubleshooting.md and docs/measurements.md
 	$(BIN)/python docs/generate.py
 
-site: $(VENV)/.built ## build the documentation site in build/site
+site: $(VENV)/.built ## build the documentation site in build/site, and look for dead links
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-site.lock
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python docs/check_links.py build/site
 
 calibrate: $(VENV)/.built ## write what verdicts may claim, from simulated recordings (at most 15 minutes on two cores)
 	$(BIN)/python tests/bench/verdicts.py --calibrate
@@ -106,7 +107,9 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/occupancy.py --speed
 	$(BIN)/python tests/bench/advice.py --first 11 --seeds 4
 	$(BIN)/python tests/bench/forecast.py
+	$(BIN)/python tests/bench/replicas.py --first 201 --seeds 2 --speed
 	$(BIN)/python tests/bench/fleet.py
+	$(BIN)/python tests/bench/scale.py
 
 fuzz: $(VENV)/.built ## fuzz readers, state machine, escaping, commands, and mutate whole captures: FUZZ_SECONDS (600) each
 	$(BIN)/python fuzz/run.py --seconds $(FUZZ_SECONDS)
