@@ -39,7 +39,7 @@ def timeline(tables: TableSet, start_ns: int | None, end_ns: int | None, *, mark
 
 
 #: Kernels of a device that a page counts one by one.
-MOST_KERNELS = 8000
+MOST_KERNELS = 5000
 
 
 def kernels_within(
