@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.results.check import Checked, Limits
     from pyanalyze.results.comparison import Comparison
+    from pyanalyze.results.replicas import Objective, ReplicaAdvice
     from pyanalyze.results.report import Report
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
@@ -49,6 +50,7 @@ def load(
     work: PathLike | None = None,
     blocks: PathLike | Sequence[PathLike] = (),
     tenants: Mapping[str, int | PathLike] | None = None,
+    by: str = "process",
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
     keep_going: bool = False,
@@ -87,6 +89,8 @@ def load(
     tenants
         Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
         host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
+    by
+        What makes a tenant, see :meth:`Session.by`.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
     reconstruct
@@ -148,7 +152,8 @@ def load(
         from pyanalyze.analysis.measured_blocks import placed_blocks
 
         placed = placed_blocks(found.tables, found.blocks)
-    return Session(Analysis(found.tables, found.baselines, found.saved_baselines, placed=placed), found.failures)
+    whole = Session(Analysis(found.tables, found.baselines, found.saved_baselines, placed=placed), found.failures)
+    return whole.by(by)
 
 
 @dataclass(frozen=True, repr=False)
@@ -533,7 +538,6 @@ class Session:
         >>> [action.action for action in advice.actions][0].startswith("Identify process")
         True
         """
-        from pyanalyze.analysis.advice import advise_device
         from pyanalyze.vocabulary import REQUIREMENTS
 
         words: Any = require
@@ -541,17 +545,58 @@ class Session:
             words = [part.strip() for part in words.split(",") if part.strip()]  # as the command line does
         if unknown := sorted(set(words) - set(REQUIREMENTS)):
             raise UsageError(f"unknown requirement {', '.join(unknown)}; choose from {', '.join(REQUIREMENTS)}")
-        return tuple(
-            advise_device(
-                self.tables,
-                verdict,
-                self.analysis.time_splits,
-                require=words,
-                latency_ns=latency_ns,
-                for_kubernetes=kubernetes,
-            )
-            for verdict in self.classify()
-        )
+        return self.analysis.advice(require=words, latency_ns=latency_ns, for_kubernetes=kubernetes)
+
+    def replicas(
+        self,
+        counts: Sequence[int | Mapping[str, int]],
+        *,
+        objective: Objective = "throughput",
+        slo_p99_ms: float | None = None,
+        threads: int = 0,
+    ) -> tuple[ReplicaAdvice, ...]:
+        """Forecast how many copies of the recorded tenants a GPU takes, and shared in which way.
+
+        Parameters
+        ----------
+        counts
+            What to compare: a number of copies (of the one tenant of a device; of every tenant where there are
+            several), or copies by name of the tenant.
+        objective
+            What the recommended configuration is best in: ``throughput``, ``latency`` or ``fairness``.
+        slo_p99_ms
+            99th percentile of latency that every copy must keep, ms; None: none is asked for.
+        threads
+            For the replays; 0: all processors.
+
+        Returns
+        -------
+        tuple of pyanalyze.results.replicas.ReplicaAdvice
+            One per device with activity; without options, and with the reason, where nothing can be forecast.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            For a tenant that is not there, or numbers that no server takes.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> (advice,) = pyanalyze.load(capture).replicas([1, 2])
+        >>> advice.missing[0].what
+        'forecasts of copies'
+        """
+        from pyanalyze.analysis.advice.copies import Recorded, expanded
+        from pyanalyze.analysis.advice.replicas import forecast_replicas
+
+        found = []
+        for verdict in self.classify():
+            tables = self.analysis.representative(verdict.device_id).tables
+            asked = expanded(tables, verdict.device_id, counts)
+            slo_ns = None if slo_p99_ms is None else round(slo_p99_ms * 1e6)
+            demand = Recorded(tables, verdict)
+            found.append(forecast_replicas(demand, asked, objective=objective, slo_p99_ns=slo_ns, threads=threads))
+        return tuple(found)
 
     def explain(
         self, *, slowest: float = 0.01, unit: int | None = None, at: Moment | None = None, name: str | None = None
@@ -693,6 +738,35 @@ class Session:
             last if end is None else position_ns(end, origin),
         )
         return replace(self, analysis=self.analysis.narrowed(window, None))
+
+    def by(self, what: str) -> Session:
+        """Make groups of work inside processes the tenants of every analysis.
+
+        Parameters
+        ----------
+        what
+            ``process``; ``stream``, ``context``; ``nvtx`` or ``nvtx=DOMAIN``: the range in which work was launched, of
+            the outermost level with several names; ``kernel=REGEX[,REGEX...]``: kernels by name, the first expression
+            that matches counts; ``comms``: kernels of NCCL and other collective libraries against the rest.
+
+        Returns
+        -------
+        Session
+            Work that belongs to no group is "other work of PROCESS". In `kernels`, `memops`, `graph_launches`,
+            `api_calls` and `tenants` the column `capture` is then the number of the group, after those of the captures.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            Nothing in the captures matches; the text names what there is.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).by("stream").labels(0)[3]
+        'a-step (stream 13 of app_a)'
+        """
+        return replace(self, analysis=self.analysis.by(what))
 
     def only_gpu(self, device_id: int) -> Session:
         """The session of one GPU, or of one MIG instance.

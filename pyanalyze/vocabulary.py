@@ -146,6 +146,24 @@ class StreamReason(Word):
     UNEXPLAINED = "unexplained"
 
 
+class CopyDirection(Word):
+    """Where a copy came from and went to."""
+
+    TO_DEVICE = "to-device"
+    TO_HOST = "to-host"
+    ON_DEVICE = "on-device"
+    BETWEEN_DEVICES = "between-devices"
+    OTHER = "other"
+
+
+class HostMemory(Word):
+    """Memory of the host that a copy read or wrote."""
+
+    PAGEABLE = "pageable"
+    PINNED = "pinned"
+    OTHER = "other"
+
+
 class Part(StrEnum):
     """A part of an answer that takes time to compute: a command asks for those that it shows."""
 
@@ -155,6 +173,7 @@ class Part(StrEnum):
     INTERFERENCE = "interference"
     WORK = "work"
     STREAMS = "streams"
+    COPIES = "copies"
     ADVICE = "advice"
     UNITS = "units"
 
@@ -219,6 +238,8 @@ NEGLIGIBLE_RESIDENCY: Final = 0.001
 SLOW_TAIL: Final = 1.2
 #: Fewer units of one name have no percentiles.
 ENOUGH_FOR_TAIL: Final = 20
+#: Copies of tenants on one device that are forecast: as many clients as one MPS server takes (up to CUDA 13.0).
+MOST_COPIES: Final = 48
 #: Fraction of device memory that contexts, libraries and fragmentation may need on top of what was seen: an allocator
 #: fragments before it is full.
 MEMORY_RESERVE: Final = 0.1

@@ -8,6 +8,7 @@ from pyanalyze.charts.interference import (
     victim_by_aggressor,
 )
 from pyanalyze.charts.occupancy import counters, limiters, occupancy, sm_heatmap
+from pyanalyze.charts.replicas import replica_front
 from pyanalyze.charts.samples import sampled_use
 from pyanalyze.charts.slices import slice_lengths
 from pyanalyze.charts.split import time_split
@@ -23,6 +24,7 @@ __all__ = [
     "limiters",
     "mode_map",
     "occupancy",
+    "replica_front",
     "sampled_use",
     "slice_lengths",
     "slowdown_spread",

@@ -205,6 +205,12 @@ def capture_options(function: _F) -> _F:
     return function
 
 
+def by_option(function: _F) -> _F:
+    """Add --by to a verb that speaks of tenants."""
+    text = "What makes a tenant: process, stream, context, nvtx[=DOMAIN], kernel=REGEX[,REGEX...], comms."
+    return click.option("--by", metavar="WHAT", default="process", help=text)(function)
+
+
 def work_option(function: _F) -> _F:
     """Add --work to a verb that speaks of units of work."""
     text = (
@@ -238,6 +244,7 @@ def verb(
     reconstruct: bool = True,
     slowdowns: bool = False,
     late_tables: bool = False,
+    by: bool = True,
 ) -> Callable[[Callable[..., str]], click.Command]:
     """Make a verb that reads captures out of a function from (session, format) to text.
 
@@ -262,7 +269,8 @@ def verb(
             emit(function(session, fmt), output, force=force, tenants=tenants_of(session, fmt, known=reconstruct))
             require_mode(session, expect_mode)
 
-        return baseline_options(command) if slowdowns else command
+        with_by = by_option(command) if by else command
+        return baseline_options(with_by) if slowdowns else with_by
 
     return make
 
@@ -320,6 +328,7 @@ def open_session(
     threads: int | None = None,
     memory: str | None = None,
     reconstruct: bool = True,
+    by: str = "process",
 ) -> Session:
     """Load captures with a progress bar that is only there for people, and cut them to what was asked for."""
     limit_threads(threads)
@@ -361,6 +370,7 @@ def open_session(
     if session.selection.narrowed:
         for name in session.absent():
             say(f"--tenant {name}: no such tenant in the chosen time or on the chosen GPU")
+    session = session.by(by)
     if redact:
         session = session.redacted(None if redact is True else redact)
     return replace(session, detail=True) if detail else session

@@ -10,6 +10,7 @@ import click
 from pyanalyze.cli._shared import (
     Number,
     baseline_options,
+    by_option,
     capture_options,
     emit,
     open_session,
@@ -45,6 +46,7 @@ class Fraction(click.ParamType[float]):
 
 @click.command("check")
 @capture_options
+@by_option
 @click.option("--expect-mode", multiple=True, type=ModePattern(), help="Every GPU shows this mode (repeatable; mps*).")
 @click.option("--expect-agreement", is_flag=True, help="The configured and the observed mode match.")
 @click.option(

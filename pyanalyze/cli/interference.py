@@ -23,7 +23,8 @@ def command(session: Session, fmt: str) -> str:
     if fmt == "csv":
         return csv_of(rows(session))
     text = answer(session, "interference", SECTIONS, fmt)
-    return text if fmt == "json" else text + _kernels(session)
+    # Kernels of groups of work stand in the section: beside one group, not beside any.
+    return text if fmt == "json" or session.tables.groups is not None else text + _kernels(session)
 
 
 def _kernels(session: Session) -> str:

@@ -9,6 +9,7 @@ import click
 
 from pyanalyze.cli._shared import (
     baseline_options,
+    by_option,
     capture_options,
     emit,
     expect_option,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @capture_options
+@by_option
 @baseline_options
 @expect_option
 @click.option(

@@ -41,6 +41,7 @@ __all__ = [
     "slowdowns",
     "streams",
     "table_declarations",
+    "tenant_usage",
     "timeline",
     "write_perfetto",
 ]
@@ -104,6 +105,12 @@ class _Assignment(Protocol):
     def group(self) -> int: ...
     @property
     def sms(self) -> int | None: ...
+    @property
+    def copy(self) -> int: ...
+    @property
+    def start_ns(self) -> int: ...
+    @property
+    def bandwidth(self) -> float: ...
 
 class _SharingConfig(Protocol):
     """`pyanalyze.analysis.advice.forecast.SharingConfig`."""
@@ -112,6 +119,8 @@ class _SharingConfig(Protocol):
     def name(self) -> str: ...
     @property
     def instances(self) -> Sequence[int]: ...
+    @property
+    def bandwidths(self) -> Sequence[float]: ...
     @property
     def assignments(self) -> Sequence[_Assignment]: ...
     @property
@@ -158,6 +167,9 @@ def reconstruct_parts(
 
 def attribution(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Attribute every kernel's interval: `kernel_attribution`, of a reconstructed session."""
+
+def tenant_usage(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """Add up what tenants did: `tenant_usage` and `overlaps`, of a session with `tenants` and `residency`."""
 
 def streams(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Say whether streams overlapped, of a reconstructed session: the tables named `stream_...`."""
@@ -216,6 +228,7 @@ def forecast(
     time_sliced: bool,
     recorded: _SharingConfig | None,
     configs: Sequence[_SharingConfig],
+    units: Mapping[int, Sequence[tuple[int, int]]],
     threads: int,
     progress: _Progress = None,
 ) -> _Tables:

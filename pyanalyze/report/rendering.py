@@ -10,6 +10,7 @@ from pyanalyze.analysis.sampled import series_of
 from pyanalyze.errors import UsageError
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
+from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean
 
@@ -210,7 +211,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
 
     tables = analysis.tables
     compared = {found.device_id: found for found in analysis.interference}
-    for device in report.devices:
+    for device in shown_devices(report):
         number = device.device_id
         points = series_of(tables, number)
         if points:
@@ -223,7 +224,9 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         labels = tenant_labels(device.tenants)
         window = (device.window.start_ns, device.window.end_ns)
         here = pl.col("device_id") == number
-        tracks = _tracks(tables, window, here)
+        # Work of no tenant that is known stays; of many tenants the page shows the largest.
+        mine = here & (pl.col("tenant_id").is_null() | pl.col("tenant_id").is_in(list(labels)))
+        tracks = _tracks(tables, window, mine)
         if not tracks.is_empty():
             yield (
                 chart_key("timeline", number),
@@ -237,15 +240,15 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
                     kernels=kernels_within(tables, number, window),
                 ),
             )
-        if not tables.residency.filter(here & pl.col("complete")).is_empty():
-            yield chart_key("slices", number), charts.slice_lengths(tables.residency, labels, device_id=number)
-        elif not (inferred := tables.inferred_residency.filter(here)).is_empty():
+        if not (complete := tables.residency.filter(mine & pl.col("complete"))).is_empty():
+            yield chart_key("slices", number), charts.slice_lengths(complete, labels, device_id=number)
+        elif not (inferred := tables.inferred_residency.filter(mine)).is_empty():
             turns = inferred.with_columns(complete=pl.lit(value=True))
             yield chart_key("slices", number), charts.slice_lengths(turns, labels, device_id=number)
         if device.tenants:
             # As in the tables: residency inside the window, not that of a context before its first kernel.
             held = {t.tenant_id: t.resident_ns for t in device.tenants}
-            usage = tables.tenant_usage.filter(here).with_columns(
+            usage = tables.tenant_usage.filter(mine).with_columns(
                 pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns")
             )
             yield (

@@ -31,12 +31,21 @@ class Assignment:
         are time-sliced.
     sms
         SMs its kernels may use; None: all of the instance.
+    copy
+        Which copy of the tenant's program it is, from 0.
+    start_ns
+        The copy begins that much later than the program was recorded to begin.
+    bandwidth
+        Part of the device's memory bandwidth that its kernels take while they run solo; 0: not known.
     """
 
     tenant_id: int
     instance: int = 0
     group: int = 0
     sms: int | None = None
+    copy: int = 0
+    start_ns: int = 0
+    bandwidth: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,8 @@ class SharingConfig:
         issue slots, which the replay does not know.
     block_imbalance
         Block times of a kernel lie within this part of their mean; 0: all are equal.
+    bandwidths
+        Part of the device's memory bandwidth that each instance has; empty: all of it.
     jitter, seed
         Every operation takes longer or shorter by up to this part, differently for each seed: programs that repeat
         themselves fall into step with each other by chance.
@@ -77,6 +88,7 @@ class SharingConfig:
     block_imbalance: float = 0.0
     jitter: float = 0.0
     seed: int = 0
+    bandwidths: tuple[float, ...] = ()
 
     def varied(
         self, name: str, *, contention: float = 0.0, block_imbalance: float = 0.0, jitter: float = 0.0, seed: int = 0
@@ -150,6 +162,7 @@ def forecast(
     visible_sms: Mapping[int, int] | None = None,
     time_sliced: bool,
     recorded: SharingConfig | None = None,
+    units: Mapping[int, Sequence[tuple[int, int]]] | None = None,
     threads: int = 0,
 ) -> pl.DataFrame:
     """Run what was recorded of one device in each config.
@@ -170,13 +183,16 @@ def forecast(
     recorded
         The config in which it was recorded: what kernels take alone is fitted to it, and the contention that was
         there is measured. None: kernels that never ran alone are taken for their shortest tenth.
+    units
+        Units of work by tenant, in order: begin and end of the range in which their operations were launched. Their
+        time is forecast too where API calls were recorded.
     threads
         Layouts are spread over so many threads; 0: all processors.
 
     Returns
     -------
     polars.DataFrame
-        The `forecast` table: per config (and `recorded`) and tenant the elapsed time and the latency of kernels.
+        The `forecast` table: per config (and `recorded`), tenant and copy the elapsed time and the latency of kernels.
 
     Raises
     ------
@@ -204,6 +220,7 @@ def forecast(
         time_sliced,
         recorded,
         configs,
+        units or {},
         threads,
         None,
     )

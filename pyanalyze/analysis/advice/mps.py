@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-#: Clients that one server takes (Volta and later, up to CUDA 13.0; 60 from 13.1 on).
-MAX_CLIENTS = 48
 #: A pinned-memory limit leaves this much above the observed high-water mark.
 MEMORY_HEADROOM = 1.1
 

@@ -23,7 +23,7 @@ from pyanalyze.results.advice import ForecastRow
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode
+from pyanalyze.vocabulary import MOST_COPIES, NEGLIGIBLE_RESIDENCY, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ MARGIN_WITHOUT_CALLS = 0.15
 #: Slices of which a usual length is taken, and the part of them that must share it (within 12 %).
 ENOUGH_SLICES = 8
 IN_COMMON = 0.3
-_DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, SWITCH_NS)
+DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, SWITCH_NS)
 #: Options this close to the best are as good as the best: the one that changes least is taken.
 AS_GOOD = 0.03
 
@@ -214,11 +214,11 @@ def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int]
     return None if seen is None else seen[:2]
 
 
-def _slicing(tables: TableSet, device_id: int) -> tuple[int, int]:
-    """What to replay turns with: as observed, and the usual where nothing shows it."""
+def slicing_of(tables: TableSet, device_id: int) -> tuple[int, int]:
+    """Return what to replay turns with: as observed, and the usual where nothing shows it."""
     seen = _seen_slicing(tables, device_id)
     if seen is None:
-        return _DEFAULT_SLICING
+        return DEFAULT_SLICING
     slice_ns, switch_ns, state_ns = seen
     return max(DEFAULT_SLICE_NS - state_ns, 1000) if slice_ns is None else slice_ns, switch_ns
 
@@ -380,14 +380,16 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     working = set(usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"])
     labels = tables.labels(device_id)
     names = {tenant: labels[tenant] for tenant in traced["tenant_id"] if tenant in working}
-    why_not = _why_not(tables, verdict, device, here, usage, names)
+    why_not = not_replayable(verdict, device, here, usage, names)
+    if why_not is None and len(names) < 2:
+        why_not = "only one tenant was on the device"
     if why_not is not None:
         return Options(device_id, why_not=why_not)
     sm_count = int(device["sm_count"])
     clients = clients_of(tables, device_id, names, sm_count)
     recording = recorded_config(tables, verdict, list(names), sm_count)
     candidates, unplaced = _candidates(tables, verdict, device, clients, sm_count, recording)
-    untraced = _untraced_ns(here, usage)
+    untraced = untraced_ns_of(here, usage)
     made, check = _forecast(tables, verdict, recording, candidates, names, sm_count, sum(untraced.values()))
     ranked = sorted(made, key=lambda option: option.antt)
     current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
@@ -419,21 +421,21 @@ def _effort(option: Option) -> int:
     return 1 if option.config.together else 0
 
 
-def _why_not(
-    tables: TableSet,
+def not_replayable(
     verdict: Verdict,
     device: Mapping[str, object],
     here: pl.DataFrame,
     usage: pl.DataFrame,
     names: Mapping[int, str],
 ) -> str | None:
+    """Say why what was recorded cannot be replayed; None where it can."""
     if not names:
         return "no kernels were traced"
     if verdict.mode == Mode.UNDETERMINED:
         return "the sharing mode is not known, so concurrent work is not known either"
     if device["sm_count"] is None:
         return "the SM count of the device is not known"
-    untraced = _untraced_ns(here, usage)
+    untraced = untraced_ns_of(here, usage)
     whole = sum(value or 0 for value in usage["resident_ns"])
     if untraced and sum(untraced.values()) > MAX_UNTRACED * whole:
         name, mine = max(untraced.items(), key=lambda item: item[1])
@@ -441,13 +443,11 @@ def _why_not(
             f"tenant {name} was resident for {fmt.duration(mine)}, but its work was not traced, so it cannot be "
             "forecast"
         )
-    if len(names) < 2:
-        return "only one tenant was on the device"
     return None
 
 
-def _untraced_ns(here: pl.DataFrame, usage: pl.DataFrame) -> dict[str, int]:
-    """Resident time of tenants whose work was not traced, by name; without MPS servers and what is negligible."""
+def untraced_ns_of(here: pl.DataFrame, usage: pl.DataFrame) -> dict[str, int]:
+    """Return the resident time of untraced tenants, by name; without MPS servers and what is negligible."""
     serving = set(here["served_by"].drop_nulls())
     held = dict(usage.select("tenant_id", "resident_ns").iter_rows())
     least_ns = NEGLIGIBLE_RESIDENCY * sum(value or 0 for value in held.values())
@@ -472,12 +472,12 @@ def _candidates(
     traits = TRAITS[verdict.mode]
     inside = traits.mig_instance
     tenants = [client.tenant_id for client in clients]
-    slicing = _slicing(tables, verdict.device_id) if traits.time_sliced else _DEFAULT_SLICING
+    slicing = slicing_of(tables, verdict.device_id) if traits.time_sliced else DEFAULT_SLICING
     turns = time_slicing(sm_count, tenants, *slicing)
     found = [Option("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, turns, ())]
     capability = device["compute_major"], device["compute_minor"]
     major = int(str(capability[0])) if capability[0] is not None else None
-    if major is not None and major >= 7 and len(tenants) <= mps.MAX_CLIENTS:
+    if major is not None and major >= 7 and len(tenants) <= MOST_COPIES:
         whole = SharingConfig("mps", (sm_count,), tuple(Assignment(t) for t in tenants))
         found.append(Option("MPS", Mode.MIG_MPS if inside else Mode.MPS, whole, ()))
         for provision in mps.provisions(clients, sm_count, major):
@@ -498,7 +498,8 @@ def _candidates(
     return (found, unplaced) if unplaced else ([*found, option], {})
 
 
-def _time_sliced(verdict: Verdict) -> bool:
+def is_time_sliced(verdict: Verdict) -> bool:
+    """Whether tenants alternate on the device."""
     return bool(TRAITS[verdict.mode].time_sliced)
 
 
@@ -526,7 +527,7 @@ def _mig(
         configs,
         recorded=recording,
         visible_sms=visible_sms(tables, verdict.device_id),
-        time_sliced=_time_sliced(verdict),
+        time_sliced=is_time_sliced(verdict),
     )
     took = dict(rows.select(pl.col("sharing_config").cast(pl.String), "elapsed_ns").iter_rows())
 
@@ -583,7 +584,7 @@ def _forecast(
     """
     from dataclasses import replace
 
-    device_id, time_sliced = verdict.device_id, _time_sliced(verdict)
+    device_id, time_sliced = verdict.device_id, is_time_sliced(verdict)
     seen = visible_sms(tables, device_id)
     first = forecast(
         tables,
@@ -714,7 +715,7 @@ def recorded_config(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
         return _sliced_groups(tables, verdict.device_id, tenants, sm_count)
     # Virtual machines that are time-sliced are not recorded.
     if traits.time_sliced and not traits.vgpu:
-        return time_slicing(sm_count, tenants, *_slicing(tables, verdict.device_id))
+        return time_slicing(sm_count, tenants, *slicing_of(tables, verdict.device_id))
     if traits.same_sms:
         return side_by_side(sm_count, tenants)
     if traits.mps and traits.capped:
@@ -742,7 +743,7 @@ def _sliced_groups(tables: TableSet, device_id: int, tenants: Sequence[int], sm_
         return None
     groups = {holder: group for group, holder in enumerate(dict.fromkeys(holders))}
     assignments = tuple(Assignment(t, group=groups[h]) for t, h in zip(tenants, holders, strict=True))
-    return SharingConfig("mps and another process", (sm_count,), assignments, *_slicing(tables, device_id))
+    return SharingConfig("mps and another process", (sm_count,), assignments, *slicing_of(tables, device_id))
 
 
 def visible_sms(tables: TableSet, device_id: int) -> dict[int, int]:

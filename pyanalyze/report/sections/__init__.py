@@ -2,6 +2,7 @@
 
 from pyanalyze.report.sections import (
     advice,
+    copies,
     glossary,
     interference,
     listed,
@@ -35,6 +36,7 @@ SECTIONS: tuple[DeviceSection | ReportSection, ...] = (
     interference.SECTION,
     slow_requests.SECTION,
     time_split.SECTION,
+    copies.SECTION,
     streams.SECTION,
     occupancy.SECTION,
     residency.SECTION,

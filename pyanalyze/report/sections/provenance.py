@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import Inputs, ReportSection
 from pyanalyze.report.sentences import LONG, versions_text, window_text
+from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import device_title
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -37,7 +38,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
             f"host {visible(host, 24)} (hash of its name)" if host else "host not recorded",
         ]
         rows.append(("Machine", ", ".join(parts)))
-    for device in report.devices:
+    for device in shown_devices(report):
         parts = [
             f"{fmt.count(device.sm_count)} SMs" if device.sm_count is not None else "SM count not known",
             f"compute capability {visible(device.compute_capability, 12) or fmt.UNKNOWN}",

@@ -103,6 +103,9 @@ pub(crate) struct Assignment {
     instance: usize,
     group: u32,
     sms: Option<u32>,
+    copy: u32,
+    start_ns: i64,
+    bandwidth: f64,
 }
 
 /// A way to share a device: `pyanalyze.analysis.advice.forecast.SharingConfig`.
@@ -110,6 +113,7 @@ pub(crate) struct Assignment {
 pub(crate) struct SharingConfig {
     name: String,
     instances: Vec<u32>,
+    bandwidths: Vec<f64>,
     assignments: Vec<Assignment>,
     slice_ns: i64,
     switch_ns: i64,
@@ -126,10 +130,14 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
             instance: assignment.instance,
             group: assignment.group,
             sms: assignment.sms,
+            copy: assignment.copy,
+            start_ns: assignment.start_ns,
+            bandwidth: assignment.bandwidth,
         };
         Self {
             name: config.name,
             instances: config.instances,
+            bandwidths: config.bandwidths,
             assignments: config.assignments.into_iter().map(assignment).collect(),
             slice_ns: config.slice_ns,
             switch_ns: config.switch_ns,
@@ -143,7 +151,7 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
 
 /// What recorded programs would have taken in other configs.
 #[pyfunction]
-#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, threads, progress=None))]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, threads, progress=None))]
 #[allow(clippy::too_many_arguments)] // Python names them
 pub(crate) fn forecast(
     py: Python<'_>,
@@ -153,6 +161,7 @@ pub(crate) fn forecast(
     time_sliced: bool,
     recorded: Option<SharingConfig>,
     configs: Vec<SharingConfig>,
+    units: BTreeMap<u32, Vec<(i64, i64)>>,
     threads: usize,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
@@ -160,7 +169,8 @@ pub(crate) fn forecast(
     let recorded = Recorded { visible_sms, time_sliced, config: recorded.map(Into::into) };
     let configs: Vec<sharing_config::SharingConfig> = configs.into_iter().map(Into::into).collect();
     let watch = PyWatch::new(progress);
-    let made = py.detach(|| pipeline::forecast(&session, device, &recorded, &configs, threads, &watch));
+    let made =
+        py.detach(|| pipeline::forecast(&session, device, &recorded, &configs, &units, threads, &watch));
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 

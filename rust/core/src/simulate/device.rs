@@ -27,12 +27,18 @@ use crate::simulate::sharing_config::SharingConfig;
 pub struct Took {
     /// Tenant.
     pub tenant: u32,
+    /// Which copy of its program.
+    pub copy: u32,
     /// First call to last end.
     pub elapsed_ns: i64,
     /// Launch to end, summed over kernels.
     pub latency_ns: i64,
+    /// Median of the same.
+    pub latency_p50_ns: i64,
     /// 99th percentile of the same.
     pub latency_p99_ns: i64,
+    /// Median and 99th percentile of the time of a unit of work; `None`: no units are known.
+    pub unit_ns: Option<(i64, i64)>,
     /// Operations that ended.
     pub operations: u64,
 }
@@ -98,6 +104,8 @@ struct Class {
     ask: Resources,
     /// Blocks that find room on an instance with nothing on it.
     alone: u64,
+    /// Blocks that it had on the SMs at once where it was recorded: with these it takes its bandwidth.
+    recorded: u64,
     /// The kernel's time over a block's time.
     span: Span,
 }
@@ -156,6 +164,9 @@ impl Line {
 struct Tenant<'a> {
     /// Index of the program.
     index: usize,
+    copy: u32,
+    start_ns: i64,
+    bandwidth: f64,
     program: &'a Program,
     classes: Vec<Class>,
     group: usize,
@@ -179,6 +190,8 @@ struct Tenant<'a> {
     first: Ps,
     end: Ps,
     latencies: Vec<i64>,
+    /// Of each unit of work: launch of its first operation, end of its last.
+    units: Vec<(Ps, Ps)>,
     ended: u64,
 }
 
@@ -210,6 +223,10 @@ struct Group {
     rate: f64,
     /// Caps leave room for everybody: nobody disturbs anybody.
     disjoint: bool,
+    /// Part of the device's memory bandwidth that its instance has.
+    bandwidth: f64,
+    /// Some of its tenants are known to take memory bandwidth.
+    shares_bandwidth: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -338,11 +355,12 @@ fn makespan(count: u64, at_once: u64, lengths: Lengths) -> f64 {
     (now as f64 / PARTS as f64 + skipped as f64).max(1.0)
 }
 
-/// A number between -1 and 1 for an operation, the same in every run.
-fn spread(seed: u64, tenant: u32, op: u32) -> f64 {
+/// A number between -1 and 1 for an operation of a copy, the same in every run.
+fn spread(seed: u64, tenant: u32, copy: u32, op: u32) -> f64 {
     // splitmix64
     let mut x = seed
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(u64::from(copy).wrapping_mul(0xd1b5_4a32_d192_ed03))
         .wrapping_add((u64::from(tenant) << 32) | u64::from(op))
         .wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -370,14 +388,20 @@ fn classes(
     };
     let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm).unwrap_or(u64::MAX));
     let of = |place: &Place| match *place {
-        Place::Copy(engine) => {
-            Class { copy: Some(engine), blocks: 1, at_once: 1, ask: [0; 4], alone: 0, span: Span::Waves(1) }
-        }
+        Place::Copy(engine) => Class {
+            copy: Some(engine),
+            blocks: 1,
+            at_once: 1,
+            ask: [0; 4],
+            alone: 0,
+            recorded: 1,
+            span: Span::Waves(1),
+        },
         Place::Device => {
             // With fewer SMs than it was seen on it takes longer in proportion: nothing better is known.
             let more = f64::from(program.visible_sms.max(sms)) / f64::from(sms.max(1));
             let (ask, span) = (room, Span::Times(more));
-            Class { copy: None, blocks: 1, at_once: 1, ask, alone: alone(&ask), span }
+            Class { copy: None, blocks: 1, at_once: 1, ask, alone: alone(&ask), recorded: 1, span }
         }
         Place::Sms { count, per_sm, ask } => {
             let fits = fits(&ask, &room).unwrap_or(u64::MAX);
@@ -389,7 +413,8 @@ fn classes(
                 }
                 None => Span::Waves(Ps::try_from(count.div_ceil(then).max(1)).unwrap_or(Ps::MAX)),
             };
-            Class { copy: None, blocks: count.max(1), at_once, ask, alone: alone(&ask), span }
+            let recorded = count.min(then).max(1);
+            Class { copy: None, blocks: count.max(1), at_once, ask, alone: alone(&ask), recorded, span }
         }
     };
     program.places.iter().map(of).collect()
@@ -435,6 +460,8 @@ impl<'a> Sim<'a> {
                     held: 0,
                     rate: 1.0,
                     disjoint: false,
+                    bandwidth: config.bandwidths.get(assignment.instance).copied().unwrap_or(1.0),
+                    shares_bandwidth: false,
                 });
                 if let Some(instance) = instances.get_mut(assignment.instance) {
                     instance.groups.push(groups.len().saturating_sub(1));
@@ -445,6 +472,7 @@ impl<'a> Sim<'a> {
                 group.tenants.push(tenants.len());
                 *asked = asked.saturating_add(sms);
                 group.disjoint = *asked <= whole;
+                group.shares_bandwidth |= assignment.bandwidth > 0.0;
             }
             let tenant = tenants.len();
             let host = |(n, (_, steps)): (usize, &'a (i64, Vec<Step>))| {
@@ -454,6 +482,9 @@ impl<'a> Sim<'a> {
             let hosts = program.hosts.iter().enumerate().map(host).collect();
             tenants.push(Tenant {
                 index,
+                copy: assignment.copy,
+                start_ns: assignment.start_ns,
+                bandwidth: assignment.bandwidth,
                 program,
                 classes: classes(program, per_sm, sms, whole, lengths),
                 group,
@@ -472,6 +503,7 @@ impl<'a> Sim<'a> {
                 first: Ps::MAX,
                 end: 0,
                 latencies: Vec::with_capacity(program.ops.len()),
+                units: vec![(Ps::MAX, 0); program.units_lead_ns.len()],
                 ended: 0,
             });
         }
@@ -521,8 +553,12 @@ impl<'a> Sim<'a> {
             self.tenants.iter().flat_map(|t| t.program.hosts.iter().map(|h| h.0)).min().unwrap_or(0);
         for t in 0..self.tenants.len() {
             let Some(tenant) = self.tenants.get_mut(t) else { continue };
-            let begins: Vec<Ps> =
-                tenant.program.hosts.iter().map(|h| span(h.0.saturating_sub(origin_ns))).collect();
+            let begins: Vec<Ps> = tenant
+                .program
+                .hosts
+                .iter()
+                .map(|h| span(h.0.saturating_sub(origin_ns).saturating_add(tenant.start_ns)))
+                .collect();
             tenant.first = begins.iter().copied().min().unwrap_or(Ps::MAX);
             let sources: Vec<usize> = tenant.hosts.iter().map(|h| h.source).collect();
             for (source, begin) in sources.into_iter().zip(begins) {
@@ -602,7 +638,8 @@ impl<'a> Sim<'a> {
                         return;
                     }
                     state.next = state.next.saturating_add(1);
-                    let class = t.program.ops.get(op as usize).map_or(0, |o| o.class);
+                    let (class, unit) =
+                        t.program.ops.get(op as usize).map_or((0, u32::MAX), |o| (o.class, o.unit));
                     let Some(place) = t.ops.get_mut(op as usize).filter(|place| **place == AHEAD) else {
                         continue;
                     };
@@ -611,6 +648,9 @@ impl<'a> Sim<'a> {
                         u32::try_from(t.live.len().saturating_sub(1)).unwrap_or(DONE)
                     });
                     *place = slot;
+                    if let Some(unit) = t.units.get_mut(unit as usize) {
+                        unit.0 = unit.0.min(self.now);
+                    }
                     if let Some(live) = t.live.get_mut(slot as usize) {
                         let waiters = std::mem::take(&mut live.waiters);
                         *live = Live { op, class, waiters, launched: self.now, ..Live::default() };
@@ -651,6 +691,10 @@ impl<'a> Sim<'a> {
         let copy = t.classes.get(live.class as usize).is_some_and(|c| c.copy.is_some());
         if !copy {
             t.latencies.push(now.saturating_sub(live.launched) / 1000);
+        }
+        let unit = t.program.ops.get(op as usize).map_or(u32::MAX, |o| o.unit);
+        if let Some(unit) = t.units.get_mut(unit as usize) {
+            unit.1 = unit.1.max(now);
         }
         let release = now.saturating_add(span(t.program.release_ns));
         for waiter in live.waiters.drain(..) {
@@ -729,7 +773,7 @@ impl<'a> Sim<'a> {
         }
         let mut work = ps(t.program.ops.get(live.op as usize).map_or(1, |o| o.work_ns.max(1)));
         if self.config.jitter > 0.0 {
-            let drawn = spread(self.config.seed, t.program.tenant, live.op);
+            let drawn = spread(self.config.seed, t.program.tenant, t.copy, live.op);
             work = (work as f64 * self.config.jitter.mul_add(drawn, 1.0)) as Ps;
         }
         live.block = match class.span {
@@ -1026,14 +1070,23 @@ impl<'a> Sim<'a> {
     }
 
     /// How fast the SMs of a group run.
+    ///
+    /// Memory bandwidth is shared in proportion to what each wants, which is in proportion to its blocks: where all want
+    /// more than the instance has, all are slower by the same part.
     fn set_rates(&mut self, group: usize) {
-        if self.config.contention <= 0.0 {
+        let Some(g) = self.groups.get(group) else { return };
+        if self.config.contention <= 0.0 && !g.shares_bandwidth {
             return;
         }
-        let Some(g) = self.groups.get(group) else { return };
-        let busy =
-            g.tenants.iter().filter(|t| self.tenants.get(**t).is_some_and(|t| t.in_flight > 0)).count();
-        let rate = if busy >= 2 { 1.0 / (1.0 + self.config.contention) } else { 1.0 };
+        let running = || g.tenants.iter().filter_map(|t| self.tenants.get(*t)).filter(|t| t.in_flight > 0);
+        let wants = |k: &OnSms| {
+            let t = self.tenants.get(k.tenant).filter(|t| t.bandwidth > 0.0)?;
+            let class = t.classes.get(t.live.get(k.slot as usize)?.class as usize)?;
+            Some(t.bandwidth * k.blocks as f64 / class.recorded as f64)
+        };
+        let wanted: f64 = g.on_sms.iter().filter_map(wants).sum();
+        let together = if running().count() >= 2 { 1.0 + self.config.contention } else { 1.0 };
+        let rate = (g.bandwidth / wanted.max(g.bandwidth)) / together;
         if (rate - g.rate).abs() > 1e-12 {
             self.settle(group);
             if let Some(g) = self.groups.get_mut(group) {
@@ -1168,19 +1221,32 @@ impl<'a> Sim<'a> {
             .into_iter()
             .map(|mut t| {
                 let latency_ns = t.latencies.iter().fold(0_i64, |sum, l| sum.saturating_add(*l));
-                let last = t.latencies.len().saturating_sub(1);
-                let at = (last as f64 * 0.99).round() as usize;
-                let p99 = if t.latencies.is_empty() { 0 } else { *t.latencies.select_nth_unstable(at).1 };
+                let mut units: Vec<i64> = t
+                    .units
+                    .iter()
+                    .zip(&t.program.units_lead_ns)
+                    .filter(|((begin, end), _)| begin <= end)
+                    .map(|((begin, end), lead)| (end.saturating_sub(*begin) / 1000).saturating_add(*lead))
+                    .collect();
                 Took {
                     tenant: t.program.tenant,
+                    copy: t.copy,
                     elapsed_ns: t.end.saturating_sub(t.first.min(t.end)) / 1000,
                     latency_ns,
-                    latency_p99_ns: p99,
+                    latency_p50_ns: percentile(&mut t.latencies, 0.5).unwrap_or(0),
+                    latency_p99_ns: percentile(&mut t.latencies, 0.99).unwrap_or(0),
+                    unit_ns: percentile(&mut units, 0.5).zip(percentile(&mut units, 0.99)),
                     operations: t.ended,
                 }
             })
             .collect()
     }
+}
+
+/// The value that a part of them are at most.
+fn percentile(values: &mut [i64], part: f64) -> Option<i64> {
+    let last = values.len().checked_sub(1)?;
+    Some(*values.select_nth_unstable((last as f64 * part).round() as usize).1)
 }
 
 /// So many blocks, or as many as fit into what is free.

@@ -29,7 +29,7 @@ use crate::base::watch::Watch;
 use crate::simulate::device::simulate;
 use crate::simulate::device::Took;
 use crate::simulate::host_program::{self as programs, Place, Program, Programs};
-use crate::simulate::sharing_config::{Recorded, SharingConfig};
+use crate::simulate::sharing_config::{Recorded, SharingConfig, Units};
 use crate::table::builder::Builder;
 use crate::table::events::Tables;
 use crate::table::schema;
@@ -43,11 +43,13 @@ pub fn run(
     device: u32,
     recorded: &Recorded,
     configs: &[SharingConfig],
+    units: &Units,
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<RecordBatch> {
     configs.iter().try_for_each(SharingConfig::check)?;
-    let mut made = programs::read(session, device, &recorded.visible_sms, recorded.time_sliced, watch)?;
+    let mut made =
+        programs::read(session, device, &recorded.visible_sms, recorded.time_sliced, units, watch)?;
     let contention = match &recorded.config {
         Some(config) => fit(&mut made, config, watch)?,
         None => None,
@@ -77,6 +79,20 @@ pub fn run(
     table(device, &made, configs, &took, contention)
 }
 
+/// A row of the table.
+struct Row<'a> {
+    tenant: u32,
+    copy: u32,
+    config: &'a str,
+    elapsed_ns: i64,
+    /// Sum, median, 99th percentile.
+    latency_ns: Option<(i64, i64, i64)>,
+    unit_ns: Option<(i64, i64)>,
+    operations: u64,
+    basis: &'static str,
+    detail: String,
+}
+
 fn table(
     device: u32,
     made: &Programs,
@@ -84,34 +100,56 @@ fn table(
     took: &[(usize, Vec<Took>)],
     contention: Option<f64>,
 ) -> Result<RecordBatch> {
-    type Row<'a> = (u32, &'a str, i64, Option<(i64, i64)>, u64, &'static str, String);
     let mut rows: Vec<Row<'_>> = Vec::new();
     for p in &made.programs {
-        let (elapsed_ns, ops) = (p.recorded_ns, p.ops.len() as u64);
-        rows.push((p.tenant, "recorded", elapsed_ns, p.latency_ns, ops, "observed", detail(p, made)));
+        rows.push(Row {
+            tenant: p.tenant,
+            copy: 0,
+            config: "recorded",
+            elapsed_ns: p.recorded_ns,
+            latency_ns: p.latency_ns,
+            unit_ns: p.unit_ns,
+            operations: p.ops.len() as u64,
+            basis: "observed",
+            detail: detail(p, made),
+        });
     }
     for (at, took) in took {
         let Some(config) = configs.get(*at) else { continue };
         for t in took {
             let Some(p) = made.programs.iter().find(|p| p.tenant == t.tenant) else { continue };
-            let latency = p.from_calls.then_some((t.latency_ns, t.latency_p99_ns));
-            let detail = detail(p, made);
-            rows.push((t.tenant, &config.name, t.elapsed_ns, latency, t.operations, "modelled", detail));
+            let latencies = (t.latency_ns, t.latency_p50_ns, t.latency_p99_ns);
+            rows.push(Row {
+                tenant: t.tenant,
+                copy: t.copy,
+                config: &config.name,
+                elapsed_ns: t.elapsed_ns,
+                latency_ns: p.from_calls.then_some(latencies),
+                unit_ns: t.unit_ns,
+                operations: t.operations,
+                basis: "modelled",
+                detail: detail(p, made),
+            });
         }
     }
     let n = rows.len();
-    let measured = |r: &Row<'_>| contention.filter(|_| r.5 == "observed");
+    let measured = |r: &Row<'_>| contention.filter(|_| r.basis == "observed");
+    let column = |of: &dyn Fn(&Row<'_>) -> Option<i64>| rows.iter().map(of).collect::<Int64Array>();
     Builder::new(&schema::FORECAST)
         .put("contention", rows.iter().map(measured).collect::<Float64Array>())
         .put("device_id", UInt32Array::from(vec![device; n]))
-        .put("tenant_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
-        .put_names("sharing_config", rows.iter().map(|r| Some(r.1)))
-        .put("elapsed_ns", rows.iter().map(|r| Some(r.2)).collect::<Int64Array>())
-        .put("latency_ns", rows.iter().map(|r| r.3.map(|l| l.0)).collect::<Int64Array>())
-        .put("latency_p99_ns", rows.iter().map(|r| r.3.map(|l| l.1)).collect::<Int64Array>())
-        .put("operations", rows.iter().map(|r| Some(r.4)).collect::<UInt64Array>())
-        .put_names("basis", rows.iter().map(|r| Some(r.5)))
-        .put("detail", rows.iter().map(|r| Some(r.6.as_str())).collect::<StringArray>())
+        .put("tenant_id", rows.iter().map(|r| Some(r.tenant)).collect::<UInt32Array>())
+        .put("copy", rows.iter().map(|r| Some(r.copy)).collect::<UInt32Array>())
+        .put_names("sharing_config", rows.iter().map(|r| Some(r.config)))
+        .put("elapsed_ns", column(&|r| Some(r.elapsed_ns)))
+        .put("latency_ns", column(&|r| r.latency_ns.map(|l| l.0)))
+        .put("latency_p50_ns", column(&|r| r.latency_ns.map(|l| l.1)))
+        .put("latency_p99_ns", column(&|r| r.latency_ns.map(|l| l.2)))
+        .put("unit_p50_ns", column(&|r| r.unit_ns.map(|u| u.0)))
+        .put("unit_p99_ns", column(&|r| r.unit_ns.map(|u| u.1)))
+        .put("operations", rows.iter().map(|r| Some(r.operations)).collect::<UInt64Array>())
+        .put_names("basis", rows.iter().map(|r| Some(r.basis)))
+        .put("detail", rows.iter().map(|r| Some(r.detail.as_str())).collect::<StringArray>())
         .finish(n)
 }
 
@@ -213,7 +251,7 @@ mod tests {
     use super::*;
     use crate::base::watch::{StopAfter, Unwatched};
     use crate::occupancy::theoretical::Limits;
-    use crate::simulate::host_program::{Op, Step};
+    use crate::simulate::host_program::{Op, Step, NO_UNIT};
     use crate::simulate::sharing_config::Assignment;
 
     const WARPS: u64 = 64;
@@ -226,7 +264,7 @@ mod tests {
     fn kernel(stream: u32, us: i64, count: u64, warps: u64) -> (Op, Place) {
         let place = Place::Sms { count, per_sm: WARPS / warps, ask: [warps, 0, 0, 0] };
         let (work_ns, seen_ns) = (us * 1000, us * 1000);
-        (Op { stream, class: 0, work_ns, seen_ns, shape: 0, co_run: false }, place)
+        (Op { stream, class: 0, work_ns, seen_ns, shape: 0, co_run: false, unit: NO_UNIT }, place)
     }
 
     fn program(tenant: u32, ops: Vec<(Op, Place)>, steps: Vec<Step>) -> Program {
@@ -255,6 +293,7 @@ mod tests {
         SharingConfig {
             name: "x".into(),
             instances: vec![10],
+            bandwidths: Vec::new(),
             assignments,
             slice_ns: 1_000_000,
             switch_ns: 100_000,
@@ -266,7 +305,7 @@ mod tests {
     }
 
     fn assignment(tenant: u32, group: u32, sms: Option<u32>) -> Assignment {
-        Assignment { tenant, instance: 0, group, sms }
+        Assignment { tenant, group, sms, ..Assignment::default() }
     }
 
     /// Elapsed microseconds of each tenant.
@@ -316,8 +355,8 @@ mod tests {
         let mig = SharingConfig {
             instances: vec![4, 5],
             assignments: vec![
-                Assignment { tenant: 0, instance: 0, group: 0, sms: None },
-                Assignment { tenant: 1, instance: 1, group: 0, sms: None },
+                Assignment::default(),
+                Assignment { tenant: 1, instance: 1, ..Assignment::default() },
             ],
             ..config(vec![])
         };
@@ -387,6 +426,51 @@ mod tests {
     }
 
     #[test]
+    fn copies_run_the_same_program_each_from_its_own_begin() {
+        // Both copies fill the device: the second waits for the first, then has it for itself.
+        let p = [burst(3, vec![kernel(0, 100, 80, 8)])];
+        let copy = |copy, start_ns| Assignment { copy, start_ns, ..assignment(3, 0, None) };
+        let both = config(vec![copy(0, 0), copy(1, 40_000)]);
+        let took = simulate(&p, &limits(), &both, &mut |_, _, _| {}, &Unwatched).unwrap();
+        let seen: Vec<_> = took.iter().map(|t| (t.tenant, t.copy, t.elapsed_ns / 1000)).collect();
+        assert_eq!(seen, [(3, 0, 100), (3, 1, 160)]);
+    }
+
+    #[test]
+    fn copies_vary_each_in_its_own_way() {
+        let p = [burst(0, vec![kernel(0, 1000, 40, 8)])];
+        let copy = |copy| Assignment { copy, ..assignment(0, 0, None) };
+        let both = SharingConfig { jitter: 0.1, seed: 1, ..config(vec![copy(0), copy(1)]) };
+        let took = us(&p, &both);
+        assert_ne!(took[0], took[1]);
+        assert!(took.iter().all(|us| (900..=1100).contains(us)), "{took:?}");
+    }
+
+    #[test]
+    fn memory_bandwidth_is_shared_by_what_each_wants() {
+        // Room for both; each wants 80 % of the bandwidth: both take 1.6 times as long.
+        let p = [burst(0, vec![kernel(0, 1000, 40, 8)]), burst(1, vec![kernel(0, 1000, 40, 8)])];
+        let wants = |tenant, bandwidth| Assignment { bandwidth, ..assignment(tenant, 0, None) };
+        assert_eq!(us(&p, &config(vec![wants(0, 0.8), wants(1, 0.8)])), [1600, 1600]);
+        assert_eq!(us(&p, &config(vec![wants(0, 0.4), wants(1, 0.6)])), [1000, 1000]);
+        // An instance with half of it: 1.6 times as long solo.
+        let half = SharingConfig { bandwidths: vec![0.5], ..config(vec![wants(0, 0.8)]) };
+        assert_eq!(us(&p, &half), [1600]);
+    }
+
+    #[test]
+    fn units_of_work_last_from_their_begin_to_their_last_end() {
+        // Two units of one kernel each: 5 us of the host's own before the first launch, then 100, and 100 behind it.
+        let mut p = burst(0, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)]);
+        (p.ops[0].unit, p.ops[1].unit) = (0, 1);
+        p.units_lead_ns = vec![5_000, 0];
+        let one = config(vec![assignment(0, 0, None)]);
+        let took = simulate(&[p], &limits(), &one, &mut |_, _, _| {}, &Unwatched).unwrap();
+        assert_eq!(took[0].unit_ns, Some((200_000, 200_000)));
+        assert_eq!(took[0].latency_p99_ns, 200_000);
+    }
+
+    #[test]
     fn nonsense_is_refused_and_it_stops_when_told() {
         let p = [burst(0, vec![kernel(0, 100, 80, 8)])];
         let good = config(vec![assignment(0, 0, None)]);
@@ -396,6 +480,10 @@ mod tests {
             SharingConfig { jitter: 2.0, ..good.clone() },
             SharingConfig { instances: vec![0], ..good.clone() },
             config(vec![assignment(0, 0, Some(0))]),
+            config(vec![Assignment { start_ns: -1, ..Assignment::default() }]),
+            config(vec![Assignment { bandwidth: -1.0, ..Assignment::default() }]),
+            SharingConfig { bandwidths: vec![0.5, 0.5], ..good.clone() },
+            SharingConfig { bandwidths: vec![0.0], ..good.clone() },
         ] {
             let made = simulate(&p, &limits(), &bad, &mut |_, _, _| {}, &Unwatched);
             assert!(matches!(made, Err(Error::Argument(_))));

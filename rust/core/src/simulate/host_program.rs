@@ -26,6 +26,7 @@ use crate::base::statistics::median_ns;
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
 use crate::residency::observed::{slice_lengths, Slice};
+use crate::simulate::sharing_config::Units;
 use crate::table::columns::Columns;
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
@@ -76,7 +77,12 @@ pub(crate) struct Op {
     pub shape: u32,
     /// Another kernel was on the device at the same time.
     pub co_run: bool,
+    /// Number of its unit of work; [`NO_UNIT`]: it belongs to none.
+    pub unit: u32,
 }
+
+/// An operation outside of all units of work.
+pub(crate) const NO_UNIT: u32 = u32::MAX;
 
 /// What is known of launches of one name and configuration.
 #[derive(Debug, Clone, Copy, Default)]
@@ -101,8 +107,12 @@ pub(crate) struct Program {
     pub release_ns: i64,
     /// First call (without calls: operation) to last end, as recorded.
     pub recorded_ns: i64,
-    /// Recorded sum of launch call to end, and its 99th percentile; `None` without calls.
-    pub latency_ns: Option<(i64, i64)>,
+    /// Recorded sum of launch call to end, its median and its 99th percentile; `None` without calls.
+    pub latency_ns: Option<(i64, i64, i64)>,
+    /// Of each unit of work: from its begin to the launch of its first operation, the host's own time.
+    pub units_lead_ns: Vec<i64>,
+    /// Recorded median and 99th percentile of the time of a unit; `None`: no units are known.
+    pub unit_ns: Option<(i64, i64)>,
     /// Kernels and whole graphs whose blocks are not known.
     pub opaque: u64,
     /// Launch and wait times are from API calls.
@@ -176,12 +186,13 @@ fn residency_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i
 /// Reads the programs of one device.
 ///
 /// `visible` says how many SMs a tenant had where that is not all of them; `time_sliced` that kernels of different
-/// tenants never ran at one instant, though their recorded intervals may overlap.
+/// tenants never ran at one instant, though their recorded intervals may overlap; `units` are known with API calls only.
 pub(crate) fn read(
     session: &Tables,
     device: u32,
     visible: &BTreeMap<u32, u32>,
     time_sliced: bool,
+    units: &Units,
     watch: &dyn Watch,
 ) -> Result<Programs> {
     let who = Who::read(session)?;
@@ -267,7 +278,9 @@ pub(crate) fn read(
         operations(&mut program, &seen, &made.limits, state, &alone);
         let calls = calls.get(&tenant).filter(|c| !c.is_empty());
         match calls {
-            Some(calls) if threads(&mut program, &seen, calls) => program.from_calls = true,
+            Some(calls) if threads(&mut program, &seen, calls, units.get(&tenant)) => {
+                program.from_calls = true
+            }
             _ => streams(&mut program, &seen, turns.get(&tenant)),
         }
         if !program.ops.is_empty() {
@@ -432,7 +445,15 @@ fn operations(
             program.places.push(place);
             u32::try_from(program.places.len().saturating_sub(1)).unwrap_or(u32::MAX)
         });
-        program.ops.push(Op { stream, class, work_ns: work_ns.max(1), seen_ns, shape, co_run });
+        program.ops.push(Op {
+            stream,
+            class,
+            work_ns: work_ns.max(1),
+            seen_ns,
+            shape,
+            co_run,
+            unit: NO_UNIT,
+        });
     }
     program.streams = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     program.contended = replaced_ns as f64 / kernels_ns.max(1) as f64;
@@ -501,7 +522,7 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
 }
 
 /// Hosts from API calls; false where too few operations have one.
-fn threads(program: &mut Program, seen: &[Seen], calls: &[Call]) -> bool {
+fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&Vec<(i64, i64)>>) -> bool {
     let mut caused: HashMap<u32, Vec<u32>> = HashMap::new();
     for (n, s) in seen.iter().enumerate() {
         if let Some(correlation) = s.work.correlation {
@@ -531,7 +552,10 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call]) -> bool {
         }
     }
     let sum = latencies.iter().fold(0_i64, |sum, l| sum.saturating_add(*l));
-    program.latency_ns = Some((sum, percentile(&mut latencies, 0.99)));
+    program.latency_ns = Some((sum, percentile(&mut latencies, 0.5), percentile(&mut latencies, 0.99)));
+    if let Some(units) = units {
+        set_units(program, seen, &launched_ns, units);
+    }
     delays(program, seen, &launched_ns);
     let last_ns = seen.iter().map(|s| s.work.end_ns).max().unwrap_or(0);
     let mut by_thread: BTreeMap<u32, Vec<&Call>> = BTreeMap::new();
@@ -582,6 +606,34 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call]) -> bool {
     }
     program.recorded_ns = last_ns.saturating_sub(first_ns);
     !program.hosts.is_empty()
+}
+
+/// Assigns operations to the units of work in which they were launched.
+fn set_units(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>], units: &[(i64, i64)]) {
+    // Of each unit: first launch, last end.
+    let mut spans: Vec<(i64, i64)> = vec![(i64::MAX, i64::MIN); units.len()];
+    for ((op, s), launched) in program.ops.iter_mut().zip(seen).zip(launched_ns) {
+        let Some(launched) = launched else { continue };
+        // Of units inside each other, the one that begins last.
+        let after = units.partition_point(|unit| unit.0 <= *launched);
+        let Some(at) = after.checked_sub(1) else { continue };
+        let Some((span, unit)) = spans.get_mut(at).zip(units.get(at)) else { continue };
+        if *launched <= unit.1 {
+            op.unit = u32::try_from(at).unwrap_or(NO_UNIT);
+            *span = (span.0.min(*launched), span.1.max(s.work.end_ns));
+        }
+    }
+    let lead = |(unit, span): (&(i64, i64), &(i64, i64))| span.0.min(unit.1).saturating_sub(unit.0).max(0);
+    program.units_lead_ns = units.iter().zip(&spans).map(lead).collect();
+    let mut took: Vec<i64> = units
+        .iter()
+        .zip(&spans)
+        .filter(|(_, span)| span.0 <= span.1)
+        .map(|(unit, span)| span.1.saturating_sub(unit.0))
+        .collect();
+    if !took.is_empty() {
+        program.unit_ns = Some((percentile(&mut took, 0.5), percentile(&mut took, 0.99)));
+    }
 }
 
 fn launch(steps: &mut Vec<Step>, launched: &mut [bool], ops: Option<&Vec<u32>>) {

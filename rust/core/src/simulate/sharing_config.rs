@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::base::error::{Error, Result};
 
 /// Where a tenant stands in a config.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Assignment {
     /// Tenant.
     pub tenant: u32,
@@ -15,6 +15,12 @@ pub struct Assignment {
     pub group: u32,
     /// SMs that its kernels may use; `None`: all of the instance.
     pub sms: Option<u32>,
+    /// Which copy of the tenant's program it is, from 0.
+    pub copy: u32,
+    /// The copy begins that much later than the program was recorded to begin.
+    pub start_ns: i64,
+    /// Part of the device's memory bandwidth that its kernels take while they run solo; 0: not known.
+    pub bandwidth: f64,
 }
 
 /// A way to share a device.
@@ -24,6 +30,8 @@ pub struct SharingConfig {
     pub name: String,
     /// SMs of each instance.
     pub instances: Vec<u32>,
+    /// Part of the device's memory bandwidth that each instance has; empty: all of it.
+    pub bandwidths: Vec<f64>,
     /// Who is on it; a tenant that is left out does not run.
     pub assignments: Vec<Assignment>,
     /// A group executes that long while others wait.
@@ -63,11 +71,21 @@ impl SharingConfig {
                 self.block_imbalance, self.jitter
             ));
         }
+        let widths = self.bandwidths.iter().all(|part| *part > 0.0 && part.is_finite());
+        if !widths || !(self.bandwidths.is_empty() || self.bandwidths.len() == self.instances.len()) {
+            return wrong("bandwidths must be above 0, one for each instance, or none".to_owned());
+        }
         for assignment in &self.assignments {
             if self.instances.get(assignment.instance).is_none_or(|sms| *sms == 0) {
                 return wrong(format!(
                     "tenant {} is on instance {}, which has no SMs",
                     assignment.tenant, assignment.instance
+                ));
+            }
+            if assignment.start_ns < 0 || !(0.0..=10.0).contains(&assignment.bandwidth) {
+                return wrong(format!(
+                    "tenant {} begins {} ns later and takes {} of the memory bandwidth; take 0 or more, and 0 to 10",
+                    assignment.tenant, assignment.start_ns, assignment.bandwidth
                 ));
             }
             if assignment.sms == Some(0) {
@@ -77,6 +95,9 @@ impl SharingConfig {
         Ok(())
     }
 }
+
+/// Units of work of each tenant: when each begins, and when its range ends, in order of their begin.
+pub type Units = BTreeMap<u32, Vec<(i64, i64)>>;
 
 /// How a device was shared while it was recorded.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -38,7 +38,7 @@ pub const KERNEL_OCCUPANCY: Table = Table {
             "limiters",
             Text,
             "the device or the launch is not known well enough",
-            "All resources that tie: `warps`, `registers`, `shared`, `blocks`, `barriers`, `clusters`.",
+            "All resources that tie: `warps`, `registers`, `shared`, `blocks`, `barriers`, `clusters`. `shared` stands beside another one only where the kernel uses shared memory: the driver takes some for every block.",
         ),
         opt(
             "waves",
@@ -136,10 +136,14 @@ pub const FORECAST: Table = Table {
     columns: &[
         DEVICE_ID,
         TENANT_ID,
+        col("copy", U32, "Which copy of the tenant's program, from 0."),
         col("sharing_config", Name, "Name of the sharing configuration; `recorded`: what the capture shows."),
         col("elapsed_ns", I64, "First launch call (without API calls: first start) to last end."),
         opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
+        opt("latency_p50_ns", I64, "no API calls were loaded", "Median of the same, of one launch."),
         opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
+        opt("unit_p50_ns", I64, "no units of work are known", "Median time of a unit of work, from its begin to the end of its last operation."),
+        opt("unit_p99_ns", I64, "no units of work are known", "99th percentile of the same."),
         col("operations", U64, "Kernels, graphs and copies that ended."),
         opt("contention", F64, "a forecast, or no kernels of known time alone ran in the co-run", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
         BASIS,

@@ -1,0 +1,857 @@
+"""How many copies of a recorded tenant fit on the device, and shared in which way?  From the replay of its launches.
+
+Every number of copies is replayed under time-slicing, MPS (without caps, with NVIDIA's provisioning strategies, with
+the least caps that lose nothing), MIG profiles with their placement, and MPS inside MIG instances. Copies run the
+recorded program, begin apart and vary each in its own way. What limits them are, by name: SMs with warps, registers,
+shared memory and block slots; the copy engines; the launch path of each copy's host; and memory bandwidth, where GPU
+metrics show what each tenant takes of it solo. Issue slots, pipes, L2, PCIe and clocks are in the intervals only.
+
+The recorded configuration is replayed first. What that misses is added to every interval, and above a limit nothing is
+forecast.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from pyanalyze.analysis.advice import bandwidth, mps
+from pyanalyze.analysis.advice import mig as mig_
+from pyanalyze.analysis.advice.fitted import COPIES
+from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, alone, forecast
+from pyanalyze.analysis.advice.options import (
+    AS_GOOD,
+    CONTENTION,
+    DEFAULT_SLICING,
+    JITTER,
+    MEASURED_CONTENTION,
+    MORE_CONTENTION,
+    RAGGED,
+    VERY_RAGGED,
+    clients_of,
+    is_time_sliced,
+    memory_peaks,
+    not_replayable,
+    recorded_config,
+    slicing_of,
+    visible_sms,
+)
+from pyanalyze.analysis.explain import unit_tables
+from pyanalyze.analysis.hardware import mps_sms
+from pyanalyze.errors import UsageError
+from pyanalyze.results.model import Missing
+from pyanalyze.results.replicas import Copies, Estimate, Knee, ReplicaAdvice, ReplicaOption, SelfCheck
+from pyanalyze.tables.frames import to_frame
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import polars as pl
+
+    from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.results.replicas import LatencyOf, Objective, Told
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["Recorded", "advise_copies", "expanded", "instances_of", "representative_window"]
+
+#: Operations of all tenants that are replayed once for each configuration and copy.
+MOST_OPERATIONS: Final = 2_500
+#: Block times that differ by no more than this count as equal, but end at common times: kernels of several copies would
+#: otherwise fall out of step until each block is an event of its own.
+EVEN = 0.01
+#: Copies begin apart by up to this part of what was recorded, and this time: nobody starts them at one instant.
+APART = 0.02
+MOST_APART_NS = 20_000_000
+#: A copy that adds less throughput than this does not pay.
+KNEE = 0.05
+#: The forecast of the recorded run may be off by so much without a consequence: the intervals hold it already.
+REPRODUCED = 0.02
+#: Above this nothing is forecast.
+FORBIDDEN = 0.25
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A demand of which a capture is known: one device.
+
+    Attributes
+    ----------
+    tables, verdict
+        The tables, and the verdict of the device. All of them is replayed: see :func:`representative_window`.
+    """
+
+    tables: TableSet
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A configuration before it is forecast."""
+
+    name: str
+    mode: Mode
+    config: SharingConfig
+    kind: str
+    counts: Mapping[int, int]
+    percentages: tuple[int, ...] = ()
+    placed: tuple[mig_.Placed, ...] = ()
+    memory: tuple[int | None, ...] = ()
+    current: bool = False
+
+
+@dataclass(frozen=True)
+class _Variant:
+    contention: float
+    block_imbalance: float
+    seed: int
+    counts: bool = True
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """What all forecasts of a device need."""
+
+    tables: TableSet
+    verdict: Verdict
+    names: Mapping[int, str]
+    sm_count: int
+    capability: int | None
+    family: mig_.Family | None
+    memory_bytes: int | None
+    memory: Mapping[int, int]
+    demands: Mapping[int, float]
+    recording: SharingConfig | None
+    clients: Sequence[mps.Client]
+    units: Mapping[int, list[tuple[int, int]]]
+    slicing: tuple[int, int]
+
+    def run(self, configs: Sequence[SharingConfig], threads: int) -> pl.DataFrame:
+        return forecast(
+            self.tables,
+            self.verdict.device_id,
+            configs,
+            recorded=self.recording,
+            units=self.units,
+            visible_sms=visible_sms(self.tables, self.verdict.device_id),
+            time_sliced=is_time_sliced(self.verdict),
+            threads=threads,
+        )
+
+    def placed(
+        self, tenant: int, copy: int, *, instance: int = 0, group: int = 0, sms: int | None = None
+    ) -> Assignment:
+        return Assignment(tenant, instance, group, sms, copy, 0, self.demands.get(tenant, 0.0))
+
+
+def advise_copies(
+    recorded: Recorded,
+    counts: Sequence[Mapping[str, int]],
+    *,
+    objective: Objective = "throughput",
+    slo_p99_ns: int | None = None,
+    threads: int = 0,
+) -> ReplicaAdvice:
+    """Forecast copies of recorded tenants under every sharing configuration.
+
+    Parameters
+    ----------
+    recorded
+        The capture.
+    counts
+        What to compare: copies by name of the tenant; a tenant that is left out does not run.
+    objective
+        What the recommended one is best in.
+    slo_p99_ns
+        99th percentile of latency that every copy must keep, ns; None: none is asked for.
+    threads
+        For the replays; 0: all processors.
+
+    Returns
+    -------
+    ReplicaAdvice
+        Without options, and with the reason, where the capture allows no forecast.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        For a tenant that is not there, or more copies than a server takes.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> found = advise_copies(Recorded(session.tables, session.classify()[0]), [{"app_a": 1}])
+    >>> found.missing[0].why
+    'tenant app_c was resident for 254.4 ms, but its work was not traced, so it cannot be forecast'
+    """
+    tables, verdict = recorded.tables, recorded.verdict
+    scene = _scene(tables, verdict)
+    operations, window_ns = _size(tables, verdict.device_id)
+    if isinstance(scene, str):
+        check = SelfCheck(possible=False, elapsed_error=None, p99_error=None, outcome="not-possible")
+        return _advice(verdict, objective, check, operations, window_ns, scene)
+    by_name = {name: tenant for tenant, name in scene.names.items()}
+    asked: list[dict[int, int]] = []
+    for one in counts:
+        unknown = sorted(set(one) - set(by_name))
+        if unknown:
+            raise UsageError(f"no tenant {', '.join(unknown)} with traced work; there are {', '.join(sorted(by_name))}")
+        whole = sum(one.values())
+        if not 1 <= whole <= MOST_COPIES or any(n < 0 for n in one.values()):
+            raise UsageError(f"{whole} copies: from 1 to {MOST_COPIES} can be forecast")
+        asked.append({by_name[name]: n for name, n in one.items() if n})
+    check, contention = _checked(scene, threads)
+    if check.outcome == "forbidden":
+        why = (
+            f"the replay of the recorded configuration misses the recorded run by {check.elapsed_error:.0%}, "
+            f"more than {FORBIDDEN:.0%}"
+        )
+        return _advice(verdict, objective, check, operations, window_ns, why)
+    if not scene.demands:
+        scene = _taken_for_bandwidth(scene, contention)
+        if scene.demands:
+            contention = CONTENTION
+    candidates = [candidate for one in asked for candidate in _candidates(scene, one, threads)]
+    options, latency_of = _forecast(scene, candidates, contention, check, slo_p99_ns, threads)
+    options = _ranked(options, objective)
+    missing = []
+    if not scene.demands:
+        missing.append(
+            Missing(
+                what="memory bandwidth of each tenant",
+                why="no GPU metrics with enough samples in which a tenant ran solo: the intervals allow for it",
+                how="nsys profile --gpu-metrics-devices=all ...",
+            )
+        )
+    if any(option.memory_fits == "cannot-tell" for option in options):
+        missing.append(
+            Missing(
+                what="memory of each tenant",
+                why="neither allocations nor samples show it: whether the copies fit is not known",
+                how="nsys profile --cuda-memory-usage=true ..., or --samples with nvidia-smi --query-compute-apps",
+            )
+        )
+    return ReplicaAdvice(
+        device_id=verdict.device_id,
+        objective=objective,
+        latency_of=latency_of,
+        options=options,
+        knee=_knee(options, asked),
+        certain=_certain(options, objective),
+        check=check,
+        checked=COPIES.checked,
+        operations=operations,
+        window_ns=window_ns,
+        missing=missing,
+    )
+
+
+def _taken_for_bandwidth(scene: _Scene, contention: tuple[float, float, float]) -> _Scene:
+    """Take contention that was measured for bandwidth: all together wanted so much more of it, in equal parts."""
+    together = scene.recording is not None and scene.recording.together
+    if not together or contention == CONTENTION or contention[1] <= CONTENTION[2]:
+        return scene
+    each = (1 + contention[1]) / len(scene.names)
+    return replace(scene, demands=dict.fromkeys(scene.names, each))
+
+
+def expanded(tables: TableSet, device_id: int, counts: Sequence[int | Mapping[str, int]]) -> list[Mapping[str, int]]:
+    """Spell out numbers of copies: so many of every tenant with traced work.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> expanded(pyanalyze.load(capture).tables, 0, [2, {"app_a": 1}])
+    [{'app_a': 2, 'app_b': 2}, {'app_a': 1}]
+    """
+    import polars as pl
+
+    usage = tables.tenant_usage.filter(pl.col("device_id") == device_id)
+    working = usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"].sort().to_list()
+    labels = tables.labels(device_id)
+    return [one if not isinstance(one, int) else {labels[tenant]: one for tenant in working} for one in counts]
+
+
+def _advice(
+    verdict: Verdict, objective: Objective, check: SelfCheck, operations: int, window_ns: int, why: str
+) -> ReplicaAdvice:
+    return ReplicaAdvice(
+        device_id=verdict.device_id,
+        objective=objective,
+        latency_of=None,
+        options=[],
+        knee=None,
+        certain=False,
+        check=check,
+        checked=COPIES.checked,
+        operations=operations,
+        window_ns=window_ns,
+        missing=[Missing(what="forecasts of copies", why=why, how="")],
+    )
+
+
+def _size(tables: TableSet, device_id: int) -> tuple[int, int]:
+    """Operations, and the time from the first one's begin to the last one's end."""
+    import polars as pl
+
+    operations, first, last = 0, [], []
+    for name in ("kernels", "graph_launches", "memops"):
+        times = tables.columns(name, "device_id", "start_ns", "end_ns").filter(pl.col("device_id") == device_id)
+        operations += times.height
+        if times.height:
+            first.append(int(times["start_ns"].min()))  # type: ignore[arg-type]
+            last.append(int(times["end_ns"].max()))  # type: ignore[arg-type]
+    return operations, max(last) - min(first) if first else 0
+
+
+def representative_window(tables: TableSet, device_id: int) -> tuple[int, int] | None:
+    """Return the middle of a capture, with as many operations as are replayed; None where there are no more.
+
+    Parameters
+    ----------
+    tables, device_id
+        The tables, and the device.
+
+    Returns
+    -------
+    (int, int) or None
+        First and last nanosecond.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> representative_window(pyanalyze.load(capture).tables, 0) is None
+    True
+    """
+    import polars as pl
+
+    starts = pl.concat(
+        [
+            tables.columns(name, "device_id", "start_ns").filter(pl.col("device_id") == device_id)["start_ns"]
+            for name in ("kernels", "graph_launches", "memops")
+        ]
+    ).sort()
+    if len(starts) <= MOST_OPERATIONS:
+        return None
+    first = (len(starts) - MOST_OPERATIONS) // 2
+    return int(starts[first]), int(starts[first + MOST_OPERATIONS - 1])
+
+
+def _scene(tables: TableSet, verdict: Verdict) -> _Scene | str:
+    """What is known; or why nothing can be replayed."""
+    import polars as pl
+
+    device_id = verdict.device_id
+    device = tables.devices.filter(pl.col("device_id") == device_id).row(0, named=True)
+    here = tables.tenants.filter(pl.col("device_id") == device_id).sort("tenant_id")
+    usage = tables.tenant_usage.filter(pl.col("device_id") == device_id)
+    working = set(usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"])
+    labels = tables.labels(device_id)
+    names = {tenant: labels[tenant] for tenant in here.filter("traced")["tenant_id"] if tenant in working}
+    why_not = not_replayable(verdict, device, here, usage, names)
+    if why_not is not None:
+        return why_not
+    sm_count = int(device["sm_count"])
+    traits = TRAITS[verdict.mode]
+    memory = None if device["memory_bytes"] is None else int(device["memory_bytes"])
+    found = bandwidth.demands(tables, device_id, list(names), time_sliced=is_time_sliced(verdict))
+    # Of some tenants only, the rest would seem to take nothing.
+    demands = found if set(found) == set(names) else {}
+    recording = recorded_config(tables, verdict, list(names), sm_count)
+    if recording is not None and demands:
+        assignments = tuple(replace(one, bandwidth=demands.get(one.tenant_id, 0.0)) for one in recording.assignments)
+        recording = replace(recording, assignments=assignments)
+    capability = device["compute_major"]
+    return _Scene(
+        tables=tables,
+        verdict=verdict,
+        names=names,
+        sm_count=sm_count,
+        capability=None if capability is None else int(capability),
+        family=None if traits.mig_instance else mig_.family_of(str(device["name"]), memory),
+        memory_bytes=memory,
+        memory=memory_peaks(tables, device_id),
+        demands=demands,
+        recording=recording,
+        clients=clients_of(tables, device_id, names, sm_count),
+        units=_units(tables, device_id, names),
+        slicing=slicing_of(tables, device_id) if traits.time_sliced else DEFAULT_SLICING,
+    )
+
+
+def _units(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[int, list[tuple[int, int]]]:
+    """Units of work of each tenant, where every tenant has enough of them for percentiles."""
+    import polars as pl
+
+    units = to_frame(unit_tables(tables, {}, None)["units"]).filter(pl.col("device_id") == device_id)
+    found = {
+        tenant: sorted(units.filter(pl.col("tenant_id") == tenant).select("start_ns", "range_end_ns").iter_rows())
+        for tenant in names
+    }
+    return found if all(len(mine) >= ENOUGH_FOR_TAIL for mine in found.values()) else {}
+
+
+def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float, float]]:
+    """The recorded configuration, replayed, against the record; and the contention that it shows."""
+    first = scene.recording or alone(scene.sm_count, next(iter(scene.names)))
+    rows = scene.run([first.varied("first")], threads)
+    measured = rows["contention"].drop_nulls().to_list()
+    contention = CONTENTION
+    if measured:
+        low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
+        contention = (low, middle, high + MORE_CONTENTION)
+    if scene.recording is None:
+        return SelfCheck(possible=False, elapsed_error=None, p99_error=None, outcome="not-possible"), contention
+    again = scene.recording.varied("check", contention=measured[0] if measured else 0.0)
+    found = {
+        (str(row["sharing_config"]), row["tenant_id"]): row for row in scene.run([again], threads).iter_rows(named=True)
+    }
+
+    def error(column: str) -> float | None:
+        pairs = [(found["check", tenant][column], found["recorded", tenant][column]) for tenant in scene.names]
+        known = [abs(replayed / seen - 1) for replayed, seen in pairs if replayed and seen]
+        return max(known) if len(known) == len(pairs) else None
+
+    elapsed = error("elapsed_ns")
+    p99 = error("unit_p99_ns" if scene.units else "latency_p99_ns")
+    if elapsed is None:
+        outcome = "not-possible"
+    elif elapsed > FORBIDDEN:
+        outcome = "forbidden"
+    else:
+        outcome = "widened" if max(elapsed, p99 or 0.0) > REPRODUCED else "passed"
+    return (
+        SelfCheck(possible=elapsed is not None, elapsed_error=elapsed, p99_error=p99, outcome=outcome),  # type: ignore[arg-type]
+        contention,
+    )
+
+
+def _candidates(scene: _Scene, counts: Mapping[int, int], threads: int) -> Iterator[_Candidate]:
+    """Ways to share the device among these copies."""
+    inside = TRAITS[scene.verdict.mode].mig_instance
+    copies = [(tenant, copy) for tenant, n in sorted(counts.items()) for copy in range(n)]
+    everybody = tuple(scene.memory.get(tenant) for tenant, _ in copies)
+    as_recorded = counts == dict.fromkeys(scene.names, 1)
+    mode = scene.verdict.mode
+
+    def made(name: str, of: Mode, kind: str, assignments: Sequence[Assignment], **more: object) -> _Candidate:
+        config = SharingConfig(name, (scene.sm_count,), tuple(assignments), *scene.slicing)
+        current = as_recorded and of == mode and not more.get("percentages")
+        return _Candidate(name, of, config, kind, counts, memory=everybody, current=current, **more)  # type: ignore[arg-type]
+
+    if len(copies) == 1:
+        solo = Mode.MIG if inside else Mode.EXCLUSIVE
+        one = made("solo", solo, "solo", [scene.placed(*copies[0])])
+        yield replace(one, current=as_recorded and TRAITS[mode].one_process)
+    else:
+        turns = [scene.placed(tenant, copy, group=n) for n, (tenant, copy) in enumerate(copies)]
+        yield made("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, "turns", turns)
+    if len(copies) > 1 and (scene.capability or 0) >= 7:
+        together = [scene.placed(tenant, copy) for tenant, copy in copies]
+        yield made("MPS", Mode.MIG_MPS if inside else Mode.MPS, "together", together)
+        seen = set()
+        for name, percentages in _percentages(scene, copies):
+            sms = [mps_sms(scene.sm_count, part, scene.capability) for part in percentages]
+            if all(n >= scene.sm_count for n in sms) or percentages in seen:
+                continue
+            seen.add(percentages)
+            kind = "overlap" if sum(sms) > scene.sm_count else "together"
+            capped = [scene.placed(tenant, copy, sms=n) for (tenant, copy), n in zip(copies, sms, strict=True)]
+            capped_mode = Mode.MIG_MPS if inside else Mode.MPS_PARTITIONED
+            yield made(name, capped_mode, kind, capped, percentages=percentages)
+    if scene.family is not None:
+        yield from _mig(scene, counts, copies, threads)
+
+
+def _percentages(scene: _Scene, copies: Sequence[tuple[int, int]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """NVIDIA's provisioning strategies, and the least caps with which a copy's kernels lose almost nothing solo."""
+    n = len(copies)
+    clients = {client.tenant_id: client for client in scene.clients}
+    each = [replace(clients[tenant], tenant_id=at) for at, (tenant, _) in enumerate(copies)]
+    loads = [client.load for client in each]
+    whole = sum(load or 0.0 for load in loads)
+    if whole:
+        # Loads of the recording are of one copy each.
+        each = [replace(client, load=(load or 0.0) / whole) for client, load in zip(each, loads, strict=True)]
+    words = {
+        "equal": f"MPS, {100 // n} % each",
+        "half-overcommitted": f"MPS, {min(100, 200 // n)} % each",
+        "proportional": "MPS, caps by load",
+        "minimal": "MPS, least caps",
+    }
+    for provision in mps.provisions(each, scene.sm_count, scene.capability):
+        yield words[provision.strategy], tuple(provision.percentages[at] for at in range(n))
+
+
+def _mig(
+    scene: _Scene, counts: Mapping[int, int], copies: Sequence[tuple[int, int]], threads: int
+) -> Iterator[_Candidate]:
+    """Instances of one profile, with one copy each or several under MPS; for a mix one instance each."""
+    family = scene.family
+    if family is None:
+        return
+
+    def made(name: str, mode: Mode, kind: str, placed: Sequence[mig_.Placed], at: Sequence[int]) -> _Candidate:
+        assignments = tuple(
+            scene.placed(tenant, copy, instance=instance) for (tenant, copy), instance in zip(copies, at, strict=True)
+        )
+        config = SharingConfig(
+            name,
+            tuple(one.profile.sm_count or 0 for one in placed),
+            assignments,
+            *scene.slicing,
+            bandwidths=tuple(one.profile.memory_slices / family.memory_slices for one in placed),
+        )
+        memory = tuple(scene.memory.get(tenant) for tenant, _ in copies)
+        return _Candidate(name, mode, config, kind, counts, (), tuple(placed), memory)
+
+    if len(counts) > 1:
+        if len(copies) <= family.compute_slices:
+            by_sms = _by_sms(scene, family, threads)
+            needs = [
+                mig_.Need(str(at), scene.memory.get(tenant), lambda sms, of=by_sms[tenant]: of[sms])  # type: ignore[misc]
+                for at, (tenant, _) in enumerate(copies)
+            ]
+            placement = mig_.place(family, needs)
+            if not placement.unplaced:
+                order = sorted(placement.placed.values(), key=lambda one: one.start)
+                at = [order.index(placement.placed[str(n)]) for n in range(len(copies))]
+                yield made("MIG " + _listed(order), Mode.MIG, "instances", order, at)
+        return
+    n = len(copies)
+    best = None
+    for profile in family.profiles:
+        if profile.sm_count is None:
+            continue
+        instances = instances_of(family, profile)
+        if len(instances) >= n:
+            # Of the profiles of which enough fit the largest; of equal ones the one with more memory.
+            best = max(
+                (best or (0, 0, [], profile)),
+                (profile.slices, profile.memory_slices, instances[:n], profile),
+                key=lambda x: x[:2],
+            )
+        elif len(instances) > 1:
+            each = [at % len(instances) for at in range(n)]
+            name = f"MPS in {len(instances)} x {profile.name}"
+            yield made(name, Mode.MIG_MPS, "together", instances, each)
+    if best is not None:
+        _, _, placed, profile = best
+        yield made(f"MIG {n} x {profile.name}", Mode.MIG, "instances", placed, range(n))
+
+
+def _listed(placed: Sequence[mig_.Placed]) -> str:
+    return " + ".join(f"{one.profile.name}:{one.start}" for one in placed)
+
+
+def instances_of(family: mig_.Family, profile: mig_.Profile) -> list[mig_.Placed]:
+    """Place as many instances of a profile as fit together.
+
+    Examples
+    --------
+    >>> a100 = mig_.FAMILIES["A100-40"]
+    >>> [one.start for one in instances_of(a100, a100.profile("2g.10gb"))]
+    [0, 2, 4]
+    """
+    found: list[mig_.Placed] = []
+    for start in profile.starts:
+        one = mig_.Placed(profile, start)
+        if mig_.valid(family, [*found, one]):
+            found.append(one)
+    return found
+
+
+def _by_sms(scene: _Scene, family: mig_.Family, threads: int) -> dict[int, dict[int, float]]:
+    """Slowdown of each tenant solo on as many SMs as each profile has."""
+    sizes = sorted({profile.sm_count for profile in family.profiles if profile.sm_count})
+    configs = [alone(scene.sm_count, tenant) for tenant in scene.names]
+    configs += [SharingConfig(f"{t} on {sms}", (sms,), (Assignment(t),)) for t in scene.names for sms in sizes]
+    rows = scene.run(configs, threads)
+    took = {str(row["sharing_config"]): row["elapsed_ns"] for row in rows.iter_rows(named=True)}
+    return {
+        t: {sms: round(took[f"{t} on {sms}"] / max(took[f"alone {t}"], 1), 3) for sms in sizes} for t in scene.names
+    }
+
+
+def _variants(candidate: _Candidate, contention: tuple[float, float, float]) -> list[_Variant]:
+    low, middle, high = contention
+    if candidate.kind in {"together", "overlap"}:
+        return [
+            _Variant(middle, EVEN, 1),
+            _Variant(middle, RAGGED, 2),
+            _Variant(low, VERY_RAGGED, 3, counts=False),
+            _Variant(high, EVEN, 4, counts=False),
+        ]
+    if candidate.kind == "instances":
+        return [_Variant(0.0, 0.0, 1), _Variant(0.0, RAGGED, 2)]
+    return [_Variant(0.0, 0.0, 1), _Variant(0.0, 0.0, 2)]
+
+
+def _apart(config: SharingConfig, seed: int, span_ns: int) -> SharingConfig:
+    """Let copies begin apart, for each seed otherwise: multiples of the golden ratio are even whatever their number."""
+    golden = (math.sqrt(5) - 1) / 2
+    assignments = tuple(
+        replace(one, start_ns=int(span_ns * ((n * golden + seed * 0.37) % 1.0) if n else 0))
+        for n, one in enumerate(config.assignments)
+    )
+    return replace(config, assignments=assignments)
+
+
+def _forecast(
+    scene: _Scene,
+    candidates: Sequence[_Candidate],
+    contention: tuple[float, float, float],
+    check: SelfCheck,
+    slo_p99_ns: int | None,
+    threads: int,
+) -> tuple[list[ReplicaOption], LatencyOf | None]:
+    """Replay every candidate with its variants."""
+    configs = [alone(scene.sm_count, tenant).varied(f"alone {tenant}", jitter=JITTER, seed=1) for tenant in scene.names]
+    _, window_ns = _size(scene.tables, scene.verdict.device_id)
+    span_ns = min(int(APART * window_ns), MOST_APART_NS)
+    for number, candidate in enumerate(candidates):
+        for at, v in enumerate(_variants(candidate, contention)):
+            varied = candidate.config.varied(
+                f"{number}/{at}", contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
+            )
+            configs.append(_apart(varied, v.seed, span_ns))
+    rows = scene.run(configs, threads)
+    took: dict[tuple[str, int], list[dict[str, object]]] = {}
+    for row in rows.iter_rows(named=True):
+        took.setdefault((str(row["sharing_config"]), row["tenant_id"]), []).append(row)
+    from_calls = rows["latency_ns"].null_count() == 0
+    latency_of: LatencyOf | None = None
+    if from_calls:
+        latency_of = "unit" if scene.units and rows["unit_p99_ns"].null_count() == 0 else "kernel"
+    options = []
+    for number, candidate in enumerate(candidates):
+        runs = [
+            ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v)
+            for at, v in enumerate(_variants(candidate, contention))
+        ]
+        base = {t: max(int(str(took[f"alone {t}", t][0]["elapsed_ns"])), 1) for t in candidate.counts}
+        options.append(_option(scene, candidate, runs, base, check, latency_of, slo_p99_ns))
+    return options, latency_of
+
+
+def _option(
+    scene: _Scene,
+    candidate: _Candidate,
+    runs: Sequence[tuple[Mapping[int, Sequence[Mapping[str, object]]], _Variant]],
+    base: Mapping[int, int],
+    check: SelfCheck,
+    latency_of: LatencyOf | None,
+    slo_p99_ns: int | None,
+) -> ReplicaOption:
+    """A candidate with what its replays say."""
+    width = COPIES.widths[candidate.kind] + (check.elapsed_error or 0.0)
+    tail = COPIES.tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0)
+    beyond = _beyond(candidate)
+    tenants, progress = [], []
+    for tenant, n in sorted(candidate.counts.items()):
+        # Copies are equal: what a replay does to one of them by chance it does to another one in the next.
+        slow = [(statistics.fmean(_ns(row, "elapsed_ns") for row in run[tenant]) / base[tenant], v) for run, v in runs]
+        slowdown = _estimate(slow, width, beyond)
+        counted = [run[tenant] for run, v in runs if v.counts]
+        progress += [base[tenant] / statistics.fmean(_ns(run[i], "elapsed_ns") for run in counted) for i in range(n)]
+
+        def latency(part: str, of: int = tenant) -> Estimate | None:
+            if latency_of is None:
+                return None
+            column = f"{latency_of}_{part}_ns" if latency_of == "unit" else f"latency_{part}_ns"
+            each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
+            return _estimate(each, tail if part == "p99" else width, beyond)
+
+        tenants.append(
+            Copies(
+                tenant_id=tenant,
+                name=scene.names[tenant],
+                copies=n,
+                slowdown=slowdown,
+                throughput=Estimate(value=n / slowdown.value, low=n / slowdown.high, high=n / slowdown.low),
+                p50_ns=latency("p50"),
+                p99_ns=latency("p99"),
+            )
+        )
+    memory = [one for one in candidate.memory if one is not None]
+    return ReplicaOption(
+        name=candidate.name,
+        mode=candidate.mode,
+        copies=sum(candidate.counts.values()),
+        tenants=tenants,
+        throughput=Estimate(
+            value=sum(t.throughput.value for t in tenants),
+            low=sum(t.throughput.low for t in tenants),
+            high=sum(t.throughput.high for t in tenants),
+        ),
+        fairness=min(1.0, sum(progress) ** 2 / (len(progress) * sum(x * x for x in progress))),
+        utilisation=_utilisation(scene, tenants, base),
+        profiles=[f"{one.profile.name}:{one.start}" for one in candidate.placed],
+        instances=[one.instance for one in candidate.config.assignments] if candidate.placed else [],
+        percentages=list(candidate.percentages),
+        memory_bytes=sum(memory) if len(memory) == len(candidate.memory) else None,
+        memory_fits=_fits(scene, candidate),
+        meets_slo=None if slo_p99_ns is None else _meets(tenants, slo_p99_ns),
+        current=candidate.current,
+        pareto=False,
+        recommended=False,
+    )
+
+
+def _ns(row: Mapping[str, object], column: str) -> int:
+    return int(str(row[column]))
+
+
+def _beyond(candidate: _Candidate) -> float:
+    """How much longer (log) it may take at most where bandwidth is short: nothing says whose data L2 still holds."""
+    config = candidate.config
+    if candidate.kind in {"solo", "turns"}:
+        return 0.0
+    short = 0.0
+    for instance in range(len(config.instances)):
+        wanted = sum(one.bandwidth for one in config.assignments if one.instance == instance)
+        part = config.bandwidths[instance] if config.bandwidths else 1.0
+        short = max(short, wanted / part)
+    if short <= 1:
+        return 0.0
+    return COPIES.cache_instances if candidate.placed else COPIES.cache
+
+
+def _estimate(values: Sequence[tuple[float, _Variant]], width: float, beyond: float) -> Estimate:
+    counted = [value for value, v in values if v.counts]
+    everything = [value for value, _ in values]
+    wide = math.exp(width)
+    return Estimate(
+        value=statistics.fmean(counted), low=min(everything) / wide, high=max(everything) * wide * math.exp(beyond)
+    )
+
+
+def _utilisation(scene: _Scene, tenants: Sequence[Copies], base: Mapping[int, int]) -> float | None:
+    """SM time with resident blocks over all SM time, from what each tenant used in the recording."""
+    import polars as pl
+
+    modelled = scene.tables.sm_occupancy.filter(pl.col("device_id") == scene.verdict.device_id)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    used = dict(modelled.group_by("tenant_id").agg((pl.col("sm_active") * length).sum()).iter_rows())
+    if any(not used.get(t.tenant_id) for t in tenants):
+        return None
+    busy = sum(t.copies * used[t.tenant_id] / (t.slowdown.value * base[t.tenant_id]) for t in tenants)
+    return float(min(1.0, busy))
+
+
+def _fits(scene: _Scene, candidate: _Candidate) -> Told:
+    """Whether memory holds all copies of every instance."""
+    if any(one is None for one in candidate.memory):
+        return "cannot-tell"
+    if candidate.placed and scene.family is not None:
+        rooms: list[int] = [scene.family.memory_bytes(one.profile) for one in candidate.placed]
+    elif scene.memory_bytes is not None:
+        rooms = [int(scene.memory_bytes * (1 - MEMORY_RESERVE))]
+    else:
+        return "cannot-tell"
+    needed = [0] * len(rooms)
+    for one, assignment in zip(candidate.memory, candidate.config.assignments, strict=True):
+        needed[assignment.instance] += one or 0
+    return "yes" if all(n <= has for n, has in zip(needed, rooms, strict=True)) else "no"
+
+
+def _meets(tenants: Sequence[Copies], slo_p99_ns: int) -> Told:
+    """Whether every copy keeps its objective: by the whole interval, or not to tell."""
+    known = [t.p99_ns for t in tenants if t.p99_ns is not None]
+    if any(one.low > slo_p99_ns for one in known):
+        return "no"
+    return "yes" if len(known) == len(tenants) and all(one.high <= slo_p99_ns for one in known) else "cannot-tell"
+
+
+def _worst(option: ReplicaOption) -> float:
+    """Latency of the tenant that is worst off, relative where none was recorded."""
+    known = [t.p99_ns.value for t in option.tenants if t.p99_ns is not None]
+    return max(known) if len(known) == len(option.tenants) else max(t.slowdown.value for t in option.tenants)
+
+
+def _score(option: ReplicaOption, objective: Objective) -> tuple[float, ...]:
+    """Smaller is better."""
+    throughput, worst = -option.throughput.value, _worst(option)
+    if objective == "latency":
+        return (worst, throughput)
+    if objective == "fairness":
+        return (-round(option.fairness, 3), throughput, worst)
+    return (throughput, worst)
+
+
+def _allowed(option: ReplicaOption) -> bool:
+    return option.memory_fits != "no" and option.meets_slo != "no"
+
+
+def _ranked(options: Sequence[ReplicaOption], objective: Objective) -> list[ReplicaOption]:
+    """By copies and throughput, with the Pareto front and the best one marked."""
+    allowed = [option for option in options if _allowed(option)]
+
+    def front(option: ReplicaOption) -> bool:
+        mine = (option.throughput.value, -_worst(option))
+        others = ((one.throughput.value, -_worst(one)) for one in allowed if one is not option)
+        return not any(o[0] >= mine[0] and o[1] >= mine[1] and o != mine for o in others)
+
+    # A kept objective is worth more than one that cannot be told.
+    surely = [option for option in allowed if option.meets_slo in {None, "yes"}]
+    best = _simplest(surely or allowed, objective)
+    marked = [
+        option.model_copy(update={"pareto": option in allowed and front(option), "recommended": option is best})
+        for option in options
+    ]
+    return sorted(marked, key=lambda option: (option.copies, -option.throughput.value))
+
+
+def _simplest(options: Sequence[ReplicaOption], objective: Objective) -> ReplicaOption | None:
+    """Of those as good as the best, the current one, else that with fewest copies and least to set up."""
+    best = min(options, key=lambda option: _score(option, objective), default=None)
+    if best is None:
+        return None
+    good = [option for option in options if _as_good(option, best, objective)]
+    return min(
+        good, key=lambda o: (not o.current, o.copies, bool(o.profiles), bool(o.percentages), _score(o, objective))
+    )
+
+
+def _as_good(option: ReplicaOption, best: ReplicaOption, objective: Objective) -> bool:
+    if objective == "latency":
+        return _worst(option) <= _worst(best) * (1 + AS_GOOD)
+    if objective == "fairness" and option.fairness < best.fairness - AS_GOOD:
+        return False
+    return option.throughput.value >= best.throughput.value * (1 - AS_GOOD)
+
+
+def _certain(options: Sequence[ReplicaOption], objective: Objective) -> bool:
+    """Whether the best is told apart from every other one that is allowed."""
+    best = next((option for option in options if option.recommended), None)
+    if best is None:
+        return False
+    others = [option for option in options if option is not best and _allowed(option)]
+    if objective == "latency":
+        mine = max((t.p99_ns or t.slowdown).high for t in best.tenants)
+        return all(mine < max((t.p99_ns or t.slowdown).low for t in other.tenants) for other in others)
+    if objective == "fairness":
+        return all(best.fairness > other.fairness for other in others)
+    return all(best.throughput.low > other.throughput.high for other in others)
+
+
+def _knee(options: Sequence[ReplicaOption], asked: Sequence[Mapping[int, int]]) -> Knee | None:
+    """Where one more copy adds little, with the best configuration of each number."""
+    if len(asked) < 2 or any(len(one) != 1 for one in asked):
+        return None
+    best: dict[int, ReplicaOption] = {}
+    for option in options:
+        if _allowed(option) and (
+            option.copies not in best or option.throughput.value > best[option.copies].throughput.value
+        ):
+            best[option.copies] = option
+    numbers = sorted(best)
+    for now, then in itertools.pairwise(numbers):
+        gain = best[then].throughput.value / best[now].throughput.value - 1
+        if gain < KNEE * (then - now):
+            return Knee(copies=now, name=best[now].name, next_gain=gain)
+    return Knee(copies=numbers[-1], name=best[numbers[-1]].name, next_gain=None) if numbers else None

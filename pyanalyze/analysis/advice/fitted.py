@@ -1,0 +1,154 @@
+"""Every constant of the forecasts of replicas that was fitted to measurements, with what it was fitted to.
+
+`tests/bench/replicas.py` prints the errors that these constants leave, and with `--fit` the constants themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyanalyze.results.replicas import Checked
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyanalyze.results.replicas import Quantity
+
+__all__ = ["COPIES", "CURVE", "PAIRS", "CopyConstants", "CurveConstants", "PairConstants"]
+
+
+@dataclass(frozen=True)
+class CurveConstants:
+    """Constants of the throughput curve.
+
+    Attributes
+    ----------
+    sharpness
+        How abruptly the host's time gives way to the device's time as the slower of the two: 1 adds them,
+        infinity takes the larger.
+    memory_part
+        Part of the device's time that goes with the memory slices of an instance; the rest goes with its compute
+        slices. It matters only where the two are cut differently (3g and 7g).
+    batch_spread
+        By how much (log) the device's time at one batch size departs from the line over batch sizes.
+    widths
+        Half width of the 95 % interval (log), by whether solo throughput at that instance and batch was measured and
+        by the number of copies; more copies than listed: that of the most, grown in proportion to the log of their
+        number.
+    checked
+        What the constants were checked against, by whether solo throughput was measured: errors of models that were
+        left out while the widths were fitted.
+    """
+
+    sharpness: float
+    memory_part: float
+    batch_spread: float
+    widths: Mapping[tuple[bool, int], float]
+    checked: Mapping[bool, Checked]
+
+
+_PARVAGPU = "ParvaGPU (SC24): 6 inference models on an A100, 5 MIG sizes, 9 batch sizes, 1 to 5 MPS clients"
+
+#: Fitted to the published throughput of six models of ParvaGPU (`--parvagpu`).
+CURVE: Final = CurveConstants(
+    sharpness=6.0,
+    memory_part=0.3,
+    batch_spread=0.2,
+    widths={
+        (True, 2): 0.108,
+        (True, 3): 0.157,
+        (True, 4): 0.149,
+        (True, 5): 0.143,
+        (False, 1): 0.137,
+        (False, 2): 0.165,
+        (False, 3): 0.232,
+        (False, 4): 0.244,
+        (False, 5): 0.239,
+    },
+    checked={
+        True: Checked(against=_PARVAGPU, n=786, median_error=0.042, p95_error=0.136, coverage=0.944),
+        False: Checked(against=_PARVAGPU, n=4112, median_error=0.040, p95_error=0.170, coverage=0.954),
+    },
+)
+
+
+@dataclass(frozen=True)
+class PairConstants:
+    """Constants of the signs of MPS against time-slicing, by quantity; logs.
+
+    Attributes
+    ----------
+    time_slicing
+        Slowdown under time-slicing beside a tenant that always has work: mean, spread of one more pair, degrees of
+        freedom.
+    same_other
+        How much tenants beside the same other one differ in MPS over time-slicing: spread, degrees of freedom. The
+        freedom is that of two tenants: four pairs of them are no four tenants.
+    any_pair
+        MPS over time-slicing of any pair: mean, spread, degrees of freedom.
+    checked
+        What it was checked against, each pair forecast from the others.
+    """
+
+    time_slicing: Mapping[Quantity, tuple[float, float, int]]
+    same_other: Mapping[Quantity, tuple[float, int]]
+    any_pair: Mapping[Quantity, tuple[float, float, int]]
+    checked: Checked
+
+
+#: Fitted to 8 pairs of tally-bench (`--tally`).
+PAIRS: Final = PairConstants(
+    time_slicing={"mean": (0.80, 0.14, 7), "p99": (0.87, 0.20, 7)},
+    same_other={"mean": (0.034, 1), "p99": (0.38, 1)},
+    any_pair={"mean": (-0.06, 0.48, 7), "p99": (0.19, 0.54, 7)},
+    checked=Checked(
+        against="tally-bench: 2 served models beside 4 trainers on an A100, mean and p99",
+        n=16,
+        median_error=None,
+        p95_error=None,
+        coverage=None,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class CopyConstants:
+    """Constants of the replay of copies, by kind of configuration: `solo`, `turns`, `together`, `overlap` (caps that
+    add up to more than all SMs: which ones two copies have in common is not known), `instances`.
+
+    Attributes
+    ----------
+    widths
+        Half width of the 95 % interval (log) beyond what the variants of the replay span: elapsed time, median latency.
+    tail_widths
+        The same of the 99th percentile of latency.
+    cache, cache_instances
+        How much longer (log) copies may take at most where they want more memory bandwidth than there is, on the whole
+        device and in MIG instances: the part of their data that L2 no longer holds comes on top of that, and nothing
+        in a capture says how large it is.
+    checked
+        What they were checked against.
+    """
+
+    widths: Mapping[str, float]
+    tail_widths: Mapping[str, float]
+    cache: float
+    cache_instances: float
+    checked: Checked
+
+
+#: Fitted to simulations that share no code with the replay.
+COPIES: Final = CopyConstants(
+    widths={"solo": 0.02, "turns": 0.05, "together": 0.05, "overlap": 0.2, "instances": 0.05},
+    tail_widths={"solo": 0.05, "turns": 0.2, "together": 0.2, "overlap": 0.3, "instances": 0.1},
+    cache=0.8,
+    cache_instances=1.8,
+    checked=Checked(
+        against="simulations of the fixture generator, which shares no code with the replay; no real hardware",
+        n=0,
+        median_error=None,
+        p95_error=None,
+        coverage=None,
+    ),
+)

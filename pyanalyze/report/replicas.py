@@ -1,0 +1,199 @@
+"""Forecasts of copies, as a page of blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Note, Page, Para, Section, Table
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyanalyze.results.replicas import Copies, Estimate, ReplicaAdvice, ReplicaOption
+
+__all__ = ["replicas_page", "replicas_text"]
+
+_BEST = {"throughput": "most throughput", "latency": "least p99 latency", "fairness": "the most equal progress"}
+_MARKS = {"yes": "yes", "no": "no", "cannot-tell": "cannot tell"}
+
+
+def _times(one: Estimate) -> str:
+    return f"{one.value:.2f}x ({one.low:.2f}-{one.high:.2f})"
+
+
+def _who(tenants: Sequence[Copies]) -> str:
+    return " + ".join(f"{t.copies} x {visible(t.name, 40)}" for t in tenants)
+
+
+def _ms(ns: float) -> str:
+    return f"{ns / 1e6:.3g}"
+
+
+def _table(advice: ReplicaAdvice) -> Table:
+    """One row a configuration: few columns, so that they stand beside each other in a terminal."""
+    options = advice.options
+    mixed = any(len(option.tenants) > 1 for option in options)
+    order = list(_names(advice))
+    slo = any(option.meets_slo is not None for option in options)
+    columns = [Column("Copies", numeric=not mixed), Column("Configuration"), Column("Throughput")]
+    if mixed or advice.latency_of is None:
+        columns.append(Column("Slowdown", "worst", numeric=True))
+    if advice.latency_of is not None:
+        columns += [] if slo or mixed else [Column("p50", "ms", numeric=True)]
+        columns.append(Column("p99", "ms"))
+    columns.append(Column("SM use", numeric=True))
+    columns += [Column("Keeps p99")] if slo else []
+    rows = []
+    for option in options:
+        slowest = max(option.tenants, key=lambda t: (t.p99_ns or t.slowdown).value)
+        copies = {t.tenant_id: str(t.copies) for t in option.tenants}
+        cells = ["+".join(copies.get(tenant, "0") for tenant in order), visible(option.name, 60)]
+        cells.append(_times(option.throughput))
+        if mixed or advice.latency_of is None:
+            cells.append(f"{max(t.slowdown.value for t in option.tenants):.2f}x")
+        if slowest.p50_ns is not None and slowest.p99_ns is not None:
+            p99 = slowest.p99_ns
+            cells += [] if slo or mixed else [_ms(slowest.p50_ns.value)]
+            cells.append(f"{_ms(p99.value)} ({_ms(p99.low)}-{_ms(p99.high)})")
+        cells.append("" if option.utilisation is None else fmt.percent(option.utilisation, 0))
+        cells += [_MARKS[option.meets_slo or "cannot-tell"]] if slo else []
+        cells.append(_mark(option))
+        rows.append(tuple(Cell(text) for text in cells))
+    return Table((*columns, Column("")), tuple(rows))
+
+
+def _names(advice: ReplicaAdvice) -> dict[int, str]:
+    """Names of all tenants that have copies, by id, in the order in which the table counts them."""
+    found = {t.tenant_id: visible(t.name, 40) for option in advice.options for t in option.tenants}
+    return dict(sorted(found.items()))
+
+
+def _mark(option: ReplicaOption) -> str:
+    marks = (
+        ("best", option.recommended),
+        ("current", option.current),
+        ("too large", option.memory_fits == "no"),
+        ("Pareto", option.pareto),
+    )
+    # The best and the current one are named where they stand on the front as well.
+    return next((word for word, on in marks if on), "")
+
+
+def _ordinal(n: int) -> str:
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{n}{'th' if 10 <= n % 100 <= 20 else ends.get(n % 10, 'th')}"
+
+
+def _lead(advice: ReplicaAdvice) -> list[Block]:
+    """What to do, in at most four sentences."""
+    blocks: list[Block] = []
+    best = next((option for option in advice.options if option.recommended), None)
+    if best is not None:
+        who = f"{_who(best.tenants)}: {visible(best.name, 60)}"
+        said = f"{who} has {_BEST[advice.objective]}: {_times(best.throughput)} of one solo copy."
+        if not advice.certain:
+            said += " It cannot be told from every other configuration: their intervals overlap."
+        blocks.append(Para(said))
+    elif advice.options:
+        blocks.append(Para("No configuration fits in memory and keeps the objective."))
+    if advice.knee is not None:
+        knee = advice.knee
+        if knee.next_gain is None:
+            blocks.append(Para(f"Every copy up to {knee.copies} pays."))
+        elif knee.next_gain < 0:
+            blocks.append(
+                Para(f"A {_ordinal(knee.copies + 1)} copy costs {fmt.percent(-knee.next_gain, 0)} of throughput.")
+            )
+        else:
+            blocks.append(Para(f"A {_ordinal(knee.copies + 1)} copy adds {fmt.percent(knee.next_gain, 0)}."))
+    return blocks
+
+
+def _trust(advice: ReplicaAdvice) -> list[Block]:
+    """How far to believe it."""
+    check, checked = advice.check, advice.checked
+    words = {
+        "passed": "The replay of the recorded configuration reproduces the recorded run",
+        "widened": "The replay of the recorded configuration misses the recorded run; all intervals are wider by that",
+        "forbidden": "The replay of the recorded configuration misses the recorded run too far for a forecast",
+        "not-possible": "The recorded configuration cannot be replayed, so these forecasts are not checked against it",
+    }
+    said = words[check.outcome]
+    errors = [
+        f"{name} {fmt.percent(error)}"
+        for name, error in (("elapsed time", check.elapsed_error), ("p99", check.p99_error))
+        if error is not None
+    ]
+    said += f" (largest error: {', '.join(errors)})." if errors else "."
+    against = f" Forecasts of this kind were checked against {checked.against}"
+    if checked.coverage is not None and checked.median_error is not None:
+        against += (
+            f": median error {fmt.percent(checked.median_error)}, intervals hold {fmt.percent(checked.coverage)} of "
+            f"{checked.n}"
+        )
+    blocks: list[Block] = [Para(said + against + ".")]
+    blocks += [
+        Note(
+            f"Not available: {visible(one.what, 100)}",
+            visible(one.why, 300) + (f"; to capture it: {one.how}" if one.how else ""),
+        )
+        for one in advice.missing
+    ]
+    return blocks
+
+
+def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
+    """Lay out forecasts of copies.
+
+    Parameters
+    ----------
+    found
+        One per device.
+    title
+        Title of the page.
+
+    Examples
+    --------
+    >>> replicas_page([], "Replicas").sections
+    ()
+    """
+    sections = []
+    for advice in found:
+        blocks = _lead(advice)
+        if advice.options:
+            names = _names(advice)
+            blocks.append(_table(advice))
+            if len(names) > 1:
+                blocks.append(Para(f"Copies are of {' + '.join(names.values())}, in this order."))
+            of = {"unit": " of units of work", "kernel": " of kernels, launch to end", None: ""}[advice.latency_of]
+            blocks.append(
+                Para(
+                    "Modelled. Throughput is over that of one solo copy, 95 % intervals are in brackets"
+                    + (f"; p50 and p99 are{of}, of the slowest tenant." if of else ".")
+                )
+            )
+        blocks += _trust(advice)
+        blocks.append(
+            Para(
+                f"Replayed for each copy: {fmt.count(advice.operations)} operations of {fmt.duration(advice.window_ns)}"
+                " of the capture."
+            )
+        )
+        sections.append(Section(f"replicas-{advice.device_id}", "Replicas", tuple(blocks), f"GPU {advice.device_id}"))
+    return Page(title=title, subtitle="", lead=(), notes=(), sections=tuple(sections))
+
+
+def replicas_text(found: Sequence[ReplicaAdvice]) -> str:
+    """Forecasts of copies as plain text.
+
+    Examples
+    --------
+    >>> replicas_text([]).strip()
+    ''
+    """
+    from pyanalyze.report.text import text_page
+
+    page = replicas_page(found, "Replicas")
+    return text_page(page, ("replicas",)).partition("\n\n")[2].lstrip("\n") if found else ""

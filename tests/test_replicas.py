@@ -1,0 +1,282 @@
+"""Forecasts of replicas: the curve through measured throughput, and signs of MPS against time-slicing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import statistics
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_line import run
+
+import pyanalyze
+from pyanalyze.analysis.advice import mig
+from pyanalyze.analysis.advice.copies import instances_of
+from pyanalyze.analysis.advice.curve import Measured, Place, fit
+from pyanalyze.analysis.advice.pairs import CONFIDENT, Pair, forecast_sign
+from pyanalyze.analysis.advice.replicas import forecast_replicas
+from pyanalyze.errors import UsageError
+from pyanalyze.results.replicas import Knowledge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CAPTURES = Path(__file__).resolve().parents[1] / "fixtures" / "captures"
+
+SIZES = (1, 2, 4)
+BATCHES = (1, 2, 4, 8, 16, 32)
+
+
+def machine(host: float, latency: float, work: float, place: Place) -> float:
+    """Throughput of a copy by hand: the host's time, or the device's, whichever is slower; copies queue for `work`."""
+    device = latency + place.copies * work * place.batch / place.compute_slices
+    return place.batch / max(host, device)
+
+
+def solo(host: float, latency: float, work: float) -> Measured:
+    places = [Place(size, size, batch) for size, batch in itertools.product(SIZES, BATCHES)]
+    return Measured({place: machine(host, latency, work, place) for place in places})
+
+
+def test_copies_of_a_host_bound_program_lose_nothing() -> None:
+    # 10 ms of host beside 0.1 ms of device: five copies ask for 0.5 ms of each 10.
+    demand = solo(0.010, 0.0, 0.0001)
+    five = fit(demand).forecast(Place(1, 1, 1, 5))
+    alone = demand.per_copy[Place(1, 1, 1)]
+    assert five.per_copy.value == pytest.approx(alone, rel=0.05)
+    assert five.throughput.value == pytest.approx(5 * alone, rel=0.05)
+
+
+def test_copies_of_a_device_bound_program_gain_nothing() -> None:
+    # 32 items x 2 ms of device beside 1 ms of host.
+    demand = solo(0.001, 0.0, 0.002)
+    four = fit(demand).forecast(Place(1, 1, 32, 4))
+    alone = demand.per_copy[Place(1, 1, 32)]
+    assert four.throughput.value == pytest.approx(alone, rel=0.08)
+
+
+def test_latency_of_a_copy_is_filled_by_the_others() -> None:
+    # 10 ms that no larger instance shortens and 10 ms that copies queue for: two take 30 ms for what one takes 20 for.
+    demand = solo(0.0005, 0.010, 0.010 / 32)
+    two = fit(demand).forecast(Place(1, 1, 32, 2))
+    assert two.per_copy.value == pytest.approx(32 / 0.030, rel=0.08)
+
+
+def test_one_size_says_what_others_do() -> None:
+    # Of one size only the number of copies tells latency from work.
+    places = [Place(2, 2, batch, copies) for batch in BATCHES for copies in (1, 2, 3, 4)]
+    demand = Measured({place: machine(0.004, 0.0, 0.002, place) for place in places})
+    asked = [Place(1, 1, 8), Place(4, 4, 32), Place(4, 4, 1)]
+    found = forecast_replicas(demand, asked)
+    for place, forecast in zip(asked, found, strict=True):
+        assert forecast.per_copy.value == pytest.approx(machine(0.004, 0.0, 0.002, place), rel=0.12)
+        assert not forecast.measured
+
+
+def test_a_measured_place_is_scaled_to_its_measurement() -> None:
+    demand = solo(0.004, 0.0, 0.002)
+    odd = dict(demand.per_copy)
+    odd[Place(2, 2, 8)] *= 1.2
+    one = fit(Measured(odd)).forecast(Place(2, 2, 8))
+    assert one.measured
+    assert one.per_copy.value == pytest.approx(odd[Place(2, 2, 8)])
+
+
+def test_intervals_grow_with_copies_and_without_a_measurement() -> None:
+    curve = fit(solo(0.004, 0.0, 0.002))
+
+    def width(place: Place) -> float:
+        one = curve.forecast(place).per_copy
+        return one.high / one.low
+
+    assert width(Place(2, 2, 8, 2)) < width(Place(2, 2, 8, 8)) < width(Place(2, 2, 8, 16))
+    assert width(Place(2, 2, 8, 2)) < width(Place(3, 4, 8, 2))
+
+
+@pytest.mark.parametrize(
+    "per_copy",
+    [{}, {Place(1, 1, 1): 1.0, Place(1, 1, 2): 2.0}, {Place(1, 1, b, 2): 1.0 for b in (1, 2, 4)}],
+)
+def test_too_little_is_an_error(per_copy: dict[Place, float]) -> None:
+    with pytest.raises(UsageError, match="measurements"):
+        fit(Measured(per_copy))
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_what_did_not_run_is_no_throughput(value: float) -> None:
+    per_copy = {Place(1, 1, b): 1.0 for b in (1, 2, 4)}
+    with pytest.raises(UsageError, match="not above 0"):
+        fit(Measured({**per_copy, Place(1, 1, 8): value}))
+
+
+MEASURED = [
+    Pair("a", "long", "mean", 2.0, 4.0),
+    Pair("b", "long", "mean", 2.2, 4.4),
+    Pair("c", "long", "mean", 2.1, 4.1),
+    Pair("a", "short", "mean", 2.0, 1.3),
+    Pair("b", "short", "mean", 2.2, 1.5),
+    Pair("c", "short", "mean", 2.1, 1.4),
+]
+
+
+@pytest.mark.parametrize(("other", "sign", "ratio"), [("long", "mps-slower", 2.0), ("short", "mps-faster", 0.67)])
+def test_the_other_tenant_decides(other: str, sign: str, ratio: float) -> None:
+    found = forecast_sign(Pair("d", other, "mean", 2.0), MEASURED)
+    assert (found.sign, found.n, found.known) == (sign, 3, Knowledge.OTHER_TENANT)
+    assert found.ratio == pytest.approx(ratio, abs=0.02)
+    assert found.confidence >= CONFIDENT
+
+
+def test_an_unknown_other_tenant_cannot_be_told() -> None:
+    found = forecast_sign(Pair("d", "unknown", "mean", 2.0), MEASURED)
+    assert (found.sign, found.known) == ("cannot-tell", Knowledge.ANY_PAIR)
+    assert found.low < 1 < found.high
+
+
+def test_a_run_under_mps_tells_what_time_slicing_would_do() -> None:
+    for mps, sign in ((5.0, "mps-slower"), (1.05, "mps-faster"), (2.2, "cannot-tell")):
+        found = forecast_sign(Pair("d", "unknown", "mean", mps=mps), MEASURED)
+        assert (found.sign, found.known) == (sign, Knowledge.MPS_RUN), mps
+
+
+def test_the_pair_itself_is_no_evidence() -> None:
+    own = Pair("a", "long", "mean", 2.0, 4.0)
+    assert forecast_sign(Pair("a", "long", "mean", 2.0), [own]).n == 0
+
+
+def test_another_quantity_is_no_evidence() -> None:
+    assert forecast_sign(Pair("d", "long", "p99", 2.0), MEASURED).n == 0
+
+
+def test_two_tenants_are_few() -> None:
+    # One measurement of the other tenant, and no spread: a sign needs a large effect.
+    (one,) = [pair for pair in MEASURED if (pair.tenant, pair.other) == ("a", "short")]
+    assert forecast_sign(Pair("d", "short", "p99", 2.0), [Pair("a", "short", "p99", 2.0, 1.3)]).sign == "cannot-tell"
+    assert forecast_sign(Pair("d", "short", "mean", 2.0), [one]).confidence < 0.98
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "bench"))
+    import replicas
+
+    yield replicas
+    sys.modules.pop("replicas", None)
+
+
+def test_published_throughput(corpus: Path, bench: Any) -> None:
+    data, copied = bench.throughputs(corpus / "tables" / "parvagpu")
+    assert (len(data), copied) == (6, 7)
+    for test, most in ((bench.from_one_copy, 0.08), (bench.from_one_size, 0.08)):
+        rows = [row for model, of in data.items() for row in test(model, of, bench.CURVE)]
+        errors = [abs(row.value / row.measured - 1) for row in rows]
+        assert statistics.median(errors) <= most
+        assert bench.quantile(errors, 0.95) <= 0.25
+        assert statistics.mean(row.holds for row in rows) >= 0.93
+
+
+def test_no_stated_sign_of_a_measured_pair_is_wrong(corpus: Path, bench: Any) -> None:
+    table = corpus / "tables" / "tally_a100_pairs.csv"
+    for quantity in bench.QUANTITIES:
+        pairs = bench.pairs_of(table, quantity)
+        for pair in pairs:
+            for asked in (
+                Pair(pair.tenant, pair.other, quantity, pair.time_sliced),
+                Pair(pair.tenant, pair.other, quantity, mps=pair.mps),
+            ):
+                sign = forecast_replicas(asked, pairs).sign
+                truth = "mps-slower" if pair.mps > pair.time_sliced else "mps-faster"
+                assert sign in {truth, "cannot-tell"}, (pair, asked)
+
+
+def copies_of(name: str, counts: list[int | dict[str, int]], **asked: Any) -> Any:
+    (advice,) = pyanalyze.load(CAPTURES / f"{name}.sqlite").replicas(counts, **asked)
+    return advice
+
+
+def option(advice: Any, copies: int, name: str) -> Any:
+    return next(one for one in advice.options if (one.copies, one.name) == (copies, name))
+
+
+def test_a_capture_forecasts_its_copies() -> None:
+    advice = copies_of("exclusive", [1, 2, 3])
+    assert (advice.check.outcome, advice.latency_of) == ("passed", "unit")
+    assert option(advice, 1, "solo").current
+    for n in (1, 2, 3):
+        # Its kernels fill the GPU: time-sliced copies gain nothing, and each takes n times as long and the switches.
+        one = option(advice, n, "solo" if n == 1 else "time-slicing")
+        assert one.throughput.value == pytest.approx(1.0, abs=0.1)
+        assert one.tenants[0].slowdown.value == pytest.approx(n, rel=0.1)
+        assert one.tenants[0].slowdown.low <= one.tenants[0].slowdown.value <= one.tenants[0].slowdown.high
+    # No copy gets more from all of them than what it had, and nobody gains more than there are copies.
+    for one in advice.options:
+        assert one.throughput.value <= 1.02 * one.copies
+        assert sum(t.copies for t in one.tenants) == one.copies
+    # The four provisioning strategies are candidates; where two of them are equal one is left.
+    assert {"MPS", "MPS, 50 % each", "MPS, least caps", "time-slicing"} <= {
+        one.name for one in advice.options if one.copies == 2
+    }
+    assert sum(one.recommended for one in advice.options) == 1
+    assert advice.knee is not None
+
+
+def test_an_objective_that_nothing_keeps_is_kept_by_nothing() -> None:
+    strict = copies_of("exclusive", [1, 2], slo_p99_ms=0.001)
+    assert {one.meets_slo for one in strict.options} == {"no"}
+    assert not any(one.recommended for one in strict.options)
+    loose = copies_of("exclusive", [1, 2], slo_p99_ms=1e6, objective="latency")
+    assert {one.meets_slo for one in loose.options} == {"yes"}
+    (best,) = [one for one in loose.options if one.recommended]
+    assert best.copies == 1
+
+
+def test_more_copies_than_a_server_takes_are_refused() -> None:
+    with pytest.raises(UsageError, match="49 copies: from 1 to 48"):
+        copies_of("exclusive", [49])
+    with pytest.raises(UsageError, match="no tenant nobody"):
+        copies_of("exclusive", [{"nobody": 1}])
+
+
+def test_profiles_have_room_for_copies() -> None:
+    a100 = mig.FAMILIES["A100-40"]
+    for name, most in (("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1)):
+        assert len(instances_of(a100, a100.profile(name))) == most
+        assert mig.valid(a100, instances_of(a100, a100.profile(name)))
+
+
+def test_the_command_prints_text_json_and_csv() -> None:
+    capture = str(CAPTURES / "exclusive.sqlite")
+    shown = run("advise", capture, "--replicas", "1..2", "--slo", "p99=1s")
+    assert shown.returncode == 0, shown.stderr
+    assert "time-slicing" in shown.stdout
+    assert "best" in shown.stdout
+    made = run("advise", capture, "--replicas", "2", "-f", "json")
+    assert json.loads(made.stdout)[0]["options"][0]["copies"] == 2
+    made = run("advise", capture, "--replicas", "2", "-f", "csv")
+    rows = list(csv.DictReader(io.StringIO(made.stdout)))
+    assert {row["copies"] for row in rows} == {"2"}
+    assert float(rows[0]["slowdown_low"]) <= float(rows[0]["slowdown_value"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--replicas", "0"],
+        ["--replicas", "4..1"],
+        ["--replicas", "1..100"],
+        ["--replicas", "many"],
+        ["--replicas", "2", "--slo", "p99=50"],
+        ["--replicas", "2", "--slo", "p95=50ms"],
+        ["--slo", "p99=50ms"],
+        ["-f", "csv"],
+    ],
+)
+def test_nonsense_is_wrong_usage(arguments: list[str]) -> None:
+    made = run("advise", CAPTURES / "exclusive.sqlite", *arguments)
+    assert made.returncode == 2, made.stderr
