@@ -1033,8 +1033,8 @@ _CALLED = (
     "advise", "by", "capture", "chart", "charts", "check", "classify", "configured", "devices", "explain", "export",
     "failures", "frame", "gpu_metrics", "interference", "kernel_occupancy", "kernels", "labels", "memops", "occupancy",
     "only_gpu", "pairwise_interference", "processes", "quality", "redacted", "replicas", "report",
-    "residency", "residency_summary", "samples", "save", "sm_occupancy", "switches", "tenant_slowdowns", "tenant_usage", "tenants",
-    "timeline", "units", "window",
+    "residency", "residency_summary", "samples", "save", "sm_occupancy", "switches", "tenant_slowdowns", "tenant_usage",
+    "tenants", "timeline", "units", "window",
 )  # fmt: skip
 
 
