@@ -1030,11 +1030,11 @@ class Session:
 
 #: What completion shows: actions, results, and the tables that most questions need.
 _CALLED = (
-    "advise", "capture", "chart", "charts", "check", "classify", "configured", "devices", "explain", "export",
+    "advise", "by", "capture", "chart", "charts", "check", "classify", "configured", "devices", "explain", "export",
     "failures", "frame", "gpu_metrics", "interference", "kernel_occupancy", "kernels", "labels", "memops", "occupancy",
-    "only_gpu", "pairwise_interference", "processes", "quality", "redacted", "report", "residency",
-    "residency_summary", "samples", "save", "sm_occupancy", "switches", "tenant_slowdowns", "tenant_usage", "tenants",
-    "timeline", "units", "window",
+    "only_gpu", "pairwise_interference", "processes", "quality", "redacted", "replicas", "report",
+    "residency", "residency_summary", "samples", "save", "sm_occupancy", "switches", "tenant_slowdowns", "tenant_usage",
+    "tenants", "timeline", "units", "window",
 )  # fmt: skip
 
 

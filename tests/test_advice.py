@@ -423,7 +423,7 @@ def test_kubernetes_is_advised_what_its_device_plugin_makes() -> None:
     first = next(a for a in advice.actions if a.expected)
     assert all(f"{f.name} {f.slowdown:.2f}x" in (first.expected or "") for f in best.forecasts)
     lines = kubernetes.mig(["3g.20gb", "3g.20gb"])
-    order = [n for word in ("config.yaml: ", "create configmap", "migManager", "label node") for n, line in
+    order = [n for word in ("config.yaml: ", "create configmap", '"migManager"', "label node") for n, line in
              enumerate(lines) if word in line and not (word == "config.yaml: " and n)]  # fmt: skip
     assert order == sorted(order)
     # The label that takes it back names a config of the same file.

@@ -57,7 +57,19 @@ def test_a_key_that_is_there_stays(fixtures: Path, tmp_path: Path) -> None:
 
 def test_two_answers_do_not_go_into_one_file(fixtures: Path, tmp_path: Path) -> None:
     for force in ((), ("--force",)):
-        words = ("check", fixtures / "mps.sqlite", "--max-slowdown", "2", "--junit", "x.xml", "-o", "./x.xml", *force)
+        words = (
+            "check",
+            fixtures / "mps.sqlite",
+            "--max-slowdown",
+            "2",
+            "--junit",
+            "x.xml",
+            "-o",
+            "./x.xml",
+            "-f",
+            "json",
+            *force,
+        )
         done = run(*words, cwd=tmp_path)
         assert done.returncode == 2
         assert "one file" in done.stderr

@@ -59,7 +59,7 @@ KEYS = {
     "time_split copies streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns batches",
-    "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns",
+    "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns attributed_p99_ns attributed_sd_ns",
     "devices.tenants.work.batches": "launches idle_ns idle_not_resident_ns idle_other_resident_ns busy_ns attributed_ns",
     "devices.tenants.slowdown": "elapsed latency resident",
     "devices.tenants.slowdown.elapsed": "value low high n basis",
@@ -70,7 +70,7 @@ KEYS = {
     "devices.occupancy.warps": "value low high",
     "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial kernels",
     "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from execution",
-    "devices.advice": "action commands expected bound why undo risk wrong_if at_stake_ns at_stake_share",
+    "devices.advice": "action commands expected bound why undo risk wrong_if at_stake_ns at_stake_share exclusive",
 }
 
 

@@ -39,7 +39,7 @@ def timeline(tables: TableSet, start_ns: int | None, end_ns: int | None, *, mark
 
 
 #: Kernels of a device that a page counts one by one.
-MOST_KERNELS = 8000
+MOST_KERNELS = 5000
 
 
 def kernels_within(
@@ -78,7 +78,8 @@ def kernels_within(
         .filter(
             (pl.col("device_id") == device_id) & (pl.col("end_ns") >= window[0]) & (pl.col("start_ns") <= window[1])
         )
-        .sort("start_ns")
+        # In one order for kernels that start at once, however many threads there are.
+        .sort("start_ns", maintain_order=True)
     )
     if not 0 < here.height <= MOST_KERNELS:
         return None

@@ -65,6 +65,9 @@ def markdown_page(page: Page, pictures: Mapping[str, str] | None = None, omitted
     for line in page.lead:
         out += [_line(esc(line)), ""]
     for section in page.sections:
+        # Of a section that is one picture nothing is left without it.
+        if all(is_empty(block, links) for block in section.blocks):
+            continue
         title = f"{section.title}: {section.device}" if section.device else section.title
         out += [f"## {esc(title)}", ""]
         for block in section.blocks:

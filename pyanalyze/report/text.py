@@ -155,7 +155,7 @@ def _table(table: Table, width: int) -> list[str]:
 #: Fewest columns of text that is broken into lines, and of a name that is shortened in the middle.
 _LEAST_TEXT, _LEAST_NAME = 14, 20
 #: Columns of a head that gets a line of its own, where there is room.
-_HEAD = 16
+_HEAD = 24
 
 
 def _widths(table: Table, kept: Sequence[int], width: int) -> list[int] | None:
@@ -171,7 +171,10 @@ def _widths(table: Table, kept: Sequence[int], width: int) -> list[int] | None:
             pass
         elif _is_name(column, cells):
             floor = min(longest, _LEAST_NAME)
-        elif not column.numeric:
+        elif column.numeric:
+            # An interval may stand below its value.
+            floor = max(len(part) for cell in cells for part in _of_interval(cell_text(cell)))
+        else:
             floor = min(longest, max(words, _LEAST_TEXT))
         wanted.append(max(longest, head, min(max(map(len, _said(column))), _HEAD)))
         least.append(max(floor, head))
@@ -212,8 +215,16 @@ def _wrapped(cell: Cell, column: Column, wide: int) -> list[str]:
     text = cell_text(cell)
     if len(text) <= wide:
         return [text]
+    if column.numeric:
+        return _of_interval(text)
     # Names differ at both ends.
     return [fmt.shortened(text, wide)] if cell.tone == "code" else _wrap(text, wide) or [""]
+
+
+def _of_interval(text: str) -> list[str]:
+    """A value, and what stands in parentheses behind it."""
+    value, bracket, rest = text.partition(" (")
+    return [value, f"({rest}"] if bracket else [text]
 
 
 def _row(cells: Sequence[Sequence[str]], table: Table, kept: Sequence[int], widths: Sequence[int]) -> list[str]:

@@ -24,9 +24,6 @@ class Advice(Result):
     bound: Text | None = Field(description="The most it can save; beside `expected`, the bounds of that forecast.")
     why: Text = Field(description="Which evidence it follows from.")
     undo: Text | None = Field(description="How to take it back.")
-    exclusive: bool = Field(
-        default=False, description="It says how the device is shared: of several such actions only one can be done."
-    )
     risk: Text | None = Field(default=None, description="What it may break; null: nothing is known.")
     wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
     at_stake_ns: int | None = Field(
@@ -34,6 +31,9 @@ class Advice(Result):
     )
     at_stake_share: Number = Field(
         default=None, description="The same over the window; below 0.02 the advice is small; null: not known."
+    )
+    exclusive: bool = Field(
+        default=False, description="It says how the device is shared: of several such actions only one can be done."
     )
 
 

@@ -147,7 +147,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Tenant"),
         Column("Time", "sum of durations", True),
         Column("Launches", numeric=True),
-        Column("Grid x block", "blocks x threads", True),
+        Column("Grid x block", "blocks x threads", numeric=True, minor=True),
         Column("Registers", "per thread", numeric=True, minor=True),
         Column("Shared", "per block", numeric=True, minor=True),
         Column("Occupancy", "theoretical", True),
@@ -192,7 +192,7 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
     limit = words("limiters").replace(",", ", ") or (visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN)
     return (
         Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
-        Cell(owner),
+        Cell(owner, tone="code"),
         Cell(fmt.duration(whole("total_ns"))),
         Cell(fmt.count(whole("launches"))),
         value_cell(shape),
