@@ -134,7 +134,7 @@ class ReplicaOption(Result):
         description="For each copy, tenants in order, the position of its instance in `profiles`; empty: no MIG."
     )
     percentages: list[int] = Field(description="MPS active thread percentage of each copy; empty: no caps.")
-    memory_bytes: int | None = Field(description="Device memory that all copies need; null: not known.")
+    memory_bytes: int | None = Field(description="Device memory that all copies need, bytes; null: not known.")
     memory_fits: Told = Field(description="Whether they fit, with a reserve.")
     meets_slo: Told | None = Field(description="Whether every copy meets the objective asked for; null: none was.")
     current: bool = Field(description="It is what was recorded.")
