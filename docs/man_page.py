@@ -9,6 +9,7 @@ import re
 import click
 
 from pyanalyze.cli import EPILOG, VERBS, cli
+from pyanalyze.cli.examples import EXAMPLES
 
 
 def _escaped(text: str) -> str:
@@ -48,6 +49,7 @@ def man_page() -> str:
             else:
                 out += [_escaped(" ".join(paragraph.split())), ".PP"]
         out += _options(command)
+        out += [".PP", "Examples:", ".nf", *map(_escaped, EXAMPLES[verb]), ".fi"]
     out += [".SH EXIT STATUS", _escaped(EPILOG.removeprefix("Exit codes: ")), ".SH SEE ALSO"]
     out.append(_escaped("nsys, nvidia-smi, and the pages in docs/ of the source"))
     return "\n".join(out) + "\n"

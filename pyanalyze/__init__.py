@@ -15,9 +15,20 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.kernel_summary import kernel_summary
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.core._core import __version__
+    from pyanalyze.fleet.frames import classify, interference, study
     from pyanalyze.session import Session, compare, load
 
-__all__ = ["Session", "Verdict", "__version__", "compare", "kernel_summary", "load"]
+__all__ = [
+    "Session",
+    "Verdict",
+    "__version__",
+    "classify",
+    "compare",
+    "interference",
+    "kernel_summary",
+    "load",
+    "study",
+]
 
 # Where each public name lives. They are fetched when they are asked for: the recorder must run on a machine that has
 # neither polars nor our compiled core, and importing `pyanalyze.record` imports this file.
@@ -25,9 +36,12 @@ _HOMES = {
     "Session": "pyanalyze.session",
     "Verdict": "pyanalyze.analysis.sharing",
     "__version__": "pyanalyze.core._core",
+    "classify": "pyanalyze.fleet.frames",
     "compare": "pyanalyze.session",
+    "interference": "pyanalyze.fleet.frames",
     "kernel_summary": "pyanalyze.analysis.kernel_summary",
     "load": "pyanalyze.session",
+    "study": "pyanalyze.fleet.frames",
 }
 
 
@@ -40,4 +54,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

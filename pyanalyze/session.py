@@ -50,6 +50,7 @@ def load(
     work: PathLike | None = None,
     blocks: PathLike | Sequence[PathLike] = (),
     tenants: Mapping[str, int | PathLike] | None = None,
+    by: str = "process",
     tables: Sequence[str] = ANALYSIS_TABLES,
     reconstruct: bool = True,
     keep_going: bool = False,
@@ -88,6 +89,8 @@ def load(
     tenants
         Names for processes: ``{"service": 4711, "training": "rank0.sqlite"}``: the pid as the capture has it, or the
         host's; or the capture in which it alone was traced, which is loaded if it is not among `captures`.
+    by
+        What makes a tenant, see :meth:`Session.by`.
     tables
         Event tables to read; the default is all that the analysis needs. Add `"api_calls"` or `"nvtx"` for those.
     reconstruct
@@ -149,7 +152,8 @@ def load(
         from pyanalyze.analysis.measured_blocks import placed_blocks
 
         placed = placed_blocks(found.tables, found.blocks)
-    return Session(Analysis(found.tables, found.baselines, found.saved_baselines, placed=placed), found.failures)
+    whole = Session(Analysis(found.tables, found.baselines, found.saved_baselines, placed=placed), found.failures)
+    return whole.by(by)
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,8 +161,8 @@ class Session:
     """Captures on one clock, with everything that was reconstructed from them.
 
     Made by :func:`pyanalyze.load`. Every table is a polars frame, converted at first use; `help(Session.kernels)`
-    lists its columns with units. Times are nanoseconds on the clock of the first capture, where nsys shows the same
-    times.
+    lists its columns with units, and its `.to_pandas()` needs `pip install pandas pyarrow`. Times are nanoseconds
+    on the clock of the first capture, where nsys shows the same times.
 
     Attributes
     ----------
@@ -534,7 +538,6 @@ class Session:
         >>> [action.action for action in advice.actions][0].startswith("Identify process")
         True
         """
-        from pyanalyze.analysis.advice import advise_device
         from pyanalyze.vocabulary import REQUIREMENTS
 
         words: Any = require
@@ -542,17 +545,7 @@ class Session:
             words = [part.strip() for part in words.split(",") if part.strip()]  # as the command line does
         if unknown := sorted(set(words) - set(REQUIREMENTS)):
             raise UsageError(f"unknown requirement {', '.join(unknown)}; choose from {', '.join(REQUIREMENTS)}")
-        return tuple(
-            advise_device(
-                self.tables,
-                verdict,
-                self.analysis.time_splits,
-                require=words,
-                latency_ns=latency_ns,
-                for_kubernetes=kubernetes,
-            )
-            for verdict in self.classify()
-        )
+        return self.analysis.advice(require=words, latency_ns=latency_ns, for_kubernetes=kubernetes)
 
     def replicas(
         self,
@@ -746,6 +739,35 @@ class Session:
         )
         return replace(self, analysis=self.analysis.narrowed(window, None))
 
+    def by(self, what: str) -> Session:
+        """Make groups of work inside processes the tenants of every analysis.
+
+        Parameters
+        ----------
+        what
+            ``process``; ``stream``, ``context``; ``nvtx`` or ``nvtx=DOMAIN``: the range in which work was launched, of
+            the outermost level with several names; ``kernel=REGEX[,REGEX...]``: kernels by name, the first expression
+            that matches counts; ``comms``: kernels of NCCL and other collective libraries against the rest.
+
+        Returns
+        -------
+        Session
+            Work that belongs to no group is "other work of PROCESS". In `kernels`, `memops`, `graph_launches`,
+            `api_calls` and `tenants` the column `capture` is then the number of the group, after those of the captures.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            Nothing in the captures matches; the text names what there is.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).by("stream").labels(0)[3]
+        'a-step (stream 13 of app_a)'
+        """
+        return replace(self, analysis=self.analysis.by(what))
+
     def only_gpu(self, device_id: int) -> Session:
         """The session of one GPU, or of one MIG instance.
 
@@ -883,6 +905,110 @@ class Session:
 
         return draw_one(self.analysis, self.report(), name, device_id)
 
+    @property
+    def charts(self) -> Charts:
+        """The charts of the report, one by one: ``session.charts.timeline``; completion lists those with data.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> "usage" in dir(pyanalyze.load(capture).charts)
+        True
+        """
+        return Charts(self)
+
+    def save(self, path: PathLike, *, force: bool = False) -> Path:
+        """Write the report to a file, in the format that its ending names.
+
+        Parameters
+        ----------
+        path
+            A file that ends in ``.html``, ``.md``, ``.json`` or ``.txt``.
+        force
+            Replace what is there.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            Another ending.
+        pyanalyze.errors.OutputExists
+            The file is there, and `force` is false.
+
+        Examples
+        --------
+        >>> import tempfile, pyanalyze
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pyanalyze.load(capture).save(f"{folder}/report.md").name
+        'report.md'
+        """
+        from pyanalyze.errors import OutputExists, UsageError
+        from pyanalyze.files import write_whole
+        from pyanalyze.report.rendering import render
+        from pyanalyze.text.visible import printable
+
+        path = Path(path)
+        form = path.suffix.lower().removeprefix(".")
+        if form not in ("html", "md", "json", "txt"):
+            raise UsageError(f"{path} ends in {path.suffix or 'nothing'}; let it end in .html, .md, .json or .txt")
+        if path.exists() and not force:
+            raise OutputExists(f"{path} exists; give force=True to replace it, or another path")
+        write_whole(path, printable(render(self.analysis, form, detail=self.detail)), force=force)
+        return path
+
+    def export(self, form: str, path: PathLike, *, tables: Sequence[str] | None = None, force: bool = False) -> Path:
+        """Write the tables for other tools.
+
+        Parameters
+        ----------
+        form
+            ``perfetto`` (a trace for ui.perfetto.dev), ``sqlite``, or for a directory ``parquet``, ``arrow``, ``csv``
+            (a file for each table) and ``nsys-stats`` (reports in the columns of NVIDIA's).
+        path
+            The file or directory.
+        tables
+            Names of tables; by default all.
+        force
+            Replace what is there; a directory only if it holds nothing but an earlier export.
+
+        Returns
+        -------
+        pathlib.Path
+            What was written.
+
+        Raises
+        ------
+        pyanalyze.errors.UsageError
+            Another format.
+        pyanalyze.errors.OutputExists
+            It is there, and `force` is false.
+
+        Examples
+        --------
+        >>> import tempfile, pyanalyze
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     made = pyanalyze.load(capture).export("csv", f"{folder}/tables", tables=["devices"])
+        ...     [file.name for file in made.iterdir()]
+        ['devices.csv']
+        """
+        from pyanalyze.errors import UsageError
+        from pyanalyze.export.write import FOLDERS, FORMATS, STATS, refuse, write
+        from pyanalyze.text.nearest import did_you_mean
+
+        if form not in FORMATS:
+            known = f"formats are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}"
+            raise UsageError(f"no format is named {form}; {known}")
+        refuse(Path(path), folder=form in (*FOLDERS, STATS), force=force)
+        return write(self, form, Path(path), tables=tables, force=force)
+
+    def __dir__(self) -> list[str]:
+        """List what users call; the other tables are in `help(Session)` and in the reference."""
+        return sorted({*_CALLED, *(name for name in super().__dir__() if name.startswith("_"))})
+
     def __repr__(self) -> str:
         """Say what was loaded."""
         if not self.paths:
@@ -900,6 +1026,51 @@ class Session:
         from html import escape
 
         return f"<pre>{escape(str(self))}</pre>" + "".join(v._repr_html_() for v in self.classify())
+
+
+#: What completion shows: actions, results, and the tables that most questions need.
+_CALLED = (
+    "advise", "capture", "chart", "charts", "check", "classify", "configured", "devices", "explain", "export",
+    "failures", "frame", "gpu_metrics", "interference", "kernel_occupancy", "kernels", "labels", "memops", "occupancy",
+    "only_gpu", "pairwise_interference", "processes", "quality", "redacted", "report", "residency",
+    "residency_summary", "samples", "save", "sm_occupancy", "switches", "tenant_slowdowns", "tenant_usage", "tenants",
+    "timeline", "units", "window",
+)  # fmt: skip
+
+
+class Charts:
+    """The charts of a session's report, each by its name: ``session.charts.timeline``.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pyanalyze.load(capture).charts.usage.to_dict()["usermeta"]["gutter"] > 0
+    True
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> alt.TopLevelMixin:
+        """Draw a chart of the device with most tenants; ``session.chart(name, device_id)`` draws one of another."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        from pyanalyze.errors import UsageError
+
+        try:
+            return self._session.chart(name)
+        except UsageError as error:
+            raise AttributeError(str(error)) from error
+
+    def __dir__(self) -> list[str]:
+        """List the charts that there is data for."""
+        from pyanalyze.report.rendering import chart_names
+
+        return chart_names(self._session.analysis, self._session.report(), None)
+
+    def __repr__(self) -> str:
+        """Name them."""
+        return f"<Charts: {', '.join(dir(self))}>"
 
 
 def compare(

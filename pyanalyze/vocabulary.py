@@ -146,6 +146,24 @@ class StreamReason(Word):
     UNEXPLAINED = "unexplained"
 
 
+class CopyDirection(Word):
+    """Where a copy came from and went to."""
+
+    TO_DEVICE = "to-device"
+    TO_HOST = "to-host"
+    ON_DEVICE = "on-device"
+    BETWEEN_DEVICES = "between-devices"
+    OTHER = "other"
+
+
+class HostMemory(Word):
+    """Memory of the host that a copy read or wrote."""
+
+    PAGEABLE = "pageable"
+    PINNED = "pinned"
+    OTHER = "other"
+
+
 class Part(StrEnum):
     """A part of an answer that takes time to compute: a command asks for those that it shows."""
 
@@ -155,6 +173,7 @@ class Part(StrEnum):
     INTERFERENCE = "interference"
     WORK = "work"
     STREAMS = "streams"
+    COPIES = "copies"
     ADVICE = "advice"
     UNITS = "units"
 

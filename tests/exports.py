@@ -53,6 +53,26 @@ def copy(pid: int, start_ns: int, end_ns: int, **changes: Any) -> dict[str, Any]
     return row | changes
 
 
+def call(
+    pid: int, start_ns: int, end_ns: int, correlation: int, name: str = "cudaLaunchKernel_v7000"
+) -> dict[str, Any]:
+    """A call of the only thread of a process."""
+    return {
+        "start": start_ns, "end": end_ns, "globalTid": global_pid(pid) + pid, "correlationId": correlation,
+        "nameId": name, "returnValue": 0,
+    }  # fmt: skip
+
+
+def nvtx_range(
+    pid: int, start_ns: int, end_ns: int | None, text: str, domain: int = 0, kind: int = 59
+) -> dict[str, Any]:
+    """A range of the only thread of a process; kind 75: the name of a domain."""
+    return {
+        "start": start_ns, "end": end_ns, "eventType": kind, "text": text, "globalTid": global_pid(pid) + pid,
+        "domainId": domain,
+    }  # fmt: skip
+
+
 def resident(pid: int, context: int, start_ns: int, end_ns: int) -> list[tuple[int, int, int, int]]:
     """The two switch records of a residency interval: time, tag, context, pid."""
     return [(start_ns, RESTORE, context, pid), (end_ns, SAVE, context, pid)]
@@ -74,6 +94,7 @@ def write(
     records: Sequence[Mapping[str, Any]] = (),
     waits: Sequence[Mapping[str, Any]] = (),
     contexts: Sequence[tuple[int, int]] = (),
+    ranges: Sequence[Mapping[str, Any]] = (),
     kernel_names: Sequence[str] = ("k",),
     duration_ns: int | None = None,
     epoch_ns: int = 1_790_000_000_000_000_000,
@@ -82,7 +103,7 @@ def write(
 
     `switches` get sequence numbers by their place; `lost` are numbers left out before a place. `streams` are (pid,
     stream, priority, flag: 1 without one), `contexts` further (pid, context); `records` and `waits` are rows about CUDA
-    events. `kernel_names` are the names that kernels have by number, from 1 on. `names` are strings after
+    events; `ranges` are rows about NVTX. `kernel_names` are the names that kernels have by number, from 1 on. `names` are strings after
     those. `environment` is what each process had, None: all of them. Of `calls`, nameId is the name itself; kernels have
     the correlation ids 1, 2, ...
     """
@@ -127,6 +148,7 @@ def write(
         ],
         "CUPTI_ACTIVITY_KIND_CUDA_EVENT": records,
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": waits,
+        "NVTX_EVENTS": ranges,
         "CUPTI_ACTIVITY_KIND_MEMCPY": copies,
         "CUPTI_ACTIVITY_KIND_KERNEL": [{**row, "correlationId": n} for n, row in enumerate(kernels, 1)],
     }  # fmt: skip

@@ -202,9 +202,22 @@ def test_it_is_not_the_neighbour(scenario: str, seed: int, kind: str | None) -> 
     folder = generate.built(scenario, seed)
     samples = list(folder.glob("*.csv"))
     session = pyanalyze.load(folder / f"{scenario}.sqlite", samples=samples)
-    assert [cause.kind for cause in host_side.causes(session.tables, 0, session.analysis.time_splits)] == (
+    assert [cause.kind for cause in host_side.causes(session.tables, 0, session.analysis.time_splits, {})] == (
         [kind] if kind else []
     )
+
+
+def test_the_time_that_the_default_stream_costs() -> None:
+    """Three streams wait for each other: the default one, the least busy, could run meanwhile."""
+    session = pyanalyze.load(generate.built("streams-default", 1) / "streams-default.sqlite")
+    (advice,) = session.advise()
+    # With launch calls the time is known, and said once.
+    (item,) = (one for one in advice.actions if "default stream" in one.action)
+    with closing(sqlite3.connect(session.paths[0])) as database:
+        ((busy_ns,),) = database.execute(
+            "SELECT SUM(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE streamId = 7"
+        ).fetchall()
+    assert item.at_stake_ns == busy_ns
 
 
 def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None:
@@ -281,8 +294,8 @@ model = "NVIDIA A100-SXM4-40GB"
 mode = "time-slicing"
 slicing = { slice_us = 2100 }
 [kernel]
-a = { us = 400, fill = 0.4, block = 256, dram = 1.75 }
-b = { us = 500, fill = 0.4, block = 256, dram = 1.25 }
+a = { us = 400, fill = 0.4, block = 256, tail = "none", dram = 1.75 }
+b = { us = 500, fill = 0.4, block = 256, tail = "none", dram = 1.25 }
 [[tenant]]
 name = "a"
 work = [{ from_ms = 15, until_ms = 250, ahead = 2, steps = ["13 a x2"] }]

@@ -90,9 +90,12 @@ def test_processes_count_together_only_while_both_are_listed(fixtures: Path, tmp
 def test_clocks_of_another_day_are_no_advice_and_flags_are_named(fixtures: Path, tmp_path: Path) -> None:
     capture = fixtures / "exclusive.sqlite"
     assert (
-        host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "a.csv", "2026/04/30")).tables, 0, {}) == []
+        host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "a.csv", "2026/04/30")).tables, 0, {}, {})
+        == []
     )
-    (cause,) = host_side.causes(pyanalyze.load(capture, samples=clocks(tmp_path / "b.csv", "2026/05/01")).tables, 0, {})
+    (cause,) = host_side.causes(
+        pyanalyze.load(capture, samples=clocks(tmp_path / "b.csv", "2026/05/01")).tables, 0, {}, {}
+    )
     assert cause.kind == "throttled"
     assert cause.what.endswith("reasons: sw_power_cap")
 

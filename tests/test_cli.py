@@ -48,7 +48,7 @@ def test_what_a_usage_error_refers_to_is_listed() -> None:
     result = run("--no-such-option")
     assert result.returncode == 2
     verb = result.stderr.split("Try '", 1)[1].split(" --help", 1)[0].split()[-1]
-    listed = [line.split()[0] for line in run("--help").stdout.split("Verbs:\n")[1].splitlines() if line[2:3].strip()]
+    listed = [line.split()[0] for line in run("--help").stdout.split("Analyse:\n")[1].splitlines() if line[2:3].strip()]
     assert verb in listed
 
 
@@ -228,8 +228,9 @@ def test_the_ending_of_the_output_says_its_format(fixtures: Path, tmp_path: Path
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert text.lower().startswith(begin), (name, text[:80])
     assert "<" not in (tmp_path / "r.txt").read_text(encoding="utf-8")[:200]
-    # What is said by name wins; an ending that says nothing changes nothing.
-    for arguments in (("-f", "json", "-o", "named.txt"), ("-o", "table.json"), ("-o", "rows.csv"), ("-o", "plain.out")):
+    # What is said by name wins.
+    named = (("-f", "json", "-o", "named.txt"), ("-f", "table", "-o", "plain.out"))
+    for arguments in (*named, ("-o", "table.json"), ("-o", "rows.csv")):
         assert run("classify", fixtures / DEMO, *arguments, cwd=tmp_path).returncode == 0
     assert json.loads((tmp_path / "named.txt").read_text())
     assert json.loads((tmp_path / "table.json").read_text())

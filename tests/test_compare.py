@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import statistics
 from pathlib import Path
 from typing import Any
 
 import generate
 import jsonschema
+import polars as pl
 import pytest
 import report_examples as examples
 from command_line import run
 
 import pyanalyze
-from pyanalyze.analysis.comparison.split import compare_reports
+from pyanalyze.analysis.comparison.split import compare_reports, kernel_changes
 from pyanalyze.analysis.gate import check
 from pyanalyze.errors import UsageError
 from pyanalyze.report.comparison import render_comparison
@@ -389,3 +393,75 @@ def test_the_verb_takes_captures_and_saved_reports(fixtures: Path, tmp_path: Pat
     assert run("compare", saved, fixtures / "node-switches-only.sqlite", "--inconclusive", "warn").returncode == 0
     gate = run("check", fixtures / DEMO, "--against", saved, "--max-change", "5%")
     assert gate.returncode == 0, gate.stdout + gate.stderr
+
+
+def shaped(key: str, launches: int, mean_ns: int, sd_ns: float | None, p99_ns: int | None = None) -> Configuration:
+    return configuration(key, launches, mean_ns).model_copy(
+        update={"attributed_sd_ns": sd_ns, "attributed_p99_ns": p99_ns}
+    )
+
+
+def work_with(*rows: Configuration) -> Work:
+    return Work(
+        launches=sum(row.launches for row in rows), graph_launches=0, copies=0, copy_bytes=None, residency_known=True,
+        configurations=list(rows), other_launches=0, other_ns=0, batches=[],
+    )  # fmt: skip
+
+
+def test_kernels_are_compared_per_unit_of_work_and_sorted_by_effect() -> None:
+    """By hand: B did twice the work. `slow` takes 1.1 ms instead of 1.0 ms: 100 launches of A's work take 10 ms more."""
+    a = work_with(shaped("slow", 100, 1_000_000, 10_000.0, 1_020_000), shaped("same", 1000, 500_000, 0.0))
+    b = work_with(
+        shaped("slow", 200, 1_100_000, 20_000.0, 1_150_000),
+        shaped("same", 2000, 500_000, 0.0),
+        shaped("new", 2, 100, 1.0),
+    )
+    slow, new, same = kernel_changes(a, b, 2.0, 0.0)
+    assert (slow.kernel, slow.launches_a, slow.launches_b) == ("slow", 100, 200)
+    assert (slow.total_a_ns, slow.total_b_ns) == (100_000_000, 220_000_000)
+    assert (slow.mean_a_ns, slow.mean_b_ns, slow.p99_a_ns, slow.p99_b_ns) == (1e6, 1.1e6, 1_020_000, 1_150_000)
+    assert slow.effect_ns == pytest.approx(10_000_000)
+    assert slow.change is not None
+    assert slow.change.value == pytest.approx(0.1)
+    # Standard errors: 10 us / sqrt(100) = 1 us of A's mean, 20 us / sqrt(200) = 1.414 us of B's; 1.96 of both together.
+    half = 1.96 * math.hypot(1.1 * 0.001, 0.001_414_2)
+    assert slow.change.low == pytest.approx(0.1 - half, abs=1e-6)
+    assert slow.change.high == pytest.approx(0.1 + half, abs=1e-6)
+    assert slow.change.significant
+    assert (same.effect_ns, same.change is not None and same.change.significant) == (0, False)
+    # What one run never launched has no change, but an effect.
+    assert (new.change, new.mean_a_ns, new.effect_ns) == (None, None, 100)
+    # Below the noise floor nothing is called a change.
+    assert not any(row.change.significant for row in kernel_changes(a, b, 2.0, 0.2) if row.change is not None)
+
+
+def test_one_launch_has_no_interval_and_few_no_p99(fixtures: Path) -> None:
+    a, b = work_with(shaped("k", 1, 100, None)), work_with(shaped("k", 1, 200, None))
+    (row,) = kernel_changes(a, b, 1.0, 0.02)
+    assert (row.change, row.p99_a_ns, row.effect_ns) == (None, None, 100)
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    (a1,) = [c for c in session.analysis.work[0, 0].configurations if c.kernel == "A1"]
+    attribution = pl.DataFrame(session.tables.table("kernel_attribution"))
+    parts = sorted(attribution.filter(session.kernels["short_name"] == "A1")["attributed_ns"].to_list())
+    assert len(parts) == a1.launches == 113
+    # The 112 others below it: the value that 99 % of launches do not pass.
+    assert a1.attributed_p99_ns == parts[math.ceil(0.99 * 112)]
+    assert a1.attributed_sd_ns == pytest.approx(statistics.stdev(parts))
+
+
+def test_the_kernels_stand_in_every_form(fixtures: Path, tmp_path: Path) -> None:
+    demo = fixtures / "demo-time-slicing.sqlite"
+    text = run("compare", demo, demo).stdout
+    assert "Kernel by kernel" in text
+    assert re.search(r"A1 +113 → 113 +193\.9 ms → 193\.9 ms", text)
+    said = json.loads(run("compare", demo, demo, "-f", "json").stdout)
+    jsonschema.validate(said, comparison_schema())
+    assert {row["kernel"] for row in said["tenants"][0]["kernels"]} == {"A1", "A2", "A3", "A4"}
+    page = tmp_path / "change.html"
+    assert run("compare", demo, demo, "-o", page).returncode == 0
+    assert "Kernel by kernel" in page.read_text(encoding="utf-8")
+    # One vocabulary with `interference`.
+    slower = run("interference", demo).stdout
+    for words in ("aiting for its time slice", "lower execution"):
+        assert words in " ".join(text.split())
+        assert words in " ".join(slower.split())

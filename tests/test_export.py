@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 import pyanalyze
 from pyanalyze.analysis.analysis import DERIVED_TABLES
-from pyanalyze.cli import cli, export
+from pyanalyze.cli import cli
 from pyanalyze.errors import OutputExists, UsageError
+from pyanalyze.export import write as export
 
 if TYPE_CHECKING:
     from pathlib import Path

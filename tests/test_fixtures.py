@@ -167,7 +167,7 @@ def test_two_processes_with_150_sleep_kernels_of_a_millisecond(seed: int) -> Non
         assert kernel["min_ns"] == 1_000_000
         assert kernel["max_ns"] > 2_900_000, "some kernel waited for a slice of the other"
         # While its kernels were in flight; besides them, state saved and restored in each slice.
-        assert 150_000_000 < tenant["attributed_ns"] < 160_000_000
+        assert 150_000_000 < tenant["attributed_ns"] < 165_000_000
     assert device["pairs"][0]["co_busy_ns"] > 0.9 * tenants[0]["busy_ns"]
 
 

@@ -67,7 +67,7 @@ def test_two_answers_do_not_go_into_one_file(fixtures: Path, tmp_path: Path) -> 
 #: Sends the signal in the middle: all is written, nothing has its name yet.
 IN_A_FILE = "import pyanalyze.files as f; f._flush = lambda path: os.kill(os.getpid(), signal.{})"
 IN_A_FOLDER = (
-    "import pyanalyze.cli.export as e\n"
+    "import pyanalyze.export.write as e\n"
     "class R(e.replacing_folder):\n"
     "    def _publish(self): os.kill(os.getpid(), signal.{})\n"
     "e.replacing_folder = R"

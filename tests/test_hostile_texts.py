@@ -96,6 +96,18 @@ def test_no_text_takes_a_reader_of_context_long(reader: pyanalyze.inputs.context
             assert timed(lambda text=text: reader.sniff(text) and list(reader.read(text))) < MOST_S, kind  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("name", CONTEXT)
+def test_a_run_between_two_words_takes_no_reader_of_context_long(name: str) -> None:
+    """What a pattern looks for stands on both sides of what it repeats."""
+    for line in dict.fromkeys(CONTEXT[name].splitlines()):
+        for place in (found.start() for found in re.finditer(r"\b|$", line)):
+            for unit in (" ", "\t"):
+                text = line[:place] + unit * BYTES + line[place:]
+                for reader in READERS:
+                    spent = timed(lambda text=text, reader=reader: reader.sniff(text) and list(reader.read(text)))  # type: ignore[misc]
+                    assert spent < MOST_S, (reader.name, line, place, unit)
+
+
 SAMPLES = tuple(sorted((Path(__file__).parent.parent / "fixtures" / "samples").iterdir()))
 
 

@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).parent / "bench"))
 import launches
 
 
-def _built(scenario: str, seed: int = 1) -> tuple[Session, Path, dict[str, object]]:
-    folder = generate.built(scenario, seed)
+def _built(scenario: str, seed: int = 1, *, even: bool = False) -> tuple[Session, Path, dict[str, object]]:
+    folder = generate.built(scenario, seed, even=even)
     truth = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
     return pyanalyze.load(folder / f"{truth['captures'][0]['name']}.sqlite"), folder, truth
 
@@ -62,7 +62,7 @@ EXACT = ["exclusive-four-streams", "green-contexts", "mps", "mps-capped", "mps-s
 
 @pytest.mark.parametrize("scenario", EXACT)
 def test_with_even_blocks_every_sm_is_right(scenario: str) -> None:
-    session, folder, truth = _built(scenario)
+    session, folder, truth = _built(scenario, even=True)
     sms = truth["devices"][0]["sm_count"]  # type: ignore[index]
     true, length = _warps(folder, scenario, sms)
     found = {}
@@ -77,7 +77,7 @@ def test_with_even_blocks_every_sm_is_right(scenario: str) -> None:
 @pytest.mark.parametrize("scenario", ["time-slicing-short-kernels", "uneven-four-equal-kernels"])
 def test_saving_and_restoring_is_told_from_running(scenario: str) -> None:
     # Release drivers record slices with both: by those 0.03 and 0.013 too many warps.
-    session, folder, truth = _built(scenario)
+    session, folder, truth = _built(scenario, even=True)
     true, length = _warps(folder, scenario, truth["devices"][0]["sm_count"])  # type: ignore[index]
     origin = truth["captures"][0]["origin_ns"]  # type: ignore[index]
     made = session.occupancy(bins=len(true), window=(-origin, len(true) * length - origin))

@@ -319,7 +319,7 @@ def shell(line: str, folder: Path) -> list[list[str]]:
     calls = folder / "calls"
     calls.write_bytes(b"")
     environment = {"PATH": f"{stand_in}:/usr/bin:/bin", "CALLS": str(calls)}
-    subprocess.run(["bash", "-euc", line], env=environment, check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(["bash", "-euc", line], env=environment, check=True, stdin=subprocess.DEVNULL, cwd=folder)
     return [call.decode().split("\0")[:-1] for call in calls.read_bytes().split(b"\n") if call]
 
 
@@ -341,7 +341,7 @@ def test_commands_for_the_cluster_at_hand_can_be_pasted(tmp_path: Path) -> None:
         for line in [*action["commands"], action["undo"]]:
             assert shell(line, tmp_path), line
     # The configuration that a real device plugin reads, and the label of the node that chooses it.
-    create, patch, label = (
+    *_, create, patch, label = (
         shell(line, tmp_path) for line in found["Share the GPU by MPS instead of time-slicing"]["commands"]
     )
     name, _, config = create[0][-1].removeprefix("--from-literal=").partition("=")
@@ -351,9 +351,8 @@ def test_commands_for_the_cluster_at_hand_can_be_pasted(tmp_path: Path) -> None:
     assert json.loads(patch[0][-1])["spec"]["devicePlugin"]["config"]["name"] == create[0][5]
     assert f"nvidia.com/device-plugin.config={name}" in label[-1]
     assert label[0][:6] == ["kubectl", "get", "pod", "-n", "ml", "train-bert-0"]
-    config = yaml.safe_load(
-        shell(found["Give each pod its own MIG instance"]["commands"][0], tmp_path)[0][-1].partition("config.yaml=")[2]
-    )
+    (making,) = (line for line in found["Give each pod its own MIG instance"]["commands"] if " create " in line)
+    config = yaml.safe_load(shell(making, tmp_path)[0][-1].partition("config.yaml=")[2])
     # Both halves of an A100: seven compute slices are 3 and 4.
     assert config["mig-configs"]["advised"][0]["mig-devices"] == {"3g.40gb": 1, "4g.40gb": 1}
     labelled, kept = (shell(line, tmp_path)[-1] for line in found["Separate train-bert-0 and web-7f9c"]["commands"])
@@ -363,6 +362,105 @@ def test_commands_for_the_cluster_at_hand_can_be_pasted(tmp_path: Path) -> None:
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]
     assert term == {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
+
+
+#: A cluster in one file: what the operator's policy says, labels of the node, and its configurations.
+CLUSTER = """#!{python}
+import json, re, sys
+
+with open({state!r}) as file:
+    state = json.load(file)
+words = sys.argv[1:]
+def merge(into, what):
+    for key, value in what.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            merge(into[key], value)
+        else:
+            into[key] = value
+if words[0] == "get":
+    path = words[words.index("-o") + 1].removeprefix("jsonpath=").strip("{{}}")
+    value = state["node"] if words[1] == "node" else state["policy"]
+    for part in re.split(r"(?<!\\\\)[.]", path)[1:]:
+        value = value.get(part.replace("\\\\", ""), "")
+        if value == "":
+            break
+    print(value if isinstance(value, str) else json.dumps(value), end="")
+elif words[0] == "patch" and words[words.index("--type") + 1] == "merge":
+    merge(state["policy"], json.loads(words[-1]))
+elif words[0] == "patch":
+    for one in json.loads(words[-1]):
+        *folder, last = one["path"].split("/")[1:]
+        into = state["policy"]
+        for part in folder:
+            into = into[part]
+        assert last in into, "a replacement takes a place that is there"
+        into[last] = one["value"]
+elif words[0] == "label":
+    name, equals, value = words[3].partition("=")
+    labels = state["node"]["metadata"]["labels"]
+    if equals:
+        labels[name] = value
+    else:
+        assert name.endswith("-")
+        labels.pop(name[:-1], None)
+elif words[:2] == ["create", "configmap"]:
+    assert words[4] not in state["maps"]
+    state["maps"].append(words[4])
+elif words[:2] == ["delete", "configmap"]:
+    state["maps"].remove(words[4])
+with open({state!r}, "w") as file:
+    json.dump(state, file)
+"""
+#: Policy and labels before, and what an unset field is after it was set and given back: what the operator takes as unset.
+BEFORE: tuple[tuple[dict[str, Any], dict[str, str], dict[str, str]], ...] = (
+    (
+        {"spec": {"devicePlugin": {"config": {"name": "theirs", "default": "two"}}, "mig": {"strategy": "mixed"},
+                  "migManager": {"config": {"name": "their-mig"}}}},
+        {"nvidia.com/device-plugin.config": "four", "nvidia.com/mig.config": "all-1g.5gb"},
+        {},
+    ),
+    (
+        {"spec": {"devicePlugin": {}, "mig": {"strategy": "single"}, "migManager": {"config": {"name": "their-mig"}}}},
+        {},
+        {"nvidia.com/mig.config": "all-disabled"},
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("policy", "labels", "left"), BEFORE)
+def test_the_undo_of_a_change_of_the_cluster_gives_back_what_was_set(
+    tmp_path: Path, policy: dict[str, Any], labels: dict[str, str], left: dict[str, str]
+) -> None:
+    objects = kubectl(tmp_path, node(**REPLICAS), pod("web-7f9c"), pod("train-bert-0"))
+    found = advised("--samples", write(tmp_path, "a.prom", TWO), "--context", objects)
+    stand_in = tmp_path / "cluster"
+    stand_in.mkdir()
+    state = tmp_path / "state.json"
+    write(stand_in, "kubectl", CLUSTER.format(python=sys.executable, state=str(state))).chmod(0o755)
+    environment = {"PATH": f"{stand_in}:/usr/bin:/bin"}
+    for name in ("Share the GPU by MPS instead of time-slicing", "Give each pod its own MIG instance"):
+        before = {"policy": policy, "node": {"metadata": {"labels": labels}}, "maps": ["theirs", "their-mig"]}
+        state.write_text(json.dumps(before))
+        action = found[name]
+        # Twice: who runs the first commands again does not overwrite what was kept.
+        keep = [line for line in action["commands"] if line.startswith("[ -e ")]
+        for line in (*action["commands"], *keep):
+            subprocess.run(["bash", "-euc", line], env=environment, check=True, cwd=tmp_path)
+        changed = json.loads(state.read_text())
+        assert changed != before
+        subprocess.run(["bash", "-euc", action["undo"]], env=environment, check=True, cwd=tmp_path)
+        after = json.loads(state.read_text())
+        assert after["maps"] == before["maps"]
+        given_back = after["policy"]["spec"]
+        # No name of a configuration is no configuration.
+        assert {key: value for key, value in given_back["devicePlugin"].items() if value} == policy["spec"][
+            "devicePlugin"
+        ]
+        assert given_back["mig"] == policy["spec"]["mig"]
+        assert given_back["migManager"] == policy["spec"]["migManager"]
+        expected = labels | (left if "MIG" in name else {})
+        assert after["node"]["metadata"]["labels"] == expected
+    assert not list(tmp_path.glob("*-before*"))
 
 
 def test_mps_is_never_advised_on_mig_nor_on_windows(tmp_path: Path) -> None:

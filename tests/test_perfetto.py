@@ -10,7 +10,7 @@ import generate
 import pytest
 
 import pyanalyze
-from pyanalyze.cli.export import write
+from pyanalyze.export.write import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

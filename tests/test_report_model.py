@@ -30,7 +30,7 @@ ALL = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS.keys())
 
 # Written out by hand from the design's section on the public face, not from the model.
 KEYS = {
-    "": "schema tool clock captures quality devices samples_not_used listed settings view",
+    "": "schema tool clock captures quality devices samples_not_used listed settings view grouped_by",
     "tool": "version",
     "clock": "origin_utc_ns uncertainty_ns",
     "captures": "path nsys_version schema_version start_ns end_ns clock_offset_ns clock_uncertainty_ns "
@@ -54,9 +54,9 @@ KEYS = {
     "devices.residency_summary": "basis resident_ns idle_ns median_save_ns median_restore_ns time_slice_ns policy jain tenants",
     "devices.residency_summary.tenants": "tenant_id slices cut_slices gpu_time_share idle_ns idle_share p10_slice_ns "
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
-    "devices.tenants": "tenant_id capture pid host_pid name container pod contexts served_by busy_ns resident_ns "
+    "devices.tenants": "tenant_id capture pid host_pid name container pod group_of contexts served_by busy_ns resident_ns "
     "attributed_ns gpu_time_share gpu_time_basis slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes work "
-    "time_split streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
+    "time_split copies streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns batches",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns",
@@ -68,8 +68,8 @@ KEYS = {
     "devices.occupancy": "sm_active warps limiters basis calibration check_against_counters check_against_blocks",
     "devices.occupancy.sm_active": "value low high",
     "devices.occupancy.warps": "value low high",
-    "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial",
-    "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from",
+    "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial kernels",
+    "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from execution",
     "devices.advice": "action commands expected bound why undo risk wrong_if at_stake_ns at_stake_share",
 }
 
@@ -145,6 +145,7 @@ def test_floats_are_rounded_and_never_nan() -> None:
         "harmonic": None,
         "unfairness": None,
         "speedup_over_serial": None,
+        "kernels": [],
     }
     with pytest.raises(ValidationError):
         Estimate(value=math.nan, low=None, high=None, n=1, basis="inferred")

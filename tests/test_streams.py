@@ -286,3 +286,35 @@ def test_every_reason_of_the_core_is_a_word(tmp_path: Path) -> None:
     assert table["version"] == 1
     losses = pyanalyze.load(everything().write(tmp_path / "a.sqlite")).tables.stream_losses
     assert set(losses["reason"].cast(pl.String)) <= set(StreamReason)
+
+
+@pytest.mark.parametrize(
+    ("build", "action"),
+    [
+        (legacy_default_stream, "Take work of train out of the legacy default stream"),
+        (host_waits, "Launch the next work of train before waiting for the last"),
+        (host_allocates, "Keep blocking calls of train out of the way of its launches"),
+        (launches_block, "Unset CUDA_LAUNCH_BLOCKING for train"),
+        (launched_late, "Launch the work of both streams of train earlier, or from two threads"),
+    ],
+)
+def test_what_to_do_about_it_with_the_time_at_stake(tmp_path: Path, build: Callable[[], Program], action: str) -> None:
+    program = build()
+    (advice,) = pyanalyze.load(program.write(tmp_path / "a.sqlite")).advise()
+    (item,) = (one for one in advice.actions if one.action == action)
+    reasons = {**program.lost(), **program.late()}
+    lost = max(ns for reason, ns in reasons.items() if reason != "launch-latency")
+    # At most what the less busy of two streams does can be hidden.
+    assert item.at_stake_ns == min(lost, *(one.end_ns - one.start_ns for one in program.ran))
+    assert item.at_stake_share is not None and 0.02 <= item.at_stake_share <= 1
+
+
+@pytest.mark.parametrize("build", [full_sms, one_wave_that_fills_the_device, dependency, nothing_says_why])
+def test_nothing_is_advised_where_overlap_brings_nothing(tmp_path: Path, build: Callable[[], Program]) -> None:
+    (advice,) = pyanalyze.load(build().write(tmp_path / "a.sqlite")).advise()
+    assert not any("overlap" in (one.bound or "") for one in advice.actions)
+
+
+def test_a_stream_that_ran_beside_the_default_one_is_not_serialised(tmp_path: Path) -> None:
+    (advice,) = pyanalyze.load(nccl_1428(tmp_path / "a.sqlite")).advise()
+    assert not any("default stream" in one.action for one in advice.actions)

@@ -215,7 +215,7 @@ def test_options_of_the_command_line_cut_and_detail(fixtures: Path) -> None:
 
 
 def test_a_cell_never_starts_a_formula(tmp_path: Path) -> None:
-    from pyanalyze.cli.export import _WRITERS
+    from pyanalyze.export.write import _WRITERS
     from pyanalyze.text.escape import spreadsheet
 
     odd = ["=1+1", "+x", "-x", "@x", "\t=x", "plain", None]

@@ -13,7 +13,7 @@ from pyanalyze.tables import memory
 from pyanalyze.tables.frames import FrameTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.explain import SlowUnits
     from pyanalyze.results.occupancy import BlockCheck
     from pyanalyze.results.sharing import Segment
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.redact import Names
     from pyanalyze.tables.tableset import Producer, TableSet
+    from pyanalyze.vocabulary import Requirement
 
 __all__ = ["DERIVED_TABLES", "Analysis"]
 
@@ -76,6 +78,9 @@ class Analysis:
         What those say, by device and tenant, where it was compared before names were replaced.
     placed
         Measured blocks on the clock of the session (:func:`pyanalyze.analysis.measured_blocks.placed_blocks`).
+    processes
+        Where groups of work are the tenants, the same analysis with processes as tenants: how they shared the GPU, and
+        what concerns a whole process, is asked of that one. None: tenants are processes.
 
     Examples
     --------
@@ -90,6 +95,7 @@ class Analysis:
     saved_baselines: tuple[SavedBaseline, ...] = ()
     compared_summaries: Mapping[tuple[int, int], Summary] | None = None
     placed: pl.DataFrame | None = None
+    processes: Analysis | None = None
     _checks: dict[int, CounterComparison | None] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -104,11 +110,19 @@ class Analysis:
         }
         return self.read.with_producers(producers)
 
+    def _of_processes(self, attribute: str) -> Mapping[str, AnyTable]:
+        """Derived tables in which processes are the tenants: they keep their ids where groups of work are."""
+        whole = self if self.processes is None else self.processes
+        names = [name for name, maker in DERIVED_TABLES.items() if maker == attribute]
+        return {name: whole.tables.table(name) for name in names}
+
     @cached_property
     def cases(self) -> tuple[Case, ...]:
         """What the rules judge each device by."""
         from pyanalyze.analysis.sharing.case import cases_of
 
+        if self.processes is not None:
+            return self.processes.cases
         return cases_of(self.tables)
 
     @cached_property
@@ -116,6 +130,10 @@ class Analysis:
         """The sharing mode of every device with activity, by device id."""
         from pyanalyze.analysis.sharing.case import verdicts_of
 
+        if self.processes is not None:
+            from pyanalyze.analysis.sharing.groups import verdict_of_groups
+
+            return tuple(verdict_of_groups(self.tables, verdict) for verdict in self.processes.verdicts)
         return verdicts_of(self.tables, self.cases)
 
     @cached_property
@@ -129,6 +147,8 @@ class Analysis:
     def _inferred_residency_tables(self) -> Mapping[str, AnyTable]:
         from pyanalyze.analysis.residency import inferred_tables
 
+        if self.processes is not None:
+            return self._of_processes("_inferred_residency_tables")
         return inferred_tables(self.tables, self.policies)
 
     @cached_property
@@ -139,6 +159,9 @@ class Analysis:
     def _residency_summary_tables(self) -> Mapping[str, AnyTable]:
         from pyanalyze.analysis.residency import summary_tables
 
+        if self.processes is not None:
+            # Processes keep their ids, and their residency.
+            return self._of_processes("_residency_summary_tables")
         return summary_tables(self.tables, self._inferred_residency_tables)
 
     @cached_property
@@ -219,6 +242,8 @@ class Analysis:
         """Streams of each process; launch calls are read only now, and only where a process used several streams."""
         from pyanalyze.analysis.streams import stream_tables
 
+        if self.processes is not None:
+            return self._of_processes("_stream_tables")
         return stream_tables(self.tables)
 
     @cached_property
@@ -226,13 +251,25 @@ class Analysis:
         """Whether the streams of every traced tenant with several overlapped, and why not, by device and tenant."""
         from pyanalyze.analysis.streams import streams_of
 
+        if self.processes is not None:
+            return self.processes.streams
         return streams_of(self.tables)
+
+    @cached_property
+    def copies(self) -> dict[tuple[int, int], Copies]:
+        """What every traced tenant copied, and how fast, by device and tenant."""
+        from pyanalyze.analysis.copies import copies_of
+
+        return copies_of(self.tables) if self.processes is None else self.processes.copies
 
     @cached_property
     def time_splits(self) -> dict[tuple[int, int], TimeSplit]:
         """Where the time of every traced tenant went, by device and tenant."""
         from pyanalyze.analysis.time_split import time_splits
 
+        if self.processes is not None:
+            # One host launches for all groups of a process.
+            return self.processes.time_splits
         return time_splits(self.tables)
 
     @cached_property
@@ -253,6 +290,8 @@ class Analysis:
         """Units of work and the critical chain of each; launch calls and ranges are read only now."""
         from pyanalyze.analysis.explain import unit_tables
 
+        if self.processes is not None:
+            return self._of_processes("_unit_tables")
         return unit_tables(self.tables, self._inferred_residency_tables, None)
 
     def unit_tables(self, name: str | None) -> Mapping[str, AnyTable]:
@@ -261,6 +300,8 @@ class Analysis:
 
         if name is None:
             return self._unit_tables
+        if self.processes is not None:
+            return self.processes.unit_tables(name)
         return unit_tables(self.tables, self._inferred_residency_tables, name)
 
     @cached_property
@@ -268,6 +309,8 @@ class Analysis:
         """Units of work whose slowest are much slower than the others, with what made them so."""
         from pyanalyze.analysis.explain import slow_units
 
+        if self.processes is not None:
+            return self.processes.slow_units
         return slow_units(self.tables, self._unit_tables)
 
     @cached_property
@@ -295,15 +338,54 @@ class Analysis:
     @cached_property
     def quick_advice(self) -> tuple[DeviceAdvice, ...]:
         """What to change, without a replay where the capture is large; in the order of the verdicts."""
-        from pyanalyze.analysis.advice import advise_device
+        return self.advice(quick=True)
 
-        return tuple(advise_device(self.tables, verdict, self.time_splits, quick=True) for verdict in self.verdicts)
+    def advice(
+        self,
+        *,
+        require: Sequence[Requirement] = (),
+        latency_ns: int | None = None,
+        for_kubernetes: bool | None = None,
+        quick: bool = False,
+    ) -> tuple[DeviceAdvice, ...]:
+        """Say what to change, see :func:`pyanalyze.analysis.advice.advise_device`; in the order of the verdicts.
+
+        What is advised to processes is advised to them also where groups of their work are the tenants.
+        """
+        from pyanalyze.analysis.advice import advise_device, with_groups
+
+        if self.processes is not None:
+            whole = self.processes.advice(
+                require=require, latency_ns=latency_ns, for_kubernetes=for_kubernetes, quick=quick
+            )
+            return tuple(
+                with_groups(self.tables, advice, found) for advice, found in zip(whole, self.interference, strict=True)
+            )
+        # Launch calls are read for them: only where a process was by itself.
+        alone = (self.tables.tenants["device_id"].value_counts()["count"] == 1).any()
+        streams = self.streams if alone else {}
+        return tuple(
+            advise_device(
+                self.tables,
+                verdict,
+                self.time_splits,
+                self.copies,
+                streams,
+                require=require,
+                latency_ns=latency_ns,
+                for_kubernetes=for_kubernetes,
+                quick=quick,
+            )
+            for verdict in self.verdicts
+        )
 
     @cached_property
     def segments(self) -> dict[int, tuple[Segment, ...]]:
         """Stretches of time with one sharing mode, by device."""
         from pyanalyze.analysis.sharing.segments import segments
 
+        if self.processes is not None:
+            return self.processes.segments
         return {verdict.device_id: segments(self.tables, verdict) for verdict in self.verdicts}
 
     def precompute(self) -> None:
@@ -317,10 +399,20 @@ class Analysis:
             _ = self.work, self._residency_summary_tables
             modelled.result()
 
+    def by(self, text: str) -> Analysis:
+        """Analyse groups of work as tenants. See :func:`pyanalyze.tables.groups.grouped`."""
+        from pyanalyze.tables.groups import grouped, parse_by
+
+        whole = self if self.processes is None else self.processes
+        read = grouped(whole.read, parse_by(text))
+        return whole if read is whole.read else replace(whole, read=read, processes=whole)
+
     def narrowed(self, window: tuple[int, int] | None, gpu: int | None) -> Analysis:
         """Analyse a part: a window of time, a device. See :func:`pyanalyze.tables.window.narrowed`."""
         from pyanalyze.tables.window import narrowed
 
+        if self.processes is not None and self.read.groups is not None:
+            return self.processes.narrowed(window, gpu).by(self.read.groups.by)
         return replace(self, read=narrowed(self.tables, window, gpu))
 
     def representative(self, device_id: int) -> Analysis:
@@ -348,6 +440,7 @@ class Analysis:
             baselines=tuple(replace(one, path=Path(names.of("capture", str(one.path)))) for one in self.baselines),
             saved_baselines=(),
             compared_summaries={key: _renamed(one, names) for key, one in summaries.items()},
+            processes=None if self.processes is None else self.processes.redacted(names),
         )
 
 

@@ -18,6 +18,7 @@ from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.nearest import did_you_mean
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.toml import read_toml
 from pyanalyze.vocabulary import CONDITION_TEXT, MODES, NEGLIGIBLE_RESIDENCY, Mode, Part
@@ -110,8 +111,7 @@ def _plain(limits: Limits) -> Limits:
     """Thresholds as numbers: a caller may write fractions and one mode as the command line takes them."""
     given: dict[str, Any] = {}
     modes: Any = limits.expect_mode
-    if isinstance(modes, str):
-        given["expect_mode"] = (modes,)
+    given["expect_mode"] = tuple(mode.casefold() for mode in ((modes,) if isinstance(modes, str) else modes))
     for name in _FRACTIONS:
         if (value := getattr(limits, name)) is not None:
             given[name] = fraction(value, name)
@@ -127,7 +127,7 @@ def _sensible(limits: Limits) -> None:
         raise UsageError("no threshold was given; give one, such as --max-slowdown 1.2, or a TOML file")
     for pattern in limits.expect_mode:
         if not any(fnmatchcase(mode, pattern) for mode in MODES):
-            raise UsageError(f"there is no mode {pattern}; modes are {', '.join(MODES)}")
+            raise UsageError(f"there is no mode {pattern}; modes are {', '.join(MODES)}{did_you_mean(pattern, MODES)}")
     below_one = {"max_slowdown": limits.max_slowdown, **{f"tenants.{k}": v for k, v in limits.tenants.items()}}
     for name, value in below_one.items():
         if value is not None and not value >= 1:

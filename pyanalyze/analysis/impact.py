@@ -178,7 +178,12 @@ def impact_of(device: Device) -> Impact:
     ('yes', 'app_b', 'latency')
     """
     found = [(tenant, *largest) for tenant in device.tenants if (largest := _largest(tenant)) is not None]
-    unknown = tuple(t for t in device.tenants if t.busy_ns is not None and _largest(t) is None)
+    # A process whose groups of work are the tenants has no work of its own; a group may have no kernels.
+    divided = {t.served_by for t in device.tenants if t.group_of is not None}
+    idle = {t.tenant_id for t in device.tenants if t.group_of is not None and not t.busy_ns} | divided
+    unknown = tuple(
+        t for t in device.tenants if t.busy_ns is not None and _largest(t) is None and t.tenant_id not in idle
+    )
     sole = sole_tenant(device)
     if not found:
         return Impact(_without_slowdown(device, sole=sole), None, sole, unknown)
@@ -215,6 +220,9 @@ def _rank(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> tuple[bool,
 
 def _victim(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> Victim:
     top = None if tenant.causes is None else _top_cause(tenant.causes)
+    if tenant.group_of is not None:
+        # Of groups of work nothing but execution is compared.
+        top = Cause.EXECUTION, 1.0
     queued = tenant.causes is not None and top is not None and top[0] is Cause.QUEUE
     first = _first_cause(tenant.causes) if tenant.causes is not None and queued else None
     return Victim(tenant, kind, estimate, top, first, _switched_out(tenant))
@@ -255,7 +263,7 @@ def _without_slowdown(device: Device, *, sole: bool) -> Reason:
 def _unless_slowed(device: Device, victim: Victim, unknown: tuple[Tenant, ...], *, sole: bool) -> Reason | None:
     """Why sharing is not the cause, or may not be, whatever the added latency was; None: somebody was slowed."""
     low, high = victim.estimate.low, victim.estimate.high
-    if victim.kind == "resident":
+    if victim.kind == "resident" and victim.tenant.group_of is None:
         # How long kernels ran while resident says nothing of how long they waited: it bounds the slowdown from below.
         high = None
     # What is known from below only is not known to be small.
@@ -277,7 +285,7 @@ def _unless_slowed(device: Device, victim: Victim, unknown: tuple[Tenant, ...], 
 
 def _where_it_went(victim: Victim) -> Reason:
     """What the parts of the victim's added latency say."""
-    if victim.tenant.causes is None:
+    if victim.tenant.causes is None and victim.tenant.group_of is None:
         return Reason.CAUSES_UNKNOWN if victim.switched_out is None else Reason.SWITCHED_OUT
     if victim.top is None:
         return Reason.NO_CAUSE

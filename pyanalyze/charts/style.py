@@ -98,13 +98,22 @@ def only_device(table: pl.DataFrame, device_id: int) -> pl.DataFrame:
 
 
 def pan_and_zoom() -> alt.Parameter:
-    """Drag along x to move; the wheel zooms with Ctrl or Alt only, so that pages scroll (a pinch is Ctrl)."""
+    """Drag along x to move; the wheel zooms with Ctrl or Alt only, so that pages scroll (a pinch is Ctrl).
+
+    With Shift a drag moves nothing: it selects a time, which the page itself looks after.
+    """
+    drag = "[pointerdown[!event.shiftKey], window:pointerup] > window:pointermove!"
     return alt.selection_interval(
-        bind="scales", encodings=["x"], name="zoom", zoom="wheel![event.ctrlKey || event.altKey]"
+        bind="scales",
+        encodings=["x"],
+        name="zoom",
+        on=drag,
+        translate=drag,
+        zoom="wheel![event.ctrlKey || event.altKey]",
     )
 
 
-def decorate(chart: Any, *, gutter: int, summary: str) -> Any:
+def decorate(chart: Any, *, gutter: int, summary: str, **more: Any) -> Any:
     """Note what the page needs to fit and describe the chart.
 
     Parameters
@@ -116,8 +125,10 @@ def decorate(chart: Any, *, gutter: int, summary: str) -> Any:
         concatenated views know no ``container`` width.
     summary
         The chart in words, for screen readers.
+    more
+        What else the page needs.
     """
-    described = chart.properties(usermeta={"gutter": gutter, "summary": summary})
+    described = chart.properties(usermeta={"gutter": gutter, "summary": summary, **more})
     # altair's own way to show a chart in Jupyter loads scripts from a network that a node may not have.
     object.__setattr__(described, "_repr_mimebundle_", partial(mimebundle, described))
     return described

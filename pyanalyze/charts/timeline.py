@@ -51,6 +51,7 @@ def timeline(
     window: tuple[int, int] | None = None,
     samples: pl.DataFrame | None = None,
     switches: pl.DataFrame | None = None,
+    kernels: tuple[list[tuple[int, str | None]], list[tuple[int, int, int, int]]] | None = None,
     width: int = 720,
 ) -> alt.TopLevelMixin:
     """Timeline of one device.
@@ -71,6 +72,8 @@ def timeline(
     switches
         The ``switches`` table: ``time_ns, device_id, from_tenant_id, to_tenant_id, gap_ns, full_ns, kind``. A tick
         each; very many are counted per time bin.
+    kernels
+        Kinds and kernels, for a page to count what is selected: :func:`pyanalyze.analysis.over_time.kernels_within`.
     width
         Width of the plotting area in pixels.
 
@@ -105,7 +108,12 @@ def timeline(
     chart: Any = alt.vconcat(tracks, *strips, spacing=6).resolve_scale(x="shared", color="independent")
     merged = "" if marks.height == mine.height else f" {mine.height} intervals are merged into {marks.height} marks."
     summary = f"Timeline of {len(used)} tenants over {duration(span)}.{merged}"
-    done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary)
+    counted: dict[str, Any] = {}
+    if kernels is not None:
+        kinds, rows = kernels
+        names = [[label_of(tenant, labels), visible(name) or "unnamed"] for tenant, name in kinds]
+        counted = {"kernels": {"kinds": names, "rows": rows}}
+    done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary, **counted)
     return done
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import atexit
-import copy
 import functools
 import gc
 import importlib
@@ -20,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyanalyze.cli.colour import NO_COLOUR
 from pyanalyze.cli.standard_streams import open_closed, out, say
+from pyanalyze.text.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,27 @@ VERBS: dict[str, tuple[str, str]] = {
     "completion": ("pyanalyze.cli.completion", "Shell completion of verbs, options and files (bash, zsh, fish)."),
 }
 
+#: Groups of verbs, as help lists them: each verb is in one.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Analyse": (
+        "summary", "info", "kernels", "classify", "residency", "occupancy", "streams", "interference", "advise",
+        "explain",
+    ),
+    "Share": ("report", "export", "pack"),
+    "Compare": ("compare", "check"),
+    "Scale": ("fleet", "study"),
+    "Capture": ("now", "record", "doctor"),
+    "Other": ("schema", "completion"),
+}  # fmt: skip
+
+#: Groups of the options that verbs share, by the name of the parameter; other options are a verb's own.
+SHARED_OPTIONS: dict[str, tuple[str, ...]] = {
+    "Input": ("samples", "context", "baselines", "work", "blocks", "tenants", "by", "strict", "keep_going"),
+    "Part of the capture": ("gpu", "start", "end", "around"),
+    "Output": ("fmt", "output", "force", "detail", "redact", "expect_mode"),
+    "Run": ("threads", "memory", "quiet", "no_color", "debug", "help"),
+}
+
 EPILOG = (
     "Exit codes: 0 done, 1 a gate failed, 2 wrong usage or the output exists, 3 a capture is missing or "
     "unreadable, 4 inconclusive, 70 internal error (--debug shows the traceback), 130, 143 or 129 stopped by "
@@ -73,6 +95,19 @@ class Asked:
     debug: bool = False
 
 
+def _remember_no_colour(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001  # click calls it so
+    if asked:
+        ctx.meta[NO_COLOUR] = True
+
+
+def _colour_option(*, hidden: bool) -> click.Option:
+    """`--no-color`: for the program, and where the call of a verb ends."""
+    text = "No colours; nor are there where NO_COLOR is set or the output is no terminal."
+    return click.Option(
+        ["--no-color"], is_flag=True, expose_value=False, hidden=hidden, callback=_remember_no_colour, help=text
+    )
+
+
 def _remember_debug(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001  # click calls it so
     about = ctx.find_object(Asked)
     if asked and about is not None:
@@ -87,6 +122,59 @@ def _debug_option(*, hidden: bool) -> click.Option:
     )
 
 
+class Verb(click.Command):
+    """A verb with its help in groups: what is its own, what it shares with others, two examples.
+
+    `command` is what its file declares. It is not changed: it may be asked for its own options.
+    """
+
+    def __init__(self, command: click.Command) -> None:
+        super().__init__(
+            command.name,
+            callback=command.callback,
+            params=[*command.params, _colour_option(hidden=False), _debug_option(hidden=True)],
+            help=command.help,
+            epilog=command.epilog,
+            context_settings=command.context_settings,
+        )
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options: those of this verb first."""
+        # Without captures nothing is shared: all that such a verb has is its own.
+        shares = any(parameter.name == "blocks" for parameter in self.params)
+        group_of = {name: group for group, names in SHARED_OPTIONS.items() for name in names}
+        found: dict[str, list[tuple[str, str]]] = {"Options": [], **{group: [] for group in SHARED_OPTIONS}}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Argument):
+                # The line of usage names it.
+                continue
+            name = "help" if "--help" in parameter.opts else str(parameter.name)
+            own = not shares or (self.name, name) in _OWN
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                found["Options" if own else group_of.get(name, "Options")].append(record)
+        for group, records in found.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        from pyanalyze.cli.examples import EXAMPLES
+
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Examples"):
+            for example in EXAMPLES[str(self.name)]:
+                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+#: Options that other verbs share, but that are what these are about.
+_OWN = frozenset({
+    ("check", "expect_mode"), ("explain", "work"), ("export", "output"), ("interference", "baselines"),
+    ("interference", "work"), ("report", "fmt"), ("report", "output"), ("report", "redact"),
+})  # fmt: skip
+
+
 class _Verbs(click.Group):
     """Loads a verb when it is called; takes a first argument that is no verb as a capture."""
 
@@ -96,15 +184,13 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        # A copy: the command itself may be asked for its own options.
-        command: click.Command = copy.copy(importlib.import_module(VERBS[cmd_name][0]).command)
-        command.params = [*command.params, _debug_option(hidden=True)]
-        return command
+        return Verb(importlib.import_module(VERBS[cmd_name][0]).command)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS:
+            self._refuse_mistyped(args[0], ctx)
             return "summary", self.get_command(ctx, "summary"), args
         return super().resolve_command(ctx, args)
 
@@ -113,16 +199,27 @@ class _Verbs(click.Group):
         # Not the words of a recorded command: they are its own.
         if "" in args and args[0] != "record":
             raise click.UsageError("an argument is empty; check the shell variables in the command", ctx)
-        before = args[:1] if args[:1] == ["--debug"] else []
-        args = args[len(before) :]
+        before = []
+        while args and args[0] in ("--debug", "--no-color"):
+            before.append(args[0])
+            args = args[1:]
         if args and args[0].startswith("-") and args[0] not in ("--help", "-h", "--version"):
             args = ["summary", *args]
         args = [*before, *args]
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+        for group, verbs in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(verb, VERBS[verb][1]) for verb in verbs])
+
+    @staticmethod
+    def _refuse_mistyped(word: str, ctx: click.Context) -> None:
+        """Refuse what is no file but nearly a verb, before anything is loaded."""
+        # A name with a dot or a slash is a capture that is not there: its reader says so.
+        asked = did_you_mean(word, VERBS) if word.replace("-", "_").isidentifier() else ""
+        if asked and not os.path.lexists(word):
+            raise click.UsageError(f"{word} is neither a verb nor a file{asked}", ctx)
 
 
 def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001  # click calls it so
@@ -151,7 +248,7 @@ def cli() -> None:
     """
 
 
-cli.params.append(_debug_option(hidden=False))
+cli.params += [_colour_option(hidden=False), _debug_option(hidden=False)]
 
 
 def main() -> None:

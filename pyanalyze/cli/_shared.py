@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from pyanalyze.cli.standard_streams import out, say
+from pyanalyze.cli.words import Choice, ModePattern
 from pyanalyze.text.numbers import MOST_PID, MOST_THREADS, bounded_float, bounded_int
 
 if TYPE_CHECKING:
@@ -76,17 +77,49 @@ class TenantName(click.ParamType["tuple[str, int | Path]"]):
 _ENDINGS = {
     ".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json", ".csv": "csv", ".txt": "txt",
 }  # fmt: skip
+_TABLE_ENDING = "txt"
+
+
+#: The name of standard output, for -o.
+_STDOUT = Path("-")
+#: Whether -o named it: a key of click's context.
+_SAID_STDOUT = "pyanalyze.standard-output"
 
 
 def _format_of(output: Path | None, formats: tuple[str, ...], default: str) -> str:
     """The format that was not asked for by name: as the output ends, else the usual one of the verb."""
-    said = _ENDINGS.get(output.suffix.lower()) if output is not None else None
+    # What is no ordinary file (a pipe, a terminal, the null device) has no ending to go by.
+    if output is None or not output.suffix or (output.exists() and not output.is_file()):
+        return default
+    said = _ENDINGS.get(output.suffix.lower(), "")
     if said == "txt" and said not in formats:
         said = "table"
-    if said is None or said in formats:
-        return said or default
-    has = ", ".join(formats)
-    raise click.UsageError(f"{output} ends like {said}, which this verb does not write; choose one of {has} with -f")
+    if said in formats:
+        return said
+    if output.exists():
+        # What would be lost weighs more than its name.
+        refuse_read(output)
+    known = ", ".join(f".{_TABLE_ENDING if one == 'table' else one}" for one in formats)
+    ends = f"{output} ends in {output.suffix}, which this verb does not write"
+    raise click.UsageError(f"{ends}; let it end in one of {known}, or name the format with -f")
+
+
+def said_stdout() -> bool:
+    """Whether -o - asked for standard output by name."""
+    return bool(click.get_current_context().meta.get(_SAID_STDOUT))
+
+
+class OutputFile(click.Path):
+    """A file to write, of a verb that cannot write to standard output."""
+
+    def __init__(self, *, folders: bool = False) -> None:
+        super().__init__(path_type=Path, dir_okay=folders)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse the name of standard output."""
+        if str(value) == str(_STDOUT):
+            self.fail("this verb cannot write to standard output; name a file", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def output_options(formats: tuple[str, ...], default: str = "table") -> Callable[[_F], _F]:
@@ -95,6 +128,9 @@ def output_options(formats: tuple[str, ...], default: str = "table") -> Callable
     def add(verb: _F) -> _F:
         @functools.wraps(verb)
         def run(*arguments: Any, fmt: str | None, output: Path | None, **options: Any) -> Any:
+            if output == _STDOUT:
+                click.get_current_context().meta[_SAID_STDOUT] = True
+                output = None
             fmt = fmt or _format_of(output, formats, default)
             return verb(*arguments, fmt=fmt, output=output, **options)
 
@@ -105,13 +141,13 @@ def output_options(formats: tuple[str, ...], default: str = "table") -> Callable
                 "-o",
                 "--output",
                 type=click.Path(path_type=Path, dir_okay=False),
-                help="Output file; default: standard output.",
+                help="Output file, or - for standard output, the default.",
             ),
             click.option(
                 "-f",
                 "--format",
                 "fmt",
-                type=click.Choice(formats),
+                type=Choice(formats),
                 help=f"[default: {default}, or by the ending of FILE]",
             ),
         ):
@@ -169,6 +205,12 @@ def capture_options(function: _F) -> _F:
     return function
 
 
+def by_option(function: _F) -> _F:
+    """Add --by to a verb that speaks of tenants."""
+    text = "What makes a tenant: process, stream, context, nvtx[=DOMAIN], kernel=REGEX[,REGEX...], comms."
+    return click.option("--by", metavar="WHAT", default="process", help=text)(function)
+
+
 def work_option(function: _F) -> _F:
     """Add --work to a verb that speaks of units of work."""
     text = (
@@ -202,6 +244,7 @@ def verb(
     reconstruct: bool = True,
     slowdowns: bool = False,
     late_tables: bool = False,
+    by: bool = True,
 ) -> Callable[[Callable[..., str]], click.Command]:
     """Make a verb that reads captures out of a function from (session, format) to text.
 
@@ -223,10 +266,11 @@ def verb(
             # What needs the calls of the host reads them with the rest: the file is opened once.
             late = ON_REQUEST if slowdowns or late_tables else ()
             session = open_session(**options, reconstruct=reconstruct or bool(expect_mode), extra_tables=late)
-            emit(function(session, fmt), output, force=force)
+            emit(function(session, fmt), output, force=force, tenants=tenants_of(session, fmt, known=reconstruct))
             require_mode(session, expect_mode)
 
-        return baseline_options(command) if slowdowns else command
+        with_by = by_option(command) if by else command
+        return baseline_options(with_by) if slowdowns else with_by
 
     return make
 
@@ -234,7 +278,7 @@ def verb(
 def expect_option(function: _F) -> _F:
     """Add --expect-mode to a verb; `require_mode` looks at it after the answer was printed."""
     text = "Exit 1 unless every GPU shows this mode (repeatable; mps* for several), 4 if the mode is not known."
-    return click.option("--expect-mode", multiple=True, metavar="MODE", help=text)(function)
+    return click.option("--expect-mode", multiple=True, type=ModePattern(), help=text)(function)
 
 
 def require_mode(session: Session, expected: tuple[str, ...]) -> None:
@@ -284,6 +328,7 @@ def open_session(
     threads: int | None = None,
     memory: str | None = None,
     reconstruct: bool = True,
+    by: str = "process",
 ) -> Session:
     """Load captures with a progress bar that is only there for people, and cut them to what was asked for."""
     limit_threads(threads)
@@ -325,9 +370,50 @@ def open_session(
     if session.selection.narrowed:
         for name in session.absent():
             say(f"--tenant {name}: no such tenant in the chosen time or on the chosen GPU")
+    session = session.by(by)
     if redact:
         session = session.redacted(None if redact is True else redact)
     return replace(session, detail=True) if detail else session
+
+
+#: What is being done, by the name that the core gives to a pass.
+_PHASES = {
+    "attribution": "attributing GPU time",
+    "explain": "explaining units of work",
+    "facts": "collecting evidence",
+    "inferred residency": "inferring residency",
+    "join": "joining captures",
+    "kernel occupancy": "computing occupancy limits",
+    "latencies": "measuring latencies",
+    "launches": "matching launches",
+    "operations": "comparing tenants",
+    "overlap": "measuring overlap",
+    "perfetto": "writing the trace",
+    "placement": "placing blocks on SMs",
+    "programs": "reading host programs",
+    "replay": "forecasting other configurations",
+    "residency": "reconstructing residency",
+    "residency summary": "summing residency",
+    "slowdowns": "measuring slowdowns",
+    "streams": "comparing streams",
+    "tenants": "summing by tenant",
+    "timeline": "drawing the timeline",
+}
+
+
+def phase(stage: str) -> str:
+    """What is being done, in words; a table of an export is read.
+
+    Examples
+    --------
+    >>> phase("residency"), phase("GPU_CONTEXT_SWITCH_EVENTS"), phase("exporting a report")
+    ('reconstructing residency', 'reading GPU context switch events', 'exporting a report')
+    """
+    if stage in _PHASES or "_" not in stage:
+        return _PHASES.get(stage, stage)
+    # What follows the last word that all such tables share.
+    words = stage.rpartition("_KIND_")[2].replace("_", " ").lower()
+    return f"reading {words.replace('gpu', 'GPU').replace('nvtx', 'NVTX')}"
 
 
 class ProgressBar:
@@ -361,9 +447,9 @@ class ProgressBar:
                 transient=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task(stage, total=None, count="")
+            self._task = self._bar.add_task(phase(stage), total=None, count="")
         count = f"{done:,} / {total:,}" if total else f"{done:,}" if done else ""
-        self._bar.update(self._task, description=stage, count=count)
+        self._bar.update(self._task, description=phase(stage), count=count)
 
 
 def answer(
@@ -381,17 +467,50 @@ def answer(
     from pyanalyze.report.text import render_text
 
     kernels = session.kernel_occupancy if "occupancy" in sections else None
-    return render_text(report, kernels, sections=sections)
+    return render_text(report, kernels, sections=sections, width=table_width())
 
 
-def emit(text: str, output: Path | None, *, force: bool) -> None:
-    """Write to a file (whole or not at all) or to standard output."""
+def table_width() -> int:
+    """Columns of a table: those of the terminal, if there is one."""
+    from pyanalyze.cli.colour import terminal_columns
+    from pyanalyze.report.text import TABLE_WIDTH
+
+    return terminal_columns() or TABLE_WIDTH
+
+
+def coloured() -> bool:
+    """Whether what goes to standard output may have colours."""
+    from pyanalyze.cli.colour import NO_COLOUR, is_wanted
+
+    context = click.get_current_context(silent=True)
+    return is_wanted(refused=context is not None and bool(context.meta.get(NO_COLOUR)))
+
+
+def tenants_of(session: Session, fmt: str, *, known: bool = True) -> tuple[str, ...] | None:
+    """Names of the tenants, the largest first, where colours are wanted; None: this is no text for people.
+
+    `known`: who they are was found out anyway.
+    """
+    if fmt not in ("table", "txt") or not coloured():
+        return None
+    if not known:
+        return ()
+    from pyanalyze.text.visible import visible
+
+    usage = session.tenant_usage.sort("busy_ns", descending=True, nulls_last=True)
+    labels = {number: session.labels(number) for number in usage["device_id"].unique().to_list()}
+    who = usage.select("device_id", "tenant_id").rows()
+    return tuple(dict.fromkeys(visible(labels[device][tenant]) for device, tenant in who))
+
+
+def emit(text: str, output: Path | None, *, force: bool, tenants: Sequence[str] | None = None) -> None:
+    """Write to a file (whole or not at all) or to standard output; with colours where the tenants are named."""
     # What needed more than it was given is not shown as if it had not. `record`, `now` and `doctor` read no capture and
     # do without what is compiled.
     if "pyanalyze.tables.memory" in sys.modules:
         sys.modules["pyanalyze.tables.memory"].check()
     if output is None:
-        out(text)
+        out(text, tenants if tenants is not None and coloured() else None)
         return
     from pyanalyze.files import write_whole
     from pyanalyze.text.visible import printable

@@ -11,12 +11,14 @@ import click
 from pyanalyze.cli._shared import (
     Number,
     answer,
+    by_option,
     capture_options,
     csv_of,
     emit,
     open_session,
     output_options,
     refuse_existing,
+    tenants_of,
 )
 from pyanalyze.errors import UsageError
 from pyanalyze.text.numbers import bounded_float, bounded_int
@@ -144,6 +146,7 @@ def rows(found: Sequence[ReplicaAdvice]) -> list[dict[str, Any]]:
 
 @click.command("advise")
 @capture_options
+@by_option
 @click.option(
     "--require", type=Requirements(), default=(), help=f"What the mode must guarantee: {', '.join(REQUIREMENTS)}."
 )
@@ -186,4 +189,4 @@ def command(
         return
     latency_ns = None if latency_ms is None else round(latency_ms * 1e6)
     advice = session.advise(require=require, latency_ns=latency_ns, kubernetes=kubernetes)
-    emit(answer(session, "advise", SECTIONS, fmt, advice), output, force=force)
+    emit(answer(session, "advise", SECTIONS, fmt, advice), output, force=force, tenants=tenants_of(session, fmt))

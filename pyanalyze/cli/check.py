@@ -10,6 +10,7 @@ import click
 from pyanalyze.cli._shared import (
     Number,
     baseline_options,
+    by_option,
     capture_options,
     emit,
     open_session,
@@ -18,6 +19,7 @@ from pyanalyze.cli._shared import (
     refuse_same,
 )
 from pyanalyze.cli.standard_streams import say
+from pyanalyze.cli.words import Choice, ModePattern
 from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.vocabulary import Part
 
@@ -44,14 +46,13 @@ class Fraction(click.ParamType[float]):
 
 @click.command("check")
 @capture_options
-@click.option("--expect-mode", multiple=True, metavar="MODE", help="Every GPU shows this mode (repeatable; mps*).")
+@by_option
+@click.option("--expect-mode", multiple=True, type=ModePattern(), help="Every GPU shows this mode (repeatable; mps*).")
 @click.option("--expect-agreement", is_flag=True, help="The configured and the observed mode match.")
 @click.option(
     "--max-slowdown", type=Number(), help="Of every traced tenant: the larger of elapsed and latency slowdown."
 )
-@click.option(
-    "--slowdown", type=click.Choice(("elapsed", "latency", "resident")), help="Check only this kind of slowdown."
-)
+@click.option("--slowdown", type=Choice(("elapsed", "latency", "resident")), help="Check only this kind of slowdown.")
 @click.option("--max-switch-overhead", type=Fraction(), help="Cost of context switches over the window, such as 5%.")
 @click.option("--min-jain", type=Fraction(), help="Fairness: Jain's index of 1 / slowdown.")
 @click.option("--min-sm-active", type=Fraction(), help="Mean share of active SMs (modelled).")
@@ -64,9 +65,7 @@ class Fraction(click.ParamType[float]):
     type=click.Path(path_type=Path, dir_okay=False),
     help="Default: pyanalyze.toml, if it is in this directory.",
 )
-@click.option(
-    "--inconclusive", type=click.Choice(("fail", "warn")), help="Exit 4 on inconclusive thresholds, or only warn."
-)
+@click.option("--inconclusive", type=Choice(("fail", "warn")), help="Exit 4 on inconclusive thresholds, or only warn.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML as well.")
 @output_options(("table", "json"))
 @baseline_options
@@ -102,7 +101,8 @@ def command(
     checked = _checked(limits, mode, against, options)
     if junit is not None:
         emit(checked.to_junit(), junit, force=force)
-    emit(checked.to_json() if fmt == "json" else str(checked), output, force=force)
+    text = checked.to_json() if fmt == "json" else str(checked)
+    emit(text, output, force=force, tenants=() if fmt == "table" else None)
     if os.environ.get("GITHUB_ACTIONS") == "true":
         # GitHub reads workflow commands from both streams; standard output may hold JSON for the next program.
         for line in checked.annotations():

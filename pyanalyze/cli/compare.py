@@ -8,6 +8,7 @@ import click
 
 from pyanalyze.cli._shared import capture_options, emit, output_options, refuse_existing
 from pyanalyze.cli.check import Fraction, read
+from pyanalyze.cli.words import Choice
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--noise-floor", type=Fraction(), help="Noise floor of relative changes.  [default: 2%]")
 @click.option(
     "--inconclusive",
-    type=click.Choice(("fail", "warn")),
+    type=Choice(("fail", "warn")),
     default="fail",
     help="Exit 4, or only warn, if the runs cannot be compared.",
 )
@@ -53,5 +54,6 @@ def command(
     a, b = (read((path,), parts=frozenset({Part.WORK}), **options) for path in captures)
     floor = NOISE_FLOOR if noise_floor is None else noise_floor
     found = compare_reports(a, b, noise_floor=floor, one_numbering=bool(options["redact"]))
-    emit(render_comparison(found, fmt), output, force=force)
+    names = tuple(pair.label for pair in found.tenants) if fmt == "table" else None
+    emit(render_comparison(found, fmt), output, force=force, tenants=names)
     return 0 if found.conclusive or inconclusive == "warn" else 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pyanalyze.cli.standard_streams import out
+from pyanalyze.cli.words import Choice
 
 #: Where each shell looks for it.
 PLACES = {
@@ -15,7 +16,7 @@ PLACES = {
 
 
 @click.command("completion")
-@click.argument("shell", type=click.Choice(tuple(PLACES)))
+@click.argument("shell", type=Choice(tuple(PLACES)))
 def command(shell: str) -> None:
     """Print the completion script of a shell.
 

@@ -13,6 +13,7 @@ from pyanalyze.cli._shared import (
     open_session,
     output_options,
     refuse_existing,
+    tenants_of,
     work_option,
 )
 from pyanalyze.text.numbers import bounded_float, bounded_int
@@ -80,7 +81,7 @@ def command(
     session = open_session(**options, extra_tables=ON_REQUEST)
     found = session.explain(slowest=slowest, unit=unit, at=at, name=name).result
     text = csv_of(rows(found), COLUMNS) if fmt == "csv" else json_of(session, found) if fmt == "json" else str(found)
-    emit(text, output, force=force)
+    emit(text, output, force=force, tenants=tenants_of(session, fmt))
 
 
 #: Columns of the CSV.

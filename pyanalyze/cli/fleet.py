@@ -62,7 +62,7 @@ def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quie
     groups/NAME/report.html; run it again to do only what changed, or to go on after Ctrl-C. A capture that fails is
     reported and does not stop the others; the exit code is that of the worst.
     """
-    from pyanalyze.cli.export import naming
+    from pyanalyze.export.write import naming
     from pyanalyze.fleet import analyse
 
     with ProgressLine(quiet=quiet) as report, naming(output):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyanalyze.session import Session
 
 
-@verb("info", ("table", "json", "csv"), reconstruct=False)
+@verb("info", ("table", "json", "csv"), reconstruct=False, by=False)
 def command(session: Session, fmt: str) -> str:
     """List the contents of the capture: versions, data quality and what is not available."""
     found: dict[str, Any] = describe(session)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.cli._shared import answer, csv_of, verb
+from pyanalyze.cli._shared import answer, csv_of, table_width, verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,8 @@ def command(session: Session, fmt: str) -> str:
     if fmt == "csv":
         return csv_of(rows(session))
     text = answer(session, "interference", SECTIONS, fmt)
-    return text if fmt == "json" else text + _kernels(session)
+    # Kernels of groups of work stand in the section: beside one group, not beside any.
+    return text if fmt == "json" or session.tables.groups is not None else text + _kernels(session)
 
 
 def _kernels(session: Session) -> str:
@@ -31,9 +32,10 @@ def _kernels(session: Session) -> str:
     import polars as pl
 
     from pyanalyze.analysis.interference import kernels_solo
+    from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+    from pyanalyze.report.text import section_text
     from pyanalyze.text.escape import visible
     from pyanalyze.text.format import duration
-    from pyanalyze.text.format import interval as interval_text
 
     table = kernels_solo(session.tables, session.interference()).with_columns(pl.col("name", "against").cast(pl.String))
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
@@ -42,24 +44,36 @@ def _kernels(session: Session) -> str:
     devices = session.tenants["device_id"].unique()
     names = {number: name for device_id in devices for number, name in session.labels(device_id).items()}
     cut = " or were cut by the window" if session.selection.start_ns is not None else ""
-    lines = ["", "Resident time of the same kernels, solo and shared", "-" * 50]
-    for row in known.head(TOP).iter_rows(named=True):
-        low, high = row["ratio_low"], row["ratio_high"]
-        interval = "no interval" if low is None else interval_text(low, high, 3)
-        kernel = visible((row["name"] or "unnamed").partition("(")[0], 28)
-        lines.append(
-            f"{visible(names[row['tenant_id']], 16):<16} {kernel:<28} {row['ratio']:6.3f}x ({interval}); median "
-            f"{duration(row['solo_median_ns'])} -> {duration(row['median_ns'])}, n {row['n_solo']} "
-            f"{'solo' if row['against'] == 'solo' else 'in baseline'} / {row['n']}, effect {row['effect']:+.2f}"
+    rows = tuple(
+        (
+            Cell(visible(names[row["tenant_id"]]), tone="code"),
+            Cell(visible((row["name"] or "unnamed").partition("(")[0], None), tone="code"),
+            Cell(f"{row['ratio']:.3f}x"),
+            Cell("-" if row["ratio_low"] is None else f"{row['ratio_low']:.3f}-{row['ratio_high']:.3f}"),
+            Cell(duration(row["solo_median_ns"])),
+            Cell(duration(row["median_ns"])),
+            Cell(f"{row['n_solo']} {'solo' if row['against'] == 'solo' else 'in baseline'} / {row['n']}"),
+            Cell(f"{row['effect']:+.2f}"),
         )
-    if known.height > TOP:
-        lines.append(f"... and {known.height - TOP} more (pyanalyze export: table slowdowns)")
-    lines.append(
-        f"{few} launch configurations ran too rarely solo or shared for a ratio. {excluded} launches are left out: "
-        f"first launches, {overhead} with overhead of the profiler or of loading code, and those that only waited for "
-        f"others{cut}."
+        for row in known.head(TOP).iter_rows(named=True)
     )
-    return "\n".join(lines) + "\n"
+    columns = (
+        Column("Tenant"),
+        Column("Kernel"),
+        Column("Slowdown", "while resident", True),
+        Column("95 % CI", numeric=True),
+        Column("Solo", "median", True),
+        Column("Shared", "median", True),
+        Column("n", numeric=True),
+        Column("Effect size", numeric=True, minor=True),
+    )
+    blocks: list[Block] = [Table(columns, rows)] if rows else []
+    if known.height > TOP:
+        blocks.append(Para(f"{known.height - TOP} more: pyanalyze export, table slowdowns."))
+    few_text = f"{few} launch configurations ran too rarely solo or shared for a ratio."
+    left = f"First launches and launches that only waited for others are left out{cut}: {excluded} in all."
+    blocks.append(Para(f"{few_text} {left} Of them {overhead} held overhead of the profiler or of loading code."))
+    return "\n" + section_text("Resident time of the same kernels, solo and shared", blocks, table_width())
 
 
 def rows(session: Session) -> list[dict[str, Any]]:

@@ -51,12 +51,13 @@ def command(fmt: str, output: Path | None, *, force: bool, expect_mode: tuple[st
         limit_threads(options["threads"])
         hold(options["memory"])
         with ProgressBar(quiet=options["quiet"]) as progress:
-            emit(_shown(of_export(path, progress=progress), fmt), output, force=force)
+            found = of_export(path, progress=progress)
+        emit(_shown(found, fmt), output, force=force, tenants=() if fmt == "table" else None)
         return
     from pyanalyze.analysis.kernel_summary import of_tables
 
     session = open_session(**options, reconstruct=bool(expect_mode))
-    emit(_shown(of_tables(session.tables), fmt), output, force=force)
+    emit(_shown(of_tables(session.tables), fmt), output, force=force, tenants=() if fmt == "table" else None)
     require_mode(session, expect_mode)
 
 

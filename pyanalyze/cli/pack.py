@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
-from pyanalyze.cli._shared import ProgressBar, memory_option, refuse_existing, refuse_same
+from pyanalyze.cli._shared import OutputFile, ProgressBar, memory_option, refuse_existing, refuse_same
 from pyanalyze.cli.standard_streams import say
+from pyanalyze.cli.words import Choice
 from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
 
 
 @click.command("pack")
 @click.argument("captures", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
+@click.option("-o", "--output", required=True, type=OutputFile(), help="File to write.")
 @click.option(
     "--key",
     required=True,
@@ -28,7 +29,7 @@ from pyanalyze.tables.frames import ANALYSIS_TABLES, ON_REQUEST
 @click.option(
     "--also",
     multiple=True,
-    type=click.Choice(ON_REQUEST),
+    type=Choice(ON_REQUEST),
     help="Additional event tables.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing output.")

@@ -9,6 +9,7 @@ import click
 
 from pyanalyze.cli._shared import Number
 from pyanalyze.cli.standard_streams import out, say
+from pyanalyze.cli.words import Choice
 from pyanalyze.errors import GpuUnavailable
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_word
@@ -32,7 +33,7 @@ from pyanalyze.text.shell import shell_word
 )  # fmt: skip
 @click.option("--nsys", is_flag=True, help="Run the command under nsys; without a command: switch records of the node.")
 @click.option(
-    "--graphs", type=click.Choice(["node", "graph"]), default="node", help="Trace kernels inside CUDA graphs, or not."
+    "--graphs", type=Choice(["node", "graph"]), default="node", help="Trace kernels inside CUDA graphs, or not."
 )
 @click.option(
     "--fork-tracing", is_flag=True, help="Trace between fork and exec; NVIDIA warns that it may crash the command."

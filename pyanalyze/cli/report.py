@@ -9,6 +9,7 @@ import click
 
 from pyanalyze.cli._shared import (
     baseline_options,
+    by_option,
     capture_options,
     emit,
     expect_option,
@@ -16,7 +17,10 @@ from pyanalyze.cli._shared import (
     output_options,
     refuse_existing,
     require_mode,
+    said_stdout,
+    tenants_of,
 )
+from pyanalyze.cli.words import Choice
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,11 +30,12 @@ if TYPE_CHECKING:
 
 @click.command("report")
 @capture_options
+@by_option
 @baseline_options
 @expect_option
 @click.option(
     "--pictures",
-    type=click.Choice(("beside", "embed", "none")),
+    type=Choice(("beside", "embed", "none")),
     help="With -f md: PNG files next to the output, embedded, or none.  [default: beside, with -o]",
 )
 @output_options(("html", "md", "json", "txt"), "html")
@@ -52,6 +57,9 @@ def command(
         raise click.UsageError(f"--pictures is for -f md; {fmt} embeds its charts, or has none")
     if pictures == "beside" and output is None:
         raise click.UsageError("--pictures beside needs -o")
+    if output is None and fmt == "html" and sys.stdout.isatty() and not said_stdout():
+        # Nobody reads a page of HTML in a terminal.
+        output = _beside(options["captures"] or options["samples"] or options["context"])
     refuse_existing(output, force=force)
     session = open_session(**options, extra_tables=ON_REQUEST)
     # A redacted report must not name its captures in the command that made it.
@@ -61,8 +69,16 @@ def command(
         text = _with_pictures(session, output, line, embed=wanted == "embed", force=force)
     else:
         text = render(session.analysis, fmt, command=line, detail=session.detail)
-    emit(text, output, force=force)
+    emit(text, output, force=force, tenants=tenants_of(session, fmt))
     require_mode(session, expect_mode)
+
+
+def _beside(inputs: tuple[Path, ...]) -> Path:
+    """The file of a report that nobody named: in this directory, named by the first input."""
+    from pathlib import Path
+
+    # A directory may be given as `.` or with a slash behind it.
+    return Path(f"{Path(inputs[0]).resolve().stem}-report.html" if inputs else "report.html")
 
 
 def _with_pictures(session: Session, output: Path | None, line: str, *, embed: bool, force: bool) -> str:

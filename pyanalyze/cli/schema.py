@@ -7,6 +7,7 @@ import json
 import click
 
 from pyanalyze.cli._shared import emit, refuse_existing
+from pyanalyze.cli.words import Choice
 
 #: As `pyanalyze.cli.schemas.VERBS`, which is too heavy for a help text.
 VERBS = (
@@ -29,7 +30,7 @@ VERBS = (
 
 
 @click.command("schema")
-@click.argument("verb", type=click.Choice(VERBS), required=False)
+@click.argument("verb", type=Choice(VERBS), required=False)
 @click.option("--tables", is_flag=True, help="Describe the tables of the library instead.")
 @click.option("--compare", is_flag=True, help="The same as `schema compare`.")
 @click.option("--fleet", is_flag=True, help="The same as `schema fleet`.")
@@ -41,7 +42,7 @@ def command(verb: str | None, *, tables: bool, compare: bool, fleet: bool, outpu
 
     if (verb is not None) + tables + compare + fleet > 1:
         raise click.UsageError("give one of VERB, --tables, --compare and --fleet")
-    path: Path | None = None if output is None else Path(output)
+    path: Path | None = None if output in (None, "-") else Path(output)
     refuse_existing(path, force=force)
     if tables:
         from pyanalyze.core import _core

@@ -19,7 +19,19 @@ __all__ = ["SHOWN", "VERBS", "Shown", "part_of", "schema_of"]
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: Keys of a tenant that say who it is and how long it was busy.
 _WHO = frozenset(
-    {"tenant_id", "capture", "pid", "host_pid", "name", "container", "pod", "contexts", "served_by", "busy_ns"}
+    {
+        "tenant_id",
+        "capture",
+        "pid",
+        "host_pid",
+        "name",
+        "container",
+        "pod",
+        "group_of",
+        "contexts",
+        "served_by",
+        "busy_ns",
+    }
 )
 #: Keys of every device.
 _WHERE = frozenset({"device_id", "name", "uuid"})
@@ -70,7 +82,9 @@ SHOWN: Mapping[str, Shown] = {
         },
         frozenset({Part.INTERFERENCE}),
     ),
-    "streams": Shown(_WHERE | {"tenants", "window"}, _WHO | {"streams"}, frozenset({Part.STREAMS})),
+    "streams": Shown(
+        _WHERE | {"tenants", "window"}, _WHO | {"streams", "copies"}, frozenset({Part.STREAMS, Part.COPIES})
+    ),
     "advise": Shown(_WHERE | {"advice", "options"}, frozenset(), frozenset({Part.ADVICE})),
 }
 #: The arrays of --detail are there only where they were asked for.
@@ -108,7 +122,8 @@ def part_of(report: Report, verb: str) -> dict[str, Any]:
             # A null without its reason would read as nothing there.
             shown["missing"] = device["sharing"]["missing"]
         devices.append(shown)
-    return {"schema": f"pyanalyze.{verb}/1", "clock": whole["clock"], "devices": devices}
+    top = {key: whole[key] for key in ("clock", "grouped_by")}
+    return {"schema": f"pyanalyze.{verb}/1", **top, "devices": devices}
 
 
 def schema_of(verb: str) -> dict[str, Any]:
@@ -159,7 +174,8 @@ def _part(verb: str) -> dict[str, Any]:
     if "sharing" not in shown:
         shown["missing"] = definitions["Sharing"]["properties"]["missing"]
     entry = {**_object(shown), "required": [key for key in shown if key not in _DETAIL]}
-    properties = {"clock": whole["properties"]["clock"], "devices": _list(entry)}
+    top = {key: whole["properties"][key] for key in ("clock", "grouped_by")}
+    properties = {**top, "devices": _list(entry)}
     return _named(verb, properties, **{"$defs": _used(properties, definitions)})
 
 

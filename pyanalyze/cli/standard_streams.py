@@ -9,18 +9,27 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import click
 
 from pyanalyze.text.visible import printable, visible
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = ["open_closed", "out", "say"]
 
 
-def out(text: str) -> None:
-    """Print text of one or more lines on standard output, with one line end behind it."""
-    _write(printable(text), sys.stdout, err=False, nl=not text.endswith("\n"))
+def out(text: str, tenants: Sequence[str] | None = None) -> None:
+    """Print text of one or more lines on standard output, with one line end behind it; tenants: in colour."""
+    shown = printable(text)
+    if tenants is not None:
+        from pyanalyze.cli.colour import painted
+
+        # What could command the terminal is gone; what does so now is ours.
+        shown = painted(shown, tenants)
+    _write(shown, sys.stdout, err=False, nl=not text.endswith("\n"))
 
 
 def say(text: str, *, of: str = "pyanalyze: ") -> None:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from pyanalyze.session import Session
 
-SECTIONS = ("streams",)
+SECTIONS = ("copies", "streams")
 
 
-@verb("streams", ("table", "json", "csv"), late_tables=True)
+@verb("streams", ("table", "json", "csv"), late_tables=True, by=False)
 def command(session: Session, fmt: str) -> str:
     """Say whether the streams of each process overlapped, why not, and which kernels slowed each other."""
     if fmt == "csv":

@@ -41,6 +41,7 @@ __all__ = [
     "slowdowns",
     "streams",
     "table_declarations",
+    "tenant_usage",
     "timeline",
     "write_perfetto",
 ]
@@ -166,6 +167,9 @@ def reconstruct_parts(
 
 def attribution(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Attribute every kernel's interval: `kernel_attribution`, of a reconstructed session."""
+
+def tenant_usage(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
+    """Add up what tenants did: `tenant_usage` and `overlaps`, of a session with `tenants` and `residency`."""
 
 def streams(session: Mapping[str, Any], progress: _Progress = None) -> _Tables:
     """Say whether streams overlapped, of a reconstructed session: the tables named `stream_...`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pyanalyze.errors import UsageError
+from pyanalyze.text.nearest import did_you_mean
 from pyanalyze.text.numbers import MOST_PID
 from pyanalyze.text.toml import read_toml
 from pyanalyze.vocabulary import MODES
@@ -117,5 +118,6 @@ def read_study(path: str | os.PathLike[str]) -> StudyFile:
         if run.role == "shared" and run.mode is None:
             raise UsageError(f"{file}: run.{number}: a shared run needs its intended mode, such as mode = 'mps'")
         if run.mode is not None and not any(fnmatchcase(mode, run.mode) for mode in MODES):
-            raise UsageError(f"{file}: run.{number}: there is no mode {run.mode}; modes are {', '.join(MODES)}")
+            known = f"modes are {', '.join(MODES)}{did_you_mean(run.mode, MODES)}"
+            raise UsageError(f"{file}: run.{number}: there is no mode {run.mode}; {known}")
     return study

@@ -32,7 +32,8 @@ __all__ = [
     "value_cell",
 ]
 
-Tone = Literal["plain", "good", "bad", "muted", "code"]
+Tone = Literal["plain", "good", "bad", "muted", "code", "command"]
+"""Code is a name, which may be shortened; a command is copied, and stays whole."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Column:
     title: str
     unit: str = ""
     numeric: bool = False
+    minor: bool = False
+    """Plain text leaves it out where there is no room."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,8 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     device: str = ""
+    folded: bool = False
+    """Folded away where the format can: evidence for who checks the answer."""
 
 
 @dataclass(frozen=True)

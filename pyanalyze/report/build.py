@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.impact import impact_of
+from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.listed import listed_tenants
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing
 from pyanalyze.analysis.sampled import sampled_of
-from pyanalyze.analysis.sharing.evidence import HOW
+from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
+from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
 from pyanalyze.report.sentences import why_sharing
 from pyanalyze.results.advice import SharingOption
@@ -39,6 +41,7 @@ from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
+from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.listed import ConfiguredSharing
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
@@ -127,7 +131,9 @@ def assemble(
         advised = analysis.quick_advice if advice is None else advice
     by_device = {one.device_id: one for one in advised}
     compared = {one.device_id: one for one in (analysis.interference if Part.INTERFERENCE in parts else ())}
-    listed = listed_tenants(tables)
+    # Lists of processes speak of processes.
+    of_processes = tables if analysis.processes is None else analysis.processes.tables
+    listed = listed_tenants(of_processes)
     return Report(
         tool=Tool(version=_core.__version__),
         clock=clock_of(tables),
@@ -165,8 +171,10 @@ def assemble(
                     "configured_sharing": _set_up(listed, verdict.device_id),
                     "settings": list(listed.settings.get(verdict.device_id, ())),
                     "associations": associations(
-                        tables, verdict.device_id, listed.by_device.get(verdict.device_id, ())
-                    ),
+                        of_processes, verdict.device_id, listed.by_device.get(verdict.device_id, ())
+                    )
+                    if tables.groups is None
+                    else [],
                 }
             )
             for verdict in analysis.verdicts
@@ -175,6 +183,7 @@ def assemble(
         settings=list(listed.general),
         samples_not_used=list(tables.samples_not_used),
         view=_view(tables),
+        grouped_by=None if tables.groups is None else tables.groups.by,
     )
 
 
@@ -214,9 +223,12 @@ def _device(
     here = pl.col("device_id") == verdict.device_id
     device = tables.devices.filter(here).row(0, named=True)
     usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
+    usage = _shown(tables, usage, verdict)
     missing = list(verdict.missing)
     window = _window(usage)
     pairs = next((case.pairs for case in analysis.cases if case.device_id == verdict.device_id), ())
+    if analysis.processes is not None:
+        pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
@@ -242,16 +254,19 @@ def _device(
     work = analysis.work if Part.WORK in parts else {}
     splits = analysis.time_splits if Part.ADVICE in parts else {}
     streams = analysis.streams if Part.STREAMS in parts else {}
+    copies = analysis.copies if Part.COPIES in parts else {}
     held = analysis.residency if Part.RESIDENCY in parts else ()
     summary = next((one for one in held if one.device_id == verdict.device_id), None)
     tenants = [
         _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts)
-        for tenant in _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams)
+        for tenant in _tenants(
+            tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams, copies
+        )
     ]
     interference = None
     if found is not None:
         interference = _interference(found, usage, tables.labels(verdict.device_id), missing)
-        missing += _lost_launches(tables, usage)
+        missing += _lost_launches(tables if analysis.processes is None else analysis.processes.tables, here)
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
@@ -288,6 +303,18 @@ def _device(
     if Part.INTERFERENCE not in parts:
         return made
     return made.model_copy(update={"sharing_is_the_cause": _sharing_cause(made)})
+
+
+def _shown(tables: TableSet, usage: pl.DataFrame, verdict: Verdict) -> pl.DataFrame:
+    """The tenants that a report shows: a divided process only where it has residency, which is that of its groups."""
+    import polars as pl
+
+    if tables.groups is None:
+        return usage
+    divided = pl.col("tenant_id").is_in(list(tables.groups.processes))
+    if TRAITS[verdict.mode].time_sliced:
+        return usage
+    return usage.filter(~divided | pl.col("resident_ns").is_not_null())
 
 
 def _sharing_cause(device: Device) -> SharingCause:
@@ -426,6 +453,7 @@ def _tenants(
     work: Mapping[tuple[int, int], Work],
     splits: Mapping[tuple[int, int], TimeSplit],
     streams: Mapping[tuple[int, int], Streams],
+    copies: Mapping[tuple[int, int], Copies],
 ) -> list[Tenant]:
     import polars as pl
 
@@ -440,20 +468,25 @@ def _tenants(
     all_sm_time = sum(times[0] for times in sm_time.values())
     memory = process_memory(tables, device_id)
     tenants = []
+    shown = set(usage["tenant_id"])
+    of_capture = {} if tables.groups is None else tables.groups.captures
+    processes = _names_of_processes(tables, device_id)
     for row in usage.sort("tenant_id").iter_rows(named=True):
+        group = row["capture"] in of_capture
         own = sm_time.get(row["tenant_id"])
         found = compared.get(row["tenant_id"])
         tenants.append(
             Tenant(
                 tenant_id=row["tenant_id"],
-                capture=row["capture"],
+                capture=of_capture.get(row["capture"], row["capture"]),
                 pid=row["pid"],
                 host_pid=row["host_pid"],
                 name=row["name"],
+                group_of=processes.get((of_capture[row["capture"]], row["pid"])) if group else None,
                 container=row["container"],
                 pod=row["pod"],
                 contexts=[int(context) for context in row["contexts"].split(",") if context],
-                served_by=row["served_by"],
+                served_by=row["served_by"] if row["served_by"] in shown else None,
                 busy_ns=row["busy_ns"],
                 resident_ns=row["resident_ns"],
                 attributed_ns=row["attributed_ns"],
@@ -461,12 +494,16 @@ def _tenants(
                 median_slice_ns=row["median_slice_ns"],
                 sm_share=own[0] / all_sm_time if own and all_sm_time else None,
                 occupancy=own[1] / span_ns if own and span_ns else None,
-                memory_peak_bytes=row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
+                # Memory is the process's, whichever group of its work uses it.
+                memory_peak_bytes=None
+                if group
+                else row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
                 slowdown=Slowdown(elapsed=None, latency=None, resident=None) if found is None else found.slowdown,
                 # Of a tenant that was not slowed there are no causes.
                 causes=found.causes if found is not None and found.slowed else None,
                 work=work.get((row["device_id"], row["tenant_id"])),
                 time_split=splits.get((row["device_id"], row["tenant_id"])),
+                copies=copies.get((row["device_id"], row["tenant_id"])),
                 streams=streams.get((row["device_id"], row["tenant_id"])),
                 baseline=None if found is None else found.baseline,
                 latency_percentiles=[] if found is None else list(found.latency_percentiles),
@@ -477,6 +514,17 @@ def _tenants(
             )
         )
     return tenants
+
+
+def _names_of_processes(tables: TableSet, device_id: int) -> dict[tuple[int, int | None], str]:
+    """Names of processes that were divided, by capture and pid."""
+    import polars as pl
+
+    if tables.groups is None:
+        return {}
+    divided = pl.col("tenant_id").is_in(list(tables.groups.processes))
+    rows = tables.tenants.filter(pl.col("device_id") == device_id, divided)
+    return {(capture, pid): name for capture, pid, name in rows.select("capture", "pid", "name").iter_rows()}
 
 
 def _with_gpu_time(tenant: Tenant, summary: DeviceResidency | None, span_ns: int, *, known: bool) -> Tenant:
@@ -531,9 +579,9 @@ def _how_kernels(verdict: Verdict) -> str:
     return HOW["kernels"] if lost is None else lost
 
 
-def _lost_launches(tables: TableSet, usage: pl.DataFrame) -> list[Missing]:
+def _lost_launches(tables: TableSet, here: pl.Expr) -> list[Missing]:
     """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
-    traced = usage.filter("traced")
+    traced = tables.tenants.filter(here, "traced")
     # The kernel of a call near the end of a window may lie behind it.
     if traced.is_empty() or not tables.paths or (tables.selection.start_ns, tables.selection.end_ns) != (None, None):
         return []
@@ -553,6 +601,7 @@ def _interference(
     serving = set(usage["served_by"].drop_nulls().to_list())
     tenants = usage.filter(~pl.col("tenant_id").is_in(list(serving)))
     silent = [t for t in found.tenants if t.slowdown.elapsed is None and t.slowdown.latency is None]
+    silent = [t for t in silent if not t.is_group or t.slowdown.resident is None]
     known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
     blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
     if tenants.height < 2 and not known:
@@ -576,7 +625,9 @@ def _interference(
     if not known or tenants.height < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None
-    if found.figures is not None and found.figures.antt is None:
+    if any(t.is_group for t in found.tenants):
+        missing.append(Missing(what="interference.figures", why=capital(NO_LATENCY), how=""))
+    elif found.figures is not None and found.figures.antt is None:
         text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
         missing.append(Missing(what="interference.figures", why=text, how=solo))
     return found.figures
@@ -683,13 +734,21 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
         for row in usage.iter_rows(named=True)
         if not row["traced"] and (row["resident_ns"] or 0) < NEGLIGIBLE_RESIDENCY * whole
     }
+    # A client of MPS and its server are one party on the GPU.
+    served = {frozenset(pair) for pair in usage.select("tenant_id", "served_by").drop_nulls().iter_rows()}
     relations = []
     shown = {pair.tenants: pair for pair in pairs}
-    for row in tables.overlaps.filter(pl.col("device_id") == verdict.device_id).iter_rows(named=True):
+    rows = tables.overlaps.filter(pl.col("device_id") == verdict.device_id)
+    if 2 * rows.height < usage.height * (usage.height - 1):
+        # Of many tenants the table has the pairs that met, by short kernels one soon after the other too.
+        rows = rows.filter((pl.col("co_busy_ns") > 0) | (pl.col("co_resident_ns") > 0))
+    for row in rows.iter_rows(named=True):
         pair = (row["tenant_a"], row["tenant_b"])
-        if small and small & set(pair):
+        if small & set(pair) or frozenset(pair) in served:
             continue
-        kind, confidence = _relation(row, shown.get(pair), verdict)
+        kind, confidence = relation_in_process(tables, *pair, co_busy_ns=row["co_busy_ns"]) or _relation(
+            row, shown.get(pair), verdict
+        )
         relations.append(Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
     return relations
 

@@ -13,7 +13,7 @@ from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import unless
 
 if TYPE_CHECKING:
-    from pyanalyze.results.comparison import Comparison, Run, TenantChange
+    from pyanalyze.results.comparison import Change, Comparison, KernelChange, Run, TenantChange
 
 __all__ = ["render_comparison"]
 
@@ -64,6 +64,7 @@ def render_comparison(comparison: Comparison, form: str) -> str:
 def _page(comparison: Comparison) -> Page:
     sections = [_runs(comparison), _work(comparison)]
     sections.append(_changes(comparison))
+    sections += _kernels(comparison)
     sections.append(_left_out(comparison))
     return Page(
         title="Comparison of two runs",
@@ -228,11 +229,68 @@ def _signed(ns: float) -> str:
     return ("+" if ns > 0 else "−" if ns < 0 else "") + fmt.duration(abs(round(ns)))
 
 
+def _kernels(comparison: Comparison) -> list[Section]:
+    """The kernels of each tenant, those with the largest effect on its total first."""
+    blocks: list[Block] = []
+    for pair in comparison.tenants:
+        if not pair.kernels:
+            continue
+        rows = tuple(
+            (
+                Cell(
+                    visible(row.kernel, None),
+                    tone="code",
+                    note=f"{fmt.count(row.grid_blocks)} x {fmt.count(row.block_threads)}",
+                ),
+                Cell(f"{fmt.count(row.launches_a)} → {fmt.count(row.launches_b)}"),
+                Cell(f"{fmt.duration(row.total_a_ns)} → {fmt.duration(row.total_b_ns)}"),
+                Cell(f"{fmt.duration(row.mean_a_ns)} → {fmt.duration(row.mean_b_ns)}"),
+                Cell(_p99(row)),
+                Cell(
+                    _change(row.change), tone="muted" if row.change is None or not row.change.significant else "plain"
+                ),
+                Cell(_signed(row.effect_ns)),
+            )
+            for row in pair.kernels
+        )
+        columns = (
+            Column("Kernel"),
+            Column("Launches", "A → B", numeric=True),
+            Column("Total", "A → B", numeric=True),
+            Column("Mean", "A → B", numeric=True),
+            Column("p99", "A → B", numeric=True, minor=True),
+            Column("Change of the mean", "95 % CI", numeric=True),
+            Column("Effect", "on the total", numeric=True),
+        )
+        caption = (
+            f"Kernels of {pair.label} by their effect on the total, for as much work as A did. Times are resident time "
+            "(inferred): time switched out is not in them."
+        )
+        blocks.append(Table(columns, rows, caption))
+    return [Section("kernels", "Kernel by kernel", tuple(blocks))] if blocks else []
+
+
+def _shape(row: KernelChange) -> str:
+    return f"{fmt.count(row.grid_blocks)} blocks x {fmt.count(row.block_threads)} threads"
+
+
+def _p99(row: KernelChange) -> str:
+    if row.p99_a_ns is None and row.p99_b_ns is None:
+        return "-"
+    return f"{fmt.duration(row.p99_a_ns)} → {fmt.duration(row.p99_b_ns)}"
+
+
+def _change(change: Change | None) -> str:
+    if change is None:
+        return fmt.UNKNOWN
+    return f"{fmt.signed_percent(change.value)} ({fmt.signed_percent(change.low)} to {fmt.signed_percent(change.high)})"
+
+
 def _left_out(comparison: Comparison) -> Section:
     if not comparison.left_out:
         return Section("left-out", "Not comparable between the runs", (Para("Nothing had to be left out."),))
     rows = tuple(
-        (Cell(gap.what, tone="code"), Cell(visible(gap.why, None)), Cell(visible(gap.how, None), tone="code"))
+        (Cell(gap.what, tone="code"), Cell(visible(gap.why, None)), Cell(visible(gap.how, None), tone="command"))
         for gap in comparison.left_out
     )
     columns = (Column("Left out"), Column("Why"), Column("What helps"))

@@ -139,7 +139,7 @@ def _view(item: Section | Block, drawn: Mapping[str, _Drawn]) -> dict[str, Any]:
         classes = []
         for i, column in enumerate(item.columns):
             longest = max((len(row[i].text) for row in item.rows), default=0)
-            code = any(row[i].tone == "code" for row in item.rows)
+            code = any(row[i].tone in ("code", "command") for row in item.rows)
             if column.numeric:
                 classes.append("num long" if longest > 22 else "num")
             elif code:

@@ -21,6 +21,7 @@ from pyanalyze.report.sampled_text import (
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
 from pyanalyze.report.sentences import (
     files_not_read,
+    grouped_text,
     lead_sentences,
     sampled_sentence,
     samples_not_used,
@@ -28,9 +29,10 @@ from pyanalyze.report.sentences import (
     view_text,
     window_text,
 )
+from pyanalyze.report.shown import shown_devices, shown_notes
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text.escape import visible
-from pyanalyze.text.format import capital
+from pyanalyze.text.format import capital, full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +71,7 @@ def lay_out(
     >>> import pyanalyze
     >>> page = lay_out(pyanalyze.load(capture).report())
     >>> [section.id for section in page.sections[:3]]
-    ['summary-0', 'timeline-0', 'advice-0']
+    ['timeline-0', 'advice-0', 'summary-0']
     """
     main = main_device(report)
     inputs = Inputs(report, main, kernels, command, generated_with)
@@ -104,6 +106,8 @@ def _notes(report: Report) -> Iterator[Note]:
         yield SYNTHETIC
     if report.view is not None:
         yield Note("Part of the capture", view_text(report))
+    if report.grouped_by is not None:
+        yield Note("Tenants", full_stop(capital(grouped_text(report.grouped_by))))
     lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
     if lost:
         names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
@@ -112,16 +116,20 @@ def _notes(report: Report) -> Iterator[Note]:
         yield Note("File not read", f"{text}.", "warning")
     for text in samples_not_used(report):
         yield Note("Samples are not used", f"{text}.", "warning")
+    yield from shown_notes(report)
 
 
 def _sections(inputs: Inputs) -> Iterator[Section]:
-    devices = inputs.report.devices
+    devices = shown_devices(inputs.report)
     for device in devices:
         where = device_title(device) if len(devices) > 1 else ""
+        sampled = only_sampled(inputs.report, device)
         for one in SECTIONS:
+            if sampled and isinstance(one, DeviceSection) and one.of_trace:
+                continue
             if isinstance(one, DeviceSection) and (blocks := one.blocks(device, inputs)):
                 title = one.title if one.titled is None else one.titled(device)
-                yield Section(f"{one.id}-{device.device_id}", title, tuple(blocks), where)
+                yield Section(f"{one.id}-{device.device_id}", title, tuple(blocks), where, one.folded)
     for one in SECTIONS:
         if isinstance(one, ReportSection) and (blocks := one.blocks(inputs)):
-            yield Section(one.id, one.title, tuple(blocks))
+            yield Section(one.id, one.title, tuple(blocks), folded=one.folded)

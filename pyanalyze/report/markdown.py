@@ -49,11 +49,15 @@ def render_markdown(
     >>> "| app_a |" in render_markdown(report)
     True
     """
-    return markdown_page(lay_out(report, kernels, command=command), pictures)
+    return markdown_page(lay_out(report, kernels, command=command), pictures, _OMITTED)
 
 
-def markdown_page(page: Page, pictures: Mapping[str, str] | None = None) -> str:
-    """A laid-out page as Markdown, with the pictures that are given by chart key."""
+#: What stands in place of pictures.
+_OMITTED = "Pictures are omitted. To get them: pyanalyze report CAPTURE -f md -o report.md (PNG files), or -f html."
+
+
+def markdown_page(page: Page, pictures: Mapping[str, str] | None = None, omitted: str = "") -> str:
+    """A laid-out page as Markdown, with the pictures that are given by chart key; `omitted`: said where none are."""
     links = pictures or {}
     out = [f"# {esc(page.title)}", "", _line(esc(page.subtitle)), ""]
     for note in page.notes:
@@ -65,6 +69,8 @@ def markdown_page(page: Page, pictures: Mapping[str, str] | None = None) -> str:
         out += [f"## {esc(title)}", ""]
         for block in section.blocks:
             out += _block(block, links)
+    if omitted and not links:
+        out += [_line(esc(omitted)), ""]
     return "\n".join(out).rstrip() + "\n"
 
 

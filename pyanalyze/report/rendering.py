@@ -5,15 +5,17 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.analysis.over_time import latencies, timeline
+from pyanalyze.analysis.over_time import kernels_within, latencies, timeline
 from pyanalyze.analysis.sampled import series_of
 from pyanalyze.errors import UsageError
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
+from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
+from pyanalyze.text.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import altair as alt
     import polars as pl
@@ -142,14 +144,38 @@ def draw_one(analysis: Analysis, report: Report, name: str, device_id: int | Non
     >>> "summary" in draw_one(session.analysis, session.report(), "usage", None).to_dict()["usermeta"]
     True
     """
+    number = _device_of(report, device_id)
+    drawn = draw(analysis, report)
+    key = chart_key(name, number)
+    if key not in drawn:
+        # The names that may be given, not the keys of a page.
+        known = _names_of(drawn, number)
+        there = f"there is for {', '.join(known)}" if known else "nor for any other"
+        raise UsageError(f"there is no data for a chart {name} of device {number}; {there}{did_you_mean(name, known)}")
+    return drawn[key]
+
+
+def chart_names(analysis: Analysis, report: Report, device_id: int | None) -> list[str]:
+    """Name the charts that a device has data for; None: the device with most tenants.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> "limiters" in chart_names(session.analysis, session.report(), None)
+    True
+    """
+    return _names_of(draw(analysis, report), _device_of(report, device_id))
+
+
+def _device_of(report: Report, device_id: int | None) -> int:
     main = main_device(report)
     number = device_id if device_id is not None or main is None else main.device_id
-    drawn = draw(analysis, report)
-    key = chart_key(name, -1 if number is None else number)
-    if key not in drawn:
-        known = ", ".join(sorted(drawn)) or "nothing"
-        raise UsageError(f"there is no data for a chart {key}; there is for {known}")
-    return drawn[key]
+    return -1 if number is None else number
+
+
+def _names_of(drawn: Mapping[str, object], device_id: int) -> list[str]:
+    return sorted(key.removesuffix(f"-{device_id}") for key in drawn if key.endswith(f"-{device_id}"))
 
 
 def draw(analysis: Analysis, report: Report) -> dict[str, alt.TopLevelMixin]:
@@ -185,7 +211,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
 
     tables = analysis.tables
     compared = {found.device_id: found for found in analysis.interference}
-    for device in report.devices:
+    for device in shown_devices(report):
         number = device.device_id
         points = series_of(tables, number)
         if points:
@@ -198,7 +224,9 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         labels = tenant_labels(device.tenants)
         window = (device.window.start_ns, device.window.end_ns)
         here = pl.col("device_id") == number
-        tracks = _tracks(tables, window, here)
+        # Work of no tenant that is known stays; of many tenants the page shows the largest.
+        mine = here & (pl.col("tenant_id").is_null() | pl.col("tenant_id").is_in(list(labels)))
+        tracks = _tracks(tables, window, mine)
         if not tracks.is_empty():
             yield (
                 chart_key("timeline", number),
@@ -209,17 +237,18 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
                     window=window,
                     samples=tables.samples,
                     switches=tables.switches,
+                    kernels=kernels_within(tables, number, window),
                 ),
             )
-        if not tables.residency.filter(here & pl.col("complete")).is_empty():
-            yield chart_key("slices", number), charts.slice_lengths(tables.residency, labels, device_id=number)
-        elif not (inferred := tables.inferred_residency.filter(here)).is_empty():
+        if not (complete := tables.residency.filter(mine & pl.col("complete"))).is_empty():
+            yield chart_key("slices", number), charts.slice_lengths(complete, labels, device_id=number)
+        elif not (inferred := tables.inferred_residency.filter(mine)).is_empty():
             turns = inferred.with_columns(complete=pl.lit(value=True))
             yield chart_key("slices", number), charts.slice_lengths(turns, labels, device_id=number)
         if device.tenants:
             # As in the tables: residency inside the window, not that of a context before its first kernel.
             held = {t.tenant_id: t.resident_ns for t in device.tenants}
-            usage = tables.tenant_usage.filter(here).with_columns(
+            usage = tables.tenant_usage.filter(mine).with_columns(
                 pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns")
             )
             yield (

@@ -54,6 +54,8 @@ def span_text(report: Report, device: Device) -> str | None:
     if report.clock.origin_utc_ns is None:
         return f"{length}, local time of unknown zone"
     first, last = (fmt.utc(report.clock.origin_utc_ns, ns) for ns in (found.start_ns, found.end_ns))
+    if found.start_ns == found.end_ns:
+        return f"{first} ({length})"
     return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last} ({length})"
 
 

@@ -13,7 +13,7 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, Mode, StreamReason, unless
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, CopyDirection, HostMemory, Mode, StreamReason, unless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAUSE_WORDS",
+    "DIRECTION_WORDS",
+    "HOST_MEMORY_WORDS",
     "KIND_WORDS",
     "LONG",
     "STREAM_REASONS",
@@ -42,6 +44,7 @@ __all__ = [
     "full_stop",
     "gpu_time_rows",
     "gpu_time_text",
+    "grouped_text",
     "id_text",
     "lead_sentences",
     "lost_streams_text",
@@ -134,6 +137,17 @@ def verdict_sentence(device: Device) -> str:
     return f"Sharing mode of {device_title(device)}: {mode_text(device)}"
 
 
+def grouped_text(grouped_by: str) -> str:
+    """What makes a tenant, where it is not a process.
+
+    Examples
+    --------
+    >>> grouped_text("stream")
+    'groups of work inside each process (--by stream)'
+    """
+    return f"groups of work inside each process (--by {visible(grouped_by, 40)})"
+
+
 def mode_text(device: Device) -> str:
     """The sharing mode with confidence and basis, to stand behind a label."""
     sharing = device.sharing
@@ -167,6 +181,21 @@ PART_WORDS = {
 }
 #: A part of a process's time below this fraction is left out of the sentence.
 _LEAST_PART = 0.01
+
+
+#: Directions of copies, and memory on the host's side.
+DIRECTION_WORDS: Final[Mapping[CopyDirection, str]] = {
+    CopyDirection.TO_DEVICE: "to the device",
+    CopyDirection.TO_HOST: "to the host",
+    CopyDirection.ON_DEVICE: "on the device",
+    CopyDirection.BETWEEN_DEVICES: "between devices",
+    CopyDirection.OTHER: "other",
+}
+HOST_MEMORY_WORDS: Final[Mapping[HostMemory, str]] = {
+    HostMemory.PAGEABLE: "pageable",
+    HostMemory.PINNED: "pinned",
+    HostMemory.OTHER: "other memory",
+}
 
 
 #: Why streams did not overlap, to stand behind a colon.
@@ -334,7 +363,8 @@ def bound_text(estimate: Estimate) -> str:
     """Say whether the value is itself the bound."""
     if estimate.low == estimate.value and estimate.high is None:
         return "at least "
-    return "at most " if estimate.high == estimate.value and estimate.low is not None else ""
+    # An interval of no width is an interval.
+    return "at most " if estimate.low is not None and estimate.low < estimate.value == estimate.high else ""
 
 
 def estimate_text(estimate: Estimate | None, *, basis: bool = True) -> str:
@@ -391,6 +421,8 @@ def cause_text(victim: Victim) -> str:
     if victim.top is None:
         return fmt.UNKNOWN
     cause, part = victim.top
+    if victim.tenant.group_of is not None:
+        return CAUSE_WORDS[cause]
     share = f"{fmt.percent(part)} of the added latency"
     if victim.first is not None and victim.tenant.causes is not None:
         head = getattr(victim.tenant.causes, victim.first.value)
@@ -487,6 +519,8 @@ def agreement_text(device: Device) -> str:
     if sharing.configured is None:
         return fmt.UNKNOWN
     if sharing.agrees is None:
+        if sharing.configured == sharing.mode:
+            return f"{sharing.configured}; the mode above is taken from it, and nothing was observed beside it"
         return f"{sharing.configured}; whether it took effect is not known"
     return f"{sharing.configured}; " + ("matches" if sharing.agrees else f"MISMATCH: {sharing.mode} was observed")
 
@@ -495,7 +529,9 @@ def agreement_note(device: Device) -> str:
     """Compare the configured with the observed mode in a few words."""
     agrees = device.sharing.agrees
     if agrees is None:
-        return "no configuration given" if device.sharing.configured is None else "effect not known"
+        if device.sharing.configured is None:
+            return "no configuration given"
+        return "the mode is taken from it" if device.sharing.configured == device.sharing.mode else "effect not known"
     return "matches the observed mode" if agrees else "does not match the observed mode"
 
 
@@ -605,7 +641,8 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     parts = []
     if device.occupancy is not None:
         active = bounded_text(device.occupancy.sm_active)
-        parts.append(f"SMs active {active} of the window{by_traced(device)} ({occupancy_basis(device.occupancy)}).")
+        known = occupancy_basis(device.occupancy)
+        parts.append(f"SMs active, mean over the window: {active}{by_traced(device)} ({known}).")
     else:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
     if device.advice:
@@ -664,7 +701,8 @@ def aggressors_text(device: Device, victim: Victim) -> str:
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
     # The same kind of slowdown as that of the victim: two kinds in one sentence do not compare.
-    of_kind = [(cell.latency if victim.kind == "latency" else cell.slowdown, cell) for cell in cells]
+    kinds = {"latency": "latency", "elapsed": "slowdown", "resident": "execution"}
+    of_kind = [(getattr(cell, kinds[victim.kind]), cell) for cell in cells]
     found = [
         (slowdown, labels.get(cell.aggressor, f"#{cell.aggressor}"))
         for slowdown, cell in of_kind

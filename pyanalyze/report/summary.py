@@ -29,6 +29,7 @@ from pyanalyze.report.sentences import (
     files_not_read,
     gpu_time_rows,
     gpu_time_text,
+    grouped_text,
     limit_text,
     lost_streams_text,
     missing_words,
@@ -137,6 +138,8 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     # Bars go before the second half of the advice and the modes over time, which stand in the report as well.
     for most, over_time in ((4, True), (2, True), (2, False)):
         mode, advice = _lines("Mode", _mode(device, over_time=over_time), 2), _advice(device, most)
+        if report.grouped_by is not None:
+            mode.append(_line("Tenants", grouped_text(report.grouped_by)))
         left = room - len(slow) - len(mode) - len(advice) - len(facts)
         if left >= wanted:
             break

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from pyanalyze.results.model import Number, Result, Text
 from pyanalyze.vocabulary import Mode
 
-__all__ = ["Advice", "ForecastRow", "SharingOption"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Advice", "ForecastRow", "SharingOption", "numbers_of"]
 
 
 class Advice(Result):
@@ -19,6 +24,9 @@ class Advice(Result):
     bound: Text | None = Field(description="The most it can save; beside `expected`, the bounds of that forecast.")
     why: Text = Field(description="Which evidence it follows from.")
     undo: Text | None = Field(description="How to take it back.")
+    exclusive: bool = Field(
+        default=False, description="It says how the device is shared: of several such actions only one can be done."
+    )
     risk: Text | None = Field(default=None, description="What it may break; null: nothing is known.")
     wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
     at_stake_ns: int | None = Field(
@@ -29,6 +37,31 @@ class Advice(Result):
     )
 
 
+def numbers_of(actions: Sequence[Advice]) -> list[str]:
+    """Number actions: those of which only one can be done share a number, and are told apart by a letter.
+
+    Examples
+    --------
+    >>> one = Advice(action="a", commands=[], expected=None, bound=None, why="w", undo=None)
+    >>> other = one.model_copy(update={"exclusive": True})
+    >>> numbers_of([one, other, one, other]), numbers_of([other, one])
+    (['1', '2a', '3', '2b'], ['1', '2'])
+    """
+    several = sum(action.exclusive for action in actions) > 1
+    found: list[str] = []
+    number, shared, letters = 0, 0, iter("abcdefghijklmnopqrstuvwxyz")
+    for action in actions:
+        if several and action.exclusive:
+            if not shared:
+                number += 1
+                shared = number
+            found.append(f"{shared}{next(letters, '')}")
+        else:
+            number += 1
+            found.append(str(number))
+    return found
+
+
 class ForecastRow(Result):
     """What a way to share would do to a tenant; modelled."""
 
@@ -37,7 +70,9 @@ class ForecastRow(Result):
     low: float = Field(ge=0, description="Lower bound of it.")
     high: float = Field(ge=0, description="Upper bound of it.")
     latency: float | None = Field(description="Kernel latency (launch to end) over alone; null: no API calls.")
-    p99_ns: int | None = Field(description="99th percentile of kernel latency; null: no API calls.")
+    p99_ns: int | None = Field(
+        description="99th percentile of kernel latency; null: no API calls, or fewer than 20 operations."
+    )
 
 
 class SharingOption(Result):

@@ -12,7 +12,17 @@ from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
 from pyanalyze.vocabulary import Condition, Mode
 
-__all__ = ["Change", "Comparison", "Configured", "Part", "Run", "Split", "TenantChange", "comparison_schema"]
+__all__ = [
+    "Change",
+    "Comparison",
+    "Configured",
+    "KernelChange",
+    "Part",
+    "Run",
+    "Split",
+    "TenantChange",
+    "comparison_schema",
+]
 
 PartName = Literal["work", "host", "not_resident", "resident", "in_flight"]
 
@@ -65,6 +75,28 @@ class Configured(Result):
     expected_b: Number = Field(description="Launches in A times `units`.")
 
 
+class KernelChange(Result):
+    """A launch configuration in A and in B: how often, how long, and what its change did to the time of the tenant."""
+
+    kernel: Text = Field(description="Kernel. Hostile text.")
+    grid_blocks: int | None = Field(description="Blocks in the grid.")
+    block_threads: int | None = Field(description="Threads in a block.")
+    launches_a: int = Field(ge=0, description="Launches in A.")
+    launches_b: int = Field(ge=0, description="Launches in B.")
+    total_a_ns: int = Field(ge=0, description="Sum of its resident time in A, ns; with the kernels of a graph.")
+    total_b_ns: int = Field(ge=0, description="The same in B, ns.")
+    mean_a_ns: Number = Field(description="Mean resident time of a launch in A, ns; null: not launched.")
+    mean_b_ns: Number = Field(description="The same in B, ns.")
+    p99_a_ns: int | None = Field(description="99th percentile of it in A, ns; null: fewer than 20 launches.")
+    p99_b_ns: int | None = Field(description="The same in B, ns.")
+    change: Change | None = Field(
+        description="Of the mean: 0.1 is 10 % longer in B; null: launched in one run only, or once."
+    )
+    effect_ns: Finite = Field(
+        description="What it adds to the resident time of B for as much work as A did, ns; most of it first."
+    )
+
+
 class Split(Result):
     """Where a tenant's time went; the five sum to it."""
 
@@ -93,6 +125,7 @@ class TenantChange(Result):
     copy_bytes_a: int | None = Field(description="Bytes copied in A; null: copies were not traced.")
     copy_bytes_b: int | None = Field(description="Bytes copied in B; null: copies were not traced.")
     changed: list[Configured] = Field(description="Configurations that were launched otherwise, most time first.")
+    kernels: list[KernelChange] = Field(description="Launch configurations, largest effect first, at most 20.")
     time_a_ns: int = Field(description="First launch to last end in A, ns.")
     time_b_ns: int = Field(description="First launch to last end in B, ns.")
     split_a: Split = Field(description="Where the time went in A.")
@@ -122,6 +155,11 @@ class Comparison(Result):
     def conclusive(self) -> bool:
         """Whether any pair of tenants could be compared."""
         return any(pair.change is not None for pair in self.tenants)
+
+    def __repr__(self) -> str:
+        """Say whether there is an answer."""
+        answer = "conclusive" if self.conclusive else "inconclusive"
+        return f"<Comparison of {len(self.tenants)} tenant(s), {answer}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the keys of the contract; floats rounded to 9 significant digits.

@@ -12,6 +12,7 @@ from pyanalyze.vocabulary import Basis
 __all__ = [
     "BaselineNotUsed",
     "Causes",
+    "ContendedKernel",
     "Estimate",
     "ExecutionSplit",
     "HostFinding",
@@ -146,6 +147,27 @@ class MatrixCell(Result):
     inseparable_from: int | None = Field(
         default=None, description="Tenant id of somebody who was always there at the same time; null: told apart."
     )
+    execution: Number = Field(
+        default=None, description="Execution slowdown of a group of work beside this aggressor; null: no group."
+    )
+
+
+class ContendedKernel(Result):
+    """The same kernel of a group of work beside other groups and solo, in one capture."""
+
+    tenant_id: int = Field(description="The group.")
+    kernel: Text | None = Field(description="Short name; null: none was recorded. Hostile text.")
+    ratio: Finite = Field(description="How many times as long as solo it took while the other group executed.")
+    low: Finite = Field(description="Lower end of its 95 % interval.")
+    high: Finite = Field(description="Upper end of it.")
+    n: int = Field(ge=0, description="Launches beside the other group.")
+    n_solo: int = Field(ge=0, description="Launches solo.")
+    median_ns: int | None = Field(description="Median duration beside it, ns.")
+    solo_median_ns: int | None = Field(description="Median duration solo, ns.")
+    beside: int | None = Field(description="Tenant id of the other group, which covered at least half of the kernel.")
+    beside_kernel: Text | None = Field(
+        description="Kernel of the other group that overlapped it most; null: copies only, or no name. Hostile text."
+    )
 
 
 class SharingCause(Result):
@@ -167,5 +189,9 @@ class Interference(Result):
     unfairness: Number = Field(default=None, description="Largest slowdown over the smallest.")
     speedup_over_serial: Number = Field(
         default=None,
-        description="Time of the solo runs one after the other over that of the co-run; below 1 sharing is a loss.",
+        description="Time of the solo runs one after the other over that of the co-run; below 1 sharing is a loss. Of "
+        "two groups of work: of the time in which both executed.",
+    )
+    kernels: list[ContendedKernel] = Field(
+        default=[], description="Kernels of groups of work, beside other groups and solo; empty where there are none."
     )

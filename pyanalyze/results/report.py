@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 
 from pyanalyze.results.advice import Advice, SharingOption
 from pyanalyze.results.association import Association
+from pyanalyze.results.copies import Copies
 from pyanalyze.results.explain import SlowUnits
 from pyanalyze.results.interference import (
     BaselineNotUsed,
@@ -201,10 +202,14 @@ class Tenant(Result):
     name: Text = Field(description="Process name or description. Hostile text.")
     container: Text | None = Field(description="Container.")
     pod: Text | None = Field(description="Kubernetes pod.")
+    group_of: Text | None = Field(
+        default=None, description="Process whose group of work it is; null: it is a process. Hostile text."
+    )
     contexts: list[int] = Field(description="CUDA context ids.")
     served_by: int | None = Field(
         default=None,
-        description="tenant_id of the MPS server whose context its work goes through; null: none, or unknown.",
+        description="tenant_id of the MPS server, or of the process of a group of work, whose context its work goes "
+        "through; null: none, or unknown.",
     )
     busy_ns: int | None = Field(
         description="Union of its kernel and copy-free graph intervals as recorded, ns; null: not traced."
@@ -235,6 +240,9 @@ class Tenant(Result):
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
     time_split: TimeSplit | None = Field(
         default=None, description="Where its time went, and what limits it; null: not traced, or not asked for."
+    )
+    copies: Copies | None = Field(
+        default=None, description="What it copied, how fast; null: nothing, not traced, or nobody asked for it."
     )
     streams: Streams | None = Field(
         default=None,
@@ -270,7 +278,10 @@ class Device(Result):
     compute_capability: Text | None = Field(description="Such as 8.9.")
     mig: Mig | None = Field(description="null: not a MIG instance.")
     sharing: Sharing = Field(description="How it was shared.")
-    relations: list[Relation] = Field(description="Per pair of tenants.")
+    relations: list[Relation] = Field(
+        description="Per pair of tenants; with more than 64 tenants per pair that was busy or resident at one time. "
+        "Any other pair is apart, or as the mode says where both were active in the same stretch of time."
+    )
     segments: list[Segment] = Field(description="The mode over time.")
     context_switches: ContextSwitches | None = Field(description="null: no switch records.")
     residency_summary: ResidencySummary | None = Field(
@@ -344,11 +355,21 @@ class Report(Result):
     listed: list[ListedTenant] = Field(default=[], description="Tenants of which no input says the GPU.")
     settings: list[Setting] = Field(default=[], description="Settings of the inputs that concern no single device.")
     view: View | None = Field(default=None, description="null: all of the captures, names as recorded.")
+    grouped_by: Text | None = Field(
+        default=None,
+        description="What makes a tenant, as --by says it: `stream`, `context`, `nvtx`, `nvtx=DOMAIN`, "
+        "`kernel=REGEX,...`, `comms`; null: processes.",
+    )
 
     @property
     def synthetic(self) -> bool:
         """Whether any capture was made by a generator instead of being recorded on a GPU."""
         return any(row.name == "synthetic_capture" and row.count for row in self.quality)
+
+    def __repr__(self) -> str:
+        """Name the modes: all of it is a book."""
+        modes = ", ".join(str(device.sharing.mode) for device in self.devices)
+        return f"<Report of {len(self.devices)} device(s): {modes}>" if modes else "<Report of no device>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the keys of the contract; floats rounded to 9 significant digits.
@@ -359,8 +380,8 @@ class Report(Result):
         --------
         >>> import pyanalyze
         >>> report = pyanalyze.load(capture).report()
-        >>> sorted(report.to_dict())
-        ['captures', 'clock', 'devices', 'listed', 'quality', 'samples_not_used', 'schema', 'settings', 'tool', 'view']
+        >>> [key for key in report.to_dict() if key not in ("samples_not_used", "listed", "settings", "grouped_by")]
+        ['schema', 'tool', 'clock', 'captures', 'quality', 'devices', 'view']
         """
         plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         for device in plain["devices"]:

@@ -70,6 +70,10 @@ class ResidencySummary(Result):
     jain: Number = Field(description="Jain's index of residency in the window over tenants; 1 is equal.")
     tenants: Sequence[ResidencyTotals] = Field(description="Per tenant, most residency first.")
 
+    def __repr__(self) -> str:
+        """Count the tenants."""
+        return f"<{type(self).__name__}: {len(self.tenants)} tenant(s), {self.basis}>"
+
 
 class ResidencySlice(Result):
     """A slice (only with --detail)."""

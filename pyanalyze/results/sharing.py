@@ -80,6 +80,10 @@ class Sharing(Result):
     alternatives: list[Alternative] = Field(description="The other modes, strongest first.")
     missing: list[Missing] = Field(description="What could not be looked at, for the whole device entry.")
 
+    def __repr__(self) -> str:
+        """Name the mode: the evidence is pages long."""
+        return f"<{type(self).__name__}: {self.mode}, confidence {self.confidence:.2f} ({self.basis})>"
+
 
 class Relation(Result):
     """What two tenants were to each other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pyanalyze.results.model import Result, Text
+from pyanalyze.results.model import Number, Result, Text
 
 __all__ = ["Batch", "Configuration", "Work"]
 
@@ -19,6 +19,12 @@ class Configuration(Result):
     launches: int = Field(ge=1, description="How often.")
     total_ns: int = Field(description="Sum of their durations as recorded, ns; switched-out time included.")
     attributed_total_ns: int = Field(description="Sum of the parts in which its context was resident, ns.")
+    attributed_p99_ns: int | None = Field(
+        default=None, description="99th percentile of those parts, ns; null: too few launches, or not known."
+    )
+    attributed_sd_ns: Number = Field(
+        default=None, description="Their standard deviation, ns; null: a single launch, or not known."
+    )
 
 
 class Batch(Result):

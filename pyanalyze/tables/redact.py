@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.tables.frames import AnyTable
-    from pyanalyze.tables.tableset import TableSet
+    from pyanalyze.tables.tableset import Groups, TableSet
 
 __all__ = ["FREE", "NAMED", "Names", "freed", "numbered", "redacted", "renamed"]
 
@@ -166,6 +166,16 @@ def _replaced(frame: pl.DataFrame, column: str, give: Callable[[str], str]) -> p
     return frame.with_columns(text.replace_strict(old, new, default=None, return_dtype=pl.String).cast(kind))
 
 
+def _of_groups(tenants: pl.DataFrame, groups: Groups, names: Names) -> pl.DataFrame:
+    """Processes with pseudonyms of processes, and groups of their work, which are called after it, with their own."""
+    import polars as pl
+
+    group = pl.col("capture").is_in(list(groups.captures))
+    processes = renamed("tenants", tenants.filter(~group), names)
+    named = _replaced(tenants.filter(group), "name", partial(names.of, "group"))
+    return pl.concat([processes, named.with_columns(container=None, pod=None).cast(processes.schema)])
+
+
 def numbered() -> Names:
     """Names whose pseudonyms are numbers in the order of first appearance."""
     return Names(lambda kind, _, before: f"{kind}-{before + 1}")
@@ -198,7 +208,13 @@ def redacted(tables: TableSet, names: Names) -> TableSet:
         raw["tenants"] = tables.recorded_tenants
     # Tenants first, so that their numbers are those of their order on the page.
     order = sorted(raw, key=lambda name: (name not in NAMED, name != "tenants", name))
-    frames = {name: renamed(name, to_frame(raw[name]), names) for name in order}
+    groups = tables.groups
+    frames = {
+        name: renamed(name, to_frame(raw[name]), names)
+        if name != "tenants" or groups is None
+        else _of_groups(to_frame(raw[name]), groups, names)
+        for name in order
+    }
     changed: dict[str, AnyTable] = {n: FrameTable(n, freed(n, frame, names)) for n, frame in frames.items()}
     recorded = changed.get("tenants")
     if recorded is not None:

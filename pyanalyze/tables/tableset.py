@@ -81,6 +81,25 @@ class Selection:
         return (self.start_ns, self.end_ns, self.gpu) != (None, None, None)
 
 
+@dataclass(frozen=True)
+class Groups:
+    """Groups of work inside processes that are tenants, see :mod:`pyanalyze.tables.groups`.
+
+    Attributes
+    ----------
+    by
+        What makes a tenant, as ``--by`` says it.
+    captures
+        The capture of each group: in the column `capture`, groups have numbers after those of the captures.
+    processes
+        Ids of the tenants that were divided: they have no work of their own.
+    """
+
+    by: str
+    captures: Mapping[int, int]
+    processes: frozenset[int]
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class TableSet:
     """Tables of captures by name, on one clock.
@@ -117,6 +136,8 @@ class TableSet:
         Whether they are in `nvtx` already.
     producers
         Tables that are computed from others at first use, by name.
+    groups
+        Groups of work inside processes that are tenants; None: tenants are processes.
 
     Examples
     --------
@@ -139,6 +160,7 @@ class TableSet:
     latencies: pl.DataFrame | None = None
     work_placed: bool = False
     producers: Mapping[str, Producer] = field(default_factory=dict)
+    groups: Groups | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
     _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)

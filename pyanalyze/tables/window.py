@@ -212,7 +212,11 @@ def _within(name: str, frame: pl.DataFrame, start_ns: int, end_ns: int) -> pl.Da
         return frame
     # A mark of NVTX has no end.
     last = pl.coalesce("end_ns", "start_ns")
-    inside = frame.filter((pl.col("start_ns") < end_ns) & (last >= start_ns))
+    within = (pl.col("start_ns") < end_ns) & (last >= start_ns)
+    if name == "nvtx":
+        # A domain is called what it is called at any time.
+        within |= pl.col("kind").cast(pl.String) == "domain"
+    inside = frame.filter(within)
     cut = [pl.col("start_ns").clip(start_ns), pl.col("end_ns").clip(upper_bound=end_ns)]
     # Cutting moves starts to one point: the order by (cut) start is still that of the table.
     return inside.with_columns(cut)

@@ -101,6 +101,20 @@ def bytes_(value: float | None) -> str:
     return UNKNOWN
 
 
+def rate(bytes_per_s: float | None) -> str:
+    """A rate of copying, in powers of ten as links are rated.
+
+    Examples
+    --------
+    >>> rate(12.34e9), rate(8.5e6), rate(None)
+    ('12.3 GB/s', '8.5 MB/s', 'not known')
+    """
+    if bytes_per_s is None:
+        return UNKNOWN
+    unit, size = ("GB/s", 1e9) if bytes_per_s >= 1e9 else ("MB/s", 1e6)
+    return f"{bytes_per_s / size:.1f} {unit}"
+
+
 def percent(fraction: float | None, decimals: int = 1) -> str:
     """A fraction as a percentage; small ones keep a digit.
 

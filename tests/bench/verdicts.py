@@ -77,7 +77,8 @@ class Judged:
             return "excepted" if named or (self.rare and TRAITS[Mode(self.true)].time_sliced) else "wrong"
         if self.said == "undetermined":
             return "right" if not self.identifiable or self.true == "undetermined" else "abstained"
-        return "right" if self.identifiable and self.said == self.true else "wrong"
+        # Where no answer is expected, chance may leave evidence all the same: the right mode is no error there.
+        return "right" if self.said == self.true else "wrong"
 
 
 def decided_by() -> str:

@@ -1,6 +1,6 @@
 """What should be changed?  Bounds from what was measured, refined by a replay; never a promise."""
 
-from pyanalyze.analysis.advice.advise import DeviceAdvice, advise_device
+from pyanalyze.analysis.advice.advise import DeviceAdvice, advise_device, with_groups
 from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, forecast
 from pyanalyze.analysis.advice.options import Forecast, Option, Options, options
 
@@ -14,4 +14,5 @@ __all__ = [
     "advise_device",
     "forecast",
     "options",
+    "with_groups",
 ]

@@ -5,20 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.advice import host_side, kubernetes, mps, own_time, slicing
+from pyanalyze.analysis.advice import groups, host_side, kubernetes, mps, overlap, own_time, slicing
 from pyanalyze.analysis.advice.cluster import cluster_advice, in_cluster, with_record
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Resident, record_first, simple_bounds, unknown_tenants
 from pyanalyze.analysis.listed import listed_tenants
-from pyanalyze.results.advice import Advice
+from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.results.copies import Copies
+    from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Requirement
@@ -51,10 +54,14 @@ class DeviceAdvice:
     actions: tuple[Advice, ...]
     options: Options
 
+    def __repr__(self) -> str:
+        """Count them."""
+        return f"<DeviceAdvice: device {self.device_id}, {len(self.actions)} action(s)>"
+
     def __str__(self) -> str:
         """Show actions and comparison as text."""
         lines = []
-        for number, action in enumerate(self.actions, 1):
+        for number, action in zip(numbers_of(self.actions), self.actions, strict=True):
             lines += [f"{number}. {action.action}", f"   {action.why}"]
             lines += [f"     {command}" for command in action.commands]
             parts = (
@@ -78,6 +85,8 @@ def advise_device(
     tables: TableSet,
     verdict: Verdict,
     splits: Mapping[tuple[int, int], TimeSplit],
+    copies: Mapping[tuple[int, int], Copies],
+    streams: Mapping[tuple[int, int], Streams],
     *,
     require: Iterable[Requirement] = (),
     latency_ns: int | None = None,
@@ -90,8 +99,8 @@ def advise_device(
     ----------
     tables, verdict
         The tables, and the verdict of the device.
-    splits
-        Where the time of each tenant went, by device and tenant.
+    splits, copies, streams
+        Where the time of each tenant went, what it copied, and whether its streams overlapped, by device and tenant.
     require
         What a mode must promise.
     latency_ns
@@ -110,7 +119,7 @@ def advise_device(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> advice = advise_device(session.tables, session.classify()[0], session.analysis.time_splits)
+    >>> advice = advise_device(session.tables, session.classify()[0], session.analysis.time_splits, {}, {})
     >>> advice.actions[0].action.startswith("Identify process 41377")
     True
     """
@@ -131,7 +140,9 @@ def advise_device(
     if kube and compared.options:
         compared = _of_kubernetes(compared)
     device = tables.devices.filter(here).row(0, named=True)
-    actions = list(_actions(tables, verdict, splits, compared, required, latency_ns, device, kube=kube))
+    own = list(_own_time(tables, verdict, splits, copies, streams))
+    host = list(_host_side(tables, verdict, splits, streams))
+    actions = list(_actions(tables, verdict, (own, host), compared, required, latency_ns, device, kube=kube))
     if kube and not tables.paths:
         # Nothing in samples ranks the alternatives: what decides comes first.
         decide = [with_record(action, listed, verdict.device_id) for action in actions[:1]]
@@ -140,6 +151,34 @@ def advise_device(
         # Where nothing is worth a change, no other way is the one advised.
         compared = replace(compared, recommended=compared.current)
     return DeviceAdvice(verdict.device_id, tuple(actions), compared)
+
+
+def with_groups(tables: TableSet, advice: DeviceAdvice, found: DeviceInterference) -> DeviceAdvice:
+    """Add to what is advised to processes what to change between groups of their work.
+
+    Parameters
+    ----------
+    tables
+        Tables of groups.
+    advice
+        What is advised to the processes of the device.
+    found
+        Interference of the groups of the device.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> analysis = pyanalyze.load(capture).by("stream").analysis
+    >>> advice = with_groups(analysis.tables, analysis.processes.quick_advice[0], analysis.interference[0])
+    >>> advice.options.options
+    ()
+    """
+    if not any(tenant.is_group for tenant in found.tenants):
+        return advice
+    between = groups.between_groups(tables, found, _window_ns(tables, advice.device_id))
+    why = "groups of work of one process stay in it: no other sharing mode applies between them"
+    # What was asked about stands first; what is advised to the whole process follows.
+    return DeviceAdvice(advice.device_id, (*between, *advice.actions), Options(advice.device_id, why_not=why))
 
 
 def _of_kubernetes(compared: Options) -> Options:
@@ -154,7 +193,7 @@ def _of_kubernetes(compared: Options) -> Options:
 def _actions(
     tables: TableSet,
     verdict: Verdict,
-    splits: Mapping[tuple[int, int], TimeSplit],
+    by_process: tuple[Sequence[Advice], Sequence[Advice]],
     compared: Options,
     required: tuple[Requirement, ...],
     latency_ns: int | None,
@@ -163,19 +202,23 @@ def _actions(
     kube: bool,
 ) -> Iterator[Advice]:
     """What decides or fails first; then by the time at stake; then what changes nothing."""
+    own, host = by_process
     held = list(_residents(tables, verdict.device_id))
     traits = TRAITS[verdict.mode]
-    if verdict.mode == Mode.UNDETERMINED:
+    undetermined = verdict.mode == Mode.UNDETERMINED
+    # What a process can gain by itself does not depend on who else was there.
+    by_itself = undetermined and len(held) == 1 and bool(own)
+    if undetermined and not by_itself:
         yield from record_first(verdict)
-    else:
+    elif not undetermined:
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
-    host = list(_host_side(tables, verdict, splits))
-    own = list(_own_time(tables, verdict, splits))
     stays = _stays(compared, verdict.mode)
     change = [] if stays else list(_change(compared, verdict.mode, _window_ns(tables, verdict.device_id), kube=kube))
     # Python's sort keeps the order of what has nothing at stake that is known.
     yield from sorted((*change, *host, *own), key=lambda item: -(item.at_stake_ns or 0))
+    if by_itself:
+        yield from record_first(verdict)
     if compared.options:
         if stays:
             yield _stay(compared, required, verdict, kube=kube)
@@ -376,6 +419,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         why=f"{why}.{_trust(compared)} Not isolated: {shares}",
         undo=undo,
         wrong_if=wrong,
+        exclusive=True,
     )
 
 
@@ -387,7 +431,7 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
     if option.placement is not None:
         lines = ((mps.STOP,) if runs else ()) + option.placement.commands()
         back = Placement.undo() + (f"; {start}   # before the workloads start" if runs else "")
-        return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.UNDO_MIG if kube else back
+        return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.undo_mig() if kube else back
     if option.config.together:
         # A daemon with static partitions takes no percentages: it has to start again.
         lines = ((mps.STOP,) if static else ()) + mps.settings(
@@ -513,16 +557,36 @@ def _window_ns(tables: TableSet, device_id: int) -> int:
     return int(length or 0)
 
 
-def _own_time(tables: TableSet, verdict: Verdict, splits: Mapping[tuple[int, int], TimeSplit]) -> Iterator[Advice]:
+def _own_time(
+    tables: TableSet,
+    verdict: Verdict,
+    splits: Mapping[tuple[int, int], TimeSplit],
+    copies: Mapping[tuple[int, int], Copies],
+    streams: Mapping[tuple[int, int], Streams],
+) -> Iterator[Advice]:
     names = tables.labels(verdict.device_id)
     mine = {tenant: split for (device, tenant), split in splits.items() if device == verdict.device_id}
-    sole = TRAITS[verdict.mode].one_process and len(mine) == 1
+    # What a process did with its own time holds as well where it is not known who else was there.
+    alone = TRAITS[verdict.mode].one_process or (
+        verdict.mode == Mode.UNDETERMINED and tables.tenants["device_id"].eq(verdict.device_id).sum() == 1
+    )
+    sole = alone and len(mine) == 1
     advise = own_time.of_process if sole else own_time.of_shared_process
     for tenant, split in mine.items():
-        yield from advise(names.get(tenant, f"tenant {tenant}"), split)
+        name = names.get(tenant, f"tenant {tenant}")
+        key = (verdict.device_id, tenant)
+        yield from advise(name, split, copies.get(key))
+        used = streams.get(key)
+        if used is not None and host_side.could_overlap(split):
+            yield from overlap.between_streams(name, used)
 
 
-def _host_side(tables: TableSet, verdict: Verdict, splits: Mapping[tuple[int, int], TimeSplit]) -> Iterator[Advice]:
+def _host_side(
+    tables: TableSet,
+    verdict: Verdict,
+    splits: Mapping[tuple[int, int], TimeSplit],
+    streams: Mapping[tuple[int, int], Streams],
+) -> Iterator[Advice]:
     names = tables.labels(verdict.device_id)
     instance = TRAITS[verdict.mode].mig_instance
     where = "instance" if instance else "GPU"
@@ -534,7 +598,7 @@ def _host_side(tables: TableSet, verdict: Verdict, splits: Mapping[tuple[int, in
         "default-stream": "the legacy default stream serialises its streams",
         "full-grids": f"its streams cannot overlap, because each grid fills the {where}",
     }
-    for cause in host_side.causes(tables, verdict.device_id, splits):
+    for cause in host_side.causes(tables, verdict.device_id, splits, streams):
         who = "the board" if cause.tenant_id is None else names.get(cause.tenant_id, f"tenant {cause.tenant_id}")
         yield Advice(
             action=f"Check {who} first: {titles[cause.kind]}",
@@ -605,6 +669,7 @@ def _time_slices(
             bound="round robin with all tenants busy; a kernel that cannot be preempted waits longer",
             why=f"{now}. {unknown}",
             undo=undo,
+            exclusive=True,
             wrong_if="time slices recorded under the policy are longer",
         )
     elif cost >= NOTABLE_OVERHEAD:
@@ -617,5 +682,6 @@ def _time_slices(
             bound=f"at most {fmt.percent(cost)} of the time while {everyone} are busy, the whole switching cost",
             why=f"the cost of a switch does not depend on the time slice; {now}. {unknown}",
             undo=undo,
+            exclusive=True,
             wrong_if="time slices recorded afterwards are not longer",
         )

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.listed import ListedTenant
 
-_HELM = "-n gpu-operator --reuse-values"
 _DRA = "nvidia-dra-driver-gpu"
 #: Longest value of a label.
 _LABEL = 63
@@ -76,7 +75,9 @@ def cluster_advice(listed: Listed, verdict: Verdict, device: Mapping[str, object
         for one in listed.general
         if one.key == "k8s_owner" and {"pod", "owner"} <= (fields := parse_pairs(one.value)).keys()
     }
-    yield from _device_plugin(pods, len(tenants), listed, verdict, device)
+    # A process may belong to one of the pods: the two are not added up.
+    most = max(len(pods), sum(one.pod is None for one in tenants))
+    yield from _device_plugin(pods, most, listed, verdict, device)
     if len(pods) > 1:
         if not _on_mig(listed, verdict, device):
             yield from _mig(pods, device)
@@ -140,12 +141,14 @@ def _plugin(pods: Sequence[ListedTenant], strategy: Mode, replicas: int) -> tupl
     resource = f"{{name: nvidia.com/gpu, replicas: {replicas}}}"
     config = f"{{version: v1, sharing: {{{section}: {{resources: [{resource}]}}}}}}"
     patch = '{"spec":{"devicePlugin":{"config":{"name":"gpu-sharing"}}}}'
-    label = f"kubectl label node {_node(pods[0])} nvidia.com/device-plugin.config"
+    node, label, file = _node(pods[0]), kubernetes.PLUGIN_LABEL, kubernetes.PLUGIN_LABEL_FILE
     return [
+        kubernetes.KEEP_PLUGIN,
+        kubernetes.keep_label(node, label, file),
         f"kubectl create configmap -n gpu-operator gpu-sharing --from-literal={name}='{config}'",
         f"kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge -p '{patch}'",
-        f"{label}={name} --overwrite",
-    ], f"{label}-; {kubernetes.UNDO}"
+        f"kubectl label node {node} {label}={name} --overwrite",
+    ], f"{kubernetes.label_back(node, label, file, '-')}; {kubernetes.UNDO}"
 
 
 def _device_plugin(
@@ -173,6 +176,7 @@ def _device_plugin(
             bound=None,
             why=f"{_now(current)}; MPS clients run at once, each limited to 1/{replicas} of threads and memory",
             undo=undo,
+            exclusive=True,
             wrong_if="a tenant fills the SMs by itself: beside it a latency-bound one is slower under MPS",
             risk="the pods of the node restart; a fault of one client ends the others; each gets "
             f"1/{replicas} of the memory",
@@ -188,6 +192,7 @@ def _device_plugin(
             bound=None,
             why=f"{_now(current)}; under time-slicing each process keeps a context of its own, without a memory limit",
             undo=undo,
+            exclusive=True,
             wrong_if="the tenants leave SMs free that they could use at the same time",
             risk="the pods of the node restart; no limit keeps one tenant from using all of the memory",
         )
@@ -221,21 +226,16 @@ def _mig(pods: Sequence[ListedTenant], device: Mapping[str, object]) -> Iterator
         f"{{version: v1, mig-configs: {{advised: [{{devices: all, mig-enabled: true, mig-devices: {{{devices}}}}}], "
         "all-disabled: [{devices: all, mig-enabled: false}]}}"
     )
-    patch = '{"spec":{"migManager":{"config":{"name":"advised-mig"}}}}'
     unknown = [p.pod for p in pods if p.memory_peak_bytes is None]
     yield Advice(
         action=f"Give each pod its own MIG instance: {', '.join(profiles)}",
-        commands=[
-            f"kubectl create configmap -n gpu-operator advised-mig --from-literal=config.yaml='{config}'",
-            f"kubectl patch clusterpolicies.nvidia.com/cluster-policy --type merge -p '{patch}'",
-            f"helm upgrade gpu-operator nvidia/gpu-operator {_HELM} --set mig.strategy={strategy}",
-            f"kubectl label node {_node(pods[0])} nvidia.com/mig.config=advised --overwrite",
-        ],
+        commands=list(kubernetes.set_mig(_node(pods[0]), strategy, f"--from-literal=config.yaml='{config}'")),
         expected=_record(pods[0]),
         bound=None,
         why="instances have their own SMs, memory, L2 and bandwidth"
         + (f"; the memory of {fmt.names([str(one) for one in unknown])} is not known" if unknown else ""),
-        undo=kubernetes.UNDO_MIG.replace("NODE", _node(pods[0])),
+        undo=kubernetes.undo_mig(_node(pods[0])),
+        exclusive=True,
         wrong_if="a tenant needs more memory or SMs than its instance has",
         risk="all pods leave every GPU of the node while it is divided; pods must ask for "
         + ("nvidia.com/gpu" if strategy == "single" else " or ".join(f"nvidia.com/mig-{one}" for one in counts)),
@@ -269,6 +269,7 @@ def _apart(first: ListedTenant, second: ListedTenant, owners: Mapping[str, str])
         bound=None,
         why="both are listed on one GPU",
         undo=undo,
+        exclusive=True,
         wrong_if="the slow tenant stays slow without the other: then sharing is not the cause",
         risk="both restart; the second stays Pending while no other node has a free GPU",
     )
@@ -339,6 +340,7 @@ def _claims(
             bound=None,
             why=f"the cluster allocates GPUs by claims; {gate} is an alpha feature gate and off by default",
             undo=f"kubectl delete resourceclaim -n {shlex.quote(namespace)} shared-gpu",
+            exclusive=True,
             wrong_if="the driver of the cluster is older than the feature gate",
             risk="pods must name the claim in spec.resourceClaims, and restart",
         )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
 
@@ -50,15 +51,20 @@ class Cause:
     do: str
 
 
-def causes(tables: TableSet, device_id: int, splits: Mapping[tuple[int, int], TimeSplit]) -> list[Cause]:
+def causes(
+    tables: TableSet,
+    device_id: int,
+    splits: Mapping[tuple[int, int], TimeSplit],
+    used: Mapping[tuple[int, int], Streams],
+) -> list[Cause]:
     """Find what slows tenants down whoever else is there, besides the parts of their own time.
 
     Parameters
     ----------
     tables, device_id
         The tables, and the device.
-    splits
-        Where the time of each tenant went.
+    splits, used
+        Where the time of each tenant went, and whether its streams overlapped.
 
     Returns
     -------
@@ -68,7 +74,7 @@ def causes(tables: TableSet, device_id: int, splits: Mapping[tuple[int, int], Ti
     Examples
     --------
     >>> import pyanalyze
-    >>> [cause.kind for cause in causes(pyanalyze.load(capture).tables, 0, {})]
+    >>> [cause.kind for cause in causes(pyanalyze.load(capture).tables, 0, {}, {})]
     []
     """
     import polars as pl
@@ -81,16 +87,28 @@ def causes(tables: TableSet, device_id: int, splits: Mapping[tuple[int, int], Ti
     processes = {
         (row["capture"], row["pid"]): row["tenant_id"]
         for row in tables.tenants.filter(here & pl.col("traced")).sort("tenant_id").iter_rows(named=True)
-        if _could_overlap(splits.get((device_id, row["tenant_id"])))
+        if could_overlap(splits.get((device_id, row["tenant_id"])))
     }
     streams = _streams(tables, device_id) if processes else {}
     for process, tenant in processes.items():
         shapes = tables.kernel_occupancy.filter(here & (pl.col("tenant_id") == tenant))
-        found += _of_streams(tenant, streams.get(process, {}), shapes)
+        own = streams.get(process, {})
+        found += _of_streams(tenant, own, shapes, serialised=_may_serialise(used.get((device_id, tenant))))
     return found
 
 
-def _could_overlap(split: TimeSplit | None) -> bool:
+def _may_serialise(streams: Streams | None) -> bool:
+    """Whether the legacy default stream may have kept others from running: with launch calls the time lost is known.
+
+    Without them, streams that did run beside it show that it does not.
+    """
+    if streams is None:
+        return True
+    beside = [pair for pair in streams.pairs if DEFAULT_STREAM in (pair.stream_a, pair.stream_b)]
+    return not streams.calls_known and not any(pair.overlap_ns for pair in beside)
+
+
+def could_overlap(split: TimeSplit | None) -> bool:
     """Whether kernels are a notable part of a tenant's time: else streams that overlap would bring nothing."""
     return split is not None and split.kernels_ns > NOTABLE_KERNELS * split.window_ns
 
@@ -128,7 +146,7 @@ def _coexist(streams: Collection[_Stream]) -> bool:
     return any(later.first_ns < before.last_ns for before, later in itertools.pairwise(in_order))
 
 
-def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFrame) -> list[Cause]:
+def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFrame, *, serialised: bool) -> list[Cause]:
     import polars as pl
 
     if len(streams) < 2 or not _coexist(streams.values()):
@@ -136,7 +154,7 @@ def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFram
     found = []
     known = sum(one.kernels for one in streams.values())
     legacy = streams[DEFAULT_STREAM].kernels if DEFAULT_STREAM in streams else 0
-    if NOTABLE_DEFAULT_STREAM * known <= legacy < known:
+    if serialised and NOTABLE_DEFAULT_STREAM * known <= legacy < known:
         found.append(
             Cause(
                 "default-stream", tenant,

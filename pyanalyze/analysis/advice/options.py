@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.advice import bandwidth, mps
 from pyanalyze.analysis.advice import mig as mig_
@@ -18,6 +18,7 @@ from pyanalyze.analysis.advice.forecast import (
     time_slicing,
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
+from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.results.advice import ForecastRow
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
@@ -649,7 +650,7 @@ def _forecast(
                     low=min(elapsed) * slower[0] * (1 - margin),
                     high=max(elapsed) * slower[2] * (1 + margin) + untraced_ns / base,
                     latency=latency,
-                    p99_ns=max(row["latency_p99_ns"] for row in counted) if from_calls else None,
+                    p99_ns=_p99(counted) if from_calls else None,
                     elapsed_ns=round(statistics.fmean(row["elapsed_ns"] for row in counted)),
                 )
             )
@@ -661,6 +662,13 @@ def _forecast(
             for tenant in names
         )
     return made, check
+
+
+def _p99(forecasts: Sequence[Mapping[str, Any]]) -> int | None:
+    """The largest of forecast 99th percentiles; None: too few operations to speak of percentiles."""
+    if min(row["operations"] for row in forecasts) < ENOUGH:
+        return None
+    return int(max(row["latency_p99_ns"] for row in forecasts))
 
 
 def _memory_part(option: Option, tenant: int, contention: float, tenants: int) -> tuple[float, float, float]:

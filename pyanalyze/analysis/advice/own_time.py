@@ -5,20 +5,28 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
-from pyanalyze.vocabulary import SMALL_SHARE
+from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.time_split import TimeSplit
 
-__all__ = ["of_process", "of_shared_process"]
+__all__ = ["of_copies", "of_process", "of_shared_process"]
 
+#: Time below which nothing is worth a change, however short the recording.
+WORTH_NS = 10_000
+#: Copies of pageable memory up to this size are staged: they return to the host at once.
+STAGED_BYTES = 64 << 10
+#: Part of the time of copies that kinds with advice of their own must have for there to be none about copies as such.
+MOST_COPIES = 0.8
 #: Part of its time above which launching, or copying, limits a process that is not the only one.
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
 #: What to do about CUDA calls that keep the GPU waiting; the first that matches counts.
@@ -30,8 +38,15 @@ _CALLS = (
 )
 
 
-def of_process(name: str, split: TimeSplit) -> Iterator[Advice]:
-    """Advise the only process of a device: one item for each part of its time that is worth it, largest first.
+def of_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Iterator[Advice]:
+    """Advise the only process of a device: one item for each part of its time that is worth it.
+
+    Parameters
+    ----------
+    name, split
+        The process, and where its time went.
+    copies
+        What it copied; None: not known.
 
     Examples
     --------
@@ -40,21 +55,100 @@ def of_process(name: str, split: TimeSplit) -> Iterator[Advice]:
     >>> [advice.action for advice in of_process("train", split)][0]
     'Make kernel A1 of train faster'
     """
+    special = [] if copies is None else list(of_copies(name, copies))
+    told_ns = sum(item.at_stake_ns or 0 for item in special)
     for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
-        if split.part_ns(limit) and split.part_ns(limit) >= SMALL_SHARE * split.window_ns:
-            yield _item(name, split, limit, wrong_if=None)
+        if limit is Limit.COPIES and told_ns >= MOST_COPIES * split.copies_ns > 0:
+            continue
+        if split.part_ns(limit) >= _worth_ns(split.window_ns):
+            yield _item(name, split, limit, copies, wrong_if=None)
+    yield from special
 
 
-def of_shared_process(name: str, split: TimeSplit) -> Iterator[Advice]:
+def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Iterator[Advice]:
     """Advise a process that shares its device, where launching or copying limits it: no other tenant causes that."""
     least = LIMITS_BESIDE_OTHERS.get(split.limit)
     if least is not None and split.part_ns(split.limit) > least * split.window_ns:
-        yield _item(name, split, split.limit, wrong_if="a solo run shows another value")
+        yield _item(name, split, split.limit, copies, wrong_if="a solo run shows another value")
+    if copies is not None:
+        yield from of_copies(name, copies)
 
 
-def _item(name: str, split: TimeSplit, limit: Limit, *, wrong_if: str | None) -> Advice:
+def of_copies(name: str, copies: Copies) -> Iterator[Advice]:
+    """Advise what kinds of copies call for: pinned memory where it is pageable, prefetching of unified memory.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> list(of_copies("train", pyanalyze.load(capture).analysis.copies[0, 0]))
+    []
+    """
+    yield from _pinned(name, copies)
+    yield from _prefetched(name, copies)
+
+
+def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
+    """Advise pinned memory where copies of pageable memory kept kernels from running for a notable time."""
+    for kind in copies.pageable:
+        if kind.exposed_ns < _worth_ns(copies.window_ns) or kind.bytes < STAGED_BYTES * kind.copies:
+            continue
+        saved_ns = pinning_saves_ns(kind)
+        expected = None
+        if saved_ns:
+            expected = (
+                f"{fmt.duration(saved_ns)} less, if they are as fast as the pinned copies of this capture "
+                f"({fmt.rate(kind.best_pinned_bytes_per_s)})"
+            )
+        way = "to the device" if kind.direction is CopyDirection.TO_DEVICE else "to the host"
+        share = kind.exposed_ns / copies.window_ns
+        yield Advice(
+            action=f"Use pinned memory for the copies of {name} {way}",
+            commands=[],
+            expected=expected,
+            bound=f"{fmt.duration(kind.exposed_ns)}, {fmt.percent(share)} of its time, if kernels then run meanwhile",
+            why=f"{kind.copies} copies {way} of pageable memory, {fmt.bytes_(kind.bytes)} at "
+            f"{fmt.rate(kind.bytes_per_s)}, were in flight without a kernel for {fmt.duration(kind.exposed_ns)}. "
+            "Copies of pageable memory hold the host and do not overlap its other work: allocate with cudaMallocHost "
+            "or pin_memory=True, or register the memory once",
+            undo=None,
+            risk="pinned memory cannot be swapped out: pin what is copied, not everything",
+            wrong_if="the same copies of pinned memory are no faster",
+            at_stake_ns=kind.exposed_ns,
+            at_stake_share=share,
+        )
+
+
+def _prefetched(name: str, copies: Copies) -> Iterator[Advice]:
+    """Advise prefetching where migrations of unified memory kept kernels from running for a notable time."""
+    moved = copies.migrations
+    if moved is None or moved.exposed_ns < _worth_ns(copies.window_ns):
+        return
+    share = moved.exposed_ns / copies.window_ns
+    faults = "" if moved.by_page_fault is None else f", {moved.by_page_fault} of them because of page faults"
+    yield Advice(
+        action=f"Prefetch the unified memory of {name} (cudaMemPrefetchAsync), or set where it should be",
+        commands=[],
+        expected=None,
+        bound=f"{fmt.duration(moved.exposed_ns)}, {fmt.percent(share)} of its time",
+        why=f"{moved.to_device + moved.to_host} migrations{faults} were in flight without a kernel for "
+        f"{fmt.duration(moved.exposed_ns)}",
+        undo=None,
+        wrong_if="the migrations are prefetches already",
+        at_stake_ns=moved.exposed_ns,
+        at_stake_share=share,
+    )
+
+
+def _worth_ns(window_ns: int) -> float:
+    """Time from which on something is worth an item."""
+    return max(SMALL_SHARE * window_ns, WORTH_NS)
+
+
+def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, wrong_if: str | None) -> Advice:
     at_stake_ns = split.part_ns(limit)
     action, commands, what = _what_to_do(name, split, limit)
+    if limit is Limit.COPIES and copies is not None and copies.kinds:
+        what = f"{what}. {_mostly(copies)}"
     if limit is Limit.KERNELS:
         at_stake_ns = min(split.top_kernel_ns, at_stake_ns) or at_stake_ns
     share = at_stake_ns / split.window_ns
@@ -68,6 +162,19 @@ def _item(name: str, split: TimeSplit, limit: Limit, *, wrong_if: str | None) ->
         wrong_if=wrong_if,
         at_stake_ns=at_stake_ns,
         at_stake_share=share,
+    )
+
+
+def _mostly(copies: Copies) -> str:
+    """Which copies took most time, and how fast they were."""
+    most = max(copies.kinds, key=lambda kind: kind.exposed_ns)
+    ways = {CopyDirection.TO_DEVICE: "to the device", CopyDirection.TO_HOST: "to the host"}
+    memory = "" if most.host_memory is None else f" ({most.host_memory} memory)"
+    best = most.best_bytes_per_s
+    fast = "" if best is None else f", of {fmt.rate(best)} that the fastest such copy reached"
+    return (
+        f"Most of it: {fmt.count(most.copies)} copies {ways.get(most.direction, 'on or between devices')}{memory}, "
+        f"{fmt.bytes_(most.bytes)} at {fmt.rate(most.bytes_per_s)}{fast}"
     )
 
 

@@ -56,13 +56,14 @@ def record_first(verdict: Verdict) -> Iterator[Advice]:
             commands=commands[:3],
             expected=None,
             bound=None,
-            why=f"the sharing mode is not known (most likely {_likeliest(verdict)})",
+            why=f"the sharing mode is not known{_likeliest(verdict)}",
             undo=None,
         )
 
 
 def _likeliest(verdict: Verdict) -> str:
-    return verdict.alternatives[0].mode if verdict.alternatives else "none"
+    """The most likely mode in parentheses; empty where nothing speaks for any."""
+    return f" (most likely {verdict.alternatives[0].mode})" if verdict.alternatives else ""
 
 
 def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
@@ -126,5 +127,6 @@ def simple_bounds(
         why=f"time-sliced contexts alternate; MPS clients share the SMs.{because} A fault of one MPS client ends the "
         "others",
         undo="echo quit | nvidia-cuda-mps-control",
+        exclusive=True,
         wrong_if="a tenant that fills the SMs is slower under MPS than under time-slicing",
     )

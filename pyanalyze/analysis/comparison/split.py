@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
-from pyanalyze.results.comparison import Change, Comparison, Configured, Part, Run, Split, TenantChange
+from pyanalyze.results.comparison import Change, Comparison, Configured, KernelChange, Part, Run, Split, TenantChange
 from pyanalyze.results.labels import main_device, tenant_labels
 from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.comparison import PartName
     from pyanalyze.results.report import Device, Report, Tenant
-    from pyanalyze.results.work import Batch, Work
+    from pyanalyze.results.work import Batch, Configuration, Work
 
-__all__ = ["compare_reports", "part_words"]
+__all__ = ["compare_reports", "kernel_changes", "part_words"]
 
 #: Work per unit that differs by no more than this part of its kernel time is equal: a run may end within a unit.
 _EQUAL = 0.02
@@ -290,6 +290,68 @@ def _mix(a: Work, b: Work, units: float) -> _Mix:
     return _Mix(sorted(changed, key=lambda item: -item[0]), share, grown / whole if whole else 0.0, equal)
 
 
+def kernel_changes(a: Work, b: Work, units: float | None, floor: float) -> list[KernelChange]:
+    """Compare two runs kernel by kernel, in resident time: time switched out is no property of a kernel.
+
+    Parameters
+    ----------
+    a, b
+        What a tenant did in each.
+    units
+        Units of work of B for each of A; None: not known, and then the runs are compared as they are.
+    floor
+        Relative changes below it are not told from noise.
+
+    Returns
+    -------
+    list of KernelChange
+        By the size of the effect on the total, at most 20.
+    """
+    rows_a, rows_b = ({c.key: c for c in work.configurations} for work in (a, b))
+    found = [_kernel(rows_a.get(key), rows_b.get(key), units or 1.0, floor) for key in {**rows_a, **rows_b}]
+    return sorted(found, key=lambda row: (-abs(row.effect_ns), row.kernel))[:_LISTED]
+
+
+def _kernel(a: Configuration | None, b: Configuration | None, units: float, floor: float) -> KernelChange:
+    shape = a or b
+    if shape is None:
+        raise ValueError("a kernel of neither run")
+    launches_a, launches_b = (0 if one is None else one.launches for one in (a, b))
+    total_a, total_b = (0 if one is None else one.attributed_total_ns for one in (a, b))
+    change = None
+    if a is not None and b is not None and total_a > 0:
+        mean_a, mean_b = total_a / a.launches, total_b / b.launches
+        value = mean_b / mean_a - 1
+        if a.attributed_sd_ns is not None and b.attributed_sd_ns is not None:
+            # Of a ratio of means: their relative errors, each from the spread of its launches.
+            error_a = a.attributed_sd_ns / math.sqrt(a.launches) / mean_a
+            error_b = b.attributed_sd_ns / math.sqrt(b.launches) / mean_a
+            t = _T95[min(a.launches, b.launches) - 2] if min(a.launches, b.launches) - 2 < len(_T95) else 1.96
+            half = max(t * math.hypot(error_a * (1 + value), error_b), floor)
+            change = Change(
+                value=value,
+                low=max(value - half, -1.0),
+                high=value + half,
+                n=a.launches + b.launches,
+                significant=abs(value) > half,
+            )
+    return KernelChange(
+        kernel=shape.kernel,
+        grid_blocks=shape.grid_blocks,
+        block_threads=shape.block_threads,
+        launches_a=launches_a,
+        launches_b=launches_b,
+        total_a_ns=total_a,
+        total_b_ns=total_b,
+        mean_a_ns=None if not launches_a else total_a / launches_a,
+        mean_b_ns=None if not launches_b else total_b / launches_b,
+        p99_a_ns=None if a is None else a.attributed_p99_ns,
+        p99_b_ns=None if b is None else b.attributed_p99_ns,
+        change=change,
+        effect_ns=total_b / units - total_a,
+    )
+
+
 def _equal_bytes(a: Work, b: Work, units: float) -> bool | None:
     if a.copy_bytes is None or b.copy_bytes is None:
         return None
@@ -331,6 +393,7 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Miss
         copy_bytes_a=a.work.copy_bytes,
         copy_bytes_b=b.work.copy_bytes,
         changed=[row for _, row in mix.changed[:_LISTED]],
+        kernels=[] if nameless is not None else kernel_changes(a.work, b.work, units, floor),
         time_a_ns=time_a,
         time_b_ns=time_b,
         split_a=_where(a.work, 1.0),

@@ -6,6 +6,7 @@ without what others took from it, basis `inferred`; where a tenant ran beside ot
 alone, nothing is said. The core compares (rust/core/src/slowdown/mod.rs); what is made of it is decided here.
 """
 
+from pyanalyze.analysis.interference.groups import NO_LATENCY
 from pyanalyze.analysis.interference.lost_time import device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.slowdown import (
     DeviceInterference,
@@ -15,6 +16,7 @@ from pyanalyze.analysis.interference.slowdown import (
 )
 
 __all__ = [
+    "NO_LATENCY",
     "DeviceInterference",
     "TenantInterference",
     "analyse",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.interference.baselines import flags, not_used
 from pyanalyze.analysis.interference.execution import split_execution
+from pyanalyze.analysis.interference.groups import NO_LATENCY, between_groups, group_ids
 from pyanalyze.analysis.interference.lost_time import device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
@@ -26,7 +27,7 @@ from pyanalyze.results.interference import (
 )
 from pyanalyze.tables.selections import named, of_process
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, is_slowed
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,6 +89,8 @@ class TenantInterference:
         Why there are none.
     baselines_not_used
         Baselines that are not of this tenant, or cannot be compared, with the reasons; the notes say the same.
+    is_group
+        It is a group of work of a process: only its execution is compared.
     """
 
     tenant_id: int
@@ -103,11 +106,19 @@ class TenantInterference:
     units: tuple[UnitsOfWork, ...] = ()
     execution_reasons: Mapping[str, str] = field(default_factory=dict)
     baselines_not_used: tuple[BaselineNotUsed, ...] = ()
+    is_group: bool = False
+
+    def __repr__(self) -> str:
+        """Name the tenant and what is known of its slowdown."""
+        known = (("elapsed", self.slowdown.elapsed), ("latency", self.slowdown.latency))
+        said = ", ".join(f"{kind} {found.value:.2f}x" for kind, found in known if found is not None)
+        return f"<TenantInterference: {self.name!r}, {said or 'slowdown not known'}>"
 
     @property
     def slowed(self) -> bool:
-        """Whether elapsed time or latency grew, by :func:`pyanalyze.vocabulary.is_slowed`."""
-        known = [e for e in (self.slowdown.elapsed, self.slowdown.latency) if e is not None]
+        """Whether elapsed time or latency (of a group: execution) grew, by :func:`pyanalyze.vocabulary.is_slowed`."""
+        compared = (self.slowdown.resident,) if self.is_group else (self.slowdown.elapsed, self.slowdown.latency)
+        known = [e for e in compared if e is not None]
         return any(is_slowed(e.value, e.low, e.basis) for e in known)
 
 
@@ -130,6 +141,10 @@ class DeviceInterference:
     tenants: tuple[TenantInterference, ...]
     figures: Interference | None
     host: tuple[HostFinding, ...]
+
+    def __repr__(self) -> str:
+        """Name the tenants."""
+        return f"<DeviceInterference: device {self.device_id}, {', '.join(map(repr, self.tenants)) or 'no tenant'}>"
 
     def __str__(self) -> str:
         """A few lines for a terminal."""
@@ -237,11 +252,14 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
     # The server's residency is its clients' own; it does no work that could be slowed.
     serving = set(rows["served_by"].drop_nulls().to_list())
     many = rows.filter(~pl.col("tenant_id").is_in(list(serving))).height > 1
+    groups = group_ids(tables, verdict.device_id)
     tenants = [
         _tenant(tables, verdict, solo, row, many=many)
         for row in rows.iter_rows(named=True)
-        if row["traced"] and row["busy_ns"]
+        if row["traced"] and row["busy_ns"] and row["tenant_id"] not in groups
     ]
+    if groups:
+        return _with_groups(tables, rows, verdict.device_id, tenants)
     elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
     antt = stp = jain = unfairness = speedup = None
     # One whose slowdown nobody knows would be missing from every sum.
@@ -274,6 +292,38 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         figures,
         _host(tables, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, verdict.device_id, solo),
     )
+
+
+def _with_groups(
+    tables: TableSet, rows: pl.DataFrame, device_id: int, processes: Sequence[TenantInterference]
+) -> DeviceInterference:
+    """Groups of work beside processes that are not divided. Their host is one and the same: nothing is said of it."""
+    found = between_groups(tables, device_id)
+    groups = [
+        TenantInterference(
+            row["tenant_id"],
+            row["name"],
+            Slowdown(elapsed=None, latency=None, resident=found.slowdowns.get(row["tenant_id"])),
+            notes=(NO_LATENCY,) if row["tenant_id"] in found.slowdowns else (),
+            missing=found.missing.get(row["tenant_id"]),
+            is_group=True,
+        )
+        for row in rows.iter_rows(named=True)
+        if row["tenant_id"] in found.slowdowns or row["tenant_id"] in found.missing
+    ]
+    known = {one.tenant_id: one for one in processes if one.slowdown.elapsed or one.slowdown.latency}
+    figures = None
+    if known or found.slowdowns:
+        figures = Interference(
+            antt=None,
+            stp=None,
+            jain=None,
+            matrix=[*found.matrix, *_matrix(tables, known)],
+            speedup_over_serial=found.speedup_of_overlap,
+            kernels=list(found.kernels),
+        )
+    tenants = sorted((*processes, *groups), key=lambda one: one.tenant_id)
+    return DeviceInterference(device_id, tuple(tenants), figures, ())
 
 
 @dataclass(frozen=True)
@@ -458,7 +508,8 @@ def _slowed(
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"execution: not known, {lost}")
-    time_sliced = TRAITS[verdict.mode].time_sliced
+    # Where the mode is not known and others were there, its tenants may have been time-sliced.
+    time_sliced = TRAITS[verdict.mode].time_sliced or (many and verdict.mode is Mode.UNDETERMINED)
     held = row["resident_ns"] is not None or _server_held(tables, row)
     if time_sliced and not held:
         # A kernel that was switched out cannot be told from one that ran slowly.
@@ -468,7 +519,7 @@ def _slowed(
     if elapsed_row is not None and elapsed_row["solo_ns"] and elapsed_row["n"] >= ENOUGH:
         n = 1e9 * elapsed_row["n"]
         throughput = Throughput(shared_per_s=n / elapsed_row["shared_ns"], solo_per_s=n / elapsed_row["solo_ns"])
-    shares, added_ns = _shares_of_causes(tables, number, against, blind=bool(time_sliced) and not held)
+    shares, added_ns = _shares_of_causes(tables, number, against, blind=time_sliced and not held)
     split: ExecutionSplit | None = None
     reasons: dict[str, str] = {}
     if shares is not None and not (time_sliced and not held):

@@ -130,13 +130,13 @@ def judge(case: Case) -> Verdict:
         condition=condition,
         summary=_summary(case, mode, condition, posterior, evidence, missing),
         configured=configured,
-        agrees=_agrees(configured, mode),
+        # A mode that only settings name was not observed beside them.
+        agrees=_agrees(configured, mode) if _shown(evidence, mode) else None,
         evidence=evidence,
         alternatives=[
-            Alternative(mode=other, confidence=round(posterior[other], 3), why_not=_why_not(other, case))
-            for other in ranked[0 if mode == Mode.UNDETERMINED else 1 :]
-            if posterior[other] >= 0.01
-        ][:4],
+            Alternative(mode=other, confidence=round(value, 3), why_not=_why_not(other, case))
+            for other, value in _alternatives(posterior, ranked, mode, confidence)
+        ],
         missing=missing,
         posterior=posterior[best],
         details=[
@@ -144,6 +144,32 @@ def judge(case: Case) -> Verdict:
             for detail in details(case, mode)
         ],
     )
+
+
+def _shown(evidence: Sequence[Evidence], mode: Mode) -> bool:
+    """Whether something besides settings speaks for a mode, and not for nearly every other as well."""
+    return any(mode in one.supports and one.basis != "configured" and one.weight >= t.MODERATE for one in evidence)
+
+
+#: Alternatives that are listed: so many, of at least this probability.
+_MOST_ALTERNATIVES, _LEAST_ALTERNATIVE = 4, 0.01
+
+
+def _alternatives(
+    posterior: Mapping[Mode, float], ranked: Sequence[Mode], mode: Mode, confidence: float
+) -> list[tuple[Mode, float]]:
+    """Modes that were not chosen, with what the confidence of the likeliest leaves to them.
+
+    That confidence is limited, or is how often such verdicts were right: what it lacks is shared among the others in
+    proportion, so that all add up to 1. What the evidence excludes gets nothing of it.
+    """
+    best, *others = ranked
+    rest = sum(posterior[other] for other in others)
+    scale = (1 - confidence) / rest if rest > 0 else 0.0
+    found = [(other, posterior[other] * scale) for other in others if posterior[other] >= _LEAST_ALTERNATIVE]
+    if mode == Mode.UNDETERMINED and confidence >= _LEAST_ALTERNATIVE:
+        found = [(best, confidence), *found]
+    return found[:_MOST_ALTERNATIVES]
 
 
 def _claimed(basis: Basis, posterior: float) -> float:

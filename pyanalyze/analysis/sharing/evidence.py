@@ -40,7 +40,8 @@ HOW = {
     "cudaDeviceSynchronize before the program ends, and record until then",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "during the run, given as --samples",
-    "mps_control": "echo get_server_list | nvidia-cuda-mps-control; keep /var/log/nvidia-mps/*.log, given as --context",
+    "mps_control": "echo ps | nvidia-cuda-mps-control > mps-clients.txt   # while they run, given as --context; the "
+    "logs in /var/log/nvidia-mps do as well",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
     "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
     "co_run": "record while the workloads run at the same time",

@@ -33,7 +33,8 @@ _COMMAND = re.compile(
 )
 _PS = re.compile(r"^\s*PID\s+ID\s+SERVER\s+DEVICE\s+NAMESPACE\s+COMMAND\b")
 _DEVICES = re.compile(r"^\s*Device Ordinal\b.*\bUUID\b", re.IGNORECASE)
-_PARTITIONS = re.compile(r"^\s*GPU\s{2,}.*\bPartition\b", re.IGNORECASE)
+#: Two blanks and no more: of thousands, every number of them would be tried.
+_PARTITIONS = re.compile(r"^\s*GPU\s{2}.*\bPartition\b", re.IGNORECASE)
 _DEVICE = re.compile(r"^\s*(?P<device>\d+)\s+(?:\S+\s+)?(?P<uuid>(?:GPU|MIG)-[0-9A-Fa-f-]+)(?P<rest>.*)$")
 _CLIENT = re.compile(
     r"^\s*(?P<pid>\d+)\s+(?P<id>\d+)\s+(?P<server>\d+)\s+(?P<device>\S+)\s+(?P<namespace>\S+)\s+(?P<command>\S.*)$"

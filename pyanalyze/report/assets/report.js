@@ -2,6 +2,7 @@
 // Draws every chart from the JSON beside it. No network, no eval: expressions run in vega's interpreter, which the
 // page's policy enforces. Until (and unless) a chart is drawn, its static picture stays.
 (function () {
+  function make(kind, values) { return Object.assign(document.createElement(kind), values); }
   // SVG with currentColor follows the page: light, dark and print need no redrawing.
   var ink = "currentColor";
   var config = {
@@ -67,6 +68,112 @@
       view.signal(zoom, [low, low + span]).runAsync();
     };
   }
+  function length(ms) {
+    var units = [[1e3, "s"], [1, "ms"], [1e-3, "us"]], i;
+    for (i = 0; i < units.length; i += 1) {
+      if (ms >= units[i][0]) return Number((ms / units[i][0]).toPrecision(4)) + " " + units[i][1];
+    }
+    return Math.round(ms * 1e6) + " ns";
+  }
+  function quantile(sorted, part) { return sorted[Math.min(Math.ceil(part * (sorted.length - 1)), sorted.length - 1)]; }
+  // Kernels by tenant and name between two times, in ms: how many, and how long.
+  function statistics(kernels, low, high) {
+    var groups = kernels.kinds.map(function (kind) {
+      return { tenant: kind[0], name: kind[1], sum: 0, attributed: 0, each: [] };
+    });
+    kernels.rows.forEach(function (row) {
+      var start = row[0] / 1e6, group = groups[row[3]];
+      if (start + row[1] / 1e6 < low || start > high) return;
+      group.sum += row[1] / 1e6;
+      group.attributed += row[2] / 1e6;
+      group.each.push(row[1] / 1e6);
+    });
+    return groups.filter(function (group) { return group.each.length; })
+      .sort(function (a, b) { return b.attributed - a.attributed; });
+  }
+  // What is shown of the timeline, or selected with Shift, in numbers.
+  function measure(box, view, spec) {
+    var kernels = (spec.usermeta || {}).kernels, state = box.measured, brush;
+    if (!kernels) return;
+    if (!state) {
+      state = box.measured = { chosen: null, fold: make("details", { className: "stats" }), line: make("summary", {}),
+                               table: make("div", { className: "wide" }) };
+      state.fold.append(state.line, state.table);
+      state.line.setAttribute("aria-live", "polite");
+      box.after(state.fold);
+    }
+    brush = make("div", { className: "brush", hidden: true });
+    box.append(brush);
+    function area() { return box.querySelector("svg g.role-scope path.background").getBoundingClientRect(); }
+    function show() {
+      var shown = view.scale("x").domain(), range = state.chosen || shown, edge = area(), around = box.getBoundingClientRect();
+      var groups = statistics(kernels, range[0], range[1]), count = 0;
+      groups.forEach(function (group) { count += group.each.length; });
+      state.line.textContent = (state.chosen ? "Selected: " : "Shown: ") + length(range[1] - range[0]) + " from " +
+        length(range[0]) + ", " + count + (count === 1 ? " kernel" : " kernels") + " by tenant and name (observed)" +
+        (state.chosen ? "; Esc clears" : "");
+      state.table.replaceChildren(table(groups));
+      brush.hidden = !state.chosen;
+      if (state.chosen) {
+        var scale = edge.width / (shown[1] - shown[0]);
+        brush.style.left = edge.left - around.left + Math.max(range[0] - shown[0], 0) * scale + "px";
+        brush.style.width = Math.max((Math.min(range[1], shown[1]) - Math.max(range[0], shown[0])) * scale, 1) + "px";
+        brush.style.height = around.height + "px";
+      }
+    }
+    function table(groups) {
+      var made = make("table", { className: "fit" }), head = made.createTHead().insertRow(), body = made.createTBody();
+      ["Tenant", "Kernel", "Count", "Durations", "Attributed", "p50", "p99"].forEach(function (title, n) {
+        head.append(make("th", { textContent: title, scope: "col", className: n > 1 ? "num" : "" }));
+      });
+      groups.slice(0, 12).forEach(function (group) {
+        var row = body.insertRow(), name = make("button", { className: "name", type: "button", textContent: group.name });
+        var sorted = group.each.sort(function (a, b) { return a - b; });
+        name.onclick = function () { find(group.name); };
+        row.insertCell().textContent = group.tenant;
+        row.insertCell().append(name);
+        [sorted.length, length(group.sum), length(group.attributed), length(quantile(sorted, 0.5)),
+         sorted.length < 20 ? "\u2013" : length(quantile(sorted, 0.99))].forEach(function (text) {
+          var cell = row.insertCell();
+          cell.className = "num";
+          cell.textContent = text;
+        });
+      });
+      return made;
+    }
+    function at(event) {
+      var edge = area(), shown = view.scale("x").domain();
+      var part = Math.min(Math.max((event.clientX - edge.left) / edge.width, 0), 1);
+      return shown[0] + part * (shown[1] - shown[0]);
+    }
+    box.onpointerdown = function (event) {
+      if (!event.shiftKey) return;
+      event.preventDefault();
+      var first = at(event);
+      function move(next) {
+        var last = at(next);
+        state.chosen = [Math.min(first, last), Math.max(first, last)];
+        show();
+      }
+      function up(next) {
+        removeEventListener("pointermove", move);
+        removeEventListener("pointerup", up);
+        if (at(next) === first) state.chosen = null;
+        else state.fold.open = true;
+        show();
+      }
+      addEventListener("pointermove", move);
+      addEventListener("pointerup", up);
+    };
+    box.addEventListener("keyup", function (event) {
+      if (event.key !== "Escape") return;
+      state.chosen = null;
+      show();
+    });
+    var later = 0;
+    view.addSignalListener("zoom", function () { clearTimeout(later); later = setTimeout(show, 120); });
+    show();
+  }
   function draw(box) {
     // Folded away: drawn when it is opened.
     if (!box.clientWidth) return Promise.resolve();
@@ -86,12 +193,118 @@
       box.view = result.view;
       box.replaceChildren(target);
       steer(box, result.view);
+      measure(box, result.view, JSON.parse(document.getElementById("spec-" + box.dataset.chart).textContent));
       box.dataset.drawn = "yes";
     }).catch(function (error) {
       box.dataset.drawn = "no";
       console.error("chart " + box.dataset.chart + ": " + error);
     });
   }
+  // --- Search, sorting, copying, links into folds -------------------------------------------------------------------
+  var all = Array.prototype.slice.call(document.querySelectorAll("main table")), said, field;
+  function rowsOf(made) { return Array.prototype.slice.call(made.tBodies[0].rows); }
+  function find(text) {
+    var words = text.trim().toLowerCase(), hits = 0, tables = 0;
+    if (field.value !== text) field.value = text;
+    all.forEach(function (made) {
+      var here = 0;
+      rowsOf(made).forEach(function (row) {
+        var hit = !words || row.textContent.toLowerCase().indexOf(words) >= 0;
+        row.hidden = !hit;
+        if (hit) here += 1;
+      });
+      hits += here;
+      if (here) tables += 1;
+      made.classList.toggle("nothing", Boolean(words) && !here);
+    });
+    said.textContent = words ? hits + (hits === 1 ? " row in " : " rows in ") + tables + (tables === 1 ? " table" : " tables") : "";
+  }
+  // The number that a cell begins with, in the base of its unit; text where there is none.
+  var scales = { ns: 1, us: 1e3, ms: 1e6, s: 1e9, h: 3.6e12, days: 8.64e13, B: 1, KiB: 1024, MiB: 1048576, GiB: 1073741824,
+                 TiB: 1099511627776 };
+  function key(text) {
+    var plain = text.replace(/[\u202f,](?=\d)/g, "").replace("\u2212", "-").replace(/^(?:at (?:most|least)|<) /, "");
+    var found = /^([+-]?\d+(?:\.\d+)?)\s*([A-Za-z]+)?/.exec(plain);
+    return found ? Number(found[1]) * (scales[found[2]] || 1) : null;
+  }
+  function sort(made, column, head) {
+    var up = head.getAttribute("aria-sort") === "descending", body = made.tBodies[0];
+    Array.prototype.forEach.call(head.parentNode.cells, function (other) { other.removeAttribute("aria-sort"); });
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    rowsOf(made).map(function (row, place) {
+      var text = row.cells[column].textContent.trim();
+      return { row: row, place: place, number: key(text), text: text.toLowerCase() };
+    }).sort(function (a, b) {
+      // What is not known stays below, whichever way.
+      if ((a.number === null) !== (b.number === null) && head.classList.contains("num")) return a.number === null ? 1 : -1;
+      var order = a.number !== null && b.number !== null ? a.number - b.number : a.text < b.text ? -1 : a.text > b.text ? 1 : 0;
+      return (up ? order : -order) || a.place - b.place;
+    }).forEach(function (item) { body.append(item.row); });
+  }
+  function tools() {
+    var nav = document.querySelector("nav"), place = make("div", { className: "tools" });
+    said = make("output", {});
+    field = make("input", { type: "search", placeholder: "Search tables ( / )" });
+    field.setAttribute("aria-label", "Search all tables");
+    field.oninput = function () { find(field.value); };
+    field.onkeydown = function (event) {
+      if (event.key === "Escape") { find(""); field.blur(); }
+      if (event.key !== "Enter") return;
+      var first = all.filter(function (made) { return !made.classList.contains("nothing"); })[0];
+      if (first) { unfold(first); first.scrollIntoView({ block: "center" }); }
+    };
+    place.append(field, said);
+    nav.prepend(place);
+    document.addEventListener("keydown", function (event) {
+      if (event.key !== "/" || event.ctrlKey || event.altKey || event.metaKey || /^(INPUT|TEXTAREA)$/.test(event.target.tagName)) return;
+      event.preventDefault();
+      field.focus();
+    });
+    all.forEach(function (made) {
+      if (!made.tHead || rowsOf(made).length < 2) return;
+      Array.prototype.forEach.call(made.tHead.rows[0].cells, function (head, column) {
+        if (!head.textContent.trim()) return;
+        var button = make("button", { type: "button", className: "sort", title: "Sort" });
+        button.append.apply(button, Array.prototype.slice.call(head.childNodes));
+        button.onclick = function () { sort(made, column, head); };
+        head.append(button);
+      });
+    });
+    document.querySelectorAll("main pre").forEach(function (pre) {
+      var button = make("button", { type: "button", className: "copy", textContent: "Copy" });
+      var around = make("div", { className: "copied" });
+      pre.replaceWith(around);
+      around.append(pre, button);
+      button.onclick = function () { copy(pre.textContent, button, pre); };
+    });
+  }
+  function copy(text, button, pre) {
+    function done(word) {
+      button.textContent = word;
+      setTimeout(function () { button.textContent = "Copy"; }, 1500);
+    }
+    function by_hand() {
+      // Without a clipboard the text is selected: the reader presses Ctrl + C.
+      getSelection().selectAllChildren(pre);
+      done(document.execCommand && document.execCommand("copy") ? "Copied" : "Selected");
+    }
+    if (navigator.clipboard) navigator.clipboard.writeText(text).then(function () { done("Copied"); }, by_hand);
+    else by_hand();
+  }
+  function unfold(inner) {
+    for (var fold = inner.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  }
+  function follow() {
+    var goal = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!goal) return;
+    unfold(goal);
+    var evidence = goal.querySelector(":scope > details.evidence");
+    if (evidence) evidence.open = true;
+    goal.scrollIntoView();
+  }
+  tools();
+  addEventListener("hashchange", follow);
+  follow();
   var boxes = Array.prototype.slice.call(document.querySelectorAll("[data-chart]"));
   boxes.reduce(function (before, box) { return before.then(function () { return draw(box); }); }, Promise.resolve());
   boxes.forEach(function (box) {

@@ -2,6 +2,7 @@
 
 from pyanalyze.report.sections import (
     advice,
+    copies,
     glossary,
     interference,
     listed,
@@ -27,15 +28,16 @@ __all__ = ["SECTIONS", "DeviceSection", "Inputs", "ReportSection"]
 #: In the order of the page: the answer and what to change, then the figures, then the evidence. Those of a device come
 #: device by device, then those of the report.
 SECTIONS: tuple[DeviceSection | ReportSection, ...] = (
-    summary.SECTION,
     samples.SECTION,
     timeline.SECTION,
     advice.SECTION,
+    summary.SECTION,
     tenants.SECTION,
-    time_split.SECTION,
-    streams.SECTION,
     interference.SECTION,
     slow_requests.SECTION,
+    time_split.SECTION,
+    copies.SECTION,
+    streams.SECTION,
     occupancy.SECTION,
     residency.SECTION,
     memory.SECTION,

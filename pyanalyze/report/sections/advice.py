@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import LONG, why_missing_or_nothing
+from pyanalyze.results.advice import numbers_of
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -22,7 +23,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         text = "No advice follows from this evidence. " + why_missing_or_nothing(device, "advice")
         return [Para(text.strip())]
     blocks: list[Block] = []
-    for number, item in enumerate(device.advice, 1):
+    numbers = numbers_of(device.advice)
+    either = [number for number, item in zip(numbers, device.advice, strict=True) if item.exclusive]
+    for number, item in zip(numbers, device.advice, strict=True):
+        if len(either) > 1 and number == either[0]:
+            blocks.append(Para(f"Of {fmt.names(either)} choose one: each says how the GPU is shared."))
         small = "Small: " if item.at_stake_share is not None and item.at_stake_share < SMALL_SHARE else ""
         action = f"{number}. {small}{visible(item.action, 200)}"
         blocks.append(Note(action, full_stop(capital(visible(item.why, LONG)))))

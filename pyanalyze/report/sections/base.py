@@ -50,6 +50,10 @@ class DeviceSection:
     blocks: Callable[[Device, Inputs], list[Block]]
     titled: Callable[[Device], str] | None = None
     """Makes the title where it names something of the device."""
+    folded: bool = False
+    """Evidence for who checks the answer: see :class:`pyanalyze.report.blocks.Section`."""
+    of_trace: bool = False
+    """Left out where only samples are known: one line among what is not available says so, not five sections."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,4 @@ class ReportSection:
     id: str
     title: str
     blocks: Callable[[Inputs], list[Block]]
+    folded: bool = False

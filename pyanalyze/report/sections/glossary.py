@@ -12,4 +12,4 @@ def _blocks(inputs: Inputs) -> list[Block]:
     return [Table((Column("Basis"), Column("Meaning")), rows)]
 
 
-SECTION = ReportSection("glossary", "How a value is known", _blocks)
+SECTION = ReportSection("glossary", "How a value is known", _blocks, folded=True)

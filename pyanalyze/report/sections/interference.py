@@ -30,11 +30,17 @@ if TYPE_CHECKING:
     from pyanalyze.vocabulary import Basis
 
 
+#: Kernels of groups of work that are shown.
+_KERNELS = 12
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     # A slow host comes first: changing the GPU would not help.
     blocks: list[Block] = [Note("Check the host first", full_stop(capital(h.detail))) for h in device.host]
-    blocks.append(Para(victim_sentence(device)))
+    reason = why_missing(device, "interference")
+    said = victim_sentence(device)
+    blocks.append(Para(said))
     if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
         blocks.append(_slowdown_table(device, labels))
     for t in device.tenants:
@@ -42,10 +48,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
-        blocks.append(Note("Interference is not known", why_missing(device, "interference")))
+        if reason not in said:
+            blocks.append(Note("Interference is not known", reason))
     else:
         blocks += _figure_blocks(device, figures)
         blocks += _matrix_blocks(device, figures, labels)
+        blocks += _kernel_blocks(figures, labels)
     blocks += _cause_blocks(device)
     if device.window is not None and len(device.tenants) > 1:
         blocks.append(
@@ -87,7 +95,9 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     )
     measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
     known = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency, t.slowdown.resident) if e]
-    if measured:
+    if any(t.group_of is not None for t in device.tenants):
+        against = "from the same kernels beside another group of work and solo"
+    elif measured:
         against = f"measured against {', '.join(measured)}"
     elif known and all(e.high is None for e in known):
         against = "bounded by the resident time of the other tenants"
@@ -117,7 +127,45 @@ def _estimate_cell(estimate: Estimate | None) -> Cell:
     return Cell(f"{fmt.ratio(estimate.value)} ({low:.2f}-{high:.2f})", basis=estimate.basis)
 
 
+def _kernel_blocks(figures: Interference, labels: Mapping[int, str]) -> list[Block]:
+    """Kernels of groups of work beside other groups and solo."""
+    if not figures.kernels:
+        return []
+    rows = tuple(
+        (
+            Cell(labels.get(one.tenant_id, f"#{one.tenant_id}"), tone="code"),
+            Cell(visible(one.kernel or "unnamed", 40), tone="code"),
+            Cell(f"{fmt.duration(one.solo_median_ns)} → {fmt.duration(one.median_ns)}"),
+            Cell(fmt.ratio(one.ratio), basis="observed"),
+            value_cell(f"{one.low:.2f}-{one.high:.2f}"),
+            Cell(
+                fmt.UNKNOWN if one.beside is None else labels.get(one.beside, f"#{one.beside}"),
+                note=visible(one.beside_kernel or "copies", 40),
+            ),
+            Cell(f"{fmt.count(one.n)} / {fmt.count(one.n_solo)}"),
+        )
+        for one in figures.kernels[:_KERNELS]
+    )
+    columns = (
+        Column("Victim"),
+        Column("Kernel"),
+        Column("Median", "solo → beside it", True),
+        Column("Slowdown", numeric=True),
+        Column("95 % CI", numeric=True),
+        Column("Aggressor", "its kernel"),
+        Column("n", "beside / solo", True),
+    )
+    more = len(figures.kernels) - _KERNELS
+    caption = "The same kernels beside another group of work and solo, in this capture."
+    return [Table(columns, rows, caption + (f" {more} with less time are left out." if more > 0 else ""))]
+
+
 def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
+    if any(t.group_of is not None for t in device.tenants):
+        if figures.speedup_over_serial is None:
+            return []
+        text = "solo time of what two groups executed at once, one after the other, over the time in which they did"
+        return [Facts((Fact("Speedup of overlapping", fmt.ratio(figures.speedup_over_serial), text, "inferred"),))]
     if figures.antt is None:
         return [Note("Figures of the device are not known", why_missing(device, "interference.figures"))]
     bases = {t.slowdown.elapsed.basis for t in device.tenants if t.slowdown.elapsed is not None}
@@ -148,6 +196,8 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
         return [Note("Pairwise interference is not known", why_missing(device, "interference.matrix", "interference"))]
     if not figures.matrix:
         return []
+    if any(c.execution is not None for c in figures.matrix):
+        return _execution_matrix(figures.matrix, labels)
     rows = tuple(
         (
             Cell(labels.get(c.victim, f"#{c.victim}")),
@@ -186,6 +236,23 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
         )
         blocks.append(Note("Inseparable", text))
     return blocks
+
+
+def _execution_matrix(matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -> list[Block]:
+    """Who slowed the execution of whom, between groups of work."""
+    rows = tuple(
+        (
+            Cell(labels.get(c.victim, f"#{c.victim}")),
+            Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
+            value_cell(fmt.ratio(c.execution)),
+            Cell(fmt.count(c.n)),
+        )
+        for c in sorted(matrix, key=lambda c: (c.victim, -(c.execution or 0)))
+        if c.execution is not None
+    )
+    columns = (Column("Victim"), Column("Aggressor"), Column("Execution", numeric=True), Column("n", numeric=True))
+    caption = "Pairwise interference: execution with the aggressor as the only other tenant (inferred)."
+    return [Table(columns, rows, caption)]
 
 
 def _span(cell: MatrixCell) -> str:
@@ -261,4 +328,4 @@ def _part(value: float | None) -> str:
     return fmt.percent(value)
 
 
-SECTION = DeviceSection("interference", "Interference", _blocks)
+SECTION = DeviceSection("interference", "Interference", _blocks, of_trace=True)

@@ -21,4 +21,4 @@ def _blocks(inputs: Inputs) -> list[Block]:
     return [*blocks, *settings_fold(report.settings, "Settings of no single device")]
 
 
-SECTION = ReportSection("listed", "Other tenants and settings", _blocks)
+SECTION = ReportSection("listed", "Other tenants and settings", _blocks, folded=True)

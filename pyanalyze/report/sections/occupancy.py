@@ -148,8 +148,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Time", "sum of durations", True),
         Column("Launches", numeric=True),
         Column("Grid x block", "blocks x threads", True),
-        Column("Registers", "per thread", True),
-        Column("Shared", "per block", True),
+        Column("Registers", "per thread", numeric=True, minor=True),
+        Column("Shared", "per block", numeric=True, minor=True),
         Column("Occupancy", "theoretical", True),
         Column("Warps per SM", "mean when solo, 95 % CI", True),
         Column("Limited by"),
@@ -211,4 +211,4 @@ def _mean_warps(value: float | None, low: float | None, high: float | None) -> s
     return f"{fmt.number(value)} ({fmt.number(low)} to {fmt.number(high)})"
 
 
-SECTION = DeviceSection("occupancy", "SM occupancy (modelled)", _blocks)
+SECTION = DeviceSection("occupancy", "SM occupancy (modelled)", _blocks, of_trace=True)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import Inputs, ReportSection
 from pyanalyze.report.sentences import LONG, versions_text, window_text
+from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import device_title
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 
+if TYPE_CHECKING:
+    from pyanalyze.results.report import Capture
+
 
 def _blocks(inputs: Inputs) -> list[Block]:
     report = inputs.report
+    # Samples have no clock of their own that could be wrong by so much.
+    recorded = any(_is_recorded(capture) for capture in report.captures)
     rows = [
         ("Window (UTC)", window_text(report, inputs.main)),
-        ("Clock uncertainty", fmt.duration(report.clock.uncertainty_ns)),
+        *([("Clock uncertainty", fmt.duration(report.clock.uncertainty_ns))] if recorded else []),
         ("Versions", versions_text(report)),
         ("Contract", report.schema_id),
     ]
@@ -30,7 +38,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
             f"host {visible(host, 24)} (hash of its name)" if host else "host not recorded",
         ]
         rows.append(("Machine", ", ".join(parts)))
-    for device in report.devices:
+    for device in shown_devices(report):
         parts = [
             f"{fmt.count(device.sm_count)} SMs" if device.sm_count is not None else "SM count not known",
             f"compute capability {visible(device.compute_capability, 12) or fmt.UNKNOWN}",
@@ -52,14 +60,14 @@ def _blocks(inputs: Inputs) -> list[Block]:
             value_cell(visible(c.schema_version) or fmt.UNKNOWN),
             value_cell(fmt.utc(report.clock.origin_utc_ns, c.start_ns)),
             value_cell(fmt.duration(None if c.start_ns is None or c.end_ns is None else c.end_ns - c.start_ns)),
-            value_cell(fmt.duration(c.clock_offset_ns)),
-            value_cell(fmt.duration(c.clock_uncertainty_ns)),
+            value_cell(fmt.duration(c.clock_offset_ns if _is_recorded(c) else None)),
+            value_cell(fmt.duration(c.clock_uncertainty_ns if _is_recorded(c) else None)),
         )
         for index, c in enumerate(report.captures)
     )
     columns = (
         Column("#", numeric=True),
-        Column("Capture"),
+        Column("Capture" if recorded else "Samples"),
         Column("nsys"),
         Column("Schema"),
         Column("First record"),
@@ -68,9 +76,16 @@ def _blocks(inputs: Inputs) -> list[Block]:
         Column("Uncertainty", numeric=True),
     )
     read: Block = (
-        Table(columns, captures, "Captures (observed).") if captures else Para("No capture was read.", "muted")
+        Table(columns, captures, "Captures (observed)." if recorded else "Samples (sampled).")
+        if captures
+        else Para("No capture was read.", "muted")
     )
     return [about, read]
 
 
-SECTION = ReportSection("provenance", "Provenance", _blocks)
+def _is_recorded(capture: Capture) -> bool:
+    """Whether nsys recorded it: else it stands for files of samples."""
+    return capture.nsys_version is not None or capture.schema_version is not None
+
+
+SECTION = ReportSection("provenance", "Provenance", _blocks, folded=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyanalyze.core import _core
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
 from pyanalyze.report.sections.base import Inputs, ReportSection
 from pyanalyze.report.sentences import LONG
@@ -13,12 +14,14 @@ def _blocks(inputs: Inputs) -> list[Block]:
     if not inputs.report.quality:
         return [Para("No data-quality issue was counted.")]
     order = {"error": 0, "data-loss": 1, "notice": 2, "info": 3}
+    meanings = {str(one["name"]): str(one["doc"]) for one in _core.quality_counters()}
     rows = tuple(
         (
             Cell(row.severity, tone="bad" if order[row.severity] < 2 else "plain"),
             Cell(visible(row.name), tone="code"),
             Cell(fmt.count(row.count)),
-            Cell(visible(row.detail, LONG)),
+            # Without a detail of its own: what the counter means.
+            Cell(visible(row.detail, LONG) or meanings.get(row.name, "")),
         )
         for row in sorted(inputs.report.quality, key=lambda r: (order[r.severity], r.name))
     )
@@ -26,4 +29,4 @@ def _blocks(inputs: Inputs) -> list[Block]:
     return [Table(columns, rows, "Data-quality counters (observed).")]
 
 
-SECTION = ReportSection("quality", "Data quality", _blocks)
+SECTION = ReportSection("quality", "Data quality", _blocks, folded=True)

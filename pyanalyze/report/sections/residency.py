@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
-    blocks: list[Block] = [Para(residency_sentence(device))]
     switches = device.context_switches
+    # Where nothing is known the reason follows, and stands there once.
+    known = any(t.gpu_time_share is not None for t in device.tenants)
+    blocks: list[Block] = [Para(residency_sentence(device))] if known or switches is not None else []
     if switches is None:
         blocks.append(
             Note("Residency and context switches are not known", why_missing(device, "context_switches", "residency"))
@@ -129,4 +131,4 @@ def _lost(dropped: int | None) -> str:
     return fmt.UNKNOWN if dropped is None else fmt.count(dropped)
 
 
-SECTION = DeviceSection("residency", "GPU time and context switches", _blocks)
+SECTION = DeviceSection("residency", "GPU time and context switches", _blocks, of_trace=True)

@@ -22,6 +22,7 @@ from pyanalyze.report.sampled_text import (
     association_text,
     health_parts,
     memory_text,
+    only_sampled,
     share_text,
     sharing_sentence,
     throttling_text,
@@ -46,14 +47,14 @@ _MOST = 40
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = []
     who = sharing_sentence(inputs.report, device)
-    if who is not None:
+    # Where there is nothing else the page begins with this sentence.
+    if who is not None and not only_sampled(inputs.report, device):
         # A name keeps its first letter as it is.
         blocks.append(Para(f"{who}."))
     wrong = health_parts(device)
     if wrong:
         blocks.append(Note("Health", f"{capital('; '.join(wrong))}.", "warning"))
     if device.sampled is not None:
-        blocks.append(_figures(device))
         blocks.append(
             Chart(
                 chart_key("samples", device.device_id),
@@ -61,6 +62,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was.",
             )
         )
+        blocks.append(_figures(device))
     blocks += [Para(f"{capital(association_text(one))}.") for one in device.associations]
     blocks += tenants_table(device.listed, inputs, "Tenants that samples and listings name (sampled, configured).")
     blocks += settings_fold(device.settings, "Settings of this device")
@@ -153,6 +155,8 @@ def _seen(tenant: ListedTenant, origin: str | None) -> str:
     if origin is None:
         return f"{fmt.duration(tenant.first_ns)} to {fmt.duration(tenant.last_ns)}"
     first, last = (fmt.utc(origin, ns) for ns in (tenant.first_ns, tenant.last_ns))
+    if tenant.first_ns == tenant.last_ns:
+        return first
     return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table
+from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import LONG, agreement_text, id_text, verdict_sentence
 from pyanalyze.results.labels import tenant_labels
@@ -74,8 +74,19 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         rows = tuple(
             (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, LONG))) for r in sharing.alternatives
         )
+        caption = (
+            "Alternatives: modes that were not chosen. All modes add up to 1; below 0.01 they are left out."
+            if sharing.mode != Mode.UNDETERMINED
+            else "Candidates. All modes add up to 1; below 0.01 they are left out."
+        )
         columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
-        blocks.append(Table(columns, rows, "Alternatives: modes that were not chosen."))
+        blocks.append(
+            Table(
+                columns,
+                rows,
+                caption,
+            )
+        )
     if sharing.mode != Mode.UNDETERMINED:
         blocks.append(Fold("Documented isolation of this mode", (_promises(TRAITS[sharing.mode].promises),)))
     if len(device.segments) > 1:
@@ -102,9 +113,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             (
                 Cell(labels.get(r.tenants[0], f"#{r.tenants[0]}")),
                 Cell(labels.get(r.tenants[1], f"#{r.tenants[1]}")),
-                Cell(r.relation),
-                Cell(f"{r.confidence:.2f}"),
-                Cell(fmt.duration(r.co_busy_ns)),
+                Cell(fmt.UNKNOWN if r.relation == "unknown" else r.relation),
+                # Of what is not known there is no confidence.
+                value_cell(fmt.UNKNOWN if r.relation == "unknown" else f"{r.confidence:.2f}"),
+                value_cell(fmt.duration(r.co_busy_ns)),
             )
             for r in device.relations
         )
@@ -165,4 +177,4 @@ def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
     )
 
 
-SECTION = DeviceSection("sharing", "Sharing mode", _blocks)
+SECTION = DeviceSection("sharing", "Sharing mode", _blocks, folded=True)

@@ -22,8 +22,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Fact(
             "Observed mode",
             sharing.mode,
-            f"confidence {sharing.confidence:.2f}"
-            + (" of the most likely mode" if sharing.mode == Mode.UNDETERMINED else unless(sharing.condition)),
+            _confidence(device),
             sharing.basis,
         ),
         Fact("Configured", sharing.configured or fmt.UNKNOWN, agreement_note(device)),
@@ -62,6 +61,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     elif device.tenants:
         facts.append(Fact("SMs active", fmt.UNKNOWN, "not available"))
     return [Facts(tuple(facts))]
+
+
+def _confidence(device: Device) -> str:
+    sharing = device.sharing
+    if sharing.mode != Mode.UNDETERMINED:
+        return f"confidence {sharing.confidence:.2f}{unless(sharing.condition)}"
+    if not sharing.alternatives:
+        return "no evidence"
+    return f"most likely {sharing.alternatives[0].mode}, {sharing.alternatives[0].confidence:.2f}"
 
 
 SECTION = DeviceSection("summary", "Key numbers", _blocks)

@@ -88,4 +88,4 @@ def _attributed(tenant: Tenant, device: Device) -> str:
     return f"{'at most ' if open_ else ''}{fmt.duration(tenant.attributed_ns)}"
 
 
-SECTION = DeviceSection("tenants", "Tenants", _blocks)
+SECTION = DeviceSection("tenants", "Tenants", _blocks, of_trace=True)

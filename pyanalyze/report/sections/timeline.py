@@ -16,11 +16,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Chart(
             chart_key("timeline", device.device_id),
             "Timeline",
-            "One track per tenant. Solid bars: kernels. Rounded bars: whole graph launches. Thin bars: copies. "
-            "Shading: its context was resident. Ticks below: context switches. Drag to move, Ctrl + scroll or pinch "
-            "to zoom, double-click to reset. Keyboard: arrows, + and -, 0.",
+            "Bars: kernels (rounded: whole graphs, thin: copies). Shading: its context was resident. Ticks: context "
+            "switches. Drag moves, Ctrl + scroll zooms, Shift + drag selects, a double click resets. Keys: arrows, +, "
+            "-, 0.",
         )
     ]
 
 
-SECTION = DeviceSection("timeline", "GPU time over time", _blocks)
+SECTION = DeviceSection("timeline", "GPU time over time", _blocks, of_trace=True)

@@ -155,6 +155,17 @@ pub(crate) fn launches(
     Ok(found.collect())
 }
 
+/// What each tenant did, and what each two did at the same time.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn tenant_usage(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Py<PyDict>> {
+    made_of(py, session, progress, pipeline::tenant_usage)
+}
+
 /// Whether the streams of each process overlapped, why not, and who slowed whom.
 #[pyfunction]
 #[pyo3(signature = (session, progress=None))]

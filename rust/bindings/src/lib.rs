@@ -34,6 +34,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(read::place_samples, module)?)?;
     module.add_function(wrap_pyfunction!(read::samples_session, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::reconstruct, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse::tenant_usage, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::reconstruct_parts, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::attribution, module)?)?;
     module.add_function(wrap_pyfunction!(model::occupancy, module)?)?;

@@ -243,6 +243,16 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
     crate::explain::explain(session, choice, threads, watch)
 }
 
+/// Adds up what each tenant did, and what each two did at the same time: `tenant_usage`, `overlaps`. Takes the `tenants`
+/// and the `residency` of the session, whoever made them.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn tenant_usage(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
+    let made = Overlap::new(session)?.run(session, watch)?;
+    Ok([(schema::TENANT_USAGE.name, made.tenant_usage), (schema::OVERLAPS.name, made.overlaps)].into())
+}
+
 /// Says what each tenant launched, and where its time went. Without `kernel_attribution` in the session, kernels count whole.
 ///
 /// # Errors

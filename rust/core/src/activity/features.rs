@@ -424,6 +424,9 @@ type Signature = (u32, [Option<u32>; 6]);
 pub struct Facts {
     who: Who,
     slices: Vec<Slice>,
+    /// The same by device, once all is seen.
+    slices_of: BTreeMap<u32, Vec<Slice>>,
+    traced: BTreeMap<u32, BTreeSet<u32>>,
     residency: BTreeMap<u32, Residency>,
     switches: RecordBatch,
     overlaps: RecordBatch,
@@ -479,6 +482,8 @@ impl Facts {
             who,
             residency: Residency::of(&slices),
             slices,
+            slices_of: BTreeMap::new(),
+            traced: BTreeMap::new(),
             switches: table(&schema::SWITCHES),
             overlaps: schema::OVERLAPS.empty(),
             listed,
@@ -754,20 +759,29 @@ impl EventPass for Facts {
         let devices = std::mem::take(&mut self.devices);
         let lengths = slice_lengths(&self.slices);
         let creation = creation_contexts(&self.slices);
+        for slice in std::mem::take(&mut self.slices) {
+            self.slices_of.entry(slice.device).or_default().push(slice);
+        }
+        for tenant in self.who.tenants.iter().filter(|t| t.traced) {
+            self.traced.entry(tenant.device).or_default().insert(tenant.id);
+        }
+        let switches = rows_of(Columns::new(&schema::SWITCHES, &self.switches).u32("device_id")?);
+        let pairs = rows_of(Columns::new(&schema::OVERLAPS, &self.overlaps).u32("device_id")?);
+        let of = |rows: &BTreeMap<u32, Vec<usize>>, id: &u32| rows.get(id).cloned().unwrap_or_default();
         let mut sheet = Sheet::default();
         for (id, device) in &devices {
             watch.progress("facts", self.done, self.done)?;
             let complete: Vec<&Slice> = self
-                .slices
+                .held(*id)
                 .iter()
-                .filter(|s| s.device == *id && s.complete && !s.is_driver())
+                .filter(|s| s.complete && !s.is_driver())
                 .filter(|s| !creation.contains(&(s.device, s.hw_context, s.pid)))
                 .collect();
             let lengths = lengths.get(id).map_or(&[][..], Vec::as_slice);
             self.work_facts(&mut sheet, *id, device);
             self.residency_facts(&mut sheet, *id, device, &complete, lengths);
-            self.switch_facts(&mut sheet, *id, device.records > 0)?;
-            self.pair_facts(&mut sheet, *id, device)?;
+            self.switch_facts(&mut sheet, *id, device.records > 0, of(&switches, id))?;
+            self.pair_facts(&mut sheet, *id, device, of(&pairs, id))?;
             repeat_facts(&mut sheet, *id, device, self.work_known);
             metric_facts(&mut sheet, *id, device, self.work_known);
         }
@@ -775,9 +789,23 @@ impl EventPass for Facts {
     }
 }
 
+/// Row numbers by device.
+fn rows_of(device: &UInt32Array) -> BTreeMap<u32, Vec<usize>> {
+    let mut rows: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for row in 0..device.len() {
+        rows.entry(device.value(row)).or_default().push(row);
+    }
+    rows
+}
+
 impl Facts {
+    /// Residency intervals of a device.
+    fn held(&self, id: u32) -> &[Slice] {
+        self.slices_of.get(&id).map_or(&[], Vec::as_slice)
+    }
+
     fn work_facts(&self, sheet: &mut Sheet, id: u32, d: &OfDevice) {
-        let held = || self.slices.iter().filter(|s| s.device == id);
+        let held = || self.held(id).iter();
         let first = held().map(|s| s.start_ns).chain(d.first_ns).min();
         let last = held().map(|s| s.end_ns).chain(d.last_ns).max();
         let window = first.zip(last).map(|(a, b)| b.saturating_sub(a) as f64);
@@ -791,7 +819,7 @@ impl Facts {
         sheet.examples(id, "busy_ns", &d.top_busy);
         let share = window.filter(|w| *w > 0.0).and_then(|w| known(busy / w));
         sheet.put(id, "busy_share", share, n, "observed", NO_KERNELS);
-        let traced = self.who.tenants.iter().filter(|t| t.device == id && t.traced).count();
+        let traced = self.traced.get(&id).map_or(0, BTreeSet::len);
         sheet.put(id, "traced_tenants", Some(traced as f64), traced as u64, "observed", "");
         // The longest of each of the three with the longest.
         let mut top = Top::default();
@@ -883,7 +911,7 @@ impl Facts {
         sheet.put(id, "switch_records", recorded, d.records, "observed", NO_SWITCHES);
         let mut held: BTreeMap<Option<u32>, (i64, u64)> = BTreeMap::new();
         let mut total_ns = 0_i64;
-        for s in self.slices.iter().filter(|s| s.device == id && !s.is_driver()) {
+        for s in self.held(id).iter().filter(|s| !s.is_driver()) {
             let entry = held.entry(s.tenant).or_default();
             entry.0 = entry.0.saturating_add(s.dur_ns());
             total_ns = total_ns.saturating_add(s.dur_ns());
@@ -930,15 +958,15 @@ impl Facts {
         sheet.examples(id, "kernels_in_preemption", &d.top_in_preemption);
 
         let share = |ns: i64| (total_ns > 0).then(|| ns as f64 / total_ns as f64);
-        let traced: BTreeSet<u32> = self.who.tenants.iter().filter(|t| t.traced).map(|t| t.id).collect();
-        let untraced = |t: &Option<u32>| t.is_none_or(|t| !traced.contains(&t));
+        let traced = self.traced.get(&id);
+        let untraced = |t: &Option<u32>| t.is_none_or(|t| !traced.is_some_and(|all| all.contains(&t)));
         let others =
             held.iter().filter(|(t, _)| untraced(t)).fold(0_i64, |sum, (_, (ns, _))| sum.saturating_add(*ns));
         let why = if looked.is_some() { "nothing was resident for any time" } else { NO_SWITCHES };
         sheet.put(id, "resident_share_untraced", share(others), n, "observed", why);
         let mut top = Top::default();
-        let strange = |s: &&Slice| s.device == id && !s.is_driver() && untraced(&s.tenant);
-        for s in self.slices.iter().filter(strange) {
+        let strange = |s: &&Slice| !s.is_driver() && untraced(&s.tenant);
+        for s in self.held(id).iter().filter(strange) {
             top.see(s.dur_ns(), || slice_example(s));
         }
         sheet.examples(id, "resident_share_untraced", &top);
@@ -946,17 +974,16 @@ impl Facts {
         let most_ns = most.map_or(0, |(_, (ns, _))| *ns);
         sheet.put(id, "resident_share_top", share(most_ns), n, "observed", why);
         let mut top = Top::default();
-        let of_most = |s: &&Slice| most.is_some_and(|(tenant, _)| s.device == id && s.tenant == *tenant);
-        for s in self.slices.iter().filter(of_most) {
+        let of_most = |s: &&Slice| most.is_some_and(|(tenant, _)| s.tenant == *tenant);
+        for s in self.held(id).iter().filter(of_most) {
             top.see(s.dur_ns(), || slice_example(s));
         }
         sheet.examples(id, "resident_share_top", &top);
     }
 
-    fn switch_facts(&self, sheet: &mut Sheet, id: u32, looked: bool) -> Result<()> {
+    fn switch_facts(&self, sheet: &mut Sheet, id: u32, looked: bool, rows: Vec<usize>) -> Result<()> {
         let columns = Columns::new(&schema::SWITCHES, &self.switches);
-        let (device, time, gap) =
-            (columns.u32("device_id")?, columns.i64("time_ns")?, columns.i64("gap_ns")?);
+        let (time, gap) = (columns.i64("time_ns")?, columns.i64("gap_ns")?);
         let (from, to) = (columns.u32("from_tenant_id")?, columns.u32("to_tenant_id")?);
         let (from_hw, to_hw) = (columns.u64("from_hw_context")?, columns.u64("to_hw_context")?);
         let kind = columns.names("kind")?;
@@ -967,7 +994,7 @@ impl Facts {
         let mut gaps = Vec::new();
         let mut top = Top::default();
         let mut turn: Option<(i64, i64)> = None;
-        for row in (0..columns.rows()).filter(|row| device.value(*row) == id) {
+        for row in rows {
             let (start, gap_ns) = (time.value(row), gap.value(row));
             let end = start.saturating_add(gap_ns);
             let from_driver = from_hw.value(row) >= DRIVER_HW_CONTEXT;
@@ -1007,7 +1034,7 @@ impl Facts {
         sheet.put(id, "switch_cost_ns", seen(cost_ns as f64), n, "observed", NO_SWITCHES);
         // The switch table names no capture; the slice that ends there does.
         for (_, example) in &mut top.0 {
-            let slice = self.slices.iter().find(|s| s.device == id && s.end_ns == example.start_ns);
+            let slice = self.held(id).iter().find(|s| s.end_ns == example.start_ns);
             if let Some(slice) = slice {
                 (example.capture, example.pid) = (slice.capture, slice.pid);
             }
@@ -1019,27 +1046,29 @@ impl Facts {
         Ok(())
     }
 
-    fn pair_facts(&self, sheet: &mut Sheet, id: u32, d: &OfDevice) -> Result<()> {
+    fn pair_facts(&self, sheet: &mut Sheet, id: u32, d: &OfDevice, rows: Vec<usize>) -> Result<()> {
         let columns = Columns::new(&schema::OVERLAPS, &self.overlaps);
-        let device = columns.u32("device_id")?;
         let (resident, expected) = (columns.i64("co_resident_ns")?, columns.f64("short_short_expected")?);
         let (contended, met) = (columns.u64("short_kernels")?, columns.u64("short_short_overlapping")?);
         let mut co_resident: Option<i64> = None;
-        let (mut n, mut hits, mut chance, mut pairs) = (0_u64, 0_u64, 0.0, 0_u64);
-        for row in (0..columns.rows()).filter(|row| device.value(*row) == id) {
+        let (mut n, mut hits, mut chance) = (0_u64, 0_u64, 0.0);
+        for row in rows {
             if let Some(ns) = at(resident, row) {
                 co_resident = Some(co_resident.unwrap_or(0).saturating_add(ns));
             }
-            pairs = pairs.saturating_add(u64::from(at(contended, row).is_some()));
             n = n.saturating_add(at(contended, row).unwrap_or(0));
             hits = hits.saturating_add(at(met, row).unwrap_or(0));
             chance += at(expected, row).unwrap_or(0.0);
         }
+        // Pairs that never met may have no row.
+        let holders: BTreeSet<u32> = self.held(id).iter().filter_map(|s| s.tenant).collect();
+        let co_resident = co_resident.or((holders.len() > 1).then_some(0));
+        let paired = self.traced.get(&id).is_some_and(|traced| traced.len() > 1);
         let why = if d.records > 0 { "fewer than two tenants with residency" } else { NO_SWITCHES };
         sheet.put(id, "co_resident_ns", co_resident.map(|v| v as f64), d.records, "observed", why);
         let why = if self.work_known { "fewer than two traced tenants" } else { NO_KERNELS };
-        sheet.put(id, "short_kernels_contended", (pairs > 0).then_some(n as f64), n, "observed", why);
-        let why = if pairs > 0 { "no short kernel met work of another tenant" } else { why };
+        sheet.put(id, "short_kernels_contended", paired.then_some(n as f64), n, "observed", why);
+        let why = if paired { "no short kernel met work of another tenant" } else { why };
         let share = |v: f64| (n > 0).then(|| v / n as f64);
         sheet.put(id, "short_overlap_share", share(hits as f64), n, "observed", why);
         sheet.examples(id, "short_overlap_share", &d.top_short_met);

@@ -13,8 +13,12 @@
 //!
 //! Everything is streamed: rows come by start, so the part of a new interval that any earlier interval of a group
 //! covers is `[start, min(end, latest end of the group))`, and unions grow at their end.
+//!
+//! The pairs of thousands of tenants are millions, most of which never met. Above [`MANY_TENANTS`] on a device only
+//! pairs that met have a row, and work is compared with those that it can have met: tenants stand by the end of their
+//! work.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
@@ -22,6 +26,7 @@ use crate::base::error::Result;
 use crate::base::hardware::{DEFAULT_SLICE_NS, LAUNCH_GAP_NS, SHORT_KERNEL_NS};
 use crate::base::intervals::Growing;
 use crate::base::intervals::Union;
+use crate::base::maps::NumberMap;
 use crate::base::statistics::{median, median_ns};
 use crate::base::watch::Watch;
 use crate::residency::observed::slice_lengths;
@@ -32,6 +37,10 @@ use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
 use crate::table::tenant_lookup::Who;
 use crate::table::work::{work, Work, WorkKind};
+
+/// Tenants of a device up to which every pair has a row: an MPS server takes at most 60 clients, a GPU has less memory
+/// than more processes need that are in use.
+pub const MANY_TENANTS: usize = 64;
 
 /// The tables that this pass makes.
 #[derive(Debug, Clone)]
@@ -49,6 +58,12 @@ struct Limits {
     /// A tenant whose next work comes within this time after its last had work waiting: another
     /// tenant's slices may have kept it off the engine.
     bridge_ns: i64,
+}
+
+impl Limits {
+    fn short(self, w: &Work) -> bool {
+        w.kind == WorkKind::Kernel && w.end_ns.saturating_sub(w.start_ns) <= self.short_ns
+    }
 }
 
 #[derive(Debug, Default)]
@@ -132,10 +147,16 @@ impl Against {
 pub struct Overlap {
     who: Who,
     usage: Vec<Usage>,
+    /// Tenants by device, in their order.
+    listed: BTreeMap<u32, Vec<u32>>,
     traced: BTreeMap<u32, Vec<u32>>,
+    /// Of devices with many tenants: those with work by its latest end.
+    by_end: BTreeMap<u32, BTreeSet<(i64, u32)>>,
+    /// Whose short kernels wait for the next work of a tenant, on devices with many.
+    awaited: BTreeMap<u32, BTreeSet<u32>>,
     limits: BTreeMap<u32, Limits>,
-    co_busy: BTreeMap<(u32, u32), Growing>,
-    against: BTreeMap<(u32, u32), Against>,
+    co_busy: NumberMap<(u32, u32), Growing>,
+    against: NumberMap<(u32, u32), Against>,
     copies_known: bool,
     done: u64,
 }
@@ -184,66 +205,108 @@ impl Overlap {
             }
         }
         let lengths = slice_lengths(&slices);
+        let mut listed: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         let mut traced: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let mut limits = BTreeMap::new();
         for t in &who.tenants {
+            listed.entry(t.device).or_default().push(t.id);
             if t.traced {
                 traced.entry(t.device).or_default().push(t.id);
             }
-            let slice = lengths.get(&t.device).and_then(|l| median(l));
-            let others = who.tenants.iter().filter(|o| o.device == t.device).count().clamp(2, 9) - 1;
+        }
+        let mut limits = BTreeMap::new();
+        for (device, tenants) in &listed {
+            let slice = lengths.get(device).and_then(|l| median(l));
+            let others = tenants.len().clamp(2, 9) - 1;
             // A context without work yields after some 24 us: such slices do not bound the waiting time.
             let turn = slice.unwrap_or(0.0).max(DEFAULT_SLICE_NS as f64);
             limits.insert(
-                t.device,
+                *device,
                 Limits { short_ns: short_ns(slice), bridge_ns: (1.5 * turn * others as f64) as i64 },
             );
         }
+        let many = |tenants: &&Vec<u32>| tenants.len() > MANY_TENANTS;
+        let by_end = listed.iter().filter(|(_, t)| many(t)).map(|(id, _)| (*id, BTreeSet::new())).collect();
         Ok(Self {
             who,
             usage,
+            listed,
             traced,
+            by_end,
+            awaited: BTreeMap::new(),
             limits,
-            co_busy: BTreeMap::new(),
-            against: BTreeMap::new(),
+            co_busy: NumberMap::default(),
+            against: NumberMap::default(),
             copies_known: false,
             done: 0,
         })
     }
 
-    /// A kernel or graph of tenant `me` against all others of the device.
+    /// A kernel or graph of tenant `me` against all others of the device that it can have met.
     fn meet(&mut self, me: u32, w: &Work, limits: Limits) {
-        let short =
-            |w: &Work| w.kind == WorkKind::Kernel && w.end_ns.saturating_sub(w.start_ns) <= limits.short_ns;
-        let mine = self.usage.get(me as usize).and_then(|u| u.busy.end_ns());
-        let idle_ns = mine.map_or(i64::MAX, |end| w.start_ns.saturating_sub(end));
-        let is_short = short(w);
-        for other in self.traced.get(&w.device).into_iter().flatten().copied().filter(|o| *o != me) {
-            let Some(usage) = self.usage.get(other as usize) else { continue };
-            let Some(end_ns) = usage.busy.end_ns() else { continue };
-            let short_end_ns = usage.short_busy.end_ns().unwrap_or(i64::MIN);
-            let pair = (me.min(other), me.max(other));
-            self.co_busy.entry(pair).or_default().add(w.start_ns, w.end_ns.min(end_ns));
-            if let Some(theirs) = self.against.get_mut(&(other, me)) {
-                theirs.resolve(w.start_ns, idle_ns, limits.bridge_ns, is_short);
-            }
-            if is_short && w.start_ns <= end_ns.saturating_add(limits.bridge_ns) {
-                let in_flight = end_ns > w.start_ns;
-                let waiting = Waiting {
-                    start_ns: w.start_ns,
-                    end_ns: w.end_ns,
-                    contended: in_flight,
-                    any: in_flight,
-                    short: short_end_ns > w.start_ns,
-                };
-                let mine = self.against.entry((me, other)).or_default();
-                if in_flight && waiting.short {
-                    mine.count(waiting);
-                } else {
-                    mine.waiting.push_back(waiting);
+        let Some(by_end) = self.by_end.get(&w.device) else {
+            let all = self.traced.get(&w.device).map_or(&[][..], Vec::as_slice);
+            for n in 0..all.len() {
+                let other = self.traced.get(&w.device).and_then(|all| all.get(n)).copied();
+                if let Some(other) = other.filter(|other| *other != me) {
+                    self.resolve(me, other, w, limits);
+                    self.meet_one(me, other, w, limits);
                 }
             }
+            return;
+        };
+        // Work in flight was met. Of tenants whose work ended, those that had some last are the likely next.
+        let in_flight = by_end.iter().rev().take_while(|(end_ns, _)| *end_ns > w.start_ns);
+        let ended = by_end.iter().rev().skip_while(|(end_ns, _)| *end_ns > w.start_ns).take(MANY_TENANTS);
+        let near = ended.take_while(|(end_ns, _)| w.start_ns <= end_ns.saturating_add(limits.bridge_ns));
+        let met: Vec<u32> =
+            in_flight.chain(near).map(|(_, other)| *other).filter(|other| *other != me).collect();
+        for other in self.awaited.remove(&me).into_iter().flatten() {
+            if self.resolve(me, other, w, limits) {
+                self.awaited.entry(me).or_default().insert(other);
+            }
         }
+        for other in met {
+            if self.meet_one(me, other, w, limits) {
+                self.awaited.entry(other).or_default().insert(me);
+            }
+        }
+    }
+
+    /// Work of `me` starts: what short kernels of `other` waited for. Returns whether some still wait.
+    fn resolve(&mut self, me: u32, other: u32, w: &Work, limits: Limits) -> bool {
+        let Some(theirs) = self.against.get_mut(&(other, me)) else { return false };
+        let mine = self.usage.get(me as usize).and_then(|u| u.busy.end_ns());
+        let idle_ns = mine.map_or(i64::MAX, |end| w.start_ns.saturating_sub(end));
+        theirs.resolve(w.start_ns, idle_ns, limits.bridge_ns, limits.short(w));
+        !theirs.waiting.is_empty()
+    }
+
+    /// Work of `me` against that of `other` before it. Returns whether it waits for the next work of `other`.
+    fn meet_one(&mut self, me: u32, other: u32, w: &Work, limits: Limits) -> bool {
+        let Some(usage) = self.usage.get(other as usize) else { return false };
+        let Some(end_ns) = usage.busy.end_ns() else { return false };
+        let in_flight = end_ns > w.start_ns;
+        if in_flight && w.end_ns > w.start_ns {
+            let pair = (me.min(other), me.max(other));
+            self.co_busy.entry(pair).or_default().add(w.start_ns, w.end_ns.min(end_ns));
+        }
+        if !limits.short(w) || w.start_ns > end_ns.saturating_add(limits.bridge_ns) {
+            return false;
+        }
+        let waiting = Waiting {
+            start_ns: w.start_ns,
+            end_ns: w.end_ns,
+            contended: in_flight,
+            any: in_flight,
+            short: usage.short_busy.end_ns().unwrap_or(i64::MIN) > w.start_ns,
+        };
+        let mine = self.against.entry((me, other)).or_default();
+        if in_flight && waiting.short {
+            mine.count(waiting);
+            return false;
+        }
+        mine.waiting.push_back(waiting);
+        true
     }
 
     fn take(&mut self, w: &Work, bytes: Option<i64>) {
@@ -275,7 +338,12 @@ impl Overlap {
                 u.spell_ns = u.spell_ns.saturating_add(gap);
             }
         }
+        let before_ns = u.busy.end_ns();
         if let Some((from, to)) = u.busy.add(w.start_ns, w.end_ns) {
+            if let Some(by_end) = self.by_end.get_mut(&w.device) {
+                before_ns.map(|end_ns| by_end.remove(&(end_ns, me)));
+                by_end.insert((to, me));
+            }
             let new_ns = to.saturating_sub(from);
             u.spell_ns = u.spell_ns.saturating_add(new_ns);
             let attributed =
@@ -357,13 +425,57 @@ impl Overlap {
             .finish(all.len())
     }
 
+    /// Pairs of devices with many tenants that met: in flight, resident, or short kernels contended. By the smaller id.
+    fn met(&self) -> BTreeMap<u32, BTreeSet<u32>> {
+        let mut met: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        if self.by_end.is_empty() {
+            return met;
+        }
+        let mut see = |a: u32, b: u32| {
+            met.entry(a.min(b)).or_default().insert(a.max(b));
+        };
+        let crowded =
+            |t: u32| self.usage.get(t as usize).is_some_and(|u| self.by_end.contains_key(&u.device));
+        for (a, b) in self.co_busy.keys().filter(|(a, _)| crowded(*a)) {
+            see(*a, *b);
+        }
+        let contended = self.against.iter().filter(|(_, against)| against.contended > 0);
+        for ((a, b), _) in contended.filter(|((a, _), _)| crowded(*a)) {
+            see(*a, *b);
+        }
+        for tenants in self.listed.values().filter(|tenants| tenants.len() > MANY_TENANTS) {
+            let mut spans: Vec<(i64, i64, u32)> = Vec::new();
+            for t in tenants {
+                let held = self.usage.get(*t as usize).and_then(|u| u.residency.as_ref());
+                spans.extend(
+                    held.map(Union::spans).into_iter().flatten().map(|(start, end)| (*start, *end, *t)),
+                );
+            }
+            spans.sort_unstable();
+            let mut open: BTreeSet<(i64, u32)> = BTreeSet::new();
+            for (start_ns, end_ns, tenant) in spans {
+                open = open.split_off(&(start_ns.saturating_add(1), 0));
+                open.iter().for_each(|(_, other)| see(tenant, *other));
+                open.insert((end_ns, tenant));
+            }
+        }
+        met
+    }
+
     fn overlaps(&self, watch: &dyn Watch) -> Result<RecordBatch> {
         let mut pairs = Vec::new();
-        let ids = || self.who.tenants.iter().zip(&self.usage);
-        for (a, ua) in ids() {
+        let met = self.met();
+        for a in &self.who.tenants {
             watch.progress("overlap", self.done, self.done)?;
-            for (b, ub) in ids().filter(|(b, _)| b.device == a.device && b.id > a.id) {
-                pairs.push((a.id, ua, b.id, ub));
+            let all = self.listed.get(&a.device).filter(|all| all.len() <= MANY_TENANTS);
+            let others: Box<dyn Iterator<Item = u32>> = match all {
+                Some(all) => Box::new(all.iter().copied().filter(|b| *b > a.id)),
+                None => Box::new(met.get(&a.id).into_iter().flatten().copied()),
+            };
+            for b in others {
+                if let (Some(ua), Some(ub)) = (self.usage.get(a.id as usize), self.usage.get(b as usize)) {
+                    pairs.push((a.id, ua, b, ub));
+                }
             }
         }
         let window = |u: &Usage| {
@@ -587,6 +699,82 @@ mod tests {
         let rows =
             [(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 50_000, 50_100), (0, 7, 0, 1, 7, 100_000, 100_100)];
         assert_eq!(shorts(&rows), (0, 0, 0, 0.0));
+    }
+
+    /// Every row, the ids of tenants as pids, of pairs of which both have a pid of at most `last`.
+    fn rows(rows: &[K], last: u32) -> Vec<String> {
+        let (tables, _) = named(Tables::from([("kernels", kernels(rows))]));
+        let pids: Vec<u32> = Who::read(&tables).unwrap().tenants.iter().filter_map(|t| t.pid).collect();
+        let out = Overlap::new(&tables).unwrap().run(&tables, &Unwatched).unwrap();
+        let o = Columns::new(&schema::OVERLAPS, &out.overlaps);
+        let pid = |name: &str, row: usize| pids[o.u32(name).unwrap().value(row) as usize];
+        let number = |name: &str, row: usize| o.u64(name).unwrap().value(row);
+        let mut found: Vec<String> = (0..o.rows())
+            .map(|row| (pid("tenant_a", row), pid("tenant_b", row), row))
+            .filter(|(a, b, _)| *a.max(b) <= last)
+            .map(|(a, b, row)| {
+                format!(
+                    "{a} {b}: {} {} {} {} {:.6}",
+                    at(o.i64("co_busy_ns").unwrap(), row).unwrap(),
+                    number("short_kernels", row),
+                    number("short_overlapping", row),
+                    number("short_short_overlapping", row),
+                    o.f64("short_short_expected").unwrap().value(row)
+                )
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn pairs_that_met_are_the_same_however_many_others_there_are() {
+        // 12 tenants whose kernels of 20 to 300 us overlap by chance, seconds after 60 that came one after the other.
+        for seed in 0..20_u64 {
+            let mut state = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut draw = |below: i64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                i64::try_from(state >> 33).unwrap() % below
+            };
+            let few: Vec<K> = (0..400)
+                .map(|n| {
+                    let start = 9_000_000 + n * 100 + draw(90);
+                    (0, 1 + draw(12) as u32, 0, 1, 7, start, start + 20 + draw(280))
+                })
+                .collect();
+            let mut all: Vec<K> =
+                (0..60_i64).map(|n| (0, 100 + n as u32, 0, 1, 7, n * 100_000, n * 100_000 + 10)).collect();
+            all.extend(&few);
+            let met = |rows: Vec<String>| -> Vec<String> {
+                rows.into_iter().filter(|row| !row.contains(": 0 0 0 0")).collect()
+            };
+            let expected = met(rows(&few, 12));
+            assert!(expected.len() > 30, "{}", expected.len());
+            assert_eq!(met(rows(&all, 12)), expected, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn pairs_of_many_tenants_that_never_met_have_no_row() {
+        let apart: Vec<K> =
+            (0..80_i64).map(|n| (0, 100 + n as u32, 0, 1, 7, n * 100_000, n * 100_000 + 10)).collect();
+        let out = run(Tables::from([("kernels", kernels(&apart))]));
+        assert_eq!((out.tenant_usage.num_rows(), out.overlaps.num_rows()), (80, 0));
+        let few = run(Tables::from([("kernels", kernels(&apart[..20]))]));
+        assert_eq!(few.overlaps.num_rows(), 20 * 19 / 2);
+    }
+
+    #[test]
+    fn residency_that_overlaps_is_found_among_many_tenants() {
+        // 70 contexts one after the other; the last two share 5 us.
+        let mut held: Vec<_> =
+            (0..70_i64).map(|n| (0, 0, 100 + n as u32, 1 + n as u64, n * 100, n * 100 + 90)).collect();
+        held.push((0, 0, 200, 99, 69 * 100 + 85, 69 * 100 + 200));
+        let out = run(Tables::from([("residency", residency(&held))]));
+        let o = Columns::new(&schema::OVERLAPS, &out.overlaps);
+        assert_eq!(o.rows(), 1);
+        assert_eq!(at(o.i64("co_resident_ns").unwrap(), 0), Some(5_000));
+        assert_eq!(at(o.i64("co_busy_ns").unwrap(), 0), None);
     }
 
     #[test]

@@ -694,8 +694,14 @@ impl EventPass for KernelOccupancy {
             .map(|((key, sums), fit)| self.mean_warps(key, **sums, fit.as_ref().ok()?))
             .collect();
         let shared = |k: &Key| Some(k.launch.static_shared?.saturating_add(k.launch.dynamic_shared?));
-        let limiters =
-            fit().map(|f| f.map(|f| f.limiters.iter().map(|l| l.as_str()).collect::<Vec<_>>().join(",")));
+        // The driver takes some shared memory for every block. A kernel that uses none is not limited by it where another
+        // resource allows no more blocks either: nothing in the program would change that.
+        let limiters = rows.iter().zip(fit()).map(|((key, _), fit)| {
+            let all = &fit?.limiters;
+            let none = shared(key) == Some(0) && all.iter().any(|l| *l != Limiter::Shared);
+            let told = all.iter().filter(|l| !(none && **l == Limiter::Shared)).map(|l| l.as_str());
+            Some(told.collect::<Vec<_>>().join(","))
+        });
         Builder::new(&KERNEL_OCCUPANCY)
             .put("device_id", rows.iter().map(|r| r.0.device).collect::<UInt32Array>())
             .put("tenant_id", rows.iter().map(|r| r.0.tenant).collect::<UInt32Array>())

@@ -17,7 +17,7 @@
 //!
 //! Where only one tenant was traced, its own kernels tell when it was switched out: see `residency/inferred_single.rs`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use arrow_array::{Int64Array, RecordBatch, UInt32Array};
 
@@ -345,6 +345,38 @@ struct Device {
 }
 
 impl Device {
+    /// Takes back what may not be certain at the end: of a kernel that was still running when the recording ended there
+    /// is no record. A tenant whose kernels take as long as it has been silent may have had one in flight.
+    fn doubt_the_end(&self, intervals: &mut [ResidencyInterval]) {
+        let count = self.tenants.len();
+        let Some(until_ns) = self.seen.last().map(|seen| seen.time_ns) else { return };
+        let (mut started, mut last, mut longest) =
+            (vec![VecDeque::new(); count], vec![i64::MIN; count], vec![0; count]);
+        for seen in &self.seen {
+            let (Some(started), Some(last), Some(longest)) =
+                (started.get_mut(seen.tenant), last.get_mut(seen.tenant), longest.get_mut(seen.tenant))
+            else {
+                continue;
+            };
+            if seen.start {
+                started.push_back(seen.time_ns);
+            } else {
+                let start_ns: i64 = started.pop_front().unwrap_or(seen.time_ns);
+                *longest = seen.time_ns.saturating_sub(start_ns).max(*longest);
+                *last = seen.time_ns;
+            }
+        }
+        for (tenant, (last_ns, longest_ns)) in last.into_iter().zip(longest).enumerate() {
+            if until_ns.saturating_sub(last_ns) >= longest_ns {
+                continue;
+            }
+            for interval in intervals.iter_mut().filter(|interval| interval.tenant != tenant) {
+                let known_ns = last_ns.max(interval.start_within.0);
+                interval.end_within.0 = interval.end_within.0.min(known_ns);
+            }
+        }
+    }
+
     /// Puts the tenants in the order of their intervals, which is not that of their ids: after each comes the one that most
     /// often shows signs after it.
     fn time_slice(&mut self) {
@@ -492,6 +524,7 @@ impl EventPass for InferredResidency {
                 engine.see(next);
             }
             engine.finish();
+            device.doubt_the_end(&mut intervals);
             for interval in intervals {
                 if let Some(tenant) = device.tenants.get(interval.tenant) {
                     rows.push((id, *tenant, interval, Some(slice_ns.round() as i64)));
@@ -564,6 +597,19 @@ mod tests {
         assert_eq!((found[2].1, found[2].2), (1990, 2100));
         // Certain is only what lies between kernels' own starts and ends.
         assert_eq!((found[1].3, found[1].4), (1000, 1100));
+    }
+
+    #[test]
+    fn a_kernel_that_outlived_the_recording_leaves_the_end_uncertain() {
+        // 7 |0=100|          |9000===============|    7 seems to have the device from 9000 on, unless 8 has begun
+        // 8       |1000=8000|                         another kernel of 7 ms after 8000, whose end nobody recorded
+        let rows = [(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 1000, 8000), (0, 7, 0, 1, 7, 9000, 13000)];
+        let found = held(&rows);
+        assert_eq!(found.iter().map(|f| f.0).collect::<Vec<_>>(), [0, 1, 0]);
+        assert_eq!((found[2].3, found[2].4), (9000, 8000));
+        // Of a kernel that takes 7 ms and was not begun 8 ms ago there would be a record.
+        let rows = [(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 1000, 8000), (0, 7, 0, 1, 7, 9000, 16000)];
+        assert_eq!((held(&rows)[2].3, held(&rows)[2].4), (9000, 16000));
     }
 
     #[test]

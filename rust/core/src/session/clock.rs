@@ -557,12 +557,12 @@ pub fn place_samples(samples: &RecordBatch, session: &Tables, quality: &mut Qual
         strange = strange.saturating_add(u64::from(device.is_none()));
         devices.push(device);
     }
-    quality.add(None, quality::SAMPLES_LOCAL_TIME, by_zone, "read in the time zone of the capture");
+    quality.add(None, quality::SAMPLES_LOCAL_TIME, by_zone, "sampled values, read in the time zone of the capture");
     quality.add(
         None,
         quality::SAMPLES_NOT_ALIGNED,
         apart,
-        "no UTC start of the capture, no time, or no time zone",
+        "sampled values: no UTC start of the capture, no time, or no time zone",
     );
     let other = if boards.is_empty() { 0 } else { strange };
     quality.add(None, quality::SAMPLES_OTHER_GPU, other, "");

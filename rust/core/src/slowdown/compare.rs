@@ -179,6 +179,17 @@ impl Doubt {
         }
     }
 
+    /// Wider by what nobody knows of the execution times of the run that is held against it, as a part of them.
+    pub fn with_state(self, part: f64) -> Self {
+        match self {
+            Self::Scatter([elapsed, latency, resident]) => {
+                let wider = part / std::f64::consts::SQRT_2;
+                Self::Scatter([elapsed, latency, resident.map(|(low, high)| (low - wider, high + wider))])
+            }
+            same => same,
+        }
+    }
+
     fn bounds(&self, measure: &str, value: f64) -> Option<(f64, f64)> {
         let log = value.ln();
         let (down, up) = match self {

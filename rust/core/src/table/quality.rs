@@ -96,7 +96,7 @@ counters! {
     PID_BRIDGED = "pid_bridged", Notice, "import", "Kernels carry container pids and switch records host pids; they were tied together by time.";
     PID_UNMATCHED = "pid_unmatched", Notice, "import", "Traced processes that no single process of the host (by switch records, else by NVML) could be tied to: their residency is not known.";
     LOW_MATCH_RATE = "low_match_rate", Notice, "import", "Many kernels start outside the residency of their process: clocks disagree, records are lost, or the pids do not mean the same.";
-    DIAGNOSTIC_WARNING = "diagnostic_warning", Notice, "capture", "nsys itself warned while recording.";
+    DIAGNOSTIC_WARNING = "diagnostic_warning", Notice, "capture", "nsys itself warned while recording: the table of diagnostics in the export has the messages.";
     DIAGNOSTIC_LOSS = "diagnostic_loss", DataLoss, "capture", "nsys itself reported lost or dropped data.";
     RECOVERED_COPY = "recovered_copy", Info, "import", "The database had an unfinished journal or write-ahead log; it was recovered in a private copy and read there.";
     READ_BY_SQLITE = "read_by_sqlite", Info, "import", "Tables that SQLite stepped through, because what is in them is not read exactly from the pages of the file; the result is the same, reading takes several times as long.";
@@ -107,8 +107,8 @@ counters! {
     DUPLICATE_CAPTURE = "duplicate_capture", Notice, "import", "Another export of a recording that is already in the session was left out: read twice, one process would look like two that share the GPU.";
     SAMPLES_UNREAD = "samples_unread", Notice, "import", "A samples or context file that no reader knows.";
     SAMPLES_EMPTY = "samples_empty", Notice, "capture", "A samples file of a known format without one sample in it: nothing was looked at, or (lists of processes) there was none to list.";
-    SAMPLES_LOCAL_TIME = "samples_local_time", Notice, "import", "Samples with local times; the zone was taken from the capture, or from the overlap with it.";
-    SAMPLES_NOT_ALIGNED = "samples_not_aligned", Notice, "import", "Samples that could not be placed on the capture's clock: they are shown, not joined.";
+    SAMPLES_LOCAL_TIME = "samples_local_time", Notice, "import", "Sampled values (each metric of a sample counts) with local times; the zone was taken from the capture, or from the overlap with it.";
+    SAMPLES_NOT_ALIGNED = "samples_not_aligned", Notice, "import", "Sampled values (each metric of a sample counts) that could not be placed on the capture's clock: they are shown, not joined.";
     SAMPLES_OTHER_GPU = "samples_other_gpu", Notice, "import", "Samples of a GPU that the capture does not show.";
     SAMPLES_UNAVAILABLE = "samples_unavailable", Info, "import", "Values that the driver or DCGM refused (under MIG there is no utilisation by driver counters; processes of others are hidden): they are null, never zero. Per MIG instance use DCGM 1001 and 1002.";
     SAMPLES_ABOVE_ONE = "samples_above_one", Notice, "capture", "Ratios above 1, which DCGM reports for some MIG instances: kept as they are, not to be trusted.";

@@ -12,7 +12,7 @@ use arrow_select::filter::filter_record_batch;
 use crate::base::error::{Error, Result};
 use crate::table::builder::replace;
 use crate::table::columns::{at, Columns};
-use crate::table::schema::Table;
+use crate::table::schema::{self, Table};
 
 /// What to keep; `None`: not narrowed in that respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +47,12 @@ pub fn cut(table: &'static Table, batch: &RecordBatch, selection: Selection) -> 
         return take(table, batch, |row| of_device(row) && inside(row));
     }
     let (starts, ends) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    // A domain is called what it is called at any time.
+    let kinds = if table.name == schema::NVTX.name { Some(columns.names("kind")?) } else { None };
+    let timeless = |row: usize| kinds.as_ref().is_some_and(|k| k.get(row) == Some(schema::DOMAIN));
     let inside = |row: usize| {
         let start = starts.value(row);
-        start < last && at(ends, row).unwrap_or(start) >= first
+        timeless(row) || start < last && at(ends, row).unwrap_or(start) >= first
     };
     let kept = take(table, batch, |row| of_device(row) && inside(row))?;
     let columns = Columns::new(table, &kept);
@@ -91,7 +94,6 @@ mod tests {
 
     use super::*;
     use crate::table::builder::Builder;
-    use crate::table::schema;
 
     fn kernels(rows: &[(u32, i64, i64)]) -> RecordBatch {
         let column = |value: u32| UInt32Array::from(vec![value; rows.len()]);

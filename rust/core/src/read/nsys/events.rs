@@ -743,7 +743,7 @@ pub(super) fn event_calls(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     Ok((!tables.is_empty()).then_some(Found { staged, rows, tables }))
 }
 
-/// NVTX ranges and marks.
+/// NVTX ranges and marks, and the names of domains.
 pub(super) fn nvtx(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::NVTX)? else { return Ok(None) };
     let mut staged = Staged::new(&schema::NVTX);
@@ -760,6 +760,7 @@ pub(super) fn nvtx(reader: &mut Reader<'_>) -> Result<Option<Found>> {
             Ok(Some(34 | 65)) => b"mark",
             Ok(Some(59 | 70)) => b"push-pop",
             Ok(Some(60 | 71)) => b"start-end",
+            Ok(Some(75)) => schema::DOMAIN.as_bytes(),
             _ => return Ok(()),
         };
         let from = integer(cell(row, start_at)).ok().flatten();
@@ -770,7 +771,7 @@ pub(super) fn nvtx(reader: &mut Reader<'_>) -> Result<Option<Found>> {
         };
         put_thread(&mut staged, (pid, tid), cell(row, global_at), &mut odd);
         staged.put(start, Some(from));
-        staged.put(end, to.filter(|_| name != b"mark"));
+        staged.put(end, to.filter(|_| name != b"mark" && name != schema::DOMAIN.as_bytes()));
         staged.put_name(kind, Value::Text(name));
         // Registered strings stand in the strings of the export, others in the row.
         match cell(row, text_at) {

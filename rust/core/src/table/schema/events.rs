@@ -179,20 +179,27 @@ pub const THREAD_RUNS: Table = Table {
     ],
 };
 
+/// What `kind` of `nvtx` says of a row that names a domain.
+pub const DOMAIN: &str = "domain";
+
 /// NVTX ranges and marks.
 pub const NVTX: Table = Table {
     name: "nvtx",
     version: 1,
-    doc: "NVTX push-pop and start-end ranges and marks, sorted by start.",
+    doc: "NVTX push-pop and start-end ranges and marks, and what domains are called, sorted by start.",
     columns: &[
         CAPTURE_ID,
         PID,
         opt("tid", U32, NO_PID, "Thread id."),
         START,
-        opt("end_ns", I64, "a mark, or a range that never ended", "End."),
-        col("kind", Name, "`mark`, `push-pop` or `start-end`."),
-        opt("text", Name, "no text", "Range name. Hostile text."),
-        opt("domain_id", U64, OLD, "NVTX domain."),
+        opt("end_ns", I64, "a mark, a domain, or a range that never ended", "End."),
+        col(
+            "kind",
+            Name,
+            "`mark`, `push-pop` or `start-end`; `domain`: the row says what the domain is called.",
+        ),
+        opt("text", Name, "no text", "Name of the range or the domain. Hostile text."),
+        opt("domain_id", U64, OLD, "NVTX domain, unique per process only; 0: the default one."),
     ],
 };
 

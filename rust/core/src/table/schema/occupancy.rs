@@ -38,7 +38,7 @@ pub const KERNEL_OCCUPANCY: Table = Table {
             "limiters",
             Text,
             "the device or the launch is not known well enough",
-            "All resources that tie: `warps`, `registers`, `shared`, `blocks`, `barriers`, `clusters`.",
+            "All resources that tie: `warps`, `registers`, `shared`, `blocks`, `barriers`, `clusters`. `shared` stands beside another one only where the kernel uses shared memory: the driver takes some for every block.",
         ),
         opt(
             "waves",

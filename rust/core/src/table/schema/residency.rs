@@ -239,7 +239,7 @@ pub const KERNEL_ATTRIBUTION: Table = Table {
 pub const OVERLAPS: Table = Table {
     name: "overlaps",
     version: 1,
-    doc: "For every pair of tenants on a device: how long both were busy, and what their short kernels did.",
+    doc: "For every pair of tenants on a device: how long both were busy, and what their short kernels did. A device with more than 64 tenants has rows of pairs that met only: both had work in flight or were resident at once, or short kernels of one started soon after work of the other (of the 64 tenants that had work last).",
     columns: &[
         DEVICE_ID,
         col("tenant_a", U32, "Tenant, the smaller id."),

@@ -274,7 +274,7 @@ pub const TENANTS: Table = Table {
             "served_by",
             U32,
             "it has a context of its own, or which one it uses is not known",
-            "Tenant whose context its work goes through: the MPS server.",
+            "Tenant whose context its work goes through: the MPS server, or the process of a group of work.",
         ),
     ],
 };

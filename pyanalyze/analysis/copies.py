@@ -1,0 +1,189 @@
+"""What did each process copy, how fast, from which memory, and what of it kept kernels from running?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.results.copies import Copies, CopyKind, Migrations
+from pyanalyze.tables.selections import of_process
+from pyanalyze.vocabulary import CopyDirection, HostMemory
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["copies_of", "pinning_saves_ns"]
+
+#: Smaller copies show how long a copy takes to begin, not what the link can do.
+LARGE_BYTES = 1 << 20
+#: CUPTI's copy kinds.
+_DIRECTIONS = {
+    1: CopyDirection.TO_DEVICE,
+    2: CopyDirection.TO_HOST,
+    8: CopyDirection.ON_DEVICE,
+    10: CopyDirection.BETWEEN_DEVICES,
+}
+#: Unified memory: to the device, to the host, between devices.
+_MIGRATED = (11, 12, 13)
+_TO_DEVICE, _TO_HOST = 11, 12
+#: CUPTI's memory kinds of the host, and causes of migrations.
+_PAGEABLE, _PINNED = 0, 1
+_PAGE_FAULT, _EVICTION = 2, 4
+
+
+def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
+    """Add up the copies of every traced tenant.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+
+    Returns
+    -------
+    dict of (int, int) to Copies
+        By device and tenant; tenants of which no copy was recorded are left out.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sorted(copies_of(pyanalyze.load(capture).tables))
+    [(0, 0), (0, 1)]
+    """
+    import polars as pl
+
+    if "memops" not in tables or not tables.row_count("memops"):
+        return {}
+    found = {}
+    usage = tables.tenant_usage.select("tenant_id", "device_id", "first_ns", "last_ns", "memops")
+    columns = (
+        "device_id", "capture", "pid", "start_ns", "end_ns", "copy_kind", "source_kind", "destination_kind", "bytes",
+        "migration_cause",
+    )  # fmt: skip
+    rows = tables.columns("memops", *columns).filter(pl.col("copy_kind").is_not_null())
+    for tenant in tables.tenants.filter("traced").join(usage, on=["tenant_id", "device_id"]).iter_rows(named=True):
+        if not tenant["memops"] or tenant["first_ns"] is None:
+            continue
+        mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+        own = rows.filter(mine)
+        if own.is_empty():
+            continue
+        kernels = _union(
+            pl.concat(
+                tables.columns(name, "device_id", "capture", "pid", "start_ns", "end_ns").filter(mine)
+                for name in ("kernels", "graph_launches")
+                if name in tables
+            )
+        )
+        found[tenant["device_id"], tenant["tenant_id"]] = Copies(
+            window_ns=tenant["last_ns"] - tenant["first_ns"],
+            kinds=_kinds(own.filter(~pl.col("copy_kind").is_in(_MIGRATED)), kernels),
+            migrations=_migrations(own.filter(pl.col("copy_kind").is_in(_MIGRATED)), kernels),
+        )
+    return found
+
+
+def pinning_saves_ns(kind: CopyKind) -> int | None:
+    """What pinned memory saves of the time without a kernel, if copies were as fast as the pinned ones of the capture.
+
+    Returns
+    -------
+    int or None
+        None: memory that is not pageable, or no pinned copy shows the rate.
+
+    Examples
+    --------
+    >>> kind = CopyKind(direction="to-device", host_memory="pageable", copies=1, bytes=10**9, time_ns=10**9,
+    ...                 exposed_ns=10**9, bytes_per_s=1e9, best_bytes_per_s=1e9, best_pinned_bytes_per_s=4e9)
+    >>> pinning_saves_ns(kind)
+    750000000
+    """
+    best = kind.best_pinned_bytes_per_s
+    if kind.host_memory is not HostMemory.PAGEABLE or best is None or kind.bytes_per_s is None:
+        return None
+    return round(kind.exposed_ns * max(1 - kind.bytes_per_s / best, 0.0))
+
+
+def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
+    import polars as pl
+
+    # On the host's side stands the source of a copy to the device, and the destination of one to the host.
+    side = pl.when(pl.col("copy_kind") == 1).then("source_kind").when(pl.col("copy_kind") == 2).then("destination_kind")
+    rows = rows.with_columns(host=side, length=(pl.col("end_ns") - pl.col("start_ns")).clip(0)).sort("start_ns")
+    rate = pl.col("bytes") / pl.col("length") * 1e9
+    large = rows.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("length") > 0)
+    best = dict(large.group_by("copy_kind").agg(rate.max()).iter_rows())
+    pinned = dict(large.filter(pl.col("host") == _PINNED).group_by("copy_kind").agg(rate.max()).iter_rows())
+    found = []
+    for (kind, host), part in rows.group_by("copy_kind", "host", maintain_order=True):
+        direction = _DIRECTIONS.get(int(str(kind)), CopyDirection.OTHER)
+        between = direction in (CopyDirection.TO_DEVICE, CopyDirection.TO_HOST)
+        memory = {None: None, _PAGEABLE: HostMemory.PAGEABLE, _PINNED: HostMemory.PINNED}.get(host, HostMemory.OTHER)
+        time_ns, exposed_ns = _times(part, kernels)
+        length = int(part["length"].sum())
+        found.append(
+            CopyKind(
+                direction=direction,
+                host_memory=memory if between else None,
+                copies=part.height,
+                bytes=int(part["bytes"].sum()),
+                time_ns=time_ns,
+                exposed_ns=exposed_ns,
+                bytes_per_s=int(part["bytes"].sum()) / length * 1e9 if length else None,
+                best_bytes_per_s=best.get(kind),
+                best_pinned_bytes_per_s=pinned.get(kind) if between else None,
+            )
+        )
+    return sorted(found, key=lambda one: (-one.time_ns, one.direction))
+
+
+def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:
+    import polars as pl
+
+    if rows.is_empty():
+        return None
+    time_ns, exposed_ns = _times(rows, kernels)
+    known = rows["migration_cause"].null_count() < rows.height
+    faults = rows.filter(pl.col("migration_cause") == _PAGE_FAULT)
+    there, back = rows.filter(pl.col("copy_kind") == _TO_DEVICE), rows.filter(pl.col("copy_kind") == _TO_HOST)
+    return Migrations(
+        to_device=there.height,
+        to_device_bytes=int(there["bytes"].sum()),
+        to_host=back.height,
+        to_host_bytes=int(back["bytes"].sum()),
+        time_ns=time_ns,
+        exposed_ns=exposed_ns,
+        by_page_fault=faults.height if known else None,
+        by_page_fault_ns=_times(faults, kernels)[0] if known else None,
+        evictions=rows.filter(pl.col("migration_cause") == _EVICTION).height if known else None,
+    )
+
+
+def _union(rows: pl.DataFrame) -> pl.DataFrame:
+    """Intervals merged, in order, with the time before each."""
+    import polars as pl
+
+    begins = (pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1)).fill_null(value=True)
+    spans = rows.sort("start_ns").with_columns(run=begins.cum_sum())
+    spans = spans.group_by("run", maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return spans.select("start_ns", "end_ns", before=length.cum_sum() - length)
+
+
+def _times(rows: pl.DataFrame, kernels: pl.DataFrame) -> tuple[int, int]:
+    """Union of intervals, and the part of it outside of other intervals."""
+    import polars as pl
+
+    spans = _union(rows)
+    whole = int((spans["end_ns"] - spans["start_ns"]).sum())
+
+    def until(column: str) -> int:
+        last = spans.sort(column).join_asof(
+            kernels.rename({"start_ns": "from", "end_ns": "to"}), left_on=column, right_on="from", strategy="backward",
+            coalesce=False,
+        )  # fmt: skip
+        inside = pl.min_horizontal(column, "to") - pl.col("from")
+        return int(last.select((pl.col("before_right") + inside).fill_null(0).sum()).item() or 0)
+
+    return whole, whole - (until("end_ns") - until("start_ns"))

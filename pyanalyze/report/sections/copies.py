@@ -1,0 +1,86 @@
+"""Copies of each process, how fast they were, and unified memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences import DIRECTION_WORDS, HOST_MEMORY_WORDS
+from pyanalyze.results.labels import tenant_labels
+from pyanalyze.text import format as fmt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyanalyze.results.copies import Copies, CopyKind, Migrations
+    from pyanalyze.results.report import Device
+
+_CAPTION = (
+    "Observed copies. Without a kernel: no kernel of the process was in flight. Best: the fastest copy of at least "
+    "1 MiB in the same direction in this capture. The link can do that at least; its generation and width are not "
+    "recorded."
+)
+
+
+def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    labels = tenant_labels(device.tenants)
+    found = [(labels[one.tenant_id], one.copies) for one in device.tenants if one.copies is not None]
+    rows = tuple(row for label, copies in found for row in (_row(label, copies, kind) for kind in copies.kinds))
+    columns = (
+        Column("Tenant"),
+        Column("Copies"),
+        Column("n", numeric=True),
+        Column("Bytes", numeric=True),
+        Column("Time", "share of its window", True),
+        Column("Without a kernel", "share of its window", True),
+        Column("Rate", "bytes over the sum of durations", True),
+        Column("Best", "pinned, where known", True),
+    )
+    blocks: list[Block] = [Table(columns, rows, _CAPTION)] if rows else []
+    for label, copies in found:
+        blocks += [Para(text) for text in _sentences(label, copies)]
+    return blocks
+
+
+def _row(label: str, copies: Copies, kind: CopyKind) -> tuple[Cell, ...]:
+    memory = "" if kind.host_memory is None else f", {HOST_MEMORY_WORDS[kind.host_memory]}"
+    window = copies.window_ns or 1
+    return (
+        Cell(label, tone="code"),
+        Cell(f"{DIRECTION_WORDS[kind.direction]}{memory}"),
+        Cell(fmt.count(kind.copies)),
+        Cell(fmt.bytes_(kind.bytes)),
+        Cell(f"{fmt.duration(kind.time_ns)} ({fmt.percent(kind.time_ns / window)})"),
+        Cell(f"{fmt.duration(kind.exposed_ns)} ({fmt.percent(kind.exposed_ns / window)})"),
+        Cell(fmt.rate(kind.bytes_per_s)),
+        Cell(
+            fmt.rate(kind.best_bytes_per_s),
+            note="" if kind.best_pinned_bytes_per_s is None else f"pinned {fmt.rate(kind.best_pinned_bytes_per_s)}",
+        ),
+    )
+
+
+def _sentences(label: str, copies: Copies) -> Iterator[str]:
+    if copies.migrations is not None:
+        yield _unified(label, copies, copies.migrations)
+
+
+def _unified(label: str, copies: Copies, moved: Migrations) -> str:
+    window = copies.window_ns or 1
+    text = (
+        f"Unified memory of {label}: {fmt.count(moved.to_device)} migrations to the device "
+        f"({fmt.bytes_(moved.to_device_bytes)}) and {fmt.count(moved.to_host)} to the host "
+        f"({fmt.bytes_(moved.to_host_bytes)}) took {fmt.duration(moved.time_ns)}, "
+        f"{fmt.percent(moved.time_ns / window)} of its time, {fmt.duration(moved.exposed_ns)} of it without a kernel."
+    )
+    if moved.by_page_fault is None or moved.by_page_fault_ns is None:
+        return f"{text} What caused them was not exported."
+    more = f"; {fmt.count(moved.evictions)} were evictions" if moved.evictions else ""
+    return (
+        f"{text} Page faults caused {fmt.count(moved.by_page_fault)} of them "
+        f"({fmt.duration(moved.by_page_fault_ns)}){more}."
+    )
+
+
+SECTION = DeviceSection("copies", "Copies and unified memory", _blocks)

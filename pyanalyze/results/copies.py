@@ -1,0 +1,67 @@
+"""Copies and unified memory of one process: how much, how fast, and what of it kept kernels from running."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pyanalyze.results.model import Number, Result
+from pyanalyze.vocabulary import CopyDirection, HostMemory
+
+__all__ = ["Copies", "CopyKind", "Migrations"]
+
+
+class CopyKind(Result):
+    """Copies of one direction from or to one kind of memory of the host."""
+
+    direction: CopyDirection = Field(description="Where from and where to.")
+    host_memory: HostMemory | None = Field(
+        description="Memory on the host's side; null: none is involved, or nsys did not export it."
+    )
+    copies: int = Field(ge=0, description="Copies.")
+    bytes: int = Field(ge=0, description="Bytes.")
+    time_ns: int = Field(ge=0, description="Union of their intervals, ns.")
+    exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
+    bytes_per_s: Number = Field(description="Bytes over the sum of their durations; null: no duration.")
+    best_bytes_per_s: Number = Field(
+        description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind in this "
+        "capture: what the link can do at least; null: no such copy."
+    )
+    best_pinned_bytes_per_s: Number = Field(
+        description="The same of pinned memory only; null: no such copy, so that it is not known what pinning brings."
+    )
+
+
+class Migrations(Result):
+    """Pages of unified memory that moved; they have no launch call."""
+
+    to_device: int = Field(ge=0, description="Migrations to the device.")
+    to_device_bytes: int = Field(ge=0, description="Bytes of these.")
+    to_host: int = Field(ge=0, description="Migrations to the host.")
+    to_host_bytes: int = Field(ge=0, description="Bytes of these.")
+    time_ns: int = Field(ge=0, description="Union of their intervals, ns.")
+    exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
+    by_page_fault: int | None = Field(description="Caused by a page fault; null: causes were not exported.")
+    by_page_fault_ns: int | None = Field(description="Union of the intervals of these, ns; null: not exported.")
+    evictions: int | None = Field(description="Caused by lack of device memory; null: causes were not exported.")
+
+
+class Copies(Result):
+    """What a process moved to and from one device.
+
+    Source: copy records of the capture. Memory kinds are those of CUPTI (`srcKind`, `dstKind`).
+    """
+
+    window_ns: int = Field(ge=0, description="First start to last end of its operations, ns.")
+    kinds: list[CopyKind] = Field(description="By direction and memory of the host, most time first.")
+    migrations: Migrations | None = Field(description="Unified memory; null: no migration was recorded.")
+
+    @property
+    def pageable(self) -> list[CopyKind]:
+        """Kinds from or to pageable memory.
+
+        Examples
+        --------
+        >>> Copies(window_ns=1, kinds=[], migrations=None).pageable
+        []
+        """
+        return [one for one in self.kinds if one.host_memory is HostMemory.PAGEABLE]

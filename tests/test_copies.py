@@ -1,0 +1,171 @@
+"""Copies in front of kernels: directions, memory of the host, rates, what pinned memory saves; unified memory."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_line import run
+from exports import MS, copy, kernel, write
+
+import pyanalyze
+from pyanalyze.report.text import render_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyanalyze.results.copies import Copies
+
+PAGEABLE, PINNED, DEVICE, MANAGED = 0, 1, 2, 4
+TO_DEVICE, TO_HOST, MIGRATED, MIGRATED_BACK = 1, 2, 11, 12
+
+
+def moved(start_ms: int, end_ms: int, megabytes: int, kind: int, memory: int, **more: Any) -> dict[str, Any]:
+    """A copy between the host and the device."""
+    ends = (
+        {"srcKind": memory, "dstKind": DEVICE}
+        if kind in (TO_DEVICE, MIGRATED)
+        else {"srcKind": DEVICE, "dstKind": memory}
+    )
+    return copy(41, start_ms * MS, end_ms * MS, **{"bytes": megabytes * 1_000_000, "copyKind": kind, **ends, **more})
+
+
+def mixed(path: Path) -> Path:
+    """
+    Pageable to the device   |0=====8|        16 MB in 8 ms, 2 GB/s
+    kernel                        |6===10|
+    pinned to the device                  |12=14|   16 MB in 2 ms, 8 GB/s
+    pageable to the host                          |16==18|   4 MB in 2 ms, 2 GB/s; no pinned copy in that direction
+    """
+    copies = [
+        moved(0, 8, 16, TO_DEVICE, PAGEABLE),
+        moved(12, 14, 16, TO_DEVICE, PINNED),
+        moved(16, 18, 4, TO_HOST, PAGEABLE),
+    ]
+    return write(path, kernels=[kernel(41, 6 * MS, 10 * MS)], copies=copies, processes={41: "train"})
+
+
+def copies_of(path: Path) -> Copies:
+    (found,) = pyanalyze.load(path).analysis.copies.values()
+    return found
+
+
+def test_directions_memory_and_rates(tmp_path: Path) -> None:
+    found = copies_of(mixed(tmp_path / "a.sqlite"))
+    assert found.window_ns == 18 * MS and found.migrations is None
+    assert [
+        (k.direction, k.host_memory, k.copies, k.bytes, k.time_ns, k.exposed_ns, k.bytes_per_s) for k in found.kinds
+    ] == [
+        ("to-device", "pageable", 1, 16_000_000, 8 * MS, 6 * MS, 2e9),
+        ("to-device", "pinned", 1, 16_000_000, 2 * MS, 2 * MS, 8e9),
+        ("to-host", "pageable", 1, 4_000_000, 2 * MS, 2 * MS, 2e9),
+    ]
+    assert [(k.best_bytes_per_s, k.best_pinned_bytes_per_s) for k in found.kinds] == [
+        (8e9, 8e9),
+        (8e9, 8e9),
+        (2e9, None),
+    ]
+
+
+def test_pinned_memory_is_advised_where_it_is_pageable(tmp_path: Path) -> None:
+    path = mixed(tmp_path / "a.sqlite")
+    (advice,) = pyanalyze.load(path).advise()
+    items = {item.action: item for item in advice.actions if "pinned" in item.action}
+    there = items["Use pinned memory for the copies of train to the device"]
+    back = items["Use pinned memory for the copies of train to the host"]
+    assert (there.at_stake_ns, back.at_stake_ns) == (6 * MS, 2 * MS)
+    # At 8 instead of 2 GB/s a quarter of the time is left; of the other direction no rate is known.
+    assert there.expected is not None and there.expected.startswith("4.500 ms less")
+    assert back.expected is None
+    stakes = [item.at_stake_ns for item in advice.actions if item.at_stake_ns is not None]
+    assert stakes == sorted(stakes, reverse=True)
+
+
+def test_pinned_copies_are_not_told_to_be_pinned(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.sqlite", kernels=[kernel(41, 9 * MS, 10 * MS)], copies=[moved(0, 8, 16, TO_DEVICE, PINNED)],
+        processes={41: "train"},
+    )  # fmt: skip
+    (advice,) = pyanalyze.load(path).advise()
+    assert not any("pinned" in item.action for item in advice.actions)
+    assert any(item.action.startswith("Copy less in train") for item in advice.actions)
+
+
+def test_unified_memory(tmp_path: Path) -> None:
+    """Two migrations to the device by page fault, one ahead of time, and one back."""
+    copies = [
+        moved(0, 2, 2, MIGRATED, MANAGED, migrationCause=2),
+        moved(1, 3, 2, MIGRATED, MANAGED, migrationCause=2),
+        moved(5, 6, 2, MIGRATED, MANAGED, migrationCause=1),
+        moved(9, 10, 1, MIGRATED_BACK, MANAGED, migrationCause=4),
+    ]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 2 * MS, 8 * MS)], copies=copies, processes={41: "train"})
+    migrations = copies_of(path).migrations
+    assert migrations is not None
+    assert (migrations.to_device, migrations.to_device_bytes, migrations.to_host) == (3, 6_000_000, 1)
+    assert (migrations.time_ns, migrations.exposed_ns) == (5 * MS, 3 * MS)
+    assert (migrations.by_page_fault, migrations.by_page_fault_ns, migrations.evictions) == (2, 3 * MS, 1)
+    text = " ".join(render_text(pyanalyze.load(path).report(), sections=("copies",)).split())
+    assert "Unified memory of train: 3 migrations to the device" in text
+    assert "took 5.000 ms, 50.0 % of its time" in text and "Page faults caused 2 of them (3.000 ms)" in text
+
+
+def test_unified_memory_is_to_be_prefetched(tmp_path: Path) -> None:
+    copies = [moved(0, 2, 2, MIGRATED, MANAGED, migrationCause=2)]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 2 * MS, 8 * MS)], copies=copies, processes={41: "train"})
+    (advice,) = pyanalyze.load(path).advise()
+    (item,) = (one for one in advice.actions if one.action.startswith("Prefetch the unified memory of train"))
+    assert item.at_stake_ns == 2 * MS and "1 migrations, 1 of them because of page faults" in item.why
+    # One advice for one time.
+    assert not any(one.action.startswith("Copy less") for one in advice.actions)
+
+
+def test_small_copies_of_pageable_memory_are_staged(tmp_path: Path) -> None:
+    copies = [moved(n, n + 1, 0, TO_HOST, PAGEABLE, bytes=64) for n in range(1, 9)]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, MS)], copies=copies, processes={41: "train"})
+    (advice,) = pyanalyze.load(path).advise()
+    assert not any("pinned" in one.action for one in advice.actions)
+
+
+def test_a_process_of_an_undetermined_device_is_told_what_limits_it(corpus: Path) -> None:
+    (advice,) = pyanalyze.load(corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2023.sqlite").advise()
+    assert advice.actions[0].action == "Profile the host code of my_gemm: the GPU waits for it"
+    assert any(one.action.startswith("Not enough data") for one in advice.actions[1:])
+
+
+def test_the_command_shows_copies(tmp_path: Path) -> None:
+    path = mixed(tmp_path / "a.sqlite")
+    shown = run("streams", path)
+    assert shown.returncode == 0 and "to the device, pageable" in shown.stdout and "8.0 GB/s" in shown.stdout
+    (device,) = json.loads(run("streams", path, "-f", "json").stdout)["devices"]
+    assert [kind["host_memory"] for kind in device["tenants"][0]["copies"]["kinds"]] == [
+        "pageable",
+        "pinned",
+        "pageable",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["test-cuda-4streams/report2.sqlite", "raiderstream/report1.nsys2023.sqlite", "mordred/report1.sqlite"]
+)
+def test_copies_of_real_captures(corpus: Path, name: str) -> None:
+    path = corpus / "exports" / name
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        counted = database.execute(
+            "SELECT copyKind, CASE copyKind WHEN 1 THEN srcKind WHEN 2 THEN dstKind END, COUNT(*), SUM(bytes) "
+            "FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind IN (1, 2) GROUP BY 1, 2"
+        ).fetchall()
+    memory = {PAGEABLE: "pageable", PINNED: "pinned"}
+    truth = {
+        ({1: "to-device", 2: "to-host"}[kind], memory.get(side, "other")): (n, size) for kind, side, n, size in counted
+    }
+    found: dict[tuple[str, str | None], tuple[int, int]] = {}
+    for copies in pyanalyze.load(path).analysis.copies.values():
+        for one in copies.kinds:
+            if one.direction in ("to-device", "to-host"):
+                n, size = found.get((one.direction, one.host_memory), (0, 0))
+                found[one.direction, one.host_memory] = (n + one.copies, size + one.bytes)
+    assert found == truth
