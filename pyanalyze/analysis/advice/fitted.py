@@ -153,9 +153,9 @@ COPIES: Final = CopyConstants(
     cache_instances=1.8,
     checked=Checked(
         against="simulations by the fixture generator, which shares no code with the replay; no real hardware",
-        n=0,
+        n=114,
         median_error=None,
         p95_error=None,
-        coverage=None,
+        coverage=0.991,
     ),
 )

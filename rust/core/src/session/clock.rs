@@ -557,7 +557,12 @@ pub fn place_samples(samples: &RecordBatch, session: &Tables, quality: &mut Qual
         strange = strange.saturating_add(u64::from(device.is_none()));
         devices.push(device);
     }
-    quality.add(None, quality::SAMPLES_LOCAL_TIME, by_zone, "sampled values, read in the time zone of the capture");
+    quality.add(
+        None,
+        quality::SAMPLES_LOCAL_TIME,
+        by_zone,
+        "sampled values, read in the time zone of the capture",
+    );
     quality.add(
         None,
         quality::SAMPLES_NOT_ALIGNED,

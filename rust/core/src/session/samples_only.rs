@@ -76,7 +76,12 @@ pub fn session(samples: &[Tables]) -> Result<Tables> {
         .map(|row| at(clock, row).zip(origin).and_then(|(t, zero)| t.checked_sub(zero)))
         .collect();
     let apart = times.iter().filter(|t| t.is_none()).count() as u64;
-    quality.add(None, quality::SAMPLES_NOT_ALIGNED, apart, "sampled values: no time, or a local one beside others in UTC");
+    quality.add(
+        None,
+        quality::SAMPLES_NOT_ALIGNED,
+        apart,
+        "sampled values: no time, or a local one beside others in UTC",
+    );
     if !is_utc && origin.is_some() {
         let placed = times.len() as u64 - apart;
         quality.add(
