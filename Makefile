@@ -107,7 +107,7 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/occupancy.py --speed
 	$(BIN)/python tests/bench/advice.py --first 11 --seeds 4
 	$(BIN)/python tests/bench/forecast.py
-	$(BIN)/python tests/bench/replicas.py --first 201 --seeds 2 --speed
+	$(BIN)/python tests/bench/replicas.py --first 201 --seeds 2 --speed --launches 100000
 	$(BIN)/python tests/bench/fleet.py
 	$(BIN)/python tests/bench/scale.py
 

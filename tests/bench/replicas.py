@@ -41,7 +41,7 @@ from pyanalyze.analysis.advice.pairs import CONFIDENT, Pair
 from pyanalyze.analysis.advice.replicas import forecast_replicas
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ANALYSIS_TABLES
-from pyanalyze.vocabulary import TRAITS
+from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -305,6 +305,34 @@ BASES = (
 )
 
 
+def settled(table: dict[str, Any]) -> dict[str, Any]:
+    """The same with the middle of every range of times."""
+    return {
+        key: statistics.fmean(value) if key.endswith(("_ms", "_us")) and isinstance(value, list) else value
+        for key, value in table.items()
+    }
+
+
+def solo_ns(
+    base: str, option: ReplicaOption, units: Mapping[str, int], named: Mapping[str, str], seed: int
+) -> dict[str, float]:
+    """What one copy of each tenant takes solo on the whole GPU, simulated in the same way."""
+    found = {}
+    for copies in option.tenants:
+        one = option.model_copy(
+            update={
+                "tenants": [copies.model_copy(update={"copies": 1})],
+                "mode": Mode.EXCLUSIVE,
+                "profiles": [],
+                "instances": [],
+                "percentages": [],
+            }
+        )
+        name = named[copies.name]
+        found[name] = advice.simulated(multiplied(base, one, units, named), seed)[f"{name}-0"]
+    return found
+
+
 def multiplied(base: str, option: ReplicaOption, units: Mapping[str, int], named: Mapping[str, str]) -> str:
     """The scenario with copies of its tenants in this option, each with the units of work of the original."""
     table = advice.whole(base)
@@ -333,9 +361,8 @@ def multiplied(base: str, option: ReplicaOption, units: Mapping[str, int], named
             if option.percentages:
                 tenant["mps_percent"] = float(option.percentages[at])
             (work,) = originals[name]["work"]
-            # Copies begin together: how they begin and end apart is no property of the configuration.
-            if isinstance(work.get("from_ms"), list):
-                work = {**work, "from_ms": statistics.fmean(work["from_ms"])}
+            # Copies are alike and begin together: what chance makes of each is no property of the configuration.
+            tenant, work = settled(tenant), settled(work)
             tenant.pop("start_ms", None)
             work = {**work, "until_ms": [1e6, 1e6] if isinstance(work.get("until_ms"), list) else 1e6}
             tenant["work"] = [{**work, "units": units[name]}]
@@ -399,16 +426,18 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
         for row in traced.iter_rows(named=True)
         if row["pid"] in by_pid
     }
-    solo = {t["name"]: t["slowdown"]["elapsed"]["solo_ns"] for t in by_pid.values()}
     units = {t["name"]: t["slowdown"]["n_units"] for t in by_pid.values()}
     who = draw.choice(sorted(names))
     asked = [dict.fromkeys(names, 1), {who: draw.randint(2, 8)}]
     found = forecast_replicas(Recorded(tables, verdict), asked, threads=2)
     if not found.options:
         return [], [], found.missing[0].why
+    solo: dict[str, float] = {}
     rows: list[Simulated] = []
     throughput: dict[str, dict[str, tuple[float, float]]] = {}
     for option in found.options:
+        if not {names[copies.name] for copies in option.tenants} <= set(solo):
+            solo |= solo_ns(base, option, units, names, seed)
         took = advice.simulated(multiplied(base, option, units, names), seed)
         whole = 0.0
         for copies in option.tenants:

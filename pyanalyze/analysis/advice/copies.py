@@ -255,7 +255,8 @@ def _taken_for_bandwidth(scene: _Scene, contention: tuple[float, float, float]) 
     together = scene.recording is not None and scene.recording.together
     if not together or contention == CONTENTION or contention[1] <= CONTENTION[2]:
         return scene
-    each = (1 + contention[1]) / len(scene.names)
+    # Nobody takes more than all of it: what is beyond that is of caches.
+    each = min(1.0, (1 + contention[1]) / len(scene.names))
     return replace(scene, demands=dict.fromkeys(scene.names, each))
 
 
@@ -649,6 +650,8 @@ def _option(
 ) -> ReplicaOption:
     """A candidate with what its replays say."""
     width = COPIES.widths[candidate.kind] + (check.elapsed_error or 0.0)
+    if candidate.kind in {"together", "overlap", "instances"} and is_time_sliced(scene.verdict):
+        width += COPIES.from_slices
     tail = COPIES.tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0)
     beyond = _beyond(candidate)
     tenants, progress = [], []

@@ -279,7 +279,7 @@ pub(crate) fn read(
         let calls = calls.get(&tenant).filter(|c| !c.is_empty());
         match calls {
             Some(calls) if threads(&mut program, &seen, calls, units.get(&tenant)) => {
-                program.from_calls = true
+                program.from_calls = true;
             }
             _ => streams(&mut program, &seen, turns.get(&tenant)),
         }
