@@ -106,6 +106,15 @@ def test_the_command_names_the_aggressor(tmp_path: Path) -> None:
     assert device["options"] is None
 
 
+def test_a_gate_of_groups_looks_at_execution(tmp_path: Path) -> None:
+    path = nccl_1428(tmp_path / "a.sqlite")
+    checked = pyanalyze.load(path, by="comms").check(max_slowdown=1.5)
+    assert [(one.subject, one.status) for one in checked.outcomes] == [
+        ("NCCL kernels", "failed"),
+        ("other work of train", "passed"),
+    ]
+
+
 def test_process_is_the_default(tmp_path: Path) -> None:
     path = nccl_1428(tmp_path / "a.sqlite")
     report = pyanalyze.load(path).report()

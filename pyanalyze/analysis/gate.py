@@ -175,7 +175,9 @@ def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
 
 
 def _slowdowns(device: Device, limits: Limits) -> Iterator[Outcome]:
-    traced = [tenant for tenant in device.tenants if tenant.busy_ns is not None]
+    # A process whose groups of work are the tenants has no work of its own.
+    divided = {tenant.served_by for tenant in device.tenants if tenant.group_of is not None}
+    traced = [t for t in device.tenants if t.busy_ns is not None and t.tenant_id not in divided]
     if not traced:
         detail = "no tenant was traced, so no slowdown is known"
         yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how="nsys profile -t cuda")
@@ -196,7 +198,9 @@ def _named_tenants(devices: Iterable[Device], limits: Limits) -> Iterator[Outcom
 
 def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | None) -> Outcome:
     subject = tenant_labels(device.tenants)[tenant.tenant_id]
-    kinds: tuple[SlowdownKind, ...] = ("elapsed", "latency") if kind is None else (kind,)
+    # Of a group of work nothing but execution is compared.
+    usual: tuple[SlowdownKind, ...] = ("elapsed", "latency") if tenant.group_of is None else ("resident",)
+    kinds: tuple[SlowdownKind, ...] = usual if kind is None else (kind,)
     known: dict[str, Estimate | None] = {name: getattr(tenant.slowdown, name) for name in kinds}
     # A baseline that was given and is not what the figures come from: the notes say why.
     unused = tenant.baselines_not_used if tenant.baseline is None else ()
@@ -220,7 +224,9 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     high = None if None in highs else max(h for h in highs if h is not None)
     status = _judged(low, high, most)
     gaps = (*device.missing_for("slowdown"), *device.missing_for("interference"))
-    how = _first_command(gaps) or "record each workload solo in the same way and give --baseline"
+    how = _first_command(gaps) or (
+        "" if tenant.group_of else "record each workload solo in the same way and give --baseline"
+    )
     return Outcome(
         "max_slowdown",
         subject,

@@ -619,6 +619,9 @@ def _interference(
     if blind:
         untraced = fmt.names([names[number] for number in blind], _NAMED)
         why += f"{'; ' if why else ''}kernels of {untraced} were not traced"
+    if any(t.is_group for t in found.tenants):
+        # A group has no recording of its own.
+        solo = "record a run in which each group also executes while no other does"
     if silent or blind:
         traced = "trace all tenants: start each under nsys, or record their common parent"
         missing.append(Missing(what="slowdown", why=why, how=solo if silent else traced))

@@ -588,7 +588,7 @@ def _numbers(
     rows = pl.concat([kept, left.with_columns(key=pl.lit(None, pl.String))])
     rows = rows.filter(pl.len().over(_PROCESS) > 1)
     if rows.is_empty():
-        raise UsageError("--by: all work is of one group, so there is nothing to compare")
+        raise UsageError("--by: each process has one group of work alone, so there is nothing to compare inside of it")
     # In the order of the processes, then of the time; other work last.
     order = {process: place for place, process in enumerate(tables.tenants.select(*_PROCESS).iter_rows())}
     rank = {row: place for place, row in enumerate(kept.iter_rows())}

@@ -118,7 +118,9 @@ def between_groups(tables: TableSet, device_id: int) -> GroupInterference:
             missing[group] = "no kernel of it was recorded"
             continue
         if met and covered < (1 - _UNKNOWN) * met:
-            missing[group] = "most of its kernels beside others ran beside several at once, or too rarely solo"
+            missing[group] = (
+                "most kernels beside others have no launches solo to compare with, or ran beside several groups"
+            )
             continue
         slowdowns[group] = _whole(known, whole_ns).model_copy(update={"n": kernels_of.get(group, 0)})
         for other in groups:
