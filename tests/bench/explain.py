@@ -100,6 +100,19 @@ class Book:
         for op in ops:
             self.of_unit[op.unit].append(op)
 
+    def whole_graphs(self) -> Book:
+        """The same book where a recording shows graphs whole: what one call launched is one operation."""
+        of_call: dict[tuple[int, int, int], list[Op]] = defaultdict(list)
+        for op in self.by_end:
+            of_call[op.launch, op.queued, op.unit].append(op)
+        ops = []
+        for (launch, queued, unit), parts in of_call.items():
+            first = min(parts, key=lambda op: op.start)
+            behind = sum(op.behind_other for op in parts)
+            end = max(op.end for op in parts)
+            ops.append(Op(unit, launch, queued, first.ready, first.start, end, copy=False, behind_other=behind))
+        return Book(ops, self.ran, self.switching)
+
     def before(self, time_ns: int) -> Op | None:
         """The operation that ended last, no later than a time."""
         at = bisect.bisect_right(self.ends, time_ns)
@@ -247,6 +260,7 @@ def compared(folder: Path, name: str, capture: dict[str, Any]) -> list[dict[str,
     wanted: list[tuple[int, str, int, int, int, Book]] = []
     for tenant, _, book, units in books(folder, name):
         if tenant in traced:
+            book = book.whole_graphs() if capture["kernels_in_graphs"] else book
             book = with_copies(book, folder / f"{capture['name']}.sqlite", traced[tenant], origin, units)
             wanted += [
                 (traced[tenant], f"{tenant} {text}", start, launched, number, book)
