@@ -127,7 +127,7 @@ def of_json(path: Path) -> Iterator[str]:
         elif isinstance(value, list):
             for one in value:
                 yield from texts(one, key)
-        elif isinstance(value, str) and key not in {"sql", "commands", "how"}:
+        elif isinstance(value, str) and key not in {"sql", "commands", "how"} and not value.startswith("kubectl "):
             yield value
 
     yield from texts(json.loads(path.read_text(encoding="utf-8")), "")

@@ -14,6 +14,7 @@ from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
 from pyanalyze.report.sentences import why_sharing
+from pyanalyze.report.shown import MOST_TENANTS
 from pyanalyze.results.advice import SharingOption
 from pyanalyze.results.interference import (
     Interference,
@@ -742,7 +743,7 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
     relations = []
     shown = {pair.tenants: pair for pair in pairs}
     rows = tables.overlaps.filter(pl.col("device_id") == verdict.device_id)
-    if 2 * rows.height < usage.height * (usage.height - 1):
+    if usage.height > MOST_TENANTS:
         # Of many tenants the table has the pairs that met, by short kernels one soon after the other too.
         rows = rows.filter((pl.col("co_busy_ns") > 0) | (pl.col("co_resident_ns") > 0))
     for row in rows.iter_rows(named=True):

@@ -122,8 +122,9 @@ def alone(sm_count: int, tenant_id: int) -> SharingConfig:
 
     Examples
     --------
-    >>> alone(108, 3).assignments
-    (Assignment(tenant_id=3, instance=0, group=0, sms=None),)
+    >>> (one,) = alone(108, 3).assignments
+    >>> one.tenant_id, one.sms
+    (3, None)
     """
     return SharingConfig(f"alone {tenant_id}", (sm_count,), (Assignment(tenant_id),))
 

@@ -83,9 +83,10 @@ def _spread(tables: TableSet) -> dict[tuple[object, ...], tuple[int | None, floa
         return {}
     rows = parts.select("device_id", "tenant_id", "attributed_ns").with_columns(
         kernels.select(
-            pl.col("name").cast(pl.String),
+            # As they are, names are numbers; as text they would take most of the memory.
+            "name",
             grid=pl.col("grid_x").cast(pl.UInt64) * pl.col("grid_y") * pl.col("grid_z"),
-            block=pl.col("block_x").cast(pl.UInt64) * pl.col("block_y") * pl.col("block_z"),
+            block=pl.col("block_x") * pl.col("block_y") * pl.col("block_z"),
         )
     )
     sums = rows.group_by("device_id", "tenant_id", "name", "grid", "block").agg(

@@ -179,12 +179,17 @@ impl Doubt {
         }
     }
 
-    /// Wider by what nobody knows of the execution times of the run that is held against it, as a part of them.
-    pub fn with_state(self, part: f64) -> Self {
+    /// Wider by what nobody knows of the execution times of the run that is held against it: by which parts of them they
+    /// may be too long, and too short.
+    pub fn with_state(self, [long, short]: [f64; 2]) -> Self {
         match self {
             Self::Scatter([elapsed, latency, resident]) => {
-                let wider = part / std::f64::consts::SQRT_2;
-                Self::Scatter([elapsed, latency, resident.map(|(low, high)| (low - wider, high + wider))])
+                // The ends are those of the run that it is held against, before they are doubled to both runs.
+                let wider = |(low, high): (f64, f64)| {
+                    let both = std::f64::consts::SQRT_2;
+                    (low - short / both, high + long / both)
+                };
+                Self::Scatter([elapsed, latency, resident.map(wider)])
             }
             same => same,
         }

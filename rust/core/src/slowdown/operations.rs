@@ -16,9 +16,7 @@ use std::sync::Arc;
 
 use crate::activity::overlap::MANY_TENANTS;
 use crate::base::error::{Error, Result};
-use crate::base::hardware::{
-    IDLE_GAP_NS, MAX_STATE_NS, USUAL_RESTORE_NS, USUAL_SAVE_NS, USUAL_STATE_ERROR_NS,
-};
+use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS, MOST_RESTORE_NS, MOST_SAVE_NS};
 use crate::base::intervals::{Union, Walk};
 use crate::base::maps::{NumberMap, Recent};
 use crate::base::parallel::ThreadPool;
@@ -263,8 +261,8 @@ pub(crate) struct Tenancy {
     pub ops: Vec<Op>,
     /// When its context ran; none: no records say.
     pub ran: Option<Union>,
-    /// Half of the 95 % interval of what saving and restoring of state took of each slice; 0 where records say it.
-    pub state_error_ns: f64,
+    /// How much too long, and too short, the execution of a kernel may be for each time that it was switched out.
+    pub state_doubt_ns: [f64; 2],
     /// `ran` is CONTEXT_START to acknowledgement; else residency, which holds the saving and restoring of state.
     pub exact: bool,
     pub busy: Arc<Union>,
@@ -717,29 +715,21 @@ impl Scene {
             let late = median(&restored).unwrap_or(0.0) - median(&usual).unwrap_or(0.0);
             let late = late.clamp(0.0, MAX_STATE_NS as f64) as i64;
             let measured = cuts.known().filter(|(_, error)| *error < MOST_ERROR_NS);
-            // Too few kernels were cut to measure it? Then only those that were cut are known to have waited for the saving:
-            // where nothing ran at the end of a slice, there was less to save.
-            let (restore, save, each_cut, error_ns) = if let Some((cost, error)) = measured {
+            let (restore, save, doubt_ns) = if let Some((cost, error)) = measured {
                 let state = cost.clamp(0.0, MAX_STATE_NS as f64);
                 let restore = (RESTORE_PART * state) as i64;
-                (restore, (state as i64).saturating_sub(restore), 0, 2.0 * error)
+                (restore, (state as i64).saturating_sub(restore), [2.0 * error; 2])
             } else if restored.len() >= ENOUGH_STARTS && usual.len() >= ENOUGH_STARTS {
-                (late, 0, USUAL_SAVE_NS, USUAL_STATE_ERROR_NS as f64)
+                (late, 0, [MOST_SAVE_NS as f64, 0.0])
             } else {
-                (0, 0, USUAL_RESTORE_NS + USUAL_SAVE_NS, USUAL_STATE_ERROR_NS as f64)
+                (0, 0, [(MOST_RESTORE_NS + MOST_SAVE_NS) as f64, 0.0])
             };
             for tenant in self.tenants.iter_mut().filter(|t| t.device == device && !t.exact) {
                 tenant.shrink(restore, save);
-                tenant.shorten_cut_kernels(each_cut);
-                tenant.state_error_ns = error_ns;
+                tenant.state_doubt_ns = doubt_ns;
             }
             if let Some(switching) = self.switching.get_mut(&device) {
-                // What is taken from cut kernels only is no time of theirs either.
-                let (before, after) = match each_cut {
-                    0 => (save, restore),
-                    _ => (USUAL_SAVE_NS, restore.max(USUAL_RESTORE_NS)),
-                };
-                let wider = switching.spans().iter().map(|(a, b)| (a - before, b + after));
+                let wider = switching.spans().iter().map(|(a, b)| (a - save, b + restore));
                 *switching = Union::of(wider.collect::<Vec<_>>());
             }
         }
@@ -925,14 +915,16 @@ impl Tenancy {
         sum
     }
 
-    /// How far execution times may be off, as a part of them, because nobody knows how much of its residency the state of
-    /// the context took.
-    pub fn state_doubt(&self) -> f64 {
-        let Some(ran) = self.ran.as_ref().filter(|_| self.state_error_ns > 0.0) else { return 0.0 };
+    /// By which parts of them execution times may be too long, and too short, because nobody knows how much of its
+    /// residency the state of the context took.
+    pub fn state_doubt(&self) -> [f64; 2] {
+        let Some(ran) = self.ran.as_ref().filter(|_| self.state_doubt_ns != [0.0; 2]) else {
+            return [0.0; 2];
+        };
         let kernels = || self.ops.iter().filter(|op| op.kind != WorkKind::Copy);
         let cuts: f64 = kernels().map(|op| op.cuts(ran) as f64).sum();
         let ran_ns: f64 = kernels().map(|op| op.ran_ns as f64).sum();
-        cuts * self.state_error_ns / ran_ns.max(1.0)
+        self.state_doubt_ns.map(|each| (cuts * each / ran_ns.max(1.0)).min(0.5))
     }
 
     /// How long after the begin of a slice kernels start that waited for it, and how long after they are ready those do
@@ -949,14 +941,6 @@ impl Tenancy {
             } else if op.start_ns.saturating_sub(span.0) <= MAX_STATE_NS {
                 restored.push(op.start_ns.saturating_sub(span.0));
             }
-        }
-    }
-
-    fn shorten_cut_kernels(&mut self, state_ns: i64) {
-        let Some(ran) = self.ran.as_ref() else { return };
-        for op in self.ops.iter_mut().filter(|op| op.kind != WorkKind::Copy) {
-            let cuts = i64::try_from(op.cuts(ran)).unwrap_or(i64::MAX);
-            op.ran_ns = op.ran_ns.saturating_sub(cuts.saturating_mul(state_ns)).max(op.ran_ns / 2);
         }
     }
 
