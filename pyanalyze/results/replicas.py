@@ -41,7 +41,7 @@ class Knowledge(StrEnum):
 
     #: Its run under MPS.
     MPS_RUN = "mps-run"
-    #: What its other tenant does to somebody else.
+    #: What its other tenant does to a third one.
     OTHER_TENANT = "other-tenant"
     #: Nothing but other pairs.
     ANY_PAIR = "any-pair"

@@ -5,7 +5,7 @@ the others wait under MPS, a time slice ends them. A capture of that tenant says
 there are three states of knowledge:
 
 - the run under MPS was measured: what time-slicing would do is then forecast, which hardly depends on the other tenant;
-- the other tenant was measured beside somebody else, in both modes: it is taken to do the same here;
+- the other tenant was measured beside a third one, in both modes: it is taken to do the same here;
 - neither: the spread over all measured pairs.
 """
 

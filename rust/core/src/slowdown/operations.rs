@@ -725,8 +725,10 @@ impl Scene {
                 (0, 0, [(MOST_RESTORE_NS + MOST_SAVE_NS) as f64, 0.0])
             };
             for tenant in self.tenants.iter_mut().filter(|t| t.device == device && !t.exact) {
-                tenant.shrink(restore, save);
                 tenant.state_doubt_ns = doubt_ns;
+                if restore > 0 || save > 0 {
+                    tenant.shrink(restore, save);
+                }
             }
             if let Some(switching) = self.switching.get_mut(&device) {
                 let wider = switching.spans().iter().map(|(a, b)| (a - save, b + restore));
