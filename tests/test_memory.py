@@ -167,8 +167,7 @@ def test_what_was_launched_is_added_up_without_holding_the_launches(large: Path)
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     before = _resident_bytes("VmRSS")
     work = session.analysis.work
-    # The p99 of a launch configuration takes the length of each of its launches, once.
-    assert _resident_bytes("VmHWM") - before < 600_000 * 128, "less than a row of every launch"
+    assert _resident_bytes("VmHWM") - before < 600_000 * 16, "not even start and end of every launch"
     assert sum(batch.launches for one in work.values() for batch in one.batches) == 600_000
 
 

@@ -84,6 +84,8 @@ pub(crate) struct Configuration {
     launches: u64,
     total_ns: i64,
     attributed_ns: i64,
+    attributed_p99_ns: Option<i64>,
+    attributed_sd_ns: Option<f64>,
 }
 
 /// Consecutive launches, and where the time between the first and the last went, as a dictionary.
@@ -135,6 +137,8 @@ pub(crate) fn launches(
                 launches: c.launches,
                 total_ns: c.total_ns,
                 attributed_ns: c.attributed_ns,
+                attributed_p99_ns: c.attributed_p99_ns,
+                attributed_sd_ns: c.attributed_sd_ns,
             })
             .collect(),
         other_launches: one.other_launches,

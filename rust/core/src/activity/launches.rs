@@ -32,6 +32,9 @@ use crate::table::work::{work, Work, WorkKind};
 const BATCHES: u64 = 20;
 /// Least launches in a batch: of single ones the spread is that of kernels, not of the run.
 const LEAST_IN_BATCH: u64 = 2;
+/// Launches from which a p99 is told: of fewer it is their longest.
+const ENOUGH_FOR_P99: usize = 20;
+
 /// Configurations that are handed out; real programs with more have a tail of tiny kernels.
 const TOP_CONFIGURATIONS: usize = 100;
 /// What a graph that was launched as a whole is called.
@@ -55,7 +58,7 @@ pub struct Batch {
 }
 
 /// Kernels of one name and size of the grid and block; whole graphs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Configuration {
     /// Demangled name.
     pub name: Option<String>,
@@ -71,10 +74,14 @@ pub struct Configuration {
     pub total_ns: i64,
     /// Sum of what each was attributed.
     pub attributed_ns: i64,
+    /// 99th percentile of what each was attributed; `None` of few launches, and where it is not known of each.
+    pub attributed_p99_ns: Option<i64>,
+    /// Standard deviation of the same; `None` of one launch, and where it is not known of each.
+    pub attributed_sd_ns: Option<f64>,
 }
 
 /// What one tenant launched.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Launched {
     /// Device.
     pub device: u32,
@@ -198,23 +205,38 @@ impl Tally {
 type Key = (u32, Option<u32>, Option<u64>, Option<u32>);
 
 /// What the launches of one configuration add up to.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Sums {
     short_name: Option<u32>,
     launches: u64,
     total_ns: i64,
     attributed_ns: i64,
+    /// What each was attributed, where that is known.
+    each_ns: Vec<i64>,
 }
 
 impl Sums {
     fn of(short_name: Option<u32>) -> Self {
-        Self { short_name, launches: 0, total_ns: 0, attributed_ns: 0 }
+        Self { short_name, launches: 0, total_ns: 0, attributed_ns: 0, each_ns: Vec::new() }
     }
 
     fn add(&mut self, launches: u64, total_ns: i64, attributed_ns: i64) {
         self.launches = self.launches.saturating_add(launches);
         self.total_ns = self.total_ns.saturating_add(total_ns);
         self.attributed_ns = self.attributed_ns.saturating_add(attributed_ns);
+    }
+
+    /// p99 and standard deviation of what each launch was attributed.
+    fn spread(&mut self) -> (Option<i64>, Option<f64>) {
+        let n = self.each_ns.len();
+        if n as u64 != self.launches || n < 2 {
+            return (None, None);
+        }
+        let mean = self.each_ns.iter().map(|ns| *ns as f64).sum::<f64>() / n as f64;
+        let squares: f64 = self.each_ns.iter().map(|ns| (*ns as f64 - mean).powi(2)).sum();
+        let place = (0.99 * (n - 1) as f64).ceil() as usize;
+        let p99 = *self.each_ns.select_nth_unstable(place.min(n - 1)).1;
+        ((n >= ENOUGH_FOR_P99).then_some(p99), Some((squares / (n - 1) as f64).sqrt()))
     }
 }
 
@@ -410,11 +432,12 @@ impl EventPass for Launches {
             let length_ns = w.end_ns.saturating_sub(w.start_ns);
             let attributed_ns = match (&shapes, w.kind) {
                 (Some(shapes), WorkKind::Kernel) => {
-                    let attributed_ns = self.attributed.as_ref().and_then(|attributed| at(attributed, w.row));
-                    let attributed_ns = attributed_ns.unwrap_or(length_ns);
+                    let known_ns = self.attributed.as_ref().and_then(|attributed| at(attributed, w.row));
+                    let attributed_ns = known_ns.unwrap_or(length_ns);
                     let sums = here.entry(shapes.key(tenant, w.row));
                     let sums = sums.or_insert_with(|| Sums::of(shapes.short_name.key(w.row)));
                     sums.add(1, length_ns, attributed_ns);
+                    sums.each_ns.extend(known_ns);
                     attributed_ns
                 }
                 // `kernel_attribution` has kernels only; the total of the tenant, to which all are scaled, has graphs as well.
@@ -433,11 +456,13 @@ impl EventPass for Launches {
                 let short = sums.short_name.and_then(|key| shapes.short_name.text(key));
                 let short = short.map(|text| self.names.id(text));
                 let known = self.configurations.entry((tenant, name, blocks, threads));
-                known.or_insert_with(|| Sums::of(short)).add(
-                    sums.launches,
-                    sums.total_ns,
-                    sums.attributed_ns,
-                );
+                let known = known.or_insert_with(|| Sums::of(short));
+                known.add(sums.launches, sums.total_ns, sums.attributed_ns);
+                if known.each_ns.is_empty() {
+                    known.each_ns = sums.each_ns;
+                } else {
+                    known.each_ns.extend(sums.each_ns);
+                }
             }
         }
         Ok(())
@@ -447,7 +472,8 @@ impl EventPass for Launches {
         watch.progress("launches", self.done, self.done)?;
         let text = |name: Option<u32>| self.names.text(name).map(str::to_owned);
         let mut by_tenant: BTreeMap<u32, Vec<Configuration>> = BTreeMap::new();
-        for ((tenant, name, grid_blocks, block_threads), sums) in self.configurations {
+        for ((tenant, name, grid_blocks, block_threads), mut sums) in self.configurations {
+            let (attributed_p99_ns, attributed_sd_ns) = sums.spread();
             by_tenant.entry(tenant).or_default().push(Configuration {
                 name: text(name),
                 short_name: text(sums.short_name),
@@ -456,6 +482,8 @@ impl EventPass for Launches {
                 launches: sums.launches,
                 total_ns: sums.total_ns,
                 attributed_ns: sums.attributed_ns,
+                attributed_p99_ns,
+                attributed_sd_ns,
             });
         }
         let mut found = Vec::new();
