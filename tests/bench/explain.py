@@ -60,7 +60,6 @@ NOTABLE = 0.01
 class Op:
     """A kernel or copy of the books."""
 
-    unit: int
     launch: int
     queued: int
     ready: int
@@ -68,6 +67,10 @@ class Op:
     end: int
     copy: bool
     behind_other: int
+
+    def inside(self, start: int, launched: int) -> bool:
+        """Whether it belongs to a unit with this range: to every one in which it was launched, as `explain` defines it."""
+        return start <= self.launch <= launched
 
 
 class Spans:
@@ -87,30 +90,34 @@ class Spans:
 
 
 class Book:
-    """The books of one tenant."""
+    """The books of one tenant; `returned`: when recorded launch calls came back, which the books do not say."""
 
-    def __init__(self, ops: list[Op], ran: Spans, switching: Spans) -> None:
+    def __init__(self, ops: list[Op], ran: Spans, switching: Spans, returned: dict[int, int] | None = None) -> None:
         self.by_end = sorted(ops, key=lambda op: op.end)
+        self.by_launch = sorted(ops, key=lambda op: op.launch)
         self.ends = [op.end for op in self.by_end]
-        self.launches = sorted({(op.launch, op.queued) for op in ops})
+        returned = returned or {}
+        self.launches = sorted({(op.launch, returned.get(op.launch, op.queued)) for op in ops})
         self.launching = Spans(self.launches)
         self.starts = [launch for launch, _ in self.launches]
         self.ran, self.switching = ran, switching
-        self.of_unit: dict[int, list[Op]] = defaultdict(list)
-        for op in ops:
-            self.of_unit[op.unit].append(op)
+
+    def of_range(self, start: int, launched: int) -> list[Op]:
+        """What was launched in a range."""
+        first = bisect.bisect_left(self.by_launch, start, key=lambda op: op.launch)
+        return list(itertools.takewhile(lambda op: op.launch <= launched, self.by_launch[first:]))
 
     def whole_graphs(self) -> Book:
         """The same book where a recording shows graphs whole: what one call launched is one operation."""
-        of_call: dict[tuple[int, int, int], list[Op]] = defaultdict(list)
+        of_call: dict[tuple[int, int], list[Op]] = defaultdict(list)
         for op in self.by_end:
-            of_call[op.launch, op.queued, op.unit].append(op)
+            of_call[op.launch, op.queued].append(op)
         ops = []
-        for (launch, queued, unit), parts in of_call.items():
+        for (launch, queued), parts in of_call.items():
             first = min(parts, key=lambda op: op.start)
             behind = sum(op.behind_other for op in parts)
             end = max(op.end for op in parts)
-            ops.append(Op(unit, launch, queued, first.ready, first.start, end, copy=False, behind_other=behind))
+            ops.append(Op(launch, queued, first.ready, first.start, end, copy=False, behind_other=behind))
         return Book(ops, self.ran, self.switching)
 
     def before(self, time_ns: int) -> Op | None:
@@ -118,11 +125,11 @@ class Book:
         at = bisect.bisect_right(self.ends, time_ns)
         return self.by_end[at - 1] if at else None
 
-    def chain(self, unit: int, start: int, end: int) -> dict[str, int]:
-        """Time of each cause from the end of a unit back to its start."""
+    def chain(self, start: int, launched: int, end: int) -> dict[str, int]:
+        """Time of each cause from the end of a unit, which launched its work until `launched`, back to its start."""
         spent: dict[str, int] = defaultdict(int)
         now = end
-        op = max(self.of_unit[unit], key=lambda one: one.end)
+        op = max(self.of_range(start, launched), key=lambda one: one.end)
 
         def back(to: int, kind: str, *, resident: bool = False) -> None:
             nonlocal now
@@ -144,7 +151,12 @@ class Book:
             back(op.start, "copy" if op.copy else "execution", resident=not op.copy)
             free = max(op.ready, op.queued)
             room = self.before(op.start)
-            if room is not None and room.unit == unit and free < room.end and op.start - room.end <= START_NS:
+            if (
+                room is not None
+                and room.inside(start, launched)
+                and free < room.end
+                and op.start - room.end <= START_NS
+            ):
                 # Its blocks had no room until another stream's kernel of the unit ended.
                 back(room.end, "queue", resident=not op.copy)
                 op = room
@@ -157,7 +169,7 @@ class Book:
             back(free, waited, resident=not op.copy)
             if op.ready > op.queued:
                 earlier = self.before(op.ready)
-                if earlier is not None and earlier.unit == unit and earlier.end > op.queued:
+                if earlier is not None and earlier.inside(start, launched) and earlier.end > op.queued:
                     back(earlier.end, "queue", resident=not op.copy)
                     op = earlier
                     continue
@@ -175,13 +187,13 @@ class Book:
                     next_one = self.before(earlier.ready) if earlier.ready > earlier.queued else None
                     earlier = next_one if next_one is not earlier else None
             back(op.launch, "launch")
-            # The host: it waited for what ended last, if nothing was launched since.
+            # The host: it waited for what ended last, if it was not in a launch call then, and called none since.
             awaited = self.before(now)
             last = bisect.bisect_left(self.starts, now) - 1
-            if awaited is not None and awaited.end > start and last >= 0 and self.launches[last][0] < awaited.end:
+            if awaited is not None and awaited.end > start and last >= 0 and self.launches[last][1] <= awaited.end:
                 self.host(spent, awaited.end, now)
                 now = awaited.end
-                if awaited.unit == unit:
+                if awaited.inside(start, launched):
                     op = awaited
                     continue
                 back(start, "queue", resident=True)
@@ -205,13 +217,13 @@ def books(folder: Path, name: str) -> Iterator[tuple[str, int, Book, list[tuple[
     for row in db.execute('SELECT device, "group", context_start_ns, acknowledged_ns FROM slices ORDER BY 3'):
         slices[row[0]].append(row)
     units = db.execute("SELECT rowid - 1, tenant, name, start_ns, launched_ns, done_ns FROM units").fetchall()
-    columns = "unit, launch_ns, queued_ns, ready_ns, start_ns, end_ns, in_queue_other_ns"
+    columns = "launch_ns, queued_ns, ready_ns, start_ns, end_ns, in_queue_other_ns"
     for tenant in truth["tenants"]:
         mine = slices[tenant["device"]]
         ran = [(start, end) for _, group, start, end in mine if group == tenant["group"]]
         gaps = [(a[3], b[2]) for a, b in itertools.pairwise(mine) if a[1] != b[1] and b[2] - a[3] <= IDLE_GAP_NS]
         ops = [
-            Op(row[0], row[1], row[2], row[3], row[4], row[5], copy=False, behind_other=row[6])
+            Op(*row[:5], copy=False, behind_other=row[5])
             for row in db.execute(f"SELECT {columns} FROM kernels WHERE tenant = ?", (tenant["name"],))
         ]
         yield (
@@ -223,26 +235,30 @@ def books(folder: Path, name: str) -> Iterator[tuple[str, int, Book, list[tuple[
     db.close()
 
 
-def with_copies(book: Book, path: Path, pid: int, origin: int, units: list[tuple[int, str, int, int, int]]) -> Book:
-    """The same book with the copies of a recording, which the books do not list one by one: they are recorded as they were."""
+def as_recorded(book: Book, path: Path, pid: int, origin: int) -> Book:
+    """The same book with what the books do not list one by one: copies, and when launch calls came back."""
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     names = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+    if "CUPTI_ACTIVITY_KIND_RUNTIME" not in names:
+        db.close()
+        return book
+    calls = "SELECT start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE (globalTid >> 24 & 16777215) = ?"
+    returned = {start + origin: end + origin for start, end in db.execute(calls, (pid,))}
     found = []
     for table in {"CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"} & names:
         query = (
             f"SELECT r.start, r.end, m.start, m.end FROM {table} m JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON m.correlationId "
             "= r.correlationId AND (r.globalTid >> 24 & 16777215) = ? AND (m.globalPid >> 24 & 16777215) = ?"
         )
-        found += db.execute(query, (pid, pid)).fetchall() if "CUPTI_ACTIVITY_KIND_RUNTIME" in names else []
+        found += db.execute(query, (pid, pid)).fetchall()
     db.close()
     copies = []
     for launch, queued, start, end in ([at + origin for at in row] for row in found):
-        unit = next((n for n, _, since, until, _ in units if since <= launch <= until), -1)
         queued = min(queued, start)
         earlier = book.before(start)
         ready = earlier.end if earlier is not None and start - earlier.end < START_NS else queued
-        copies.append(Op(unit, launch, queued, max(ready, queued), start, end, copy=True, behind_other=0))
-    return Book([*book.by_end, *copies], book.ran, book.switching) if copies else book
+        copies.append(Op(launch, queued, max(ready, queued), start, end, copy=True, behind_other=0))
+    return Book([*book.by_end, *copies], book.ran, book.switching, returned)
 
 
 def merged(rows: Any) -> dict[str, float]:
@@ -261,11 +277,11 @@ def compared(folder: Path, name: str, capture: dict[str, Any]) -> list[dict[str,
     for tenant, _, book, units in books(folder, name):
         if tenant in traced:
             book = book.whole_graphs() if capture["kernels_in_graphs"] else book
-            book = with_copies(book, folder / f"{capture['name']}.sqlite", traced[tenant], origin, units)
+            book = as_recorded(book, folder / f"{capture['name']}.sqlite", traced[tenant], origin)
             wanted += [
                 (traced[tenant], f"{tenant} {text}", start, launched, number, book)
                 for number, text, start, launched, done in units
-                if book.of_unit.get(number) and done > 0
+                if done > 0 and book.of_range(start, launched)
             ]
     if not wanted:
         return []
@@ -288,13 +304,13 @@ def compared(folder: Path, name: str, capture: dict[str, Any]) -> list[dict[str,
         row = found.get(n)
         if row is None:
             continue
-        end = max(launched, *(op.end for op in book.of_unit[n]))
+        end = max(launched, *(op.end for op in book.of_range(start, launched)))
         ours = by_unit[row["unit"]]
         out.append(
             {
                 "of": (pid, text),
                 "dur": end - start,
-                "true": merged(book.chain(n, start, end).items()),
+                "true": merged(book.chain(start, launched, end).items()),
                 "found": merged(ours),
                 "adds_up": sum(ns for _, ns in ours) == row["dur_ns"],
                 "same_length": row["dur_ns"] == end - start,
