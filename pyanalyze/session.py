@@ -638,7 +638,7 @@ class Session:
             raise UsageError("slowest must be above 0: a fraction of the units of each name, or a number of them")
         at_ns = None if at is None else position_ns(at, self.capture["utc_origin_ns"][0])
         chosen = Choice(slowest=slowest, unit=unit, at_ns=at_ns)
-        return explained(self.tables, self.analysis.unit_tables(name), chosen)
+        return explained(self.tables, self.analysis.unit_tables(name), chosen, self.analysis.unit_residency.doubts)
 
     def report(self, *, parts: frozenset[Part] = EVERY_PART) -> Report:
         """Everything that is known, as the published JSON contract.
@@ -881,7 +881,7 @@ class Session:
         Parameters
         ----------
         name
-            ``timeline``, ``slices``, ``usage``, ``occupancy`` or ``limiters``.
+            ``timeline``, ``slices``, ``usage``, ``occupancy``, ``limiters``, ``excess`` or ``units``, among others.
         device_id
             The device; by default that with most tenants.
 

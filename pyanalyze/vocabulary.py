@@ -102,6 +102,7 @@ class SegmentKind(Word):
     EXECUTION = "execution"
     SYNCHRONISATION = "synchronisation"
     OTHER_THREAD = "other-thread"
+    EVENT = "event"
     UNEXPLAINED = "unexplained"
 
 
@@ -118,7 +119,46 @@ SEGMENT_TEXT: Final[Mapping[SegmentKind, str]] = {
     SegmentKind.EXECUTION: "execution",
     SegmentKind.SYNCHRONISATION: "synchronisation return",
     SegmentKind.OTHER_THREAD: "other thread",
+    SegmentKind.EVENT: "waiting for an event (source unknown)",
     SegmentKind.UNEXPLAINED: "unexplained",
+}
+
+
+#: Kinds of which only residency says how long they took: where nobody knows whether contexts alternate, any of them may
+#: hold time that is another's.
+RESTS_ON_RESIDENCY: Final = frozenset(
+    {
+        SegmentKind.QUEUE_SAME_STREAM,
+        SegmentKind.QUEUE_OTHER_STREAM,
+        SegmentKind.QUEUE_OTHER_TENANT,
+        SegmentKind.TIME_SLICE,
+        SegmentKind.SWITCH,
+        SegmentKind.EXECUTION,
+        SegmentKind.UNEXPLAINED,
+    }
+)
+
+
+class ResidencyDoubt(Word):
+    """What stands between units of work and their causes on a device without switch records."""
+
+    IF_TIME_SLICED = "if-time-sliced"
+    UNDECIDED = "undecided"
+    BELOW_PRECISION = "below-precision"
+
+
+#: Doubts with which a cause that rests on residency may be another.
+UNSETTLING: Final = frozenset({ResidencyDoubt.UNDECIDED, ResidencyDoubt.BELOW_PRECISION})
+#: The same in words.
+DOUBT_TEXT: Final[Mapping[ResidencyDoubt, str]] = {
+    ResidencyDoubt.IF_TIME_SLICED: "if the tenants are time-sliced, which is most likely but not certain",
+    ResidencyDoubt.UNDECIDED: (
+        "no record or kernel tells whether other tenants had time slices: waiting for one may be part of execution "
+        "and queueing"
+    ),
+    ResidencyDoubt.BELOW_PRECISION: (
+        "the excess is smaller than a context switch, and time slices are inferred from kernels"
+    ),
 }
 
 

@@ -17,6 +17,7 @@ import pyanalyze
 from pyanalyze import charts
 from pyanalyze.charts.interference import _PARTS
 from pyanalyze.charts.style import unfolded
+from pyanalyze.results.explain import SlowUnits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -247,6 +248,34 @@ def test_usage_says_what_is_not_known() -> None:
     ]
 
 
+def test_a_waterfall_leads_from_a_typical_unit_to_the_slowest(fixtures: Path) -> None:
+    """The bars of each name of units begin where the one above ends, and end at the mean of the slowest."""
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    slow = [
+        SlowUnits(group=group, slowest=unit)
+        for group in session.explain().result.groups
+        if (unit := session.explain().result.slowest(group)) is not None
+    ]
+    assert slow
+    spec = _spec(charts.excess_waterfall(slow))
+    panels = spec.get("vconcat", [spec])
+    for panel, one in zip(panels, slow, strict=True):
+        first, *parts, last = panel["data"]["values"]
+        assert (first["a"], first["b"]) == (0, pytest.approx(one.group.typical_ns / 1e6))
+        for before, after in itertools.pairwise([first, *parts]):
+            assert after["a"] == pytest.approx(before["b"])
+        assert one.group.slow_mean_ns is not None
+        assert parts[-1]["b"] == pytest.approx(last["b"]) == pytest.approx(one.group.slow_mean_ns / 1e6)
+        assert "waiting for its time slice" in parts[0]["c"]
+    spec = _spec(charts.units_over_time(session.units, slow))
+    for panel, one in zip(spec.get("vconcat", [spec]), slow, strict=True):
+        rows = panel["data"]["values"]
+        assert len(rows) == one.group.count
+        marked = [row["y"] for row in rows if row["k"] == "slowest 1 %"]
+        assert len(marked) == one.group.slow
+        assert max(row["y"] for row in rows) == pytest.approx(one.group.max_ns / 1e6) == pytest.approx(max(marked))
+
+
 def test_nothing_to_draw_says_why() -> None:
     for chart, words in (
         (charts.timeline(examples.timeline(), LABELS, device_id=9), "No interval"),
@@ -254,6 +283,7 @@ def test_nothing_to_draw_says_why() -> None:
         (charts.occupancy(examples.sm_occupancy(), LABELS, device_id=9), "could not be modelled"),
         (charts.limiters(examples.kernel_occupancy(), device_id=9), "No kernel launch"),
         (charts.usage(examples.tenant_usage(), LABELS, device_id=9), "No tenant"),
+        (charts.excess_waterfall(()), "No unit of work"),
     ):
         assert words in json.dumps(_spec(chart))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import generate
 import jsonschema
 import polars as pl
 import pytest
@@ -16,7 +18,14 @@ import pyanalyze
 from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
-from pyanalyze.vocabulary import SEGMENT_TEXT, UNIT_SOURCE_TEXT, SegmentKind, UnitSource
+from pyanalyze.vocabulary import (
+    RESTS_ON_RESIDENCY,
+    SEGMENT_TEXT,
+    UNIT_SOURCE_TEXT,
+    ResidencyDoubt,
+    SegmentKind,
+    UnitSource,
+)
 
 INTERACTIVE, BACKGROUND = "interactive", "background"
 
@@ -84,6 +93,62 @@ def test_the_command_says_what_the_frames_say(fixtures: Path) -> None:
     assert len(table) - 1 == sum(len(unit["segments"]) for unit in made["units"])
     assert run("explain", capture, "--slowest", "much").returncode == 2
     assert run("explain", capture, "--unit", "1", "--at", "1s").returncode == 2
+
+
+def test_what_differs_by_next_to_nothing_is_not_slow(fixtures: Path) -> None:
+    """Shares of an excess of next to nothing would say nothing; the unit is said not to be slow."""
+    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    found = session.explain(slowest=0.5).result
+    usual = [group for group in found.groups if not group.is_slow]
+    assert usual
+    for group in usual:
+        assert all(cause.share is None for cause in group.causes)
+    assert "take about as long as a typical unit" in str(found)
+
+
+def test_parts_of_one_step_show_its_start_once(fixtures: Path) -> None:
+    found = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").explain(slowest=1).result
+    unit = found.units[0]
+    alternating = [one for one, before in itertools.pairwise(unit.longest) if one.same_step(before)]
+    assert alternating
+    starts = [line for line in str(found).splitlines() if line.startswith("            ") and "slice" in line]
+    assert starts
+
+
+@pytest.mark.parametrize(
+    ("name", "doubt", "decided"),
+    [
+        # Records say when each context was resident.
+        ("rare-tenant-with-streams", None, True),
+        # The mode is not certain, but most likely time-slicing; kernels of both tell the slices.
+        ("rare-tenant-with-streams.no-switches", ResidencyDoubt.IF_TIME_SLICED, True),
+        # As likely MPS as time-slicing.
+        ("time-slicing-copies.no-switches", ResidencyDoubt.UNDECIDED, False),
+        # An MPS group beside another process: what alternates faster than contexts switch counts as one.
+        ("mps-outsider.no-switches", None, True),
+    ],
+)
+def test_without_switch_records_the_answer_says_how_certain_it_is(
+    name: str, doubt: ResidencyDoubt | None, *, decided: bool
+) -> None:
+    scenario = name.partition(".")[0]
+    found = pyanalyze.load(generate.built(scenario) / f"{name}.sqlite").explain().result
+    assert {group.doubt for group in found.groups} == {doubt}
+    slices = {one.kind for unit in found.units for one in unit.segments} & {SegmentKind.TIME_SLICE}
+    assert bool(slices) == decided
+    resting = [unit for unit in found.units if unit.main_cause and unit.main_cause.kind in RESTS_ON_RESIDENCY]
+    assert resting
+    assert all(unit.undecided == (doubt is ResidencyDoubt.UNDECIDED) for unit in resting)
+    assert ("not decided" in str(found)) == (doubt is ResidencyDoubt.UNDECIDED)
+
+
+def test_what_other_machines_of_a_virtual_gpu_take_is_their_time_slice() -> None:
+    """A guest records its own residency only; the books say that the rest was the other machine's."""
+    folder = generate.built("vgpu-time-sliced")
+    found = pyanalyze.load(folder / "vgpu-time-sliced.sqlite").explain().result
+    for group in found.groups:
+        assert group.causes[0].kind is SegmentKind.TIME_SLICE
+        assert group.causes[0].other is None
 
 
 def test_an_interrupted_kernel_is_explained_by_the_other_tenants_residency(corpus: Path, tmp_path: Path) -> None:

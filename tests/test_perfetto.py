@@ -52,6 +52,9 @@ class Event:
     type: int
     track: int
     name: str | None
+    #: Numbers of the arrows that begin and end here.
+    goes: int | None = None
+    comes: int | None = None
 
 
 @dataclass
@@ -83,7 +86,9 @@ def own_decoder(data: bytes) -> Trace:
             trace.tracks[track[1]] = (track[2].decode(), track.get(5, 0))
         if 11 in parts:
             event = dict(fields(parts[11]))
-            trace.events.append(Event(parts[8], event[9], event[11], names[event[10]] if 10 in event else None))
+            goes, comes = (int.from_bytes(event[n], "little") if n in event else None for n in (47, 48))
+            name = names[event[10]] if 10 in event else None
+            trace.events.append(Event(parts[8], event[9], event[11], name, goes, comes))
     return trace
 
 
@@ -165,6 +170,27 @@ def test_each_tenant_is_a_group_of_its_gpu_with_the_name_the_user_gave(fixtures:
     kernels = {e.track for e in trace.on("kernels", BEGIN)}
     tenants = session.kernels["pid"].n_unique()
     assert len({trace.tracks[uuid][1] for uuid in kernels}) == tenants
+
+
+def test_units_and_their_chains_with_an_arrow_from_step_to_step(fixtures: Path, tmp_path: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    trace = decoded(write(session, "perfetto", tmp_path / "out.pftrace").read_bytes())
+    units = trace.on("units of work", BEGIN)
+    assert sorted(e.time for e in units) == sorted(session.units["start_ns"])
+    assert len({e.name for e in units}) == session.units.height
+    # Parts of one step alternate: they are one slice.
+    steps = session.unit_segments.select("unit", "start_ns", "end_ns").unique()
+    chain = trace.on("critical chain", BEGIN)
+    assert sorted(e.time for e in chain) == sorted(steps["start_ns"])
+    # Between n steps of a unit lie n - 1 arrows, each from an earlier step to a later one.
+    begins = {e.goes: e.time for e in chain if e.goes is not None}
+    ends = {e.comes: e.time for e in chain if e.comes is not None}
+    assert begins.keys() == ends.keys()
+    assert len(begins) == steps.height - session.units.height
+    assert all(begins[arrow] <= ends[arrow] for arrow in begins)
+    kinds = {str(kind) for kind in session.unit_segments["kind"].unique()}
+    assert {str(e.name).partition(":")[0] for e in chain} <= kinds
+    assert any(str(e.name).startswith("execution: ") for e in chain)
 
 
 def test_real_captures(corpus: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
     from pyanalyze.analysis.occupancy import CounterComparison, PlacementPolicy, Scaled
-    from pyanalyze.analysis.residency import DeviceResidency
+    from pyanalyze.analysis.residency import DeviceResidency, UnitResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.results.copies import Copies
@@ -292,7 +292,16 @@ class Analysis:
 
         if self.processes is not None:
             return self._of_processes("_unit_tables")
-        return unit_tables(self.tables, self._inferred_residency_tables, None)
+        return unit_tables(self.tables, self.unit_residency, None)
+
+    @cached_property
+    def unit_residency(self) -> UnitResidency:
+        """What of residency the explanation of units of work rests on."""
+        from pyanalyze.analysis.residency import residency_of_units
+
+        if self.processes is not None:
+            return self.processes.unit_residency
+        return residency_of_units(self.tables, self.verdicts, self.policies, self._inferred_residency_tables)
 
     def unit_tables(self, name: str | None) -> Mapping[str, AnyTable]:
         """Find units of work (those of a range name; None: the ones that fit best) and explain each."""
@@ -302,7 +311,7 @@ class Analysis:
             return self._unit_tables
         if self.processes is not None:
             return self.processes.unit_tables(name)
-        return unit_tables(self.tables, self._inferred_residency_tables, name)
+        return unit_tables(self.tables, self.unit_residency, name)
 
     @cached_property
     def slow_units(self) -> tuple[SlowUnits, ...]:
@@ -311,7 +320,7 @@ class Analysis:
 
         if self.processes is not None:
             return self.processes.slow_units
-        return slow_units(self.tables, self._unit_tables)
+        return slow_units(self.tables, self._unit_tables, self.unit_residency.doubts)
 
     @cached_property
     def summaries(self) -> Mapping[tuple[int, int], Summary]:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from pyanalyze.analysis.hardware import START_NS
+from pyanalyze.analysis.hardware import START_NS, SWITCH_NS
+from pyanalyze.analysis.residency import UnitResidency
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, SlowUnits, UnitGroup, UnitSegment
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
-from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, SLOW_TAIL, SegmentKind, UnitSource
+from pyanalyze.vocabulary import (
+    DOUBT_TEXT,
+    ENOUGH_FOR_TAIL,
+    NOISE_FLOOR,
+    SLOW_TAIL,
+    ResidencyDoubt,
+    SegmentKind,
+    UnitSource,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +30,7 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["Choice", "Explained", "explain", "explained", "slow_units", "unit_tables"]
+__all__ = ["NO_RESIDENCY", "Choice", "Explained", "explain", "explained", "slow_units", "unit_doubt", "unit_tables"]
 
 #: Units that are compared with each other.
 _GROUP = ["tenant_id", "name"]
@@ -33,27 +42,32 @@ DEPARTS: Final = 0.05
 MOST_UNITS: Final = 1_000
 
 
-def unit_tables(tables: TableSet, inferred: Mapping[str, AnyTable], name: str | None) -> dict[str, AnyTable]:
+#: Nothing but what the tables say.
+NO_RESIDENCY: Final = UnitResidency({})
+
+
+def unit_tables(tables: TableSet, residency: UnitResidency, name: str | None) -> dict[str, AnyTable]:
     """Find units of work and walk the critical chain of each: the tables `units` and `unit_segments`.
 
     Parameters
     ----------
     tables
         The tables; API calls and NVTX ranges are read if they were not.
-    inferred
-        Residency of devices without switch records, as :func:`pyanalyze.analysis.residency.inferred_tables` makes it.
+    residency
+        What of residency is not on record, as :func:`pyanalyze.analysis.residency.residency_of_units` makes it.
     name
         Only NVTX ranges, or given units, of this name; ``#`` in it stands for any number. None: those that fit best.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> sorted(unit_tables(pyanalyze.load(capture).tables, {}, None))
+    >>> sorted(unit_tables(pyanalyze.load(capture).tables, NO_RESIDENCY, None))
     ['unit_segments', 'units']
     """
     chosen = tables.selection
     window = None if chosen.start_ns is None or chosen.end_ns is None else (chosen.start_ns, chosen.end_ns)
-    return dict(_core.explain({**tables.with_calls(), **inferred}, name, window))
+    given = {**tables.with_calls("event_calls"), **residency.tables}
+    return dict(_core.explain(given, name, window, set(residency.others_unseen)))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -121,7 +135,9 @@ class Choice:
         return f"slowest {self.slowest * 100:.3g} %" if self.slowest < 1 else f"slowest {self.slowest:.0f}"
 
 
-def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> Explanation:
+def explain(
+    tables: TableSet, made: Mapping[str, AnyTable], choice: Choice, doubts: Mapping[int, ResidencyDoubt] | None = None
+) -> Explanation:
     """Explain chosen units of work.
 
     Parameters
@@ -132,6 +148,8 @@ def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> E
         What :func:`unit_tables` made.
     choice
         Which units.
+    doubts
+        By device: what of residency is not certain, as :func:`pyanalyze.analysis.residency.residency_of_units` says.
 
     Raises
     ------
@@ -142,11 +160,11 @@ def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> E
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> found = explain(session.tables, unit_tables(session.tables, {}, None), Choice(slowest=1))
+    >>> found = explain(session.tables, unit_tables(session.tables, NO_RESIDENCY, None), Choice(slowest=1))
     >>> [(group.tenant, group.name, group.count) for group in found.groups]
     [('app_a', 'a-step', 113), ('app_b', 'b-step', 106)]
     """
-    found = _prepared(tables, made, choice)
+    found = _prepared(tables, made, choice, doubts)
     units = found.units
     if units.height and not units["chosen"].any():
         raise UsageError(f"there is no {choice.words()}; units are numbered from 0 to {units.height - 1}")
@@ -154,16 +172,20 @@ def explain(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> E
         chosen=choice.words(),
         groups=_groups(found),
         units=_explained(found, units.filter("chosen")),
-        missing=_missing(tables, units, inferred=(found.segments["kind"] == SegmentKind.TIME_SLICE).any()),
+        missing=_missing(tables, units, found.doubts, events=(found.segments["kind"] == SegmentKind.EVENT).any()),
     )
 
 
-def explained(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> Explained:
+def explained(
+    tables: TableSet, made: Mapping[str, AnyTable], choice: Choice, doubts: Mapping[int, ResidencyDoubt] | None = None
+) -> Explained:
     """Explain chosen units of work, with the frames behind the answer; as :func:`explain`."""
-    return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), explain(tables, made, choice))
+    return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), explain(tables, made, choice, doubts))
 
 
-def slow_units(tables: TableSet, made: Mapping[str, AnyTable]) -> tuple[SlowUnits, ...]:
+def slow_units(
+    tables: TableSet, made: Mapping[str, AnyTable], doubts: Mapping[int, ResidencyDoubt] | None = None
+) -> tuple[SlowUnits, ...]:
     """Explain the slowest 1 % where they are much slower than the others: what a report shows.
 
     Parameters
@@ -172,17 +194,19 @@ def slow_units(tables: TableSet, made: Mapping[str, AnyTable]) -> tuple[SlowUnit
         The tables.
     made
         What :func:`unit_tables` made.
+    doubts
+        As for :func:`explain`.
 
     Examples
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> slow_units(session.tables, unit_tables(session.tables, {}, None))  # none takes 1.2 times the median
+    >>> slow_units(session.tables, unit_tables(session.tables, NO_RESIDENCY, None))  # none takes 1.2 times the median
     ()
     """
     import polars as pl
 
-    found = _prepared(tables, made, Choice())
+    found = _prepared(tables, made, Choice(), doubts)
     slow = {
         (group.tenant_id, group.name): group
         for group in _groups(found)
@@ -213,6 +237,12 @@ class _Prepared:
         Duration of a typical unit, by tenant and name.
     labels
         Names of all tenants.
+    doubts
+        What of residency is not certain, by device.
+    recorded
+        Devices with switch records.
+    one_traced
+        Devices of which one tenant only was traced: others may have been there at any time.
     """
 
     units: pl.DataFrame
@@ -221,9 +251,40 @@ class _Prepared:
     typical: pl.DataFrame
     means: Mapping[tuple[int, str], float]
     labels: Mapping[int, str]
+    doubts: Mapping[int, ResidencyDoubt]
+    recorded: frozenset[int]
+    one_traced: frozenset[int]
+
+    def doubt_of(self, device_id: int, others_ns: int) -> ResidencyDoubt | None:
+        """What is not certain of units during which other tenants had work for so long."""
+        return self.doubts.get(device_id) if others_ns > 0 or device_id in self.one_traced else None
 
 
-def _prepared(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) -> _Prepared:
+def unit_doubt(known: ResidencyDoubt | None, excess_ns: float, *, inferred: bool) -> ResidencyDoubt | None:
+    """Say what of a unit's causes that rest on residency is not certain.
+
+    Parameters
+    ----------
+    known
+        What is not certain on its device, while others had work.
+    excess_ns
+        How much longer it took than a typical unit.
+    inferred
+        Time slices were deduced from kernels: when one began and ended is known as well as a switch is long.
+
+    Examples
+    --------
+    >>> unit_doubt(None, 20_000, inferred=True).value, unit_doubt(None, 2e6, inferred=True)
+    ('below-precision', None)
+    """
+    if known is not ResidencyDoubt.UNDECIDED and inferred and excess_ns < SWITCH_NS:
+        return ResidencyDoubt.BELOW_PRECISION
+    return known
+
+
+def _prepared(
+    tables: TableSet, made: Mapping[str, AnyTable], choice: Choice, doubts: Mapping[int, ResidencyDoubt] | None
+) -> _Prepared:
     import polars as pl
 
     units = to_frame(made["units"]).with_columns(pl.col("name", "source").cast(pl.String))
@@ -248,7 +309,18 @@ def _prepared(tables: TableSet, made: Mapping[str, AnyTable], choice: Choice) ->
         for number, name in tables.labels(device).items()
     }
     means = {(tenant, name): ns for tenant, name, ns in of_typical.select(*_GROUP, "dur_ns").iter_rows()}
-    return _Prepared(units, segments, sums, typical, means, labels)
+    traced = tables.tenants.filter("traced").group_by("device_id").len().filter(pl.col("len") == 1)
+    return _Prepared(
+        units,
+        segments,
+        sums,
+        typical,
+        means,
+        labels,
+        doubts or {},
+        recorded=frozenset(tables.residency["device_id"].unique()),
+        one_traced=frozenset(traced["device_id"]),
+    )
 
 
 def _chosen(choice: Choice) -> pl.Expr:
@@ -310,6 +382,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 without_call=int(of["without_call"].sum()),
                 clamped=int(of["clamped"].sum()),
                 basis="inferred" if inferred.get((tenant_id, name)) else "observed",
+                doubt=prepared.doubt_of(of["device_id"][0], int(slow["others_ns"].sum())) if slow.height else None,
             )
         )
     return sorted(found, key=lambda one: (-one.count, one.tenant_id, one.name))
@@ -336,7 +409,10 @@ def _causes(
     labels: Mapping[int, str],
 ) -> list[Excess]:
     """What was spent, less what typical units spend, largest first."""
-    whole = sum(spent.values()) - sum(typical.values())
+    usual_ns = sum(typical.values())
+    whole = sum(spent.values()) - usual_ns
+    # Parts of next to nothing say nothing.
+    slow = whole >= NOISE_FLOOR * usual_ns
     made = []
     for kind, other in sorted(spent.keys() | typical.keys(), key=str):
         usual = typical.get((kind, other), 0.0)
@@ -349,7 +425,7 @@ def _causes(
                 operation=operations.get((kind, other)),
                 ns=ns,
                 typical_ns=usual,
-                share=ns / whole if whole > 0 else None,
+                share=ns / whole if slow else None,
             )
         )
     return sorted(made, key=lambda one: -one.ns)
@@ -393,6 +469,12 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
                 dur_ns=row["dur_ns"],
                 typical_ns=usual,
                 excess_ns=excess,
+                doubt=unit_doubt(
+                    prepared.doubt_of(row["device_id"], row["others_ns"]),
+                    excess,
+                    inferred=row["device_id"] not in prepared.recorded
+                    and any(cause.kind is SegmentKind.TIME_SLICE for cause in causes),
+                ),
                 departure=_departure(made, parts.get((row["tenant_id"], row["name"]), {}), excess),
                 causes=causes,
                 segments=made,
@@ -448,8 +530,10 @@ def _departure(
     return None
 
 
-def _missing(tables: TableSet, units: pl.DataFrame, *, inferred: bool) -> list[Missing]:
-    """What could not be known; `inferred`: there are time slices that were deduced, where none was recorded."""
+def _missing(
+    tables: TableSet, units: pl.DataFrame, doubts: Mapping[int, ResidencyDoubt], *, events: bool
+) -> list[Missing]:
+    """What could not be known; `events`: streams waited for events, and it is not known for which."""
     found = []
     calls = tables.calls()
     if calls is None or calls.is_empty():
@@ -458,6 +542,14 @@ def _missing(tables: TableSet, units: pl.DataFrame, *, inferred: bool) -> list[M
                 what="api_calls",
                 why="the capture has no CUDA API calls: launches and synchronisations are not known",
                 how="nsys profile -t cuda,nvtx ...",
+            )
+        )
+    if events:
+        found.append(
+            Missing(
+                what="event_calls",
+                why="streams waited for events, and the capture does not say where these were recorded",
+                how="nsys profile -t cuda,nvtx --cuda-event-trace=true ...",
             )
         )
     if units.is_empty():
@@ -469,14 +561,17 @@ def _missing(tables: TableSet, units: pl.DataFrame, *, inferred: bool) -> list[M
                 how="give units with --work FILE, or record NVTX ranges: nsys profile -t cuda,nvtx ...",
             )
         )
-    elif tables.residency.is_empty() and tables.tenants.height > 1:
+    elif tables.residency.is_empty() and (tables.tenants.height > 1 or doubts):
+        worst = ResidencyDoubt.UNDECIDED if ResidencyDoubt.UNDECIDED in doubts.values() else None
+        worst = worst or next(iter(doubts.values()), None)
+        deduced = "waiting for a time slice and context switches are inferred"
+        said = deduced if worst is None else DOUBT_TEXT[worst]
+        if worst is ResidencyDoubt.IF_TIME_SLICED:
+            said = f"{deduced}, {said}"
         found.append(
             Missing(
                 what="residency",
-                why="the capture has no switch records: waiting for a time slice and context switches are inferred"
-                if inferred
-                else "the capture has no switch records, and kernels do not tell time slices: if there were any, they "
-                "are part of execution and queueing",
+                why=f"the capture has no switch records: {said}",
                 how="nsys profile --gpuctxsw=true ...",
             )
         )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.results.model import Text
 from pyanalyze.results.residency import CostKind, ResidencySummary, ResidencyTotals
+from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, ResidencyDoubt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyanalyze.analysis.occupancy import PlacementPolicy
+    from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
@@ -154,6 +157,96 @@ def inferred_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -
         Who shares SMs with whom, by device: only a verdict says whether contexts alternate at all.
     """
     return _core.infer_residency(tables.for_core(), policies, None)
+
+
+@dataclass(frozen=True)
+class UnitResidency:
+    """What of residency the explanation of units of work rests on.
+
+    Attributes
+    ----------
+    tables
+        The table `inferred_residency`.
+    doubts
+        By device: why causes that rest on residency are not certain, or not known. Without an entry they are.
+    others_unseen
+        Devices on which tenants run that no record of this machine shows: virtual GPUs.
+    """
+
+    tables: Mapping[str, AnyTable]
+    doubts: Mapping[int, ResidencyDoubt] = field(default_factory=dict)
+    others_unseen: frozenset[int] = frozenset()
+
+
+def residency_of_units(
+    tables: TableSet,
+    verdicts: Iterable[Verdict],
+    policies: Mapping[int, PlacementPolicy],
+    inferred: Mapping[str, AnyTable],
+) -> UnitResidency:
+    """Deduce residency for units of work, also where time-slicing is most likely and not certain.
+
+    Occupancy and totals use certain residency only. What made one request slow is worth an answer with a condition.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    verdicts
+        The sharing mode of each device.
+    policies
+        Who shares SMs with whom, by device.
+    inferred
+        What :func:`inferred_tables` made of them.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> found = residency_of_units(session.tables, session.analysis.verdicts, session.analysis.policies, {})
+    >>> found.doubts, found.others_unseen  # switch records say it all
+    ({}, frozenset())
+    """
+    import polars as pl
+
+    from pyanalyze.tables.frames import to_frame
+
+    recorded = set(tables.residency["device_id"].unique())
+    sliced, doubts, unseen = dict(policies), {}, set()
+    for verdict in verdicts:
+        device = verdict.device_id
+        if TRAITS[verdict.mode].vgpu:
+            unseen.add(device)
+        if device in recorded:
+            continue
+        alternate, doubt = _alternate(verdict)
+        if alternate:
+            sliced[device] = replace(policies[device], sharing="time-sliced")
+        if doubt is not None:
+            doubts[device] = doubt
+    if sliced != dict(policies):
+        inferred = inferred_tables(tables, sliced)
+    table = inferred.get("inferred_residency")
+    known = set() if table is None else set(to_frame(table)["device_id"].unique())
+    for device, policy in sliced.items():
+        traced = tables.tenants.filter("traced", pl.col("device_id") == device).height
+        # Of several that were traced it says that they never had work at the same time.
+        if policy.sharing == "time-sliced" and device not in recorded | known and traced == 1:
+            doubts[device] = ResidencyDoubt.UNDECIDED
+    return UnitResidency(inferred, doubts, frozenset(unseen))
+
+
+def _alternate(verdict: Verdict) -> tuple[bool, ResidencyDoubt | None]:
+    """Whether contexts alternate on a device, more likely than not, and what is to be said of that."""
+    if verdict.mode is not Mode.UNDETERMINED:
+        known = TRAITS[verdict.mode].time_sliced
+        # Containers behind a limiter are time-sliced below it, unless they are clients of an MPS server as well.
+        return known is not False, ResidencyDoubt.IF_TIME_SLICED if known is None else None
+    whole = sum(one.confidence for one in verdict.alternatives)
+    may = sum(one.confidence for one in verdict.alternatives if TRAITS[one.mode].time_sliced is not False)
+    if may > whole / 2:
+        return True, ResidencyDoubt.IF_TIME_SLICED if may < MIN_CONFIDENCE * whole else None
+    return False, ResidencyDoubt.UNDECIDED if may > (1 - MIN_CONFIDENCE) * whole else None
 
 
 def summary_tables(tables: TableSet, inferred: Mapping[str, AnyTable]) -> dict[str, _core.Table]:

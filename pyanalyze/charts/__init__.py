@@ -11,6 +11,7 @@ from pyanalyze.charts.occupancy import counters, limiters, occupancy, sm_heatmap
 from pyanalyze.charts.replicas import replica_front
 from pyanalyze.charts.samples import sampled_use
 from pyanalyze.charts.slices import slice_lengths
+from pyanalyze.charts.slow_units import excess_waterfall, units_over_time
 from pyanalyze.charts.split import time_split
 from pyanalyze.charts.style import MAX_MARKS, tenant_colors
 from pyanalyze.charts.timeline import timeline
@@ -20,6 +21,7 @@ __all__ = [
     "MAX_MARKS",
     "cause_bars",
     "counters",
+    "excess_waterfall",
     "latency_over_time",
     "limiters",
     "mode_map",
@@ -33,6 +35,7 @@ __all__ = [
     "tenant_colors",
     "time_split",
     "timeline",
+    "units_over_time",
     "usage",
     "victim_by_aggressor",
 ]

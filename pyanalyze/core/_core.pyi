@@ -195,10 +195,14 @@ def explain(
     session: Mapping[str, Any],
     name: str | None = None,
     window: tuple[int, int] | None = None,
+    others_unseen: set[int] = ...,
     threads: int = 0,
     progress: _Progress = None,
 ) -> _Tables:
-    """Find units of work and explain each: `units` and `unit_segments`."""
+    """Find units of work and explain each: `units` and `unit_segments`.
+
+    `others_unseen`: devices on which tenants run that no record of this machine shows.
+    """
 
 def explain_words() -> tuple[list[str], list[str]]:
     """List the words of `unit_segments.kind` and of `units.source`."""

@@ -208,6 +208,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
 
     from pyanalyze import charts
     from pyanalyze.analysis.interference import kernels_solo
+    from pyanalyze.results.explain import MOST_GROUPS
 
     tables = analysis.tables
     compared = {found.device_id: found for found in analysis.interference}
@@ -275,6 +276,10 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):
             binned = latencies(tables, number, *window, bins=150)
             yield chart_key("latency", number), charts.latency_over_time(binned, labels, window=window)
+        slow = [one for one in analysis.slow_units if one.group.device_id == number][:MOST_GROUPS]
+        if slow:
+            yield chart_key("excess", number), charts.excess_waterfall(slow)
+            yield chart_key("units", number), charts.units_over_time(tables.units.filter(here), slow)
         kernels = kernels_solo(tables, analysis.interference)
         if not kernels.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
             yield (

@@ -9,7 +9,18 @@ from pydantic import Field
 from pyanalyze.results.model import Finite, Missing, Number, Result, Text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import NOISE_FLOOR, SEGMENT_TEXT, UNIT_SOURCE_TEXT, Basis, SegmentKind, UnitSource
+from pyanalyze.vocabulary import (
+    DOUBT_TEXT,
+    NOISE_FLOOR,
+    RESTS_ON_RESIDENCY,
+    SEGMENT_TEXT,
+    UNIT_SOURCE_TEXT,
+    UNSETTLING,
+    Basis,
+    ResidencyDoubt,
+    SegmentKind,
+    UnitSource,
+)
 
 #: Segments of a unit that are shown in text, the longest.
 MOST_SEGMENTS = 24
@@ -41,6 +52,10 @@ class UnitSegment(Result):
     )
     basis: Basis = Field(description="observed: records say so; inferred: without switch records.")
 
+    def same_step(self, before: UnitSegment | None) -> bool:
+        """Whether it alternated with that one: both are parts of one step, which began when either says."""
+        return before is not None and (self.start_ns, self.end_ns) == (before.start_ns, before.end_ns)
+
 
 class Excess(Result):
     """How much longer one cause took than in a typical unit."""
@@ -53,7 +68,7 @@ class Excess(Result):
     )
     ns: Finite = Field(description="Time of this kind less that of a typical unit, ns; may be negative.")
     typical_ns: Finite = Field(description="Time of this kind in a typical unit, ns.")
-    share: Number = Field(description="Of the excess of the whole unit; null: it has none.")
+    share: Number = Field(description="Of the excess of the whole unit; null: it has next to none.")
 
 
 class ExplainedUnit(Result):
@@ -68,11 +83,25 @@ class ExplainedUnit(Result):
     dur_ns: int = Field(ge=0, description="Duration, ns.")
     typical_ns: Finite = Field(description="Duration of a typical unit of this name: mean of the middle tenth, ns.")
     excess_ns: Finite = Field(description="Duration less that, ns; may be negative.")
+    doubt: ResidencyDoubt | None = Field(
+        description="What of causes that rest on residency is not certain without switch records; null: nothing."
+    )
     departure: int | None = Field(
         description="Place in segments where it first departs from a typical unit; null: nowhere."
     )
     causes: Sequence[Excess] = Field(description="Parts of excess_ns, largest first; they add up to it.")
     segments: Sequence[UnitSegment] = Field(description="In order.")
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it took longer than a typical unit, beyond what runs differ by."""
+        return self.excess_ns >= NOISE_FLOOR * self.typical_ns
+
+    @property
+    def undecided(self) -> bool:
+        """Whether its main cause may be another: it rests on residency, of which nothing tells."""
+        main = self.main_cause
+        return self.doubt in UNSETTLING and main is not None and main.kind in RESTS_ON_RESIDENCY
 
     @property
     def main_cause(self) -> Excess | None:
@@ -112,6 +141,14 @@ class UnitGroup(Result):
         ge=0, description="Operations of the chains that started before the one that released them ended."
     )
     basis: Basis = Field(description="observed: residency was recorded; inferred: it was not.")
+    doubt: ResidencyDoubt | None = Field(
+        description="What of causes that rest on residency is not certain without switch records; null: nothing."
+    )
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the chosen units take longer than a typical one, beyond what runs differ by."""
+        return self.slow_mean_ns is not None and self.slow_mean_ns - self.typical_ns >= NOISE_FLOOR * self.typical_ns
 
     @property
     def largest(self) -> list[Excess]:
@@ -188,6 +225,17 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     return f"{said[:-1]}, {name})" if said.endswith(")") else f"{said} ({name})"
 
 
+def main_cause_text(unit: ExplainedUnit, main: Excess) -> str:
+    """Say the main cause of a unit, and how far that can be trusted."""
+    share = "" if main.share is None else f", {fmt.percent(main.share)} of the excess"
+    said = f"{cause_text(main)}, +{fmt.duration(main.ns)}{share}"
+    if unit.doubt is not None and unit.undecided:
+        return f"Main cause: not decided ({DOUBT_TEXT[unit.doubt]}); as recorded: {said}"
+    if unit.doubt is not None and main.kind in RESTS_ON_RESIDENCY:
+        return f"Main cause: {said} ({DOUBT_TEXT[unit.doubt]})"
+    return f"Main cause: {said}"
+
+
 def group_lines(group: UnitGroup) -> list[str]:
     """How many units of a name there are, how they were found, and how long they took."""
     found = [
@@ -217,29 +265,29 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
             f"{fmt.duration(abs(unit.excess_ns))} {longer} than a typical unit ({fmt.duration(unit.typical_ns)})"
         )
     ]
-    if unit.excess_ns < NOISE_FLOOR * unit.typical_ns:
+    if not unit.is_slow:
         lines.append("  It took about as long as a typical unit")
     elif (main := unit.main_cause) is not None:
-        share = "" if main.share is None else f", {fmt.percent(main.share)} of the excess"
-        lines.append(f"  Main cause: {cause_text(main)}, +{fmt.duration(main.ns)}{share}")
-    if unit.departure is not None and unit.excess_ns >= NOISE_FLOOR * unit.typical_ns:
+        lines.append(f"  {main_cause_text(unit, main)}")
+    if unit.departure is not None and unit.is_slow:
         first = unit.segments[unit.departure]
         lines.append(
             f"  First departure: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
             f"{fmt.duration(first.start_ns - unit.start_ns)} after its start"
         )
     lines.append(f"  {'after':>9} {'duration':>9}  {'what':<46} operation")
+    before: UnitSegment | None = None
     for one in unit.longest:
+        # Parts of one step alternate: when it began stands beside the first of them.
+        after = "" if one.same_step(before) else fmt.duration(one.start_ns - unit.start_ns)
+        before = one
         what = cause_text(one) + (
             f", {one.count} slices" if one.kind is SegmentKind.TIME_SLICE and one.count > 1 else ""
         )
         operation = operation_text(one.operation)
         if one.usual_ns is not None and one.kind is SegmentKind.EXECUTION and one.dur_ns > one.usual_ns:
             operation += f" (usually {fmt.duration(one.usual_ns)})"
-        lines.append(
-            f"  {fmt.duration(one.start_ns - unit.start_ns):>9} {fmt.duration(one.dur_ns):>9}  {what:<46} "
-            f"{operation}".rstrip()
-        )
+        lines.append(f"  {after:>9} {fmt.duration(one.dur_ns):>9}  {what:<46} {operation}".rstrip())
     rest = len(unit.segments) - len(unit.longest)
     if rest:
         shown = sum(one.dur_ns for one in unit.longest)
@@ -251,6 +299,8 @@ def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
     """What the chosen units took longer than a typical one, by cause and aggressor."""
     mean = None if group.slow_mean_ns is None else group.slow_mean_ns - group.typical_ns
     which = f"The {chosen} ({fmt.count(group.slow)} of {fmt.count(group.count)} units)"
+    if not group.is_slow:
+        return [f"{which} take about as long as a typical unit"]
     lines = [f"{which} take {fmt.duration(mean)} longer than a typical unit, on average:"]
     for cause in group.largest:
         operation = operation_text(cause.operation)

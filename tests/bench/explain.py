@@ -5,9 +5,10 @@ each unit is walked through the books as well, by code of its own: when each ker
 and when its context ran, is what the simulation did, not what was recorded. What a segment means is one definition for both
 (work of the same process that waits behind another tenant counts for that tenant), so the books judge times and who
 released whom, not the definition. Printed per sharing mode, with and without
-switch records: the part of units whose segments add up; of the slowest 1 %, of how many the main cause of the excess is
-right (within 5 % of the largest), beside what "always execution" gets right; and by how much the time of a cause that
-is at least 1 % of a unit is off (median). `--speed` measures a million kernels in 50,000 units instead.
+switch records: the part of units whose segments add up; of the slowest 1 %, for how many the answer says that nothing in
+the capture decides or explains the main cause; of the others, for how many the main cause of the excess is right (within 5 % of the
+largest), beside what "always execution" gets right; and by how much the time of a cause that is at least 1 % of a unit
+is off (median). `--speed` measures a million kernels in 50,000 units instead.
 Appends to docs/measurements.jsonl.
 """
 
@@ -37,9 +38,9 @@ import measurements
 import polars as pl
 
 import pyanalyze
-from pyanalyze.analysis.explain import TYPICAL
+from pyanalyze.analysis.explain import TYPICAL, unit_doubt
 from pyanalyze.analysis.hardware import START_NS
-from pyanalyze.vocabulary import NOISE_FLOOR
+from pyanalyze.vocabulary import NOISE_FLOOR, RESTS_ON_RESIDENCY, UNSETTLING, ResidencyDoubt
 
 #: Causes that are counted as one: what the books do not tell apart.
 SAME = {
@@ -48,6 +49,8 @@ SAME = {
     "queue-same-stream": "queue",
     "queue-other-stream": "queue",
 }
+#: What rests on residency, as the answer says where nothing tells of it.
+RESTING = {SAME.get(kind, kind) for kind in RESTS_ON_RESIDENCY}
 #: A longer time between two contexts is an idle engine, not a switch.
 IDLE_GAP_NS = 1_000_000
 #: Of the largest excess of any cause: as good as the largest.
@@ -223,7 +226,7 @@ def books(folder: Path, name: str) -> Iterator[tuple[str, int, Book, list[tuple[
         ran = [(start, end) for _, group, start, end in mine if group == tenant["group"]]
         gaps = [(a[3], b[2]) for a, b in itertools.pairwise(mine) if a[1] != b[1] and b[2] - a[3] <= IDLE_GAP_NS]
         ops = [
-            Op(*row[:5], copy=False, behind_other=row[5])
+            Op(row[0], row[1], row[2], row[3], row[4], copy=False, behind_other=row[5])
             for row in db.execute(f"SELECT {columns} FROM kernels WHERE tenant = ?", (tenant["name"],))
         ]
         yield (
@@ -292,7 +295,10 @@ def compared(folder: Path, name: str, capture: dict[str, Any]) -> list[dict[str,
         ]
         work.write_text("\n".join(["tenant,start,end,name", *lines]) + "\n", encoding="utf-8")
         session = pyanalyze.load(folder / f"{capture['name']}.sqlite", work=work)
+        # Each unit has a name of its own: all of them are explained one by one.
         made = session.explain()
+        recorded = set(session.residency["device_id"].unique())
+        explained = {(one.tenant_id, one.name): one for one in made.result.groups}
     number = pl.col("name").cast(pl.String).str.extract(r"#(\d+)$").cast(pl.Int64)
     found = {row["n"]: row for row in made.units.with_columns(n=number).iter_rows(named=True)}
     sums = made.segments.group_by("unit", pl.col("kind").cast(pl.String)).agg(pl.col("dur_ns").sum())
@@ -304,6 +310,7 @@ def compared(folder: Path, name: str, capture: dict[str, Any]) -> list[dict[str,
         row = found.get(n)
         if row is None:
             continue
+        one = explained[row["tenant_id"], str(row["name"])]
         end = max(launched, *(op.end for op in book.of_range(start, launched)))
         ours = by_unit[row["unit"]]
         out.append(
@@ -312,6 +319,8 @@ def compared(folder: Path, name: str, capture: dict[str, Any]) -> list[dict[str,
                 "dur": end - start,
                 "true": merged(book.chain(start, launched, end).items()),
                 "found": merged(ours),
+                "doubt": one.doubt,
+                "deduced": row["device_id"] not in recorded,
                 "adds_up": sum(ns for _, ns in ours) == row["dur_ns"],
                 "same_length": row["dur_ns"] == end - start,
             }
@@ -327,7 +336,8 @@ def excess(unit: dict[str, float], typical: list[dict[str, float]]) -> dict[str,
 
 def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts over the units of one recording."""
-    result: dict[str, Any] = {"units": len(rows), "adds_up": 0, "same_length": 0, "slow": 0, "right": 0, "execution": 0}
+    counts = ("adds_up", "same_length", "slow", "undecided", "right", "execution")
+    result: dict[str, Any] = {"units": len(rows), **dict.fromkeys(counts, 0)}
     errors: list[float] = []
     wrong: dict[str, int] = defaultdict(int)
     groups: dict[Any, list[dict[str, Any]]] = defaultdict(list)
@@ -335,8 +345,11 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
         result["adds_up"] += row["adds_up"]
         result["same_length"] += row["same_length"]
         groups[row["of"]].append(row)
+        # Of times that the answer calls undecided none is claimed.
         errors += [
-            abs(row["found"].get(kind, 0.0) - ns) / ns for kind, ns in row["true"].items() if ns >= NOTABLE * row["dur"]
+            abs(row["found"].get(kind, 0.0) - ns) / ns
+            for kind, ns in row["true"].items()
+            if ns >= NOTABLE * row["dur"] and not (row["doubt"] is ResidencyDoubt.UNDECIDED and kind in RESTING)
         ]
     for group in groups.values():
         group.sort(key=lambda row: row["dur"])
@@ -350,6 +363,11 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
             ours = excess(row["found"], [one["found"] for one in middle])
             most, said = max(true.values()), max(ours, key=lambda kind: ours[kind])
             result["slow"] += 1
+            sliced = row["deduced"] and "time-slice" in {kind for of in (row, *middle) for kind in of["found"]}
+            unsettled = unit_doubt(row["doubt"], row["dur"] - usual, inferred=sliced) in UNSETTLING
+            if said == "unexplained" or (unsettled and said in RESTING):
+                result["undecided"] += 1
+                continue
             right = true.get(said, 0.0) >= TIE * most
             result["right"] += right
             result["execution"] += true.get("execution", 0.0) >= TIE * most
@@ -358,11 +376,11 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {**result, "errors": errors, "wrong": dict(wrong)}
 
 
-def accuracy(names: list[str], *, verbose: bool) -> list[dict[str, Any]]:
+def accuracy(names: list[str], seed: int, *, verbose: bool) -> list[dict[str, Any]]:
     """Rows per mode, with and without switch records."""
     found: dict[tuple[str, bool], list[dict[str, Any]]] = defaultdict(list)
     for name in names:
-        folder = generate.built(name)
+        folder = generate.built(name, seed)
         truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
         seen: set[bool] = set()
         for capture in truth["captures"]:
@@ -374,12 +392,15 @@ def accuracy(names: list[str], *, verbose: bool) -> list[dict[str, Any]]:
             one = judged(compared(folder, name, capture))
             if verbose:
                 error = statistics.median(one["errors"]) if one["errors"] else float("nan")
-                told = {key: one[key] for key in ("units", "adds_up", "same_length", "slow", "right", "wrong")}
+                told = {key: one[key] for key in ("units", "adds_up", "slow", "undecided", "right", "wrong")}
                 print(f"  {capture['name']:44} {told} error {error:.3%}", flush=True)
             found[truth["devices"][0]["mode"], exact].append(one)
     out = []
     for (mode, exact), ones in sorted(found.items()):
-        total = {key: sum(one[key] for one in ones) for key in ("units", "adds_up", "slow", "right", "execution")}
+        total = {
+            key: sum(one[key] for one in ones)
+            for key in ("units", "adds_up", "slow", "undecided", "right", "execution")
+        }
         errors = [error for one in ones for error in one["errors"]]
         median = statistics.median(errors) if errors else None
         out.append({"mode": mode, "switches": exact, **total, "median_error": median})
@@ -423,27 +444,29 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenario", nargs="*", help="names; by default all of them")
+    parser.add_argument("--seed", type=int, default=generate.SEED, help="seed of the generator")
     parser.add_argument("--speed", action="store_true", help="speed and memory, not accuracy")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for every recording")
     arguments = parser.parse_args()
-    entry: dict[str, Any] = {"bench": "explain", "version": pyanalyze.__version__}
+    entry: dict[str, Any] = {"bench": "explain", "version": pyanalyze.__version__, "seed": arguments.seed}
     if arguments.speed:
         entry["speed"] = found = speed()
         print(json.dumps(found, indent=1))
     else:
         names = arguments.scenario or generate.scenario_names()
-        entry["modes"] = accuracy(names, verbose=arguments.verbose)
+        entry["modes"] = accuracy(names, arguments.seed, verbose=arguments.verbose)
         print(
-            "mode                  switches    units  add up   slow  right  always execution   median error of a cause"
+            "mode                  switches    units  add up   slow  undecided   right  always execution   median error"
         )
         for row in entry["modes"]:
             right, trivial = (
-                (row[key] / row["slow"] if row["slow"] else float("nan")) for key in ("right", "execution")
+                (row[key] / decided if (decided := row["slow"] - row["undecided"]) else float("nan"))
+                for key in ("right", "execution")
             )
             error = "-" if row["median_error"] is None else f"{row['median_error']:.2%}"
             print(
                 f"{row['mode']:22}{'yes' if row['switches'] else 'no':>8} {row['units']:8} "
-                f"{row['adds_up'] / max(row['units'], 1):7.1%} {row['slow']:6} {right:6.1%} {trivial:17.1%} {error:>25}"
+                f"{row['adds_up'] / max(row['units'], 1):7.1%} {row['slow']:6} {row['undecided']:10} {right:7.1%} {trivial:17.1%} {error:>14}"
             )
     entry["load"], entry["processors"] = round(os.getloadavg()[0], 1), os.cpu_count()
     measurements.append(entry)

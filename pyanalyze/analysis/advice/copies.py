@@ -39,7 +39,7 @@ from pyanalyze.analysis.advice.options import (
     slicing_of,
     visible_sms,
 )
-from pyanalyze.analysis.explain import unit_tables
+from pyanalyze.analysis.explain import NO_RESIDENCY, unit_tables
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.results.model import Missing
@@ -388,7 +388,7 @@ def _units(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[i
     """Units of work of each tenant, where every tenant has enough of them for percentiles."""
     import polars as pl
 
-    units = to_frame(unit_tables(tables, {}, None)["units"]).filter(pl.col("device_id") == device_id)
+    units = to_frame(unit_tables(tables, NO_RESIDENCY, None)["units"]).filter(pl.col("device_id") == device_id)
     found = {
         tenant: sorted(units.filter(pl.col("tenant_id") == tenant).select("start_ns", "range_end_ns").iter_rows())
         for tenant in names

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.blocks import Block, Cell, Chart, Column, Para, Table, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.results.explain import MOST_GROUPS, cause_text, operation_text
+from pyanalyze.results.explain import MOST_GROUPS, cause_text, main_cause_text, operation_text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import UNIT_SOURCE_TEXT
@@ -21,6 +21,19 @@ _NAME = 60
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = []
+    if device.slow_units:
+        blocks += [
+            Chart(
+                chart_key("excess", device.device_id),
+                "From a typical unit to the slowest 1 %",
+                "Mean duration by cause and aggressor: each bar begins where the one above ends.",
+            ),
+            Chart(
+                chart_key("units", device.device_id),
+                "Units over time",
+                "Duration of each unit of work; the slowest 1 % of each name are marked.",
+            ),
+        ]
     for slow in device.slow_units[:MOST_GROUPS]:
         blocks += [Para(_said(slow)), _excess(slow.group), _chain(slow.slowest)]
     if more := len(device.slow_units) - MOST_GROUPS:
@@ -37,8 +50,7 @@ def _said(slow: SlowUnits) -> str:
     )
     if main is None:
         return said
-    share = "" if main.share is None else f" ({fmt.percent(main.share)} of its excess)"
-    return f"{said} Main cause in the slowest: {cause_text(main)}, +{fmt.duration(main.ns)}{share}."
+    return f"{said} Unit {slow.slowest.unit}: {main_cause_text(slow.slowest, main)}."
 
 
 def _excess(group: UnitGroup) -> Table:
@@ -67,14 +79,16 @@ def _excess(group: UnitGroup) -> Table:
 
 
 def _chain(unit: ExplainedUnit) -> Table:
+    longest = unit.longest
     rows = tuple(
         (
-            Cell(fmt.duration(one.start_ns - unit.start_ns)),
+            # Parts of one step alternate: when it began stands beside the first of them.
+            Cell("" if one.same_step(before) else fmt.duration(one.start_ns - unit.start_ns)),
             Cell(fmt.duration(one.dur_ns)),
             Cell(cause_text(one)),
             Cell(operation_text(one.operation, _NAME)),
         )
-        for one in unit.longest
+        for one, before in zip(longest, [None, *longest], strict=False)
     )
     columns = (Column("After", "", True), Column("Duration", "", True), Column("What"), Column("Operation"))
     rest = len(unit.segments) - len(unit.longest)

@@ -1,6 +1,6 @@
 //! Functions that reconstruct and analyse a session.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use pyanalyze_core::activity::latencies as over_time;
@@ -278,16 +278,17 @@ pub(crate) fn slowdowns(
 
 /// Units of work, and the critical chain of each.
 #[pyfunction]
-#[pyo3(signature = (session, name=None, window=None, threads=0, progress=None))]
+#[pyo3(signature = (session, name=None, window=None, others_unseen=BTreeSet::new(), threads=0, progress=None))]
 pub(crate) fn explain(
     py: Python<'_>,
     session: &Bound<'_, PyDict>,
     name: Option<String>,
     window: Option<(i64, i64)>,
+    others_unseen: BTreeSet<u32>,
     threads: usize,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
-    let choice = Choice { name, window };
+    let choice = Choice { name, window, others_unseen };
     made_of(py, session, progress, |session, watch| pipeline::explain(session, &choice, threads, watch))
 }
 

@@ -62,6 +62,9 @@ pub const RELEASE_NS: i64 = 1_000;
 /// something else. Launches on an idle device take 3 to 10 us, the next operation of a stream 1 to 2 us.
 pub const START_NS: i64 = 20_000;
 
+/// Channels of a process to the device, where `CUDA_DEVICE_MAX_CONNECTIONS` is not set: streams beyond that share one.
+pub const CONNECTIONS: usize = 8;
+
 /// Two times of the host and of the device in one capture that are closer than this may be in either order.
 pub const CLOCK_ERROR_NS: i64 = 1_000;
 

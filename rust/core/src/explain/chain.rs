@@ -8,8 +8,9 @@
 //! ```
 //!
 //! From the end of the unit back: a thread that waited was released by the operation that it waited for; an operation
-//! by what came last of its launch call, the operation before it in its stream, and one of another stream of its tenant
-//! that ended just before it started; a launch call by its thread. Ties go to the same stream. Where the chain leaves the
+//! by what came last of its launch call, the operation before it in its stream, the one that an awaited event was recorded
+//! behind, the legacy default stream, and one of another stream of its tenant that ended just before it started; a launch
+//! call by its thread. Ties go to the same stream. Where the chain leaves the
 //! unit, the launch of the unit's own operation ends the detour: until then the unit had not asked for anything.
 //!
 //! Every step adds segments as long as it goes back, so that the segments of a unit add up to its duration.
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use crate::base::hardware::{CLOCK_ERROR_NS, START_NS, WAKE_NS};
 use crate::base::intervals::Union;
 use crate::explain::units::{thread_of, waits_by_thread, Unit};
+use crate::explain::waits::Waits;
 use crate::residency::observed::Slice;
 use crate::slowdown::operations::{Calls, Op, Scene, Tenancy};
 use crate::table::work::WorkKind;
@@ -54,13 +56,15 @@ pub enum SegmentKind {
     Synchronisation,
     /// Another thread of the process was at work before it launched.
     OtherThread,
+    /// A stream waited for an event of which the capture does not say where it was recorded.
+    Event,
     /// No record explains it.
     Unexplained,
 }
 
 impl SegmentKind {
     /// All of them, in the order in which they are named.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Host,
         Self::Launch,
         Self::QueueSameStream,
@@ -72,6 +76,7 @@ impl SegmentKind {
         Self::Execution,
         Self::Synchronisation,
         Self::OtherThread,
+        Self::Event,
         Self::Unexplained,
     ];
 
@@ -90,6 +95,7 @@ impl SegmentKind {
             Self::Execution => "execution",
             Self::Synchronisation => "synchronisation",
             Self::OtherThread => "other-thread",
+            Self::Event => "event",
             Self::Unexplained => "unexplained",
         }
     }
@@ -133,12 +139,13 @@ pub(crate) struct Walker<'a> {
     /// Slices of the device by start, and the longest.
     slices: &'a [Slice],
     longest_slice_ns: i64,
-    /// Residency of the tenant is deduced, not recorded.
-    inferred: bool,
+    /// Residency of others is not all known: that of the tenant is deduced, or other virtual machines are not recorded.
+    others_unknown: bool,
     /// The tenant whose residency is its own: itself, or the server that it is a client of.
     holder: u32,
     /// By operation: the one before it in its stream that ended last.
     before: Vec<u32>,
+    stream_waits: Waits,
     /// Places of operations, by end.
     by_end: Vec<u32>,
     /// Places of operations, by start.
@@ -178,15 +185,15 @@ fn copies(tenant: &Tenancy) -> Union {
 pub(crate) struct Device<'a> {
     pub scene: &'a Scene,
     pub slices: &'a [Slice],
-    pub inferred: bool,
+    pub others_unknown: bool,
     /// The tenant whose residency is that of the one that is explained.
     pub holder: u32,
     pub usual_ns: &'a [Option<i64>],
 }
 
 impl<'a> Walker<'a> {
-    pub fn new(device: &Device<'a>, tenant: &'a Tenancy) -> Self {
-        let Device { scene, slices, inferred, holder, usual_ns } = *device;
+    pub fn new(device: &Device<'a>, tenant: &'a Tenancy, stream_waits: Waits) -> Self {
+        let Device { scene, slices, others_unknown, holder, usual_ns } = *device;
         let calls = scene.calls.get(&tenant.process);
         let by_start = order_by(&tenant.ops, |op| (op.start_ns, op.end_ns));
         let mut before = vec![NONE; tenant.ops.len()];
@@ -219,9 +226,10 @@ impl<'a> Walker<'a> {
             switching: scene.switching.get(&tenant.device),
             slices,
             longest_slice_ns: slices.iter().map(Slice::dur_ns).max().unwrap_or(0),
-            inferred,
+            others_unknown,
             holder,
             before,
+            stream_waits,
             by_end: order_by(&tenant.ops, |op| (op.end_ns, op.start_ns)),
             by_start,
             waits: calls.map(waits_by_thread).unwrap_or_default(),
@@ -489,15 +497,7 @@ impl<'a> Walk<'_, 'a> {
         }
         let stream_known_ns = if overlaps { i64::MIN } else { stream_ns };
         let known_ns = if op.call.is_some() { called_ns.max(stream_known_ns) } else { stream_known_ns };
-        // Ended just before: an awaited event, a legacy barrier, room, or the node before it in a graph, whose branches
-        // overlap in one stream.
-        let ended = self.walker.ended_before(op.start_ns.saturating_add(CLOCK_ERROR_NS));
-        let other = ended
-            .take_while(|(_, x)| {
-                x.end_ns > known_ns.saturating_add(CLOCK_ERROR_NS)
-                    && op.start_ns.saturating_sub(x.end_ns) <= START_NS
-            })
-            .find(|(p, x)| *p != place && (overlaps || x.stream != op.stream) && x.start_ns < op.start_ns);
+        let other = self.other_stream(place, op, before.map(|b| b.1), known_ns, overlaps);
         if let Some((other, x)) = other {
             let same = x.stream == op.stream;
             let kind = if same { SegmentKind::QueueSameStream } else { SegmentKind::QueueOtherStream };
@@ -522,6 +522,35 @@ impl<'a> Walk<'_, 'a> {
                 At::Op(place)
             }
         }
+    }
+
+    /// What released an operation after `known_ns`, but for its own stream and its launch.
+    fn other_stream(
+        &self,
+        place: u32,
+        op: &Op,
+        before: Option<&Op>,
+        known_ns: i64,
+        overlaps: bool,
+    ) -> Option<(u32, &'a Op)> {
+        let walker = self.walker;
+        let until_ns = op.start_ns.saturating_add(CLOCK_ERROR_NS);
+        let late = |x: &Op| x.end_ns > known_ns.saturating_add(CLOCK_ERROR_NS);
+        let event = walker.stream_waits.event(walker.tenant, op, before);
+        let event = event.and_then(|p| Some((p, walker.op(p)?)));
+        let event = event.filter(|(p, x)| *p != place && late(x) && x.end_ns <= until_ns);
+        // Ended just before: the order of a graph, whose branches overlap in one stream, or room for its blocks. Longer
+        // before: the legacy default stream, or a channel that both are in.
+        let waits = op.start_ns.saturating_sub(known_ns) > START_NS && op.call.is_some();
+        let ended = walker.ended_before(until_ns).take_while(|(_, x)| late(x)).find(|(p, x)| {
+            let just = op.start_ns.saturating_sub(x.end_ns) <= START_NS;
+            let held = || walker.stream_waits.barrier(op, x) || walker.stream_waits.channel(op, x);
+            *p != place
+                && (overlaps || x.stream != op.stream)
+                && x.start_ns < op.start_ns
+                && (just || (waits && x.stream != op.stream && held()))
+        });
+        event.into_iter().chain(ended).max_by_key(|(_, x)| x.end_ns)
     }
 
     /// The launch call of an operation, back to its begin; then its thread.
@@ -564,7 +593,14 @@ impl<'a> Walk<'_, 'a> {
             left_ns = left_ns.saturating_sub(self.behind_others(copy, from_ns, to_ns, left_ns));
         }
         if left_ns > 0 {
-            let kind = if left_ns <= START_NS { rest } else { SegmentKind::Unexplained };
+            let thread = thread_of(self.walker.calls, op);
+            let kind = if left_ns <= START_NS {
+                rest
+            } else if self.walker.stream_waits.unknown_event(op, thread) {
+                SegmentKind::Event
+            } else {
+                SegmentKind::Unexplained
+            };
             let segment = self.segment(kind, from_ns, to_ns, left_ns, Some(place));
             self.chain.segments.push(segment);
         }
@@ -687,7 +723,7 @@ impl<'a> Walk<'_, 'a> {
         let in_switches = covered(from_ns, to_ns);
         let rest_ns = to_ns.saturating_sub(from_ns).saturating_sub(others_ns).saturating_sub(in_switches);
         if rest_ns > 0 {
-            if walker.inferred {
+            if walker.others_unknown {
                 // Of tenants that were not traced nobody knows the turns.
                 let of = slices.entry(None).or_default();
                 *of = (of.0.saturating_add(rest_ns), of.1.saturating_add(1));

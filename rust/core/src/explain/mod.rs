@@ -5,6 +5,7 @@
 
 pub mod chain;
 pub mod units;
+mod waits;
 
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use crate::base::statistics::median_of;
 use crate::base::watch::Watch;
 use crate::explain::chain::{Chain, Device, SegmentKind, Walker};
 use crate::explain::units::{find, ranges, Choice, Found, Unit};
+use crate::explain::waits::Waits;
 use crate::residency::observed::{Ending, Slice};
 use crate::slowdown::operations::{Gathered, Scene, Signatures, Tenancy};
 use crate::table::builder::{Builder, Words};
@@ -58,9 +60,10 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
         let holder = served_by.filter(|server| !holds(tenant.id) && holds(*server)).unwrap_or(tenant.id);
         let usual_ns = usual_ns(tenant, signatures.list.len());
         let recorded = here.iter().any(|s| s.tenant == Some(holder) && s.observed);
-        let device =
-            Device { scene: &scene, slices: &here, inferred: !recorded, holder, usual_ns: &usual_ns };
-        let walker = Walker::new(&device, tenant);
+        let others_unknown = !recorded || choice.others_unseen.contains(&tenant.device);
+        let device = Device { scene: &scene, slices: &here, others_unknown, holder, usual_ns: &usual_ns };
+        let waits = Waits::read(session, tenant, scene.calls.get(&tenant.process))?;
+        let walker = Walker::new(&device, tenant, waits);
         let total = found.units.len() as u64;
         let mut done = 0_u64;
         for part in found.units.chunks(BATCH) {
@@ -132,6 +135,7 @@ struct Row {
     device: u32,
     process: (u32, Option<u32>),
     unit: Unit,
+    others_ns: i64,
     clamped: u32,
 }
 
@@ -194,6 +198,7 @@ impl Written {
             device: tenant.device,
             process: tenant.process,
             unit: *unit,
+            others_ns: tenant.others.covered_ns(unit.start_ns, unit.end_ns),
             clamped: chain.clamped,
         });
         for (position, segment) in (0_u32..).zip(&chain.segments) {
@@ -234,6 +239,7 @@ impl Written {
             .put("range_end_ns", times(|u| u.range_end_ns))
             .put("operations", numbers(|r| r.unit.operations))
             .put("without_call", numbers(|r| r.unit.without_call))
+            .put("others_ns", self.units.iter().map(|r| Some(r.others_ns)).collect::<Int64Array>())
             .put("clamped", numbers(|r| r.clamped))
             .finish(count)?;
         let rows = self.unit.len();
@@ -263,6 +269,7 @@ fn rests_on_residency(kind: SegmentKind) -> bool {
         | SegmentKind::Launch
         | SegmentKind::Copy
         | SegmentKind::Synchronisation
+        | SegmentKind::Event
         | SegmentKind::OtherThread => false,
         SegmentKind::QueueSameStream
         | SegmentKind::QueueOtherStream

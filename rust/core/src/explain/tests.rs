@@ -236,6 +236,95 @@ fn another_stream_that_ended_just_before_released_it() {
     assert_eq!(found, vec![expected; 5]);
 }
 
+/// Two streams of a request, five times: the second one's kernel starts 60 us after the first one's ended, which is
+/// longer than a launch takes. Calls between the two launches; further tables.
+fn released_late(
+    calls_between: &[(i64, &'static str)],
+    more: &[(&'static str, RecordBatch)],
+) -> Vec<Vec<Row>> {
+    let (mut rows, mut calls, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..5_i64 {
+        let t = n * 10_000;
+        let id = u32::try_from(n * 2 + 1).unwrap();
+        rows.push((0, 7, 0, 1, 7, t + 15, t + 500));
+        rows.push((0, 7, 0, 1, 8, t + 560, t + 900));
+        calls.push((7, 70, id, t, t + 10, LAUNCH));
+        for (more, (at, name)) in (0_u32..).zip(calls_between) {
+            calls.push((7, 70, 1_000 + 10 * id + more, t + at, t + at + 1, *name));
+        }
+        calls.push((7, 70, id + 1, t + 20, t + 30, LAUNCH));
+        ranges.push((7, Some(70), t, t + 40, "request"));
+    }
+    let mut tables =
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
+    tables.extend(more.iter().cloned());
+    explained(tables, &Choice::default()).1
+}
+
+const RECORD: &str = "cudaEventRecord_v3020";
+const WAIT: &str = "cudaStreamWaitEvent_v3020";
+
+#[test]
+fn an_awaited_event_leads_to_what_it_was_recorded_behind() {
+    // Recorded in stream 7 at 12, awaited in stream 8 at 14.
+    let ids = || (0_u32..5).flat_map(|n| [1_000 + 10 * (2 * n + 1), 1_001 + 10 * (2 * n + 1)]);
+    let same = |v: u32| UInt32Array::from(vec![v; 10]);
+    let events = Builder::new(&schema::EVENT_CALLS)
+        .put("capture", same(0))
+        .put("pid", same(7))
+        .put("context_id", same(1))
+        .put("stream_id", (0_u32..10).map(|n| Some(7 + n % 2)).collect::<UInt32Array>())
+        .put("correlation_id", ids().map(Some).collect::<UInt32Array>())
+        .put("event_id", same(3))
+        .put_words("kind", (0..10).map(|n| if n % 2 == 0 { "record" } else { "synchronization" }))
+        .finish(10)
+        .unwrap();
+    let found = released_late(&[(12, RECORD), (14, WAIT)], &[("event_calls", events)]);
+    let expected = vec![
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Execution, 485),
+        row(SegmentKind::Unexplained, 60),
+        row(SegmentKind::Execution, 340),
+    ];
+    assert_eq!(found, vec![expected; 5]);
+}
+
+#[test]
+fn the_legacy_default_stream_leads_to_what_it_waits_for() {
+    let one = |v: u32| UInt32Array::from(vec![v]);
+    let contexts = |flags: &'static str| {
+        Builder::new(&schema::CONTEXTS)
+            .put("capture", one(0))
+            .put("pid", one(7))
+            .put("context_id", one(1))
+            .put("null_stream_id", one(7))
+            .put("stream_flags", arrow_array::StringArray::from(vec![Some(flags)]))
+            .finish(1)
+            .unwrap()
+    };
+    let kinds = |found: Vec<Vec<Row>>| found[0].iter().map(|r| r.0.clone()).collect::<Vec<_>>();
+    let blocking = released_late(&[], &[("contexts", contexts("7:3,8:1"))]);
+    assert_eq!(kinds(blocking), ["launch", "launch", "execution", "unexplained", "execution"]);
+    // A stream that does not wait for it was not released by it.
+    let free = released_late(&[], &[("contexts", contexts("7:3,8:2"))]);
+    assert_eq!(kinds(free), ["host", "launch", "launch", "unexplained", "queue-other-stream", "execution"]);
+}
+
+#[test]
+fn an_event_of_which_no_more_is_known_is_called_so() {
+    let found = released_late(&[(14, WAIT)], &[]);
+    let expected = vec![
+        row(SegmentKind::Host, 10),
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Event, 60),
+        row(SegmentKind::QueueOtherStream, 470),
+        row(SegmentKind::Execution, 340),
+    ];
+    assert_eq!(found, vec![expected; 5]);
+}
+
 #[test]
 fn programmatic_dependent_launch_is_clamped_and_counted() {
     let (mut rows, calls, ranges) = five_requests();
@@ -264,13 +353,13 @@ fn a_name_chooses_and_numbers_in_names_do_not_count() {
     let (made, found) = explained(tables.clone(), &Choice::default());
     let units = Columns::new(&schema::UNITS, &made["units"]);
     assert_eq!((found.len(), units.names("name").unwrap().get(0)), (5, Some("request #")));
-    let only = |name: &str| Choice { name: Some(name.to_owned()), window: None };
+    let only = |name: &str| Choice { name: Some(name.to_owned()), ..Choice::default() };
     let (made, _) = explained(tables.clone(), &only("part"));
     let units = Columns::new(&schema::UNITS, &made["units"]);
     assert_eq!((units.rows(), units.u32("operations").unwrap().value(0)), (5, 1));
     assert_eq!(explained(tables.clone(), &only("nothing")).1.len(), 0);
     // A window keeps what lies inside of it.
-    let inside = Choice { name: None, window: Some((5_000_000, 35_000_000)) };
+    let inside = Choice { window: Some((5_000_000, 35_000_000)), ..Choice::default() };
     assert_eq!(explained(tables, &inside).1.len(), 3);
 }
 

@@ -7,15 +7,14 @@
 //! A unit lasts from its begin to the end of the last operation launched inside it, or to its own end where that is
 //! later. An operation belongs to a unit if its launch lies inside, on the unit's thread where it has one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::maps::NumberMap;
 use crate::slowdown::operations::{Calls, Op, Scene, Signatures, Tenancy};
+use crate::slowdown::ranges::{named_ranges, NamedRanges, Process, Range};
 use crate::slowdown::ENOUGH_UNITS;
-use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
-use crate::table::schema;
 use crate::table::work::WorkKind;
 
 /// From so many ranges of one name on it is taken rather than one with fewer: percentiles need them.
@@ -63,6 +62,8 @@ pub struct Choice {
     pub name: Option<String>,
     /// First and last time, where the session is a part of a capture: what crosses them was cut there.
     pub window: Option<(i64, i64)>,
+    /// Devices on which tenants run that no record of this machine shows: virtual GPUs.
+    pub others_unseen: BTreeSet<u32>,
 }
 
 /// A unit of work of one tenant.
@@ -102,23 +103,12 @@ fn may_launch(of: Option<u32>, op: &Op, thread: Option<u32>) -> bool {
     of.is_none() || thread == of || op.call.is_none()
 }
 
-/// A range as recorded.
-#[derive(Debug, Clone, Copy)]
-struct Range {
-    thread: Option<u32>,
-    start_ns: i64,
-    end_ns: i64,
-}
-
 /// Ranges of each process by name; given ones apart.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     given: BTreeMap<String, Vec<Range>>,
     recorded: BTreeMap<String, Vec<Range>>,
 }
-
-/// A process: capture, pid.
-type Process = (u32, Option<u32>);
 
 /// Each number in a text as one `#`.
 fn pattern(text: &str) -> String {
@@ -136,33 +126,17 @@ fn pattern(text: &str) -> String {
 /// Reads `nvtx`. Names that too few ranges have count under what they have in common with others but for numbers.
 pub(crate) fn ranges(tables: &Tables, choice: &Choice) -> Result<BTreeMap<Process, Ranges>> {
     let mut out: BTreeMap<Process, Ranges> = BTreeMap::new();
-    let Some(batch) = tables.get(schema::NVTX.name) else { return Ok(out) };
-    let columns = Columns::new(&schema::NVTX, batch);
-    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
-    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
-    let text = columns.names("text")?;
-    let mut wanted: NumberMap<u32, bool> = NumberMap::default();
-    let mut by_key: BTreeMap<(Process, bool, u32), Vec<Range>> = BTreeMap::new();
-    for row in 0..columns.rows() {
-        let (Some(end_ns), Some(key)) = (at(end, row), text.key(row)) else { continue };
-        let named = |name: &str| choice.name.as_deref().is_none_or(|n| n == name || n == pattern(name));
-        if !*wanted.entry(key).or_insert_with(|| text.text(key).is_some_and(named)) {
-            continue;
-        }
-        let range = Range { thread: at(tid, row), start_ns: start.value(row), end_ns };
-        if choice.window.is_some_and(|(first, last)| range.start_ns <= first || range.end_ns >= last) {
-            continue;
-        }
-        let process = (capture.value(row), at(pid, row));
-        by_key.entry((process, range.thread.is_none(), key)).or_default().push(range);
-    }
-    for ((process, given, key), mut found) in by_key {
+    let wanted = |name: &str| choice.name.as_deref().is_none_or(|n| n == name || n == pattern(name));
+    for NamedRanges { process, name, ranges } in named_ranges(tables, choice.window, wanted)? {
+        let (given, recorded): (Vec<Range>, Vec<Range>) =
+            ranges.into_iter().partition(|range| range.thread.is_none());
         let of = out.entry(process).or_default();
-        let of = if given { &mut of.given } else { &mut of.recorded };
-        let Some(name) = text.text(key) else { continue };
-        let name = if found.len() >= ENOUGH_UNITS || given { name.to_owned() } else { pattern(name) };
-        if of.len() < MOST_NAMES || of.contains_key(&name) {
-            of.entry(name).or_default().append(&mut found);
+        let shown =
+            if recorded.is_empty() || recorded.len() >= ENOUGH_UNITS { name.clone() } else { pattern(&name) };
+        for (of, name, mut found) in [(&mut of.given, name, given), (&mut of.recorded, shown, recorded)] {
+            if !found.is_empty() && (of.len() < MOST_NAMES || of.contains_key(&name)) {
+                of.entry(name).or_default().append(&mut found);
+            }
         }
     }
     for found in out.values_mut().flat_map(|of| of.given.values_mut().chain(of.recorded.values_mut())) {

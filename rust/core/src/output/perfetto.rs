@@ -11,6 +11,8 @@
 //!       residency, hardware context 0x..   slices: this context held the compute engine
 //!       kernels, context 1, stream 7       slices, as recorded (they include time switched out)
 //!       graphs ..., copies ...             slices
+//!       units of work                          slices: requests, iterations, steps
+//!       critical chain of units                slices, an arrow from each step to the next
 //!       modelled: warps (fraction of slots)       counters of the placement MODEL, no hardware counter
 //!       modelled: SMs active (fraction)
 //! ```
@@ -28,6 +30,8 @@
 //! - An interval whose end lies before its start is drawn with no length.
 //! - API calls, NVTX ranges and samples are not in it.
 
+mod units;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::io::Write;
@@ -42,6 +46,7 @@ use crate::table::columns::{at, text_at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema::{self, Table};
 use crate::table::tenant_lookup::Who;
+use units::{SegmentRows, UnitRows};
 
 /// A protobuf message in the making.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -71,6 +76,11 @@ impl Message {
     }
 
     fn double(&mut self, field: u32, value: f64) {
+        self.tag(field, 1);
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn fixed(&mut self, field: u32, value: u64) {
         self.tag(field, 1);
         self.0.extend_from_slice(&value.to_le_bytes());
     }
@@ -132,6 +142,8 @@ mod proto {
     pub const EVENT_TRACK: u32 = 11;
     pub const EVENT_NAME: u32 = 23;
     pub const EVENT_DOUBLE: u32 = 44;
+    pub const EVENT_FLOW: u32 = 47;
+    pub const EVENT_FLOW_ENDS: u32 = 48;
     pub const TYPE_BEGIN: u64 = 1;
     pub const TYPE_END: u64 = 2;
     pub const TYPE_INSTANT: u64 = 3;
@@ -223,6 +235,9 @@ enum Key {
     Metric(Option<u32>, usize),
     Warps(u32, u32),
     ActiveSms(u32, u32),
+    Units(u32, u32),
+    /// The critical chains of units.
+    Chain(u32, u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -314,6 +329,19 @@ impl Writer<'_> {
         notes: &[Note<'_>],
         value: Option<f64>,
     ) -> Result<()> {
+        self.event_with_flows(time_ns, (kind, track), name, notes, value, [None; 2])
+    }
+
+    /// The same at the end of one arrow and the begin of another, by their numbers.
+    fn event_with_flows(
+        &mut self,
+        time_ns: i64,
+        (kind, track): (u64, u64),
+        name: Option<&str>,
+        notes: &[Note<'_>],
+        value: Option<f64>,
+        [comes, goes]: [Option<u64>; 2],
+    ) -> Result<()> {
         let mut declared = Message::default();
         let mut event = Message::default();
         event.uint(proto::EVENT_TYPE, kind);
@@ -326,6 +354,11 @@ impl Writer<'_> {
         }
         if let Some(value) = value {
             event.double(proto::EVENT_DOUBLE, value);
+        }
+        for (field, flow) in [(proto::EVENT_FLOW, goes), (proto::EVENT_FLOW_ENDS, comes)] {
+            if let Some(flow) = flow {
+                event.fixed(field, flow);
+            }
         }
         for (key, value) in notes {
             let mut note = Message::default();
@@ -366,9 +399,10 @@ impl Writer<'_> {
             Key::Metric(device, _) => Some(Key::Device(device)),
             Key::Work(_, p, ..) => Some(Key::Tenant(p.device, p.tenant)),
             Key::Residency(device, tenant, _) => Some(Key::Tenant(device, tenant)),
-            Key::Warps(device, tenant) | Key::ActiveSms(device, tenant) => {
-                Some(Key::Tenant(device, Some(tenant)))
-            }
+            Key::Warps(device, tenant)
+            | Key::ActiveSms(device, tenant)
+            | Key::Units(device, tenant)
+            | Key::Chain(device, tenant) => Some(Key::Tenant(device, Some(tenant))),
         };
         let parent = match parent {
             Some(key) => {
@@ -441,6 +475,18 @@ impl Writer<'_> {
     }
 
     fn slice(&mut self, start_ns: i64, end_ns: i64, key: Key, name: &str, notes: &[Note<'_>]) -> Result<()> {
+        self.slice_with_flows((start_ns, end_ns), key, name, notes, [None; 2])
+    }
+
+    /// The same at the end of one arrow and the begin of another.
+    fn slice_with_flows(
+        &mut self,
+        (start_ns, end_ns): (i64, i64),
+        key: Key,
+        name: &str,
+        notes: &[Note<'_>],
+        flows: [Option<u64>; 2],
+    ) -> Result<()> {
         let index = self.track(key)?;
         let free = self.tracks.get_mut(index).and_then(|track| track.free.pop());
         let uuid = match (free, self.tracks.get(index)) {
@@ -452,7 +498,7 @@ impl Writer<'_> {
             }
             (None, None) => return Ok(()),
         };
-        self.event(start_ns, proto::TYPE_BEGIN, uuid, Some(name), notes, None)?;
+        self.event_with_flows(start_ns, (proto::TYPE_BEGIN, uuid), Some(name), notes, None, flows)?;
         self.open.push(Reverse((end_ns.max(start_ns), Closing::Slice { uuid, track: index })));
         Ok(())
     }
@@ -583,6 +629,16 @@ impl Labels {
                 let description = Some("Sampled hardware counter of the whole device.".to_owned());
                 Label { name, rank: i64::from(i32::MAX) - 1, description, counter: Some(unit) }
             }
+            Key::Units(..) => plain(
+                "units of work".to_owned(),
+                6,
+                Some("Requests, iterations, steps; each to the end of its last operation."),
+            ),
+            Key::Chain(..) => plain(
+                "critical chain of units".to_owned(),
+                7,
+                Some("What each moment of a unit was. Parts that alternate are one slice; their times stand beside it."),
+            ),
             Key::Warps(..) | Key::ActiveSms(..) => {
                 let (name, rank, told) = match key {
                     Key::Warps(..) => (
@@ -622,6 +678,8 @@ enum Kind {
     Copies,
     Metrics,
     Modelled,
+    Units,
+    Segments,
 }
 
 impl<'a> Source<'a> {
@@ -666,6 +724,9 @@ pub fn write(tables: &Tables, out: &mut dyn Write, path: &Path, watch: &dyn Watc
     let switches = columns(&schema::SWITCHES).map(SwitchRows::read).transpose()?;
     let metrics = columns(&schema::GPU_METRICS).map(Metrics::read).transpose()?;
     let modelled = columns(&schema::SM_OCCUPANCY).map(Modelled::read).transpose()?;
+    let units = columns(&schema::UNITS).map(UnitRows::read).transpose()?;
+    let segments = columns(&schema::UNIT_SEGMENTS).filter(|_| units.is_some());
+    let segments = segments.map(SegmentRows::read).transpose()?;
 
     let times = [
         (Kind::Residency, residency.as_ref().map(|t| t.start)),
@@ -675,6 +736,8 @@ pub fn write(tables: &Tables, out: &mut dyn Write, path: &Path, watch: &dyn Watc
         (Kind::Copies, copies.as_ref().map(|t| t.work.start)),
         (Kind::Metrics, metrics.as_ref().map(|t| t.time)),
         (Kind::Modelled, modelled.as_ref().map(|t| t.start)),
+        (Kind::Units, units.as_ref().map(|t| t.start)),
+        (Kind::Segments, segments.as_ref().map(|t| t.start)),
     ];
     let mut sources: Vec<Source<'_>> =
         times.into_iter().filter_map(|(kind, times)| times.map(|times| Source::new(kind, times))).collect();
@@ -743,6 +806,12 @@ pub fn write(tables: &Tables, out: &mut dyn Write, path: &Path, watch: &dyn Watc
                 }
             }
             Kind::Modelled => modelled.as_ref().map_or(Ok(()), |t| t.write(row, &mut writer))?,
+            Kind::Units => units.as_ref().map_or(Ok(()), |t| t.write(row, &mut writer))?,
+            Kind::Segments => {
+                if let (Some(t), Some(units)) = (&segments, &units) {
+                    t.write(row, units, &mut writer)?;
+                }
+            }
         }
     }
     writer.close_until(i64::MAX)?;

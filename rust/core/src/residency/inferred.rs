@@ -15,6 +15,9 @@
 //! which it must lie: what lies inside them all is certain if the tenants are time-sliced. Whether they are is a
 //! verdict, so this pass comes after it.
 //!
+//! Clients of an MPS server beside a process that is none are resident at once: they start and end kernels in between
+//! each other's with no time for a slice there, and count as one.
+//!
 //! Where only one tenant was traced, its own kernels tell when it was switched out: see `residency/inferred_single.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -44,6 +47,10 @@ pub(crate) const UNUSUAL_NS: f64 = 100_000.0;
 /// Slices that are tried: 0.25 to 20 ms.
 pub(crate) const SHORTEST_NS: f64 = 250_000.0;
 pub(crate) const TRIED: i32 = 150;
+/// Signs of one tenant so close together that no slice of another fits between them, who has begun a kernel there that is
+/// not done: from so many on, and such a part of those of the one with fewer, the two are resident at once.
+const ENOUGH_BETWEEN: usize = 5;
+const BETWEEN_SHARE: f64 = 0.02;
 /// The slice is fitted to this many stretches of the capture, of so many starts and ends each.
 const STRETCHES: usize = 5;
 pub(crate) const STRETCH: usize = 4_000;
@@ -337,8 +344,11 @@ fn fit(seen: &[Seen], tenants: usize, switch_gap: SwitchGap) -> Option<f64> {
 
 #[derive(Debug, Default)]
 struct Device {
-    /// Tenants in the order of their ids, at the end in that of their intervals; `Seen.tenant` counts in it.
+    /// Tenants in the order of their ids.
     tenants: Vec<u32>,
+    /// Those that are resident at once, in the order of their intervals; `Seen.tenant` counts in it at the end, in
+    /// `tenants` before.
+    groups: Vec<Vec<u32>>,
     seen: Vec<Seen>,
     /// Of the only tenant that was traced.
     kernels: Vec<Kernel>,
@@ -348,7 +358,7 @@ impl Device {
     /// Takes back what may not be certain at the end: of a kernel that was still running when the recording ended there
     /// is no record. A tenant whose kernels take as long as it has been silent may have had one in flight.
     fn doubt_the_end(&self, intervals: &mut [ResidencyInterval]) {
-        let count = self.tenants.len();
+        let count = self.groups.len();
         let Some(until_ns) = self.seen.last().map(|seen| seen.time_ns) else { return };
         let (mut started, mut last, mut longest) =
             (vec![VecDeque::new(); count], vec![i64::MIN; count], vec![0; count]);
@@ -377,10 +387,64 @@ impl Device {
         }
     }
 
+    /// Puts tenants together that are resident at once, as clients of one MPS server beside a process that is none: who
+    /// has begun a kernel that is not done loses the engine at the end of its slice only.
+    fn group(&mut self) {
+        let count = self.tenants.len();
+        let mut between: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        // By tenant: how much was seen of it; the place of the last, from 1, and its time; the place of its last start,
+        // and kernels in flight.
+        let mut seen = vec![0_usize; count];
+        let mut last = vec![(0_usize, i64::MIN); count];
+        let mut begun = vec![(0_usize, 0_u32); count];
+        for (place, next) in (1..).zip(&self.seen) {
+            let Some(before) = last.get(next.tenant).copied() else { continue };
+            if (next.time_ns.saturating_sub(before.1) as f64) < SHORTEST_NS {
+                let inside = begun.iter().enumerate().filter(|(_, of)| of.0 > before.0 && of.1 > 0);
+                for (other, _) in inside.filter(|(other, _)| *other != next.tenant) {
+                    *between.entry((next.tenant, other)).or_default() += 1;
+                }
+            }
+            if let (Some(of), Some(own), Some(n)) =
+                (last.get_mut(next.tenant), begun.get_mut(next.tenant), seen.get_mut(next.tenant))
+            {
+                (*of, *n) = ((place, next.time_ns), n.saturating_add(1));
+                *own = if next.start {
+                    (place, own.1.saturating_add(1))
+                } else {
+                    (own.0, own.1.saturating_sub(1))
+                };
+            }
+        }
+        let mut group: Vec<usize> = (0..count).collect();
+        for ((a, b), times) in between {
+            let least = seen.get(a).copied().min(seen.get(b).copied()).unwrap_or(0);
+            if times >= ENOUGH_BETWEEN && times as f64 >= BETWEEN_SHARE * least as f64 {
+                let (from, to) = (group.get(a).copied(), group.get(b).copied());
+                if let (Some(from), Some(to)) = (from, to) {
+                    group.iter_mut().filter(|g| **g == from.max(to)).for_each(|g| *g = from.min(to));
+                }
+            }
+        }
+        let mut firsts = group.clone();
+        firsts.sort_unstable();
+        firsts.dedup();
+        let place = |tenant: usize| group.get(tenant).and_then(|g| firsts.binary_search(g).ok()).unwrap_or(0);
+        self.groups = vec![Vec::new(); firsts.len()];
+        for (n, tenant) in self.tenants.iter().enumerate() {
+            if let Some(members) = self.groups.get_mut(place(n)) {
+                members.push(*tenant);
+            }
+        }
+        for seen in &mut self.seen {
+            seen.tenant = place(seen.tenant);
+        }
+    }
+
     /// Puts the tenants in the order of their intervals, which is not that of their ids: after each comes the one that most
     /// often shows signs after it.
     fn time_slice(&mut self) {
-        let count = self.tenants.len();
+        let count = self.groups.len();
         let mut follows: BTreeMap<(usize, usize), u64> = BTreeMap::new();
         for (a, b) in self.seen.iter().zip(self.seen.iter().skip(1)).filter(|(a, b)| a.tenant != b.tenant) {
             *follows.entry((a.tenant, b.tenant)).or_default() += 1;
@@ -396,7 +460,7 @@ impl Device {
         for seen in &mut self.seen {
             seen.tenant = places.get(&seen.tenant).copied().unwrap_or(seen.tenant);
         }
-        self.tenants = order.iter().filter_map(|tenant| self.tenants.get(*tenant).copied()).collect();
+        self.groups = order.iter().filter_map(|group| self.groups.get(*group).cloned()).collect();
     }
 }
 
@@ -510,9 +574,14 @@ impl EventPass for InferredResidency {
                 continue;
             }
             device.seen.sort_unstable();
+            device.group();
+            if device.groups.len() < 2 {
+                // Nobody was ever switched out for another of them.
+                continue;
+            }
             device.time_slice();
             let switch_gap = SwitchGap::of(&device.seen);
-            let tenants = device.tenants.len();
+            let tenants = device.groups.len();
             let Some(slice_ns) = fit(&device.seen, tenants, switch_gap) else { continue };
             watch.progress("inferred residency", self.done, 0)?;
             let mut intervals = Vec::new();
@@ -526,7 +595,7 @@ impl EventPass for InferredResidency {
             engine.finish();
             device.doubt_the_end(&mut intervals);
             for interval in intervals {
-                if let Some(tenant) = device.tenants.get(interval.tenant) {
+                for tenant in device.groups.get(interval.tenant).into_iter().flatten() {
                     rows.push((id, *tenant, interval, Some(slice_ns.round() as i64)));
                 }
             }
@@ -610,6 +679,26 @@ mod tests {
         // Of a kernel that takes 7 ms and was not begun 8 ms ago there would be a record.
         let rows = [(0, 7, 0, 1, 7, 0, 100), (0, 8, 0, 1, 7, 1000, 8000), (0, 7, 0, 1, 7, 9000, 16000)];
         assert_eq!((held(&rows)[2].3, held(&rows)[2].4), (9000, 16000));
+    }
+
+    #[test]
+    fn what_starts_and_ends_between_each_other_is_resident_at_once() {
+        // 7 and 8 run kernels of 50 us at once, 9 has slices of its own: 20 kernels each, then one of 2 ms, ten times.
+        let mut rows: Vec<K> = Vec::new();
+        for round in 0..10_i64 {
+            let t = round * 5_000;
+            for n in 0..20_i64 {
+                rows.push((0, 7, 0, 1, 7, t + n * 60, t + n * 60 + 50));
+                rows.push((0, 8, 0, 1, 7, t + n * 60 + 20, t + n * 60 + 70));
+            }
+            rows.push((0, 9, 0, 1, 7, t + 2_000, t + 4_000));
+        }
+        let found = held(&rows);
+        let of = |tenant: u32| found.iter().filter(|f| f.0 == tenant).map(|f| (f.1, f.2)).collect::<Vec<_>>();
+        assert_eq!(of(0), of(1));
+        assert_eq!(of(2).len(), 10);
+        // Within the drained switch of 83 us around the kernel of 9.
+        assert!(of(2).iter().zip(0..).all(|(s, n)| (s.0 - (n * 5_000 + 1_990)).abs() < 100));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::base::maps::NumberMap;
 use crate::base::statistics::{quantile, quantiles, student, Resamples};
 use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
 use crate::slowdown::operations::{Op, Tenancy};
+use crate::slowdown::ranges::Range;
 use crate::table::work::WorkKind;
 
 /// Fewer operations than this bear no interval.
@@ -446,21 +447,12 @@ pub(crate) fn compare(
     out
 }
 
-/// A unit of work: an iteration, a request.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Unit {
-    pub start_ns: i64,
-    pub end_ns: i64,
-    /// Only operations that this thread launched; none: of any.
-    pub thread: Option<u32>,
-}
-
 /// Latency of units of work, from their begin to the end of the last operation launched inside them (or their own end).
 pub(crate) fn units(
     tenant: &Tenancy,
     solo: &impl Reference,
     thread_of: &dyn Fn(&Op) -> Option<u32>,
-    units: &[Unit],
+    units: &[Range],
     doubt: &Doubt,
 ) -> Vec<Figure> {
     let (mut shared, mut without) = (Vec::new(), Vec::new());

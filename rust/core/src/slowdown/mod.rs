@@ -14,6 +14,7 @@ mod baseline;
 mod compare;
 mod counterfactual;
 pub(crate) mod operations;
+pub(crate) mod ranges;
 
 use std::collections::BTreeMap;
 
@@ -26,11 +27,12 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics::{cliffs_delta, quantile, Resamples};
 use crate::base::watch::Watch;
 use crate::slowdown::baseline::{likeness, matched};
-use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, Unit};
+use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure};
 use crate::slowdown::counterfactual::{replay, Reference, Refused, SoloOp};
 use crate::slowdown::operations::{CoRun, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
+use crate::slowdown::ranges::{named_ranges, NamedRanges, Process, Range};
 use crate::table::builder::Builder;
-use crate::table::columns::{at, Columns};
+use crate::table::columns::Columns;
 use crate::table::events::Tables;
 use crate::table::schema;
 use crate::table::work::WorkKind;
@@ -190,30 +192,17 @@ fn choose(
 }
 
 /// Units of work of a process by name.
-type UnitsOfProcess = BTreeMap<String, Vec<Unit>>;
+type UnitsOfProcess = BTreeMap<String, Vec<Range>>;
 
 /// NVTX ranges, and what a caller put among them, without those that a window cuts.
-fn units_of_work(
-    tables: &Tables,
-    window: Option<(i64, i64)>,
-) -> Result<BTreeMap<(u32, Option<u32>), UnitsOfProcess>> {
-    let mut out: BTreeMap<(u32, Option<u32>), UnitsOfProcess> = BTreeMap::new();
-    let Some(batch) = tables.get(schema::NVTX.name) else { return Ok(out) };
-    let columns = Columns::new(&schema::NVTX, batch);
-    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
-    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
-    let text = columns.names("text")?;
-    for row in 0..columns.rows() {
-        let (Some(end_ns), Some(name)) = (at(end, row), text.get(row)) else { continue };
-        let unit = Unit { start_ns: start.value(row), end_ns, thread: at(tid, row) };
-        if window.is_some_and(|(first, last)| unit.start_ns <= first || unit.end_ns >= last) {
-            continue;
-        }
-        let of = out.entry((capture.value(row), at(pid, row))).or_default();
-        if let Some(known) = of.get_mut(name) {
-            known.push(unit);
+fn units_of_work(tables: &Tables, window: Option<(i64, i64)>) -> Result<BTreeMap<Process, UnitsOfProcess>> {
+    let mut out: BTreeMap<Process, UnitsOfProcess> = BTreeMap::new();
+    for NamedRanges { process, name, mut ranges } in named_ranges(tables, window, |_| true)? {
+        let of = out.entry(process).or_default();
+        if let Some(known) = of.get_mut(&name) {
+            known.append(&mut ranges);
         } else if of.len() < MOST_NAMES {
-            of.insert(name.to_owned(), vec![unit]);
+            of.insert(name, ranges);
         }
     }
     Ok(out)
@@ -705,6 +694,7 @@ fn match_table(all: &[Match]) -> Result<RecordBatch> {
 mod tests {
     use super::*;
     use crate::base::watch::{StopAfter, Unwatched};
+    use crate::table::columns::at;
     use crate::test_tables::{named, residency};
 
     /// Pid, name, launch call from, to, kernel start, end, all in us.

@@ -206,6 +206,8 @@ pub(crate) struct Call {
     pub thread: u32,
     /// It may wait for the device.
     pub waits: bool,
+    /// It lets a stream wait for an event.
+    pub stream_waits: bool,
 }
 
 /// Calls of one process.
@@ -225,6 +227,12 @@ impl Calls {
     /// The thread of a call, as recorded.
     pub fn thread(&self, call: u32) -> Option<u32> {
         self.list.get(call as usize).and_then(|c| self.threads.get(c.thread as usize)).copied()
+    }
+
+    /// The call with a correlation id.
+    pub fn with_correlation(&self, id: u32) -> Option<Call> {
+        let mut hint = usize::MAX;
+        self.find(id, &mut hint).map(|found| found.1)
     }
 
     /// Whether what is not the program's own fell into a call.
@@ -377,6 +385,16 @@ impl Tenancy {
         self.streams.len()
     }
 
+    /// The number that operations have of a stream.
+    pub fn stream_of(&self, context: Option<u32>, stream: Option<u32>) -> Option<u32> {
+        self.streams.get(&(context, stream)).copied()
+    }
+
+    /// Context and id of every stream, with the number that operations have of it.
+    pub fn stream_ids(&self) -> impl Iterator<Item = (StreamKey, u32)> + '_ {
+        self.streams.iter().map(|(key, number)| (*key, *number))
+    }
+
     /// Splits the latency of an operation.
     pub fn split(&self, op: &Op, switching: Option<&Union>) -> Split {
         let mut split = Split::default();
@@ -410,8 +428,13 @@ fn waits(name: &str) -> bool {
     name.contains("Synchronize") || name.contains("cudaMemcpy_") || name.contains("cuMemcpyDtoH_")
 }
 
+/// Names of calls that let a stream wait for an event.
+fn stream_waits(name: &str) -> bool {
+    name.contains("StreamWaitEvent")
+}
+
 /// Context, stream.
-type StreamKey = (Option<u32>, Option<u32>);
+pub(crate) type StreamKey = (Option<u32>, Option<u32>);
 /// Dictionary key of the name, grid and block, dynamic shared memory.
 type Configuration = (Option<u32>, [Option<u32>; 6], Option<i64>);
 type CallsByProcess = BTreeMap<(u32, Option<u32>), Calls>;
@@ -423,7 +446,7 @@ fn calls(tables: &Tables) -> Result<CallsByProcess> {
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
     let (name, correlation) = (columns.names("name")?, columns.u32("correlation_id")?);
-    let mut known: NumberMap<u32, bool> = NumberMap::default();
+    let mut known: NumberMap<u32, (bool, bool)> = NumberMap::default();
     // By process: its calls, and the number of each thread.
     let mut found: Vec<(Calls, NumberMap<u32, u32>)> = Vec::new();
     let mut places: BTreeMap<(u32, Option<u32>), usize> = BTreeMap::new();
@@ -442,9 +465,9 @@ fn calls(tables: &Tables) -> Result<CallsByProcess> {
             }
         };
         let Some((calls, numbers)) = found.get_mut(place) else { continue };
-        let waits = name
-            .key(row)
-            .is_some_and(|key| *known.entry(key).or_insert_with(|| name.get(row).is_some_and(waits)));
+        let of_name = |text: Option<&str>| text.map_or((false, false), |t| (waits(t), stream_waits(t)));
+        let kinds = name.key(row).map(|key| *known.entry(key).or_insert_with(|| of_name(name.get(row))));
+        let (waits, stream_waits) = kinds.unwrap_or_default();
         let thread = at(tid, row).unwrap_or(0);
         let number = match calls.list.last() {
             Some(before) if calls.threads.get(before.thread as usize) == Some(&thread) => before.thread,
@@ -458,7 +481,7 @@ fn calls(tables: &Tables) -> Result<CallsByProcess> {
         }
         let start_ns = start.value(row);
         let end_ns = end.value(row).max(start_ns);
-        calls.list.push(Call { start_ns, end_ns, thread: number, waits });
+        calls.list.push(Call { start_ns, end_ns, thread: number, waits, stream_waits });
     }
     for (process, place) in places {
         let Some((mut calls, _)) = found.get_mut(place).map(std::mem::take) else { continue };

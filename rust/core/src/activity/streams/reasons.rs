@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::operations::{Awaited, Operation, Process, Recorded};
 use crate::base::error::Result;
-use crate::base::hardware::WAKE_NS;
+use crate::base::hardware::{CONNECTIONS, WAKE_NS};
 use crate::occupancy::theoretical::{LaunchColumns, Limits};
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
@@ -102,8 +102,6 @@ impl Reason {
 
 /// From the end of what an operation waited for until it starts, at most, and the usual time from launch to start.
 pub(super) const FOLLOWS_NS: i64 = WAKE_NS;
-/// Channels of a process to the device, where `CUDA_DEVICE_MAX_CONNECTIONS` is not set.
-const DEFAULT_CONNECTIONS: usize = 8;
 /// Waves of blocks that a kernel has left at least where it is certain that others do not fit beside it.
 const WAVES_LEFT: f64 = 2.0;
 /// How far events are followed that wait for others.
@@ -261,7 +259,7 @@ impl<'a> Decider<'a> {
         }
         let context = self.process.stream(one.stream).context;
         let used = self.process.streams.iter().filter(|s| s.context == context).count();
-        if used > self.process.max_connections.unwrap_or(DEFAULT_CONNECTIONS) {
+        if used > self.process.max_connections.unwrap_or(CONNECTIONS) {
             return Reason::SharedChannel;
         }
         Reason::Unexplained

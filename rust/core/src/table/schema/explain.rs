@@ -23,6 +23,7 @@ pub const UNITS: Table = Table {
         col("range_end_ns", I64, "End of its range: operations launched later are not its own."),
         col("operations", U32, "Operations in it."),
         col("without_call", U32, "Of these, without a launch call in the capture: what they waited for is known in part."),
+        col("others_ns", I64, "Of its duration, while other tenants had work on the device, as far as that was recorded."),
         col("clamped", U32, "Operations of its chain that started before the one that released them had ended (programmatic dependent launch, parallel branches of a graph); the overlap counts once."),
     ],
 };
@@ -35,7 +36,7 @@ pub const UNIT_SEGMENTS: Table = Table {
     columns: &[
         col("unit", U32, "The unit, see `units`."),
         col("position", U32, "From 0, in order."),
-        col("kind", Name, "`host`: the program's own time. `launch`: launch calls, and until an idle device started. `queue-same-stream`, `queue-other-stream`: behind work of the same tenant that is not the unit's. `queue-other-tenant`: ready and resident while another tenant's work was on the device. `copy`. `time-slice`: another context was resident. `switch`: the engine was being handed over. `execution`. `synchronisation`: from the end of the awaited operation until the call returned. `other-thread`: another thread of the process was at work. `unexplained`."),
+        col("kind", Name, "`host`: the program's own time. `launch`: launch calls, and until an idle device started. `queue-same-stream`, `queue-other-stream`: behind work of the same tenant that is not the unit's. `queue-other-tenant`: ready and resident while another tenant's work was on the device. `copy`. `time-slice`: another context was resident. `switch`: the engine was being handed over. `execution`. `synchronisation`: from the end of the awaited operation until the call returned. `other-thread`: another thread of the process was at work. `event`: for an event of which the capture does not say where it was recorded. `unexplained`."),
         START,
         END,
         col("dur_ns", I64, "Time of this kind from start_ns to end_ns."),

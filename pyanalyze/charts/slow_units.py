@@ -1,0 +1,175 @@
+"""Slow units of work: what makes them longer than a typical one, and when they were."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline
+from pyanalyze.results.explain import cause_text
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+
+    from pyanalyze.results.explain import SlowUnits, UnitGroup
+
+__all__ = ["excess_waterfall", "units_over_time"]
+
+#: A whole unit; what the slow ones take longer for; what they take less time for.
+_WHOLE, _MORE, _LESS = OTHER, "#D55E00", "#009E73"
+#: Causes with bars of their own; the rest is one.
+_CAUSES = 8
+
+
+def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 560) -> alt.TopLevelMixin:
+    """From a typical unit to the slowest 1 %: one bar per cause and aggressor, for every name of units.
+
+    Parameters
+    ----------
+    slow
+        What :func:`pyanalyze.analysis.explain.slow_units` found.
+    width
+        Width of the plotting area in pixels.
+
+    Returns
+    -------
+    altair chart
+        x in milliseconds; each bar begins where the one above ends.
+
+    Examples
+    --------
+    >>> excess_waterfall(()).to_dict()["usermeta"]["summary"]
+    'No unit of work is much slower than the others.'
+    """
+    groups = [one.group for one in slow if one.group.slow_mean_ns is not None]
+    if not groups:
+        return empty("No unit of work is much slower than the others.")
+    charts, said = [], []
+    for group in groups:
+        rows = _steps(group)
+        said.append(f"{_title(group)}: " + ", ".join(f"{row['c']} {row['d']}" for row in rows))
+        base = alt.Chart(inline(rows)).encode(
+            y=alt.Y("c:N", title=None, sort=None, axis=alt.Axis(minExtent=240, maxExtent=240, labelLimit=232)),
+            tooltip=[
+                alt.Tooltip("c:N", title="Cause"),
+                alt.Tooltip("d:N", title="Time"),
+                alt.Tooltip("s:N", title="Of the excess"),
+            ],
+        )
+        bars = base.mark_bar().encode(
+            x=alt.X("a:Q", title="Mean duration (ms)"), x2="b:Q", color=alt.Color("f:N", scale=None)
+        )
+        charts.append(bars.properties(width=width, height=alt.Step(20), title=_title(group)))
+    whole = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=16)
+    done: alt.TopLevelMixin = decorate(whole, gutter=270, summary="; ".join(said) + ".")
+    return done
+
+
+def _title(group: UnitGroup) -> str:
+    return f"{visible(group.tenant, 24)}: {visible(group.name, 40)}"
+
+
+def _steps(group: UnitGroup) -> list[dict[str, Any]]:
+    """Bars of one name of units: a typical one, the causes, what is left of them, and the slow ones."""
+    ranked = sorted(group.causes, key=lambda cause: -abs(cause.ns))
+    shown = sorted((cause for cause in ranked[:_CAUSES]), key=lambda cause: -cause.ns)
+    rest = sum(cause.ns for cause in ranked[_CAUSES:])
+    parts = [(cause_text(cause), cause.ns, cause.share) for cause in shown]
+    if ranked[_CAUSES:]:
+        parts.append((f"{len(ranked) - _CAUSES} more causes", rest, None))
+    at = group.typical_ns
+    rows = [{"c": "typical unit", "a": 0.0, "b": at / 1e6, "d": duration(at), "s": "", "f": _WHOLE}]
+    for name, ns, share in parts:
+        rows.append(
+            {
+                "c": name,
+                "a": at / 1e6,
+                "b": (at + ns) / 1e6,
+                "d": f"{'+' if ns >= 0 else '-'}{duration(abs(ns))}",
+                "s": "" if share is None else percent(share),
+                "f": _MORE if ns >= 0 else _LESS,
+            }
+        )
+        at += ns
+    mean = group.slow_mean_ns or 0.0
+    rows.append({"c": "slowest 1 %", "a": 0.0, "b": mean / 1e6, "d": duration(mean), "s": "", "f": _WHOLE})
+    return rows
+
+
+def units_over_time(units: pl.DataFrame, slow: Sequence[SlowUnits], *, width: int = 720) -> alt.TopLevelMixin:
+    """Duration of every unit over time, the slowest 1 % of each name marked.
+
+    Parameters
+    ----------
+    units
+        The ``units`` table.
+    slow
+        What :func:`pyanalyze.analysis.explain.slow_units` found: names to show.
+    width
+        Width of the plotting area in pixels.
+
+    Returns
+    -------
+    altair chart
+        x in milliseconds from the origin, y in milliseconds. Of very many units the marked ones stay, and of the others
+        as many as a picture holds.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> units_over_time(pyanalyze.load(capture).units, ()).to_dict()["usermeta"]["summary"]
+    'No unit of work is much slower than the others.'
+    """
+    import polars as pl
+
+    if not slow:
+        return empty("No unit of work is much slower than the others.")
+    charts, said = [], []
+    for one in slow:
+        group = one.group
+        of = units.filter(pl.col("tenant_id") == group.tenant_id, pl.col("name").cast(pl.String) == group.name)
+        of = of.with_columns(slow=pl.col("dur_ns").rank("ordinal", descending=True) <= group.slow).sort("start_ns")
+        usual = of.filter(~pl.col("slow"))
+        marked = of.filter("slow").head(MAX_MARKS // (2 * len(slow)))
+        step = max(1, -(-usual.height // (MAX_MARKS // len(slow) - marked.height)))
+        rows = [
+            {
+                "x": row["start_ns"] / 1e6,
+                "y": row["dur_ns"] / 1e6,
+                "u": row["unit"],
+                "d": duration(row["dur_ns"]),
+                "k": "slowest 1 %" if row["slow"] else "other units",
+            }
+            for part in (usual.gather_every(step), marked)
+            for row in part.iter_rows(named=True)
+        ]
+        chart = (
+            alt.Chart(inline(rows))
+            .mark_point(filled=True)
+            .encode(
+                x=alt.X("x:Q", title="Start (ms)", scale=alt.Scale(zero=False, nice=False)),
+                y=alt.Y("y:Q", title="Duration (ms)", axis=alt.Axis(minExtent=40, maxExtent=40)),
+                color=alt.Color(
+                    "k:N",
+                    scale=alt.Scale(domain=["other units", "slowest 1 %"], range=[OTHER, _MORE]),
+                    legend=alt.Legend(title=None, orient="bottom"),
+                ),
+                size=alt.condition(alt.datum.k == "slowest 1 %", alt.value(60), alt.value(14)),
+                tooltip=[
+                    alt.Tooltip("u:Q", title="Unit"),
+                    alt.Tooltip("d:N", title="Duration"),
+                    alt.Tooltip("x:Q", title="Start (ms)", format=".3f"),
+                ],
+            )
+            .properties(width=width, height=160, title=_title(group))
+        )
+        charts.append(chart)
+        said.append(f"{_title(group)}: {group.slow} of {group.count} units marked, up to {duration(group.max_ns)}")
+    whole = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=16)
+    done: alt.TopLevelMixin = decorate(whole, gutter=70, summary="; ".join(said) + ".")
+    return done
