@@ -12,7 +12,9 @@ from pyanalyze.results.residency import CostKind, ResidencySummary, ResidencyTot
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, ResidencyDoubt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
+
+    import polars as pl
 
     from pyanalyze.analysis.occupancy import PlacementPolicy
     from pyanalyze.analysis.sharing import Verdict
@@ -180,7 +182,7 @@ class UnitResidency:
 
 def residency_of_units(
     tables: TableSet,
-    verdicts: Iterable[Verdict],
+    verdicts: Sequence[Verdict],
     policies: Mapping[int, PlacementPolicy],
     inferred: Mapping[str, AnyTable],
 ) -> UnitResidency:
@@ -209,7 +211,7 @@ def residency_of_units(
     """
     import polars as pl
 
-    from pyanalyze.tables.frames import to_frame
+    from pyanalyze.tables.frames import FrameTable, to_frame
 
     recorded = set(tables.residency["device_id"].unique())
     sliced, doubts, unseen = dict(policies), {}, set()
@@ -227,13 +229,34 @@ def residency_of_units(
     if sliced != dict(policies):
         inferred = inferred_tables(tables, sliced)
     table = inferred.get("inferred_residency")
-    known = set() if table is None else set(to_frame(table)["device_id"].unique())
+    made = None if table is None else to_frame(table)
+    # Of an MPS group that kernels do not show, no turn is known.
+    scattered = [
+        verdict.device_id
+        for verdict in verdicts
+        if TRAITS[verdict.mode].mps and TRAITS[verdict.mode].time_sliced and not _group_found(made, verdict.device_id)
+    ]
+    if scattered and made is not None:
+        made = made.filter(~pl.col("device_id").is_in(scattered))
+        inferred = {**inferred, "inferred_residency": FrameTable("inferred_residency", made)}
+        doubts.update(dict.fromkeys(set(scattered) - recorded, ResidencyDoubt.UNDECIDED))
+    known = set() if made is None else set(made["device_id"].unique())
     for device, policy in sliced.items():
         traced = tables.tenants.filter("traced", pl.col("device_id") == device).height
         # Of several that were traced it says that they never had work at the same time.
         if policy.sharing == "time-sliced" and device not in recorded | known and traced == 1:
             doubts[device] = ResidencyDoubt.UNDECIDED
     return UnitResidency(inferred, doubts, frozenset(unseen))
+
+
+def _group_found(inferred: pl.DataFrame | None, device_id: int) -> bool:
+    """Whether several tenants of a device are resident at once, as far as kernels tell."""
+    import polars as pl
+
+    if inferred is None:
+        return False
+    here = inferred.filter(pl.col("device_id") == device_id)
+    return here.select("start_ns", "end_ns").is_duplicated().any()
 
 
 def _alternate(verdict: Verdict) -> tuple[bool, ResidencyDoubt | None]:

@@ -391,6 +391,7 @@ impl Device {
     /// has begun a kernel that is not done loses the engine at the end of its slice only.
     fn group(&mut self) {
         let count = self.tenants.len();
+        let least_ns = SHORTEST_NS + 2.0 * DRAINED_SWITCH_NS as f64;
         let mut between: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         // By tenant: how much was seen of it; the place of the last, from 1, and its time; the place of its last start,
         // and kernels in flight.
@@ -399,7 +400,7 @@ impl Device {
         let mut begun = vec![(0_usize, 0_u32); count];
         for (place, next) in (1..).zip(&self.seen) {
             let Some(before) = last.get(next.tenant).copied() else { continue };
-            if (next.time_ns.saturating_sub(before.1) as f64) < SHORTEST_NS {
+            if (next.time_ns.saturating_sub(before.1) as f64) < least_ns {
                 let inside = begun.iter().enumerate().filter(|(_, of)| of.0 > before.0 && of.1 > 0);
                 for (other, _) in inside.filter(|(other, _)| *other != next.tenant) {
                     *between.entry((next.tenant, other)).or_default() += 1;
