@@ -687,7 +687,7 @@ def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
     assert lay_out(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing is the cause: no")
     page = lay_out(report.model_copy(update={"devices": [both]}))
     assert not page.lead[0].startswith("Sharing is the cause")
-    assert "The slowdown of other is not known" in " ".join(
+    assert "that of other is not known" in " ".join(
         render_summary(report.model_copy(update={"devices": [both]})).split()
     )
 

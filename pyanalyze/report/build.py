@@ -598,7 +598,7 @@ def _interference(
     """Figures of the device and the matrix; a reason for everything that is null."""
     import polars as pl
 
-    solo = "record each workload alone in the same way: --baseline solo.sqlite (repeatable)"
+    solo = "record each workload solo in the same way: --baseline solo.sqlite (repeatable)"
     serving = set(usage["served_by"].drop_nulls().to_list())
     tenants = usage.filter(~pl.col("tenant_id").is_in(list(serving)))
     silent = [t for t in found.tenants if t.slowdown.elapsed is None and t.slowdown.latency is None]
@@ -606,7 +606,7 @@ def _interference(
     known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
     blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
     if tenants.height < 2 and not known:
-        why = "only one tenant of the device is known" if tenants.height else "no tenant of the device is known"
+        why = "only one tenant of the device is known" if tenants.height else "no work of any tenant was recorded"
         for what in ("interference", "slowdown"):
             missing.append(Missing(what=what, why=why, how=solo if tenants.height else ""))
         return None
@@ -624,7 +624,7 @@ def _interference(
         # A group has no recording of its own.
         solo = "record a run in which each group also executes while no other does"
     if silent or blind:
-        traced = "trace all tenants: start each under nsys, or record their common parent"
+        traced = "start each tenant under nsys, or record their common parent"
         missing.append(Missing(what="slowdown", why=why, how=solo if silent else traced))
     if not known or tenants.height < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))

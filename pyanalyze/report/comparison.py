@@ -185,7 +185,7 @@ def _changes(comparison: Comparison) -> Section:
         word = "" if change.significant else "; not significant"
         blocks.append(
             Para(
-                f"{pair.label}: {fmt.duration(pair.time_a_ns)} before, {fmt.duration(pair.time_b_ns)} after; per unit "
+                f"{pair.label}: {fmt.duration(pair.time_a_ns)} in A, {fmt.duration(pair.time_b_ns)} in B; per unit "
                 f"of work {fmt.signed_percent(change.value)} (95 % CI {fmt.signed_percent(change.low)} to "
                 f"{fmt.signed_percent(change.high)}, n = {change.n} batches){word}."
             )
@@ -226,7 +226,7 @@ def _changes(comparison: Comparison) -> Section:
 
 
 def _signed(ns: float) -> str:
-    return ("+" if ns > 0 else "−" if ns < 0 else "") + fmt.duration(abs(round(ns)))
+    return ("+" if ns > 0 else "-" if ns < 0 else "") + fmt.duration(abs(round(ns)))
 
 
 def _kernels(comparison: Comparison) -> list[Section]:

@@ -10,7 +10,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.impact import Impact, impact_of
+from pyanalyze.analysis.impact import Impact, Reason, impact_of
 from pyanalyze.report.sampled_text import (
     association_text,
     health_parts,
@@ -134,7 +134,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
         *_lost(report),
         _line("Capture", _capture(report, device)),
     ]
-    wanted = min(len(gpu_time_rows(device)), _BARS) + 1
+    wanted = min(len(gpu_time_rows(device)), _BARS) + len(_lines("", switching_text(device), 2))
     # Bars go before the second half of the advice and the modes over time, which stand in the report as well.
     for most, over_time in ((4, True), (2, True), (2, False)):
         mode, advice = _lines("Mode", _mode(device, over_time=over_time), 2), _advice(device, most)
@@ -200,7 +200,9 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Cause", cause, 2)]
     if impact.sole_tenant:
         return _lines("Cause", cause, 2)
-    return [*_lines("Cause", cause, 2), *_lines("Slowdown", slowdown_text(device), 2)]
+    # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
+    slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
+    return [*_lines("Cause", cause, 2), *_sentences("Slowdown", slowdown, 2)]
 
 
 def _streams(device: Device) -> list[str]:
@@ -210,7 +212,7 @@ def _streams(device: Device) -> list[str]:
     if streams is None or streams.lost_share < SMALL_SHARE:
         return []
     label = tenant_labels(device.tenants)[tenant.tenant_id]
-    return _lines("Streams", lost_streams_text(label, streams), 1)
+    return _lines("Streams", lost_streams_text(label, streams), 2)
 
 
 def _mode(device: Device, *, over_time: bool = True, configured: bool = True) -> str:
@@ -238,7 +240,9 @@ def _capture(report: Report, device: Device) -> str:
         length = fmt.duration(device.window.end_ns - start_ns)
         parts.append(f"{length} from {fmt.utc(report.clock.origin_utc_ns, start_ns)}")
     nsys = sorted({visible(capture.nsys_version, 24) for capture in report.captures if capture.nsys_version})
-    parts.append(f"nsys {', '.join(nsys[:2])}" if nsys else "no capture")
+    # A generator is no recorder.
+    if not report.synthetic:
+        parts.append(f"nsys {', '.join(nsys[:2])}" if nsys else "no capture")
     parts.append(f"pyanalyze {visible(report.tool.version, 24)}")
     # Versions stand in the report as well: what does not fit is left out, not cut.
     while len("; ".join(parts)) > SUMMARY_COLUMNS - _LABEL and len(parts) > 1:
@@ -256,7 +260,9 @@ def _gpu_time(device: Device, room: int) -> list[str]:
         )
     if room < min(len(rows), 2) + 1:
         return _lines("GPU time", gpu_time_text(device), room)
-    most = min(_BARS, room - 1)
+    # A full switch is explained, which may take a second line.
+    switching = _lines("", switching_text(device), 2)
+    most = max(min(_BARS, room - len(switching)), 1)
     shown = rows if len(rows) <= most else rows[: most - 1]
     wide = min(max(len(name) for name, _ in shown), _NAME)
     bars = [f"{fmt.shortened(name, wide):<{wide}} {fmt.percent(share):>7} {_bar(share)}" for name, share in shown]
@@ -264,7 +270,7 @@ def _gpu_time(device: Device, room: int) -> list[str]:
         rest = rows[len(shown) :]
         bars.append(f"{len(rest)} more: {fmt.percent(sum(share for _, share in rest))}")
     lines = [_line("GPU time" if position == 0 else "", bar) for position, bar in enumerate(bars)]
-    return [*lines, _line("", switching_text(device))]
+    return [*lines, *switching]
 
 
 def _bar(share: float) -> str:
@@ -347,6 +353,14 @@ def _whole(label: str, text: str, most: int) -> list[str]:
     while len(clauses) > 1 and len(_lines(label, "; ".join(clauses), most + 1)) > most:
         clauses.pop()
     return _lines(label, "; ".join(clauses), most)
+
+
+def _sentences(label: str, text: str, most: int) -> list[str]:
+    """Lines of sentences; the last ones are left out where there is no room."""
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", text)
+    while len(sentences) > 1 and len(_lines(label, " ".join(sentences), most + 1)) > most:
+        sentences.pop()
+    return _lines(label, " ".join(sentences), most)
 
 
 def _line(label: str, text: str) -> str:

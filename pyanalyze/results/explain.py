@@ -225,25 +225,28 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
     if unit.departure is not None and unit.excess_ns >= NOISE_FLOOR * unit.typical_ns:
         first = unit.segments[unit.departure]
         lines.append(
-            f"  First departure: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
+            f"  First difference from a typical unit: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
             f"{fmt.duration(first.start_ns - unit.start_ns)} after its start"
         )
     lines.append(f"  {'after':>9} {'duration':>9}  {'what':<46} operation")
+    began = None
     for one in unit.longest:
         what = cause_text(one) + (
             f", {one.count} slices" if one.kind is SegmentKind.TIME_SLICE and one.count > 1 else ""
         )
+        # Parts of one stretch of time share its start, which is said once.
+        after = "" if one.start_ns == began else fmt.duration(one.start_ns - unit.start_ns)
+        began = one.start_ns
         operation = operation_text(one.operation)
         if one.usual_ns is not None and one.kind is SegmentKind.EXECUTION and one.dur_ns > one.usual_ns:
             operation += f" (usually {fmt.duration(one.usual_ns)})"
-        lines.append(
-            f"  {fmt.duration(one.start_ns - unit.start_ns):>9} {fmt.duration(one.dur_ns):>9}  {what:<46} "
-            f"{operation}".rstrip()
-        )
+        lines.append(f"  {after:>9} {fmt.duration(one.dur_ns):>9}  {what:<46} {operation}".rstrip())
     rest = len(unit.segments) - len(unit.longest)
     if rest:
         shown = sum(one.dur_ns for one in unit.longest)
-        lines.append(f"  {'':>9} {fmt.duration(unit.dur_ns - shown):>9}  {rest} shorter segments")
+        lines.append(
+            f"  {'':>9} {fmt.duration(unit.dur_ns - shown):>9}  {rest} shorter segment{'' if rest == 1 else 's'}"
+        )
     return lines
 
 

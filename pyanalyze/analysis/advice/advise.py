@@ -469,7 +469,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     return Advice(
         action=f"Keep the sharing configuration{' of this instance' if inside else ''}: "
-        + ("no other that Kubernetes can make gains anything" if kube else "changing it gains nothing"),
+        f"no other{' that Kubernetes can make' if kube else ''} is forecast to gain anything",
         commands=[],
         expected=f"forecast slowdown in the current mode ({verdict.mode}): {_each(now)}{next_best}"
         f"{_latency_percentiles(now)}",

@@ -482,7 +482,7 @@ def _percentages(scene: _Scene, copies: Sequence[tuple[int, int]]) -> Iterator[t
         "equal": f"MPS, {100 // n} % each",
         "half-overcommitted": f"MPS, {min(100, 200 // n)} % each",
         "proportional": "MPS, caps by load",
-        "minimal": "MPS, least caps",
+        "minimal": "MPS, minimal caps",
     }
     for provision in mps.provisions(each, scene.sm_count, scene.capability):
         yield words[provision.strategy], tuple(provision.percentages[at] for at in range(n))

@@ -582,7 +582,7 @@ def _solitude(case: Case) -> Iterable[Observation]:
             "inflated_share",
             "kernel_durations_stable",
             f"only {fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran one or more time slices longer "
-            f"than usual, in continuous work of {unbroken:.0f} time slices",
+            f"than usual, in {unbroken:.0f} time slices of work without a pause",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(

@@ -69,16 +69,22 @@ def _excess(group: UnitGroup) -> Table:
 def _chain(unit: ExplainedUnit) -> Table:
     rows = tuple(
         (
-            Cell(fmt.duration(one.start_ns - unit.start_ns)),
+            Cell("" if one.start_ns == before else fmt.duration(one.start_ns - unit.start_ns)),
             Cell(fmt.duration(one.dur_ns)),
             Cell(cause_text(one)),
             Cell(operation_text(one.operation, _NAME)),
         )
-        for one in unit.longest
+        # Parts of one stretch of time share its start.
+        for before, one in zip([None, *(part.start_ns for part in unit.longest)], unit.longest, strict=False)
     )
-    columns = (Column("After", "", True), Column("Duration", "", True), Column("What"), Column("Operation"))
+    columns = (
+        Column("After", "empty: the same stretch", True),
+        Column("Duration", "", True),
+        Column("What"),
+        Column("Operation"),
+    )
     rest = len(unit.segments) - len(unit.longest)
-    left = "" if not rest else f" {rest} shorter segments are left out."
+    left = "" if not rest else f" {rest} shorter segment{' is' if rest == 1 else 's are'} left out."
     caption = f"The slowest: unit {unit.unit} at {fmt.duration(unit.start_ns)}, {fmt.duration(unit.dur_ns)}.{left}"
     return Table(columns, rows, caption)
 
