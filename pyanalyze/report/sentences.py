@@ -234,6 +234,7 @@ def limit_text(device: Device) -> str | None:
     others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= _LEAST_PART)
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
         time = "the durations of all, which overlap" if split.overlapping else "kernel time"
+        time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
         named = f"{visible(split.top_kernel, 40)} has {fmt.percent(split.top_kernel_share)} of {time}"
         others = f"{named}; {others}" if others else named
     if split.limit is Limit.API_CALLS and split.api_call is not None:
@@ -490,7 +491,9 @@ def why_sharing(device: Device) -> str:
             return f"the largest slowdown is {slowdown}"
         case Reason.SWITCHED_OUT:
             lost = fmt.percent(victim.switched_out)
-            return f"for {lost} of the time that kernels of {label} were in flight, its context was switched out"
+            # A latency begins at the launch, before the kernel is in flight.
+            more = "; waits before they started come on top" if victim.kind == "latency" else ""
+            return f"for {lost} of the time that kernels of {label} were in flight, its context was switched out{more}"
         case Reason.CAUSES_UNKNOWN:
             return f"{label} was slowed, but where the time went is not known"
         case Reason.NO_CAUSE:

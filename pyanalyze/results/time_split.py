@@ -20,7 +20,7 @@ class Limit(Word):
     HOST = "host"
 
 
-#: Part by which durations have to exceed the time in flight, so that it is said.
+#: Part by which durations have to differ from the time in flight, so that it is said.
 _OVERLAP = 0.05
 
 
@@ -57,6 +57,19 @@ class TimeSplit(Result):
         """
         share = self.top_kernel_share
         return share is not None and self.top_kernel_ns > (1 + _OVERLAP) * share * self.kernels_ns
+
+    @property
+    def graphs_in_kernels(self) -> bool:
+        """Whether whole graphs, whose kernels are not known, have a notable part of the time of its kernels.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].graphs_in_kernels
+        False
+        """
+        share = self.top_kernel_share
+        return share is not None and self.top_kernel_ns < (1 - _OVERLAP) * share * self.kernels_ns
 
     def part_ns(self, limit: Limit) -> int:
         """Nanoseconds of one part.

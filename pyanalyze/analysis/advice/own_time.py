@@ -208,6 +208,8 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
 
 
 def _durations(split: TimeSplit) -> str:
+    if split.graphs_in_kernels:
+        return "all kernel time outside whole graphs"
     return "the durations of all kernels, which overlap" if split.overlapping else "all kernel time"
 
 
