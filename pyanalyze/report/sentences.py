@@ -68,6 +68,8 @@ __all__ = [
     "window_text",
 ]
 
+#: Shares that add up to no more than this above 1 are of tenants one after the other: clocks and rounding.
+_ROUNDING = 0.01
 #: Characters of a reason inside a sentence.
 _SHORT = 160
 
@@ -336,7 +338,9 @@ def gpu_time_rows(device: Device) -> list[tuple[str, float]]:
 
 def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
-    text = f"of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)})"
+    together = sum(share for _, share in gpu_time_rows(device)) > 1 + _ROUNDING
+    at_once = ", at the same time" if together else ""
+    text = f"of {fmt.duration(_window_ns(device))}{at_once} ({_gpu_time_source(device)})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
 
@@ -350,7 +354,7 @@ def _switching(device: Device, *, short: bool = False) -> str:
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or not switches.count:
         if summary is not None and summary.time_slice_ns and summary.basis == "inferred":
-            return f"Time slice: about {fmt.duration(summary.time_slice_ns)} (inferred)."
+            return f"{'time' if short else 'Time'} slice about {fmt.duration(summary.time_slice_ns)} (inferred)."
         return ""
     kind = f" ({_COST_WORDS.get(switches.cost_kind, switches.cost_kind)})" if switches.cost_kind else ""
     count = f"{fmt.count(switches.count)} context switch{'' if switches.count == 1 else 'es'}"
@@ -438,8 +442,8 @@ def cause_text(victim: Victim) -> str:
     share = f"{fmt.percent(part)} of the added latency"
     if victim.first is not None and victim.tenant.causes is not None:
         head = getattr(victim.tenant.causes, victim.first.value)
-        queued = f"{fmt.percent(part)} for its later kernels, which queue behind"
-        return f"{CAUSE_WORDS[victim.first]} ({fmt.percent(head)} of the added latency, and {queued})"
+        queued = f"{fmt.percent(part)} queueing behind it"
+        return f"{CAUSE_WORDS[victim.first]} ({fmt.percent(head)} of the added latency, {queued})"
     return f"{CAUSE_WORDS[cause]} ({share})"
 
 
@@ -710,8 +714,8 @@ def _aggressor(device: Device, victim: Victim) -> str:
     return f"{capital(aggressors_text(device, victim))}."
 
 
-def aggressors_text(device: Device, victim: Victim) -> str:
-    """Name the aggressors of a victim, each with the slowdown that it causes as the only other tenant."""
+def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> str:
+    """Name the aggressors of a victim, each with the slowdown that it causes without the others."""
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
     # The same kind of slowdown as that of the victim: two kinds in one sentence do not compare.
@@ -724,9 +728,9 @@ def aggressors_text(device: Device, victim: Victim) -> str:
     ]
     if found:
         most = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:3]
-        only = " as the only other tenant"
+        only = " without others"
         each = [f"{who} ({fmt.ratio(slowdown)}{only if n == 0 else ''})" for n, (slowdown, who) in enumerate(most)]
-        return f"slowed by {fmt.names(each)}, inferred"
+        return f"slowed by {fmt.names(each)}{', inferred' if basis else ''}"
     # While it was switched out another tenant was resident: which one is known only where there is one other.
     others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id and t.resident_ns]
     if victim.switched_out is not None and len(others) == 1:

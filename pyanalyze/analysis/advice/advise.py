@@ -393,6 +393,9 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
     commands, undo = _commands(option, compared, mode, kube=kube)
     titles = {0: f"Time-slice the tenants ({option.name})", 1: "Run the tenants under MPS"}
     title = titles[1] if option.config.together else titles[0]
+    if option.config.together and TRAITS[mode].mps:
+        # They run under MPS already: all of them, or with caps.
+        title = "Run all tenants under MPS" if TRAITS[mode].time_sliced else "Run the MPS clients without caps"
     if option.provision is not None:
         shares = ", ".join(f"{f.name} {option.provision.percentages[f.tenant_id]} %" for f in option.forecasts)
         title = f"Run the tenants under MPS with {option.provision.strategy} caps: {shares}"
