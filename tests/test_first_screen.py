@@ -1,6 +1,6 @@
 """Ten questions that a first screen has to answer within twelve lines, and the line that answers each.
 
-Six captures: time-slicing with an untraced tenant, MPS with caps, MIG with MPS, streams, samples alone, and one whose
+Six captures: time-slicing with an untraced tenant, MPS with caps, MIG with MPS, streams, samples only, and one whose
 sharing mode is undetermined. What they hold is known from the scenario that made them (fixtures/README.md); where a
 capture does not hold the answer, the screen has to say so, or the question does not arise (None).
 """
@@ -89,7 +89,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Capture +NVIDIA A10G \(device 0\); 126\.9 ms",
     ),
     # Samples show no slowdown.
-    "samples alone": (
+    "samples only": (
         r"^Tenants +worker is the only tenant listed on GPU-11111111",
         r"^Mode +undetermined\. Samples cannot show",
         None,
@@ -117,7 +117,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
 }
 
 
-def inputs(name: str, folder: Path) -> list[object]:
+def inputs(name: str, folder: Path) -> list[str | Path]:
     """The files of a capture, as on the command line."""
     from generate import built
 
@@ -130,7 +130,7 @@ def inputs(name: str, folder: Path) -> list[object]:
             return [built("mig-mps") / "mig-mps.sqlite"]
         case "streams":
             return [CAPTURES / "streams.sqlite"]
-        case "samples alone":
+        case "samples only":
             return [SAMPLES / "query-gpu.csv", "--samples", SAMPLES / "compute-apps.csv"]
         case _:
             kernels = [kernel(41, n * 300 * US, n * 300 * US + 200 * US) for n in range(200)]
