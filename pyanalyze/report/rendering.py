@@ -104,6 +104,41 @@ def _tracks(tables: TableSet, window: tuple[int, int], here: pl.Expr) -> pl.Data
     return tracks
 
 
+def draw_two(a: tuple[Analysis, Report], b: tuple[Analysis, Report]) -> alt.TopLevelMixin | None:
+    """Draw the timelines of two runs on one axis; None: one of them has no activity.
+
+    Parameters
+    ----------
+    a, b
+        Each run with its report.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> run = session.analysis, session.report()
+    >>> "6 tenants" in draw_two(run, run).to_dict()["usermeta"]["summary"]
+    True
+    """
+    import polars as pl
+
+    from pyanalyze.charts.timeline import Recorded, two_timelines
+
+    found = []
+    for analysis, report in (a, b):
+        device = main_device(report)
+        if device is None or device.window is None:
+            return None
+        labels = tenant_labels(device.tenants)
+        window = (device.window.start_ns, device.window.end_ns)
+        here = (pl.col("device_id") == device.device_id) & pl.col("tenant_id").is_in(list(labels))
+        tracks = _tracks(analysis.tables, window, here)
+        if tracks.is_empty():
+            return None
+        found.append(Recorded(tracks, labels, window, device.device_id))
+    return two_timelines(*found)
+
+
 def draw_png(analysis: Analysis, report: Report) -> dict[str, bytes]:
     """Draw every chart that a device has data for as a picture, on white.
 
