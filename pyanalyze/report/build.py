@@ -229,7 +229,9 @@ def _device(
     window = _window(usage)
     pairs = next((case.pairs for case in analysis.cases if case.device_id == verdict.device_id), ())
     if analysis.processes is not None:
-        pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
+        pairs = pairs_of(
+            tables.overlaps.filter(here).iter_rows(named=True), usage.to_dicts(), tables.switched(verdict.device_id)
+        )
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns

@@ -162,6 +162,7 @@ class TableSet:
     producers: Mapping[str, Producer] = field(default_factory=dict)
     groups: Groups | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
+    _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
     _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)
 
@@ -209,7 +210,13 @@ class TableSet:
 
     def with_tables(self, changed: Mapping[str, AnyTable], **fields: Any) -> Self:
         """Return a new set in which some tables are others; nothing that was converted or computed is kept."""
-        return replace(self, stored={**self.stored, **changed}, producers={}, _frames={}, _late={}, **fields)
+        return replace(self, stored={**self.stored, **changed}, producers={}, _frames={}, _rows={}, _late={}, **fields)
+
+    def of_part(self, stored: Mapping[str, AnyTable], unchanged: Sequence[str], **fields: Any) -> Self:
+        """Return a set of a part of the captures; tables that the cut left unchanged are not converted again."""
+        frames = {name: self.frame(name) for name in unchanged}
+        rows = {name: self.rows(name) for name in unchanged if name in self._rows}
+        return replace(self.with_tables({}), stored=stored, _frames=frames, _rows=rows, **fields)
 
     def __contains__(self, name: object) -> bool:
         """Whether a table is there without computing or reading anything."""
@@ -248,6 +255,21 @@ class TableSet:
         found = self._frames.get(name)
         if found is None:
             found = self._frames[name] = to_frame(self.table(name))
+        return found
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a small table, converted once: of a few rows, a question to a frame takes far longer.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> [row["sm_count"] for row in pyanalyze.load(capture).tables.rows("devices")]
+        [108]
+        """
+        found = self._rows.get(name)
+        if found is None:
+            table = self.table(name)
+            found = self._rows[name] = table.to_dicts() if isinstance(table, _core.Table) else table.frame.to_dicts()
         return found
 
     def row_count(self, name: str) -> int:
@@ -318,9 +340,23 @@ class TableSet:
 
     def labels(self, device_id: int) -> dict[int, str]:
         """Return names that tell the tenants of a device apart, by tenant id; as reports and advice call them."""
-        here = self.tenants.filter(self.tenants["device_id"] == device_id).sort("tenant_id")
-        rows = here.select("tenant_id", "name", "pid", "host_pid").iter_rows()
-        return told_apart((number, program(name), pid, host_pid) for number, name, pid, host_pid in rows)
+        here = sorted((r for r in self.rows("tenants") if r["device_id"] == device_id), key=lambda r: r["tenant_id"])
+        return told_apart((r["tenant_id"], program(r["name"]), r["pid"], r["host_pid"]) for r in here)
+
+    def switched(self, device_id: int) -> dict[tuple[int, int], int]:
+        """Return how often each tenant of a device followed each other; empty where no switch is recorded.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sorted(pyanalyze.load(capture).tables.switched(0))[:2]
+        [(0, 1), (0, 2)]
+        """
+        import polars as pl
+
+        here = self.switches.filter(pl.col("device_id") == device_id).select("from_tenant_id", "to_tenant_id")
+        counted = here.drop_nulls().group_by("from_tenant_id", "to_tenant_id", maintain_order=True).len()
+        return {(one, other): count for one, other, count in counted.iter_rows()}
 
     def absent(self) -> tuple[str, ...]:
         """Return names that were given to processes which this part of the captures does not show."""
