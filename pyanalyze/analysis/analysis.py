@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
+    from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.occupancy import CounterComparison, PlacementPolicy, Scaled
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
@@ -371,6 +372,7 @@ class Analysis:
                 self.time_splits,
                 self.copies,
                 streams,
+                self.listed,
                 require=require,
                 latency_ns=latency_ns,
                 for_kubernetes=for_kubernetes,
@@ -378,6 +380,13 @@ class Analysis:
             )
             for verdict in self.verdicts
         )
+
+    @cached_property
+    def listed(self) -> Listed:
+        """What samples and configuration name: they speak of processes, also where groups of work are the tenants."""
+        from pyanalyze.analysis.listed import listed_tenants
+
+        return listed_tenants(self.tables if self.processes is None else self.processes.tables)
 
     @cached_property
     def segments(self) -> dict[int, tuple[Segment, ...]]:

@@ -163,6 +163,9 @@ class TableSet:
     groups: Groups | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    _rows_by_device: dict[str, dict[int | None, list[dict[str, Any]]]] = field(default_factory=dict)
+    #: By table and device: its first and last row, and how many there are.
+    _places: dict[str, dict[int | None, list[int]]] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
     _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)
 
@@ -210,7 +213,10 @@ class TableSet:
 
     def with_tables(self, changed: Mapping[str, AnyTable], **fields: Any) -> Self:
         """Return a new set in which some tables are others; nothing that was converted or computed is kept."""
-        return replace(self, stored={**self.stored, **changed}, producers={}, _frames={}, _rows={}, _late={}, **fields)
+        stored = {**self.stored, **changed}
+        return replace(
+            self, stored=stored, producers={}, _frames={}, _rows={}, _rows_by_device={}, _places={}, _late={}, **fields
+        )
 
     def of_part(self, stored: Mapping[str, AnyTable], unchanged: Sequence[str], **fields: Any) -> Self:
         """Return a set of a part of the captures; tables that the cut left unchanged are not converted again."""
@@ -271,6 +277,39 @@ class TableSet:
             table = self.table(name)
             found = self._rows[name] = table.to_dicts() if isinstance(table, _core.Table) else table.frame.to_dicts()
         return found
+
+    def rows_of(self, name: str, device_id: int) -> list[dict[str, Any]]:
+        """Return those rows of a small table that are of a device; rows of all devices are told apart once."""
+        by_device = self._rows_by_device.get(name)
+        if by_device is None:
+            by_device = self._rows_by_device[name] = {}
+            for row in self.rows(name):
+                by_device.setdefault(row["device_id"], []).append(row)
+        return by_device.get(device_id, [])
+
+    def of_device(self, name: str, device_id: int) -> pl.DataFrame:
+        """Return the rows of a device; where they stand together, without looking at those of the others.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> tables = pyanalyze.load(capture).tables
+        >>> tables.of_device("kernels", 0).height == tables.row_count("kernels"), tables.of_device("kernels", 1).height
+        (True, 0)
+        """
+        import polars as pl
+
+        frame, places = self.frame(name), self._places.get(name)
+        if places is None:
+            row = pl.int_range(pl.len()).alias("row")
+            rows = frame.select("device_id", row).group_by("device_id").agg(first=pl.min("row"), last=pl.max("row"))
+            counts = frame["device_id"].value_counts(name="n")
+            places = {one: of for one, *of in rows.join(counts, on="device_id", nulls_equal=True).iter_rows()}
+            self._places[name] = places
+        first, last, count = places.get(device_id, (0, -1, 0))
+        if last - first + 1 == count:
+            return frame.slice(first, count)
+        return frame.filter(pl.col("device_id") == device_id)
 
     def row_count(self, name: str) -> int:
         """Return how many rows a table has, without converting it."""
@@ -340,7 +379,7 @@ class TableSet:
 
     def labels(self, device_id: int) -> dict[int, str]:
         """Return names that tell the tenants of a device apart, by tenant id; as reports and advice call them."""
-        here = sorted((r for r in self.rows("tenants") if r["device_id"] == device_id), key=lambda r: r["tenant_id"])
+        here = sorted(self.rows_of("tenants", device_id), key=lambda r: r["tenant_id"])
         return told_apart((r["tenant_id"], program(r["name"]), r["pid"], r["host_pid"]) for r in here)
 
     def switched(self, device_id: int) -> dict[tuple[int, int], int]:

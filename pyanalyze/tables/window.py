@@ -186,7 +186,7 @@ def _joined(tables: TableSet, part: _Part, made: dict[str, Any]) -> TableSet:
 
     return tables.of_part(
         given,
-        part.unchanged,
+        [name for name in part.unchanged if given[name] is tables.stored[name]],
         recorded_tenants=recorded,
         answering=part.answering,
         selection=selection,

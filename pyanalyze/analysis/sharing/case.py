@@ -101,26 +101,26 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     >>> cases_of(pyanalyze.load(capture).tables)[0].fact("traced_tenants")
     2.0
     """
-    facts, examples = tables.rows("facts"), tables.rows("fact_examples")
     usages = {row["tenant_id"]: row for row in tables.rows("tenant_usage")}
     # Calls tell a GPU without work from one whose kernels were lost; where there are kernels they need not be read.
-    traced = any(row["name"] == "busy_ns" and row["value"] for row in facts)
+    traced = any(row["name"] == "busy_ns" and row["value"] for row in tables.rows("facts"))
     whole = bool(tables.paths) and (tables.selection.start_ns, tables.selection.end_ns) == (None, None)
     lost = launch_records(tables) if whole and not traced else None
+    states, driver, no_mps_process = _source_states(tables), _driver(tables), _no_mps_process(tables)
     cases: list[Case] = []
     idle: list[Case] = []
     for device in sorted(tables.rows("devices"), key=lambda row: row["device_id"]):
         number = device["device_id"]
         if tables.selection.gpu not in (None, number):
             continue
-        measured = _facts(_of(facts, number), _of(examples, number))
-        tenants = _of(tables.rows("tenants"), number)
+        measured = _facts(tables.rows_of("facts", number), tables.rows_of("fact_examples", number))
+        tenants = tables.rows_of("tenants", number)
         usage = [{**row, **usages[row["tenant_id"]]} for row in tenants if row["tenant_id"] in usages]
         activity = (measured.get("busy_ns"), measured.get("switch_records"))
         quiet = not tenants and not any(fact and fact.value for fact in activity)
         switched = tables.switched(number)
-        pairs = pairs_of(_of(tables.rows("overlaps"), number), usage, switched)
-        contexts = _of(tables.rows("contexts"), number)
+        pairs = pairs_of(tables.rows_of("overlaps", number), usage, switched)
+        contexts = tables.rows_of("contexts", number)
         if whole and _starts_would_tell(tenants, measured):
             measured |= idle_start_facts(tables, number)
         (idle if quiet else cases).append(
@@ -138,7 +138,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                     for r in tables.rows("configured")
                     if r["device_id"] == number or (r["device_id"] is None and not names_gpu(r["value"]))
                 ],
-                sources=_source_states(tables),
+                sources=states,
                 tenants=list(tables.labels(number).values()),
                 green_contexts=sum(bool(row["is_green"]) for row in contexts),
                 pairs=pairs,
@@ -157,8 +157,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 unlisted=unlisted_tenants(tables, number),
                 captured=bool(tables.paths),
                 launches=lost,
-                no_mps_process=_no_mps_process(tables),
-                driver=_driver(tables),
+                no_mps_process=no_mps_process,
+                driver=driver,
                 untraced=_untraced(usage),
                 served=sum(row["served_by"] is not None for row in tenants),
             )
@@ -171,10 +171,6 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         cases = [replace(case, tables=_tables_of(tables, case, physical, alone=len(cases) == 1)) for case in cases]
     # Idle GPUs beside a busy one are left out; where nothing ran at all, that is what there is to say.
     return tuple(cases or idle)
-
-
-def _of(rows: Sequence[dict[str, Any]], device_id: int) -> list[dict[str, Any]]:
-    return [row for row in rows if row["device_id"] == device_id]
 
 
 def _starts_would_tell(tenants: Sequence[Mapping[str, Any]], facts: Mapping[str, Fact]) -> bool:
