@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.explain import SlowUnits
     from pyanalyze.results.occupancy import BlockCheck
+    from pyanalyze.results.replicas import Objective, ReplicaAdvice
     from pyanalyze.results.sharing import Segment
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
@@ -380,6 +381,27 @@ class Analysis:
             )
             for verdict in self.verdicts
         )
+
+    def replicas(
+        self,
+        counts: Sequence[int | Mapping[str, int]],
+        *,
+        objective: Objective = "throughput",
+        slo_p99_ms: float | None = None,
+        threads: int = 0,
+    ) -> tuple[ReplicaAdvice, ...]:
+        """Forecast copies of the tenants of each device, see :meth:`pyanalyze.Session.replicas`."""
+        from pyanalyze.analysis.advice.copies import Recorded, expanded
+        from pyanalyze.analysis.advice.replicas import forecast_replicas
+
+        found = []
+        for verdict in self.verdicts:
+            tables = self.representative(verdict.device_id).tables
+            asked = expanded(tables, verdict.device_id, counts)
+            slo_ns = None if slo_p99_ms is None else round(slo_p99_ms * 1e6)
+            demand = Recorded(tables, verdict)
+            found.append(forecast_replicas(demand, asked, objective=objective, slo_p99_ns=slo_ns, threads=threads))
+        return tuple(found)
 
     @cached_property
     def listed(self) -> Listed:
