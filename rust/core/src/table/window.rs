@@ -84,7 +84,11 @@ pub fn cut(table: &'static Table, batch: &RecordBatch, selection: Selection) -> 
 /// Switch records inside of the window, and those that say which context was resident at its edges, moved to the edge:
 /// the records from the last RESTORE_START before it on, where no SAVE_END follows that, and those up to the first
 /// SAVE_END after it, where no RESTORE_START comes first.
-fn cut_switches(table: &'static Table, batch: &RecordBatch, (first, last): (i64, i64)) -> Result<RecordBatch> {
+fn cut_switches(
+    table: &'static Table,
+    batch: &RecordBatch,
+    (first, last): (i64, i64),
+) -> Result<RecordBatch> {
     let columns = Columns::new(table, batch);
     let (devices, times, tags) = (columns.u32("device_id")?, columns.i64("time_ns")?, columns.u8("tag")?);
     let mut by_device: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
@@ -98,7 +102,8 @@ fn cut_switches(table: &'static Table, batch: &RecordBatch, (first, last): (i64,
         };
         let mut keep = |rows: &[usize], moved: Option<i64>| -> Result<()> {
             for row in rows {
-                let place = u32::try_from(*row).map_err(|_| Error::schema(&table.id(), "too many rows".to_owned()))?;
+                let place = u32::try_from(*row)
+                    .map_err(|_| Error::schema(&table.id(), "too many rows".to_owned()))?;
                 kept.push((moved.unwrap_or(times.value(*row)), device, place));
             }
             Ok(())
@@ -239,9 +244,13 @@ mod tests {
             (0..kept.num_rows()).map(|row| (devices.value(row), times.value(row), tags.value(row))).collect()
         };
         // Restored before and saved after: resident from edge to edge; on the other device, saved before the window.
-        let across = [(0, 1, 7), (0, 2, 8), (0, 3, 9), (1, 4, 8), (1, 5, 7), (0, 30, 7), (0, 31, 8), (1, 40, 8)];
+        let across =
+            [(0, 1, 7), (0, 2, 8), (0, 3, 9), (1, 4, 8), (1, 5, 7), (0, 30, 7), (0, 31, 8), (1, 40, 8)];
         assert_eq!(cut_to(&across), [(0, 10, 8), (0, 10, 9), (0, 20, 7)]);
         // Inside all stay as they are; a restore that follows the window says nothing of its end.
-        assert_eq!(cut_to(&[(0, 9, 7), (0, 12, 8), (0, 15, 7), (0, 21, 8), (0, 22, 7)]), [(0, 12, 8), (0, 15, 7)]);
+        assert_eq!(
+            cut_to(&[(0, 9, 7), (0, 12, 8), (0, 15, 7), (0, 21, 8), (0, 22, 7)]),
+            [(0, 12, 8), (0, 15, 7)]
+        );
     }
 }
