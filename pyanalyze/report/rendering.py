@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis.over_time import kernels_within, latencies, timeline
 from pyanalyze.analysis.sampled import series_of
-from pyanalyze.errors import UsageError
+from pyanalyze.errors import OutputExists, UsageError
+from pyanalyze.files import write_whole
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean
+from pyanalyze.text.visible import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     import altair as alt
     import polars as pl
@@ -25,6 +28,58 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
 
 Format = Literal["html", "md", "json", "txt"]
+FORMATS: tuple[Format, ...] = ("html", "md", "json", "txt")
+
+
+def save(analysis: Analysis, path: Path, *, detail: bool = False, force: bool = False) -> Path:
+    """Write a report to a file, in the format that its ending names; see :meth:`pyanalyze.Session.save`.
+
+    Examples
+    --------
+    >>> import tempfile, pyanalyze
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(pyanalyze.load(capture).analysis, Path(folder) / "report.md").name
+    'report.md'
+    """
+    form = path.suffix.lower().removeprefix(".")
+    if form not in FORMATS:
+        raise UsageError(f"{path} ends in {path.suffix or 'nothing'}; let it end in .html, .md, .json or .txt")
+    if path.exists() and not force:
+        raise OutputExists(f"{path} exists; give force=True to replace it, or another path")
+    write_whole(path, printable(render(analysis, form, detail=detail)), force=force)
+    return path
+
+
+class Charts:
+    """The charts of a report, each by its name: ``session.charts.timeline``.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pyanalyze.load(capture).charts.usage.to_dict()["usermeta"]["gutter"] > 0
+    True
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+
+    def __getattr__(self, name: str) -> alt.TopLevelMixin:
+        """Draw a chart of the device with most tenants; ``session.chart(name, device_id)`` draws one of another."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return draw_one(self._analysis, assemble(self._analysis), name, None)
+        except UsageError as error:
+            raise AttributeError(str(error)) from error
+
+    def __dir__(self) -> list[str]:
+        """List the charts that there is data for."""
+        return chart_names(self._analysis, assemble(self._analysis), None)
+
+    def __repr__(self) -> str:
+        """Name them."""
+        return f"<Charts: {', '.join(dir(self))}>"
 
 
 def render(analysis: Analysis, fmt: str, *, command: str = "", detail: bool = False) -> str:

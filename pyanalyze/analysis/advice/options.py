@@ -19,11 +19,12 @@ from pyanalyze.analysis.advice.forecast import (
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.analysis.interference.units import ENOUGH
+from pyanalyze.errors import UsageError
 from pyanalyze.results.advice import ForecastRow
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import MOST_COPIES, NEGLIGIBLE_RESIDENCY, TRAITS, Mode
+from pyanalyze.vocabulary import MOST_COPIES, NEGLIGIBLE_RESIDENCY, REQUIREMENTS, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -344,6 +345,20 @@ def memory_peaks(tables: TableSet, device_id: int) -> dict[int, int]:
         if peak:
             found[row["tenant_id"]] = int(peak)
     return found
+
+
+def known_requirements(given: Sequence[str] | str) -> tuple[Requirement, ...]:
+    """Read what a mode must promise: names, or one text with commas between them.
+
+    Examples
+    --------
+    >>> known_requirements("fault-isolation, bandwidth-qos")
+    ('fault-isolation', 'bandwidth-qos')
+    """
+    words = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+    if unknown := sorted(set(words) - set(REQUIREMENTS)):
+        raise UsageError(f"unknown requirement {', '.join(unknown)}; choose from {', '.join(REQUIREMENTS)}")
+    return tuple(known for word in words for known in REQUIREMENTS if known == word)
 
 
 def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] = ()) -> Options:
