@@ -790,7 +790,7 @@ class Session(Frames):
     def latencies(
         self, device_id: int, start_ns: int | None = None, end_ns: int | None = None, bins: int = 150
     ) -> pl.DataFrame:
-        """Bin how long each tenant's kernels took from launch to end, and how much they were at work.
+        """Bin how long each tenant's kernels took from launch to end, and how much of the time they executed.
 
         Parameters
         ----------

@@ -104,9 +104,9 @@ def timeline(
     used = list(dict.fromkeys(marks["tenant_id"].to_list()))
     scale = tenant_scale(labels, used)
     strips = [] if samples is None else _strips(samples, device_id, start, end, span, width)
-    turns = None if switches is None else _switches(switches, labels, device_id, start, end)
-    if turns is not None:
-        strips.insert(0, _switch_strip(*turns, _time_axis(span, last=not strips), width))
+    ticks = None if switches is None else _switches(switches, labels, device_id, start, end)
+    if ticks is not None:
+        strips.insert(0, _switch_strip(*ticks, _time_axis(span, last=not strips), width))
     tracks = _tracks(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
     # The x scale is shared: moving the tracks moves the strips below as well.
     chart: Any = alt.vconcat(tracks, *strips, spacing=6).resolve_scale(x="shared", color="independent")

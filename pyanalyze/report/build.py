@@ -554,7 +554,7 @@ def _notes(found: TenantInterference | None) -> list[str]:
     return [
         *found.notes,
         *([found.missing] if found.missing else []),
-        *(f"at work, {part.replace('_', ' ')}: {found.execution_reasons[part]}" for part in parts),
+        *(f"execution, {part.replace('_', ' ')}: {found.execution_reasons[part]}" for part in parts),
     ]
 
 
@@ -564,7 +564,7 @@ def _execution_parts(found: TenantInterference) -> dict[str, float | None]:
 
 
 def _unsplit(found: DeviceInterference) -> list[Missing]:
-    """Why parts of what took longer at work are not known."""
+    """Why parts of what took longer while executing are not known."""
     return [
         Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution_reasons[part]}", how="")
         for tenant in found.tenants

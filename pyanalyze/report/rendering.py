@@ -333,8 +333,8 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if not (complete := tables.residency.filter(mine & pl.col("complete"))).is_empty():
             yield chart_key("slices", number), charts.slice_lengths(complete, labels, device_id=number)
         elif not (inferred := tables.inferred_residency.filter(mine)).is_empty():
-            turns = inferred.with_columns(complete=pl.lit(value=True))
-            yield chart_key("slices", number), charts.slice_lengths(turns, labels, device_id=number)
+            intervals = inferred.with_columns(complete=pl.lit(value=True))
+            yield chart_key("slices", number), charts.slice_lengths(intervals, labels, device_id=number)
         if device.tenants:
             # As in the tables: residency inside the window, not that of a context before its first kernel.
             held = {t.tenant_id: t.resident_ns for t in device.tenants}

@@ -51,7 +51,7 @@ VERY_RAGGED = 0.45
 #: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
 JITTER = 0.04
 #: What the replay itself missed in simulations that share no code with it: same launches, another mode (half width).
-MARGIN = {"turns": 0.045, "together": 0.013, "instances": 0.04}
+MARGIN = {"time-sliced": 0.045, "together": 0.013, "instances": 0.04}
 #: Added where caps overlap: which SMs two clients have in common is not known.
 MARGIN_OVERLAP = 0.013
 #: Added for other modes where kernels' time alone had to be fitted to a capture of them side by side.
@@ -216,7 +216,7 @@ def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int]
 
 
 def slicing_of(tables: TableSet, device_id: int) -> tuple[int, int]:
-    """Return what to replay turns with: as observed, and the usual where nothing shows it."""
+    """Return what to replay time slices with: as observed, and the usual where nothing shows it."""
     seen = _seen_slicing(tables, device_id)
     if seen is None:
         return DEFAULT_SLICING
@@ -488,8 +488,8 @@ def _candidates(
     inside = traits.mig_instance
     tenants = [client.tenant_id for client in clients]
     slicing = slicing_of(tables, verdict.device_id) if traits.time_sliced else DEFAULT_SLICING
-    turns = time_slicing(sm_count, tenants, *slicing)
-    found = [Option("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, turns, ())]
+    sliced = time_slicing(sm_count, tenants, *slicing)
+    found = [Option("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, sliced, ())]
     capability = device["compute_major"], device["compute_minor"]
     major = int(str(capability[0])) if capability[0] is not None else None
     if major is not None and major >= 7 and len(tenants) <= MOST_COPIES:
@@ -637,7 +637,7 @@ def _forecast(
     from_calls = rows["latency_ns"].null_count() == 0
     made = []
     for option in candidates:
-        kind = "instances" if option.placement else "together" if option.config.together else "turns"
+        kind = "instances" if option.placement else "together" if option.config.together else "time-sliced"
         margin = MARGIN[kind] if from_calls else MARGIN_WITHOUT_CALLS
         if option.provision is not None and sum(option.provision.sms.values()) > sm_count:
             margin += MARGIN_OVERLAP
