@@ -11,7 +11,7 @@ from pyanalyze.analysis.analysis import Analysis
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.capture import Failure, read
 from pyanalyze.tables.frames import ANALYSIS_TABLES
-from pyanalyze.tables.tableset import Frame
+from pyanalyze.tables.tableset import Frames
 from pyanalyze.vocabulary import EVERY_PART, NOISE_FLOOR, Part
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.occupancy import CounterComparison, Model, ModelledOccupancy, PlacementPolicy
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Case, Verdict
+    from pyanalyze.report.rendering import Charts
     from pyanalyze.results.check import Checked, Limits
     from pyanalyze.results.comparison import Comparison
     from pyanalyze.results.replicas import Objective, ReplicaAdvice
@@ -157,7 +158,7 @@ def load(
 
 
 @dataclass(frozen=True, repr=False)
-class Session:
+class Session(Frames):
     """Captures on one clock, with everything that was reconstructed from them.
 
     Made by :func:`pyanalyze.load`. Every table is a polars frame, converted at first use; `help(Session.kernels)`
@@ -184,52 +185,6 @@ class Session:
     analysis: Analysis
     failures: tuple[Failure, ...] = ()
     detail: bool = False
-
-    capture = Frame()
-    sources = Frame()
-    quality = Frame()
-    configured = Frame()
-    devices = Frame()
-    processes = Frame()
-    contexts = Frame()
-    kernels = Frame()
-    memops = Frame()
-    graph_launches = Frame()
-    api_calls = Frame()
-    profiler_overhead = Frame()
-    thread_runs = Frame()
-    event_calls = Frame()
-    nvtx = Frame()
-    allocations = Frame()
-    switch_events = Frame()
-    gpu_metrics = Frame()
-    nvml_samples = Frame()
-    residency = Frame()
-    inferred_residency = Frame()
-    switches = Frame()
-    residency_by_tenant = Frame()
-    residency_by_device = Frame()
-    tenants = Frame()
-    tenant_usage = Frame()
-    kernel_attribution = Frame()
-    overlaps = Frame()
-    facts = Frame()
-    fact_examples = Frame()
-    kernel_occupancy = Frame()
-    sm_occupancy = Frame()
-    sm_warps = Frame()
-    kernel_placement = Frame()
-    slowdowns = Frame()
-    tenant_slowdowns = Frame()
-    causes = Frame()
-    pairwise_interference = Frame()
-    baseline_matches = Frame()
-    units = Frame()
-    unit_segments = Frame()
-    stream_work = Frame()
-    stream_pairs = Frame()
-    stream_losses = Frame()
-    stream_contention = Frame()
 
     @property
     def tables(self) -> TableSet:
@@ -538,13 +493,9 @@ class Session:
         >>> [action.action for action in advice.actions][0].startswith("Identify process")
         True
         """
-        from pyanalyze.vocabulary import REQUIREMENTS
+        from pyanalyze.analysis.advice.options import known_requirements
 
-        words: Any = require
-        if isinstance(words, str):
-            words = [part.strip() for part in words.split(",") if part.strip()]  # as the command line does
-        if unknown := sorted(set(words) - set(REQUIREMENTS)):
-            raise UsageError(f"unknown requirement {', '.join(unknown)}; choose from {', '.join(REQUIREMENTS)}")
+        words = known_requirements(require)
         return self.analysis.advice(require=words, latency_ns=latency_ns, for_kubernetes=kubernetes)
 
     def replicas(
@@ -586,17 +537,7 @@ class Session:
         >>> advice.missing[0].what
         'forecasts of copies'
         """
-        from pyanalyze.analysis.advice.copies import Recorded, expanded
-        from pyanalyze.analysis.advice.replicas import forecast_replicas
-
-        found = []
-        for verdict in self.classify():
-            tables = self.analysis.representative(verdict.device_id).tables
-            asked = expanded(tables, verdict.device_id, counts)
-            slo_ns = None if slo_p99_ms is None else round(slo_p99_ms * 1e6)
-            demand = Recorded(tables, verdict)
-            found.append(forecast_replicas(demand, asked, objective=objective, slo_p99_ns=slo_ns, threads=threads))
-        return tuple(found)
+        return self.analysis.replicas(counts, objective=objective, slo_p99_ms=slo_p99_ms, threads=threads)
 
     def explain(
         self, *, slowest: float = 0.01, unit: int | None = None, at: Moment | None = None, name: str | None = None
@@ -849,7 +790,7 @@ class Session:
     def latencies(
         self, device_id: int, start_ns: int | None = None, end_ns: int | None = None, bins: int = 150
     ) -> pl.DataFrame:
-        """Bin how long each tenant's kernels took from launch to end, and how much they were at work.
+        """Bin how long each tenant's kernels took from launch to end, and how much of the time they executed.
 
         Parameters
         ----------
@@ -915,7 +856,9 @@ class Session:
         >>> "usage" in dir(pyanalyze.load(capture).charts)
         True
         """
-        return Charts(self)
+        from pyanalyze.report.rendering import Charts
+
+        return Charts(self.analysis)
 
     def save(self, path: PathLike, *, force: bool = False) -> Path:
         """Write the report to a file, in the format that its ending names.
@@ -946,19 +889,9 @@ class Session:
         ...     pyanalyze.load(capture).save(f"{folder}/report.md").name
         'report.md'
         """
-        from pyanalyze.errors import OutputExists, UsageError
-        from pyanalyze.files import write_whole
-        from pyanalyze.report.rendering import render
-        from pyanalyze.text.visible import printable
+        from pyanalyze.report.rendering import save
 
-        path = Path(path)
-        form = path.suffix.lower().removeprefix(".")
-        if form not in ("html", "md", "json", "txt"):
-            raise UsageError(f"{path} ends in {path.suffix or 'nothing'}; let it end in .html, .md, .json or .txt")
-        if path.exists() and not force:
-            raise OutputExists(f"{path} exists; give force=True to replace it, or another path")
-        write_whole(path, printable(render(self.analysis, form, detail=self.detail)), force=force)
-        return path
+        return save(self.analysis, Path(path), detail=self.detail, force=force)
 
     def export(self, form: str, path: PathLike, *, tables: Sequence[str] | None = None, force: bool = False) -> Path:
         """Write the tables for other tools.
@@ -995,13 +928,9 @@ class Session:
         ...     [file.name for file in made.iterdir()]
         ['devices.csv']
         """
-        from pyanalyze.errors import UsageError
-        from pyanalyze.export.write import FOLDERS, FORMATS, STATS, refuse, write
-        from pyanalyze.text.nearest import did_you_mean
+        from pyanalyze.export.write import FOLDERS, STATS, known_format, refuse, write
 
-        if form not in FORMATS:
-            known = f"formats are {', '.join(FORMATS)}{did_you_mean(form, FORMATS)}"
-            raise UsageError(f"no format is named {form}; {known}")
+        known_format(form)
         refuse(Path(path), folder=form in (*FOLDERS, STATS), force=force)
         return write(self, form, Path(path), tables=tables, force=force)
 
@@ -1036,41 +965,6 @@ _CALLED = (
     "residency", "residency_summary", "samples", "save", "sm_occupancy", "switches", "tenant_slowdowns", "tenant_usage",
     "tenants", "timeline", "units", "window",
 )  # fmt: skip
-
-
-class Charts:
-    """The charts of a session's report, each by its name: ``session.charts.timeline``.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> pyanalyze.load(capture).charts.usage.to_dict()["usermeta"]["gutter"] > 0
-    True
-    """
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    def __getattr__(self, name: str) -> alt.TopLevelMixin:
-        """Draw a chart of the device with most tenants; ``session.chart(name, device_id)`` draws one of another."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        from pyanalyze.errors import UsageError
-
-        try:
-            return self._session.chart(name)
-        except UsageError as error:
-            raise AttributeError(str(error)) from error
-
-    def __dir__(self) -> list[str]:
-        """List the charts that there is data for."""
-        from pyanalyze.report.rendering import chart_names
-
-        return chart_names(self._session.analysis, self._session.report(), None)
-
-    def __repr__(self) -> str:
-        """Name them."""
-        return f"<Charts: {', '.join(dir(self))}>"
 
 
 def compare(

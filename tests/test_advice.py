@@ -248,7 +248,7 @@ def test_who_is_advised_to_stay_is_advised_no_other_way(corpus: Path) -> None:
     """The recorded caps are none of the ways compared, and none of these is worth a change."""
     session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     report = session.report().devices[0]
-    assert report.advice[0].action == "Keep the sharing configuration: changing it gains nothing"
+    assert report.advice[0].action == "Keep the sharing configuration: no other is forecast to gain anything"
     assert report.options
     assert not any(option.recommended for option in report.options)
 

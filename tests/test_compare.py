@@ -465,3 +465,22 @@ def test_the_kernels_stand_in_every_form(fixtures: Path, tmp_path: Path) -> None
     for words in ("aiting for its time slice", "lower execution"):
         assert words in " ".join(text.split())
         assert words in " ".join(slower.split())
+
+
+def test_both_timelines_stand_on_one_axis(fixtures: Path, tmp_path: Path) -> None:
+    """Each run from its own start; a saved report has no intervals to draw."""
+    a, b = fixtures / "exclusive.sqlite", fixtures / "streams.sqlite"
+    page = tmp_path / "change.html"
+    run("compare", a, b, "-o", page, "--inconclusive", "warn")
+    found = re.search(r'id="spec-timelines-0">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert found is not None
+    spec = json.loads(found[1])
+    text = json.dumps(spec)
+    assert "A: python3" in text and "B: app" in text
+    # 233.7 and 126.9 ms: the axis is that of the longer run, and both begin at 0.
+    (domain,) = set(re.findall(r'"scale": \{"domain": \[0, ([0-9.]+)\]', text))
+    assert float(domain) == pytest.approx(233.7, abs=0.1)
+    saved = tmp_path / "a.json"
+    assert run("report", a, "-f", "json", "-o", saved).returncode == 0
+    run("compare", saved, b, "-o", tmp_path / "saved.html", "--inconclusive", "warn")
+    assert "spec-timelines-0" not in (tmp_path / "saved.html").read_text(encoding="utf-8")

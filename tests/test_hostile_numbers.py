@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -221,6 +223,18 @@ def test_a_saved_report_holds_numbers_of_64_bits(fixtures: Path, tmp_path: Path,
         done = run(*words)
         assert done.returncode == 3
         assert done.stderr.count("\n") == 1
+
+
+def test_a_recording_cannot_have_started_before_1970(fixtures: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes((fixtures / "mps.sqlite").read_bytes())
+    with closing(sqlite3.connect(damaged)) as database:
+        changed = database.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = ?", [-(1 << 63)])
+        assert changed.rowcount > 0
+        database.commit()
+    done = run("report", damaged, "-f", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["clock"]["origin_utc_ns"] is None
 
 
 def test_settings_of_thousands_of_digits_are_no_settings(fixtures: Path, tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_capture_forecasts_its_copies() -> None:
         assert one.throughput.value <= 1.02 * one.copies
         assert sum(t.copies for t in one.tenants) == one.copies
     # The four provisioning strategies are candidates; where two of them are equal one is left.
-    assert {"MPS", "MPS, 50 % each", "MPS, least caps", "time-slicing"} <= {
+    assert {"MPS", "MPS, 50 % each", "MPS, minimal caps", "time-slicing"} <= {
         one.name for one in advice.options if one.copies == 2
     }
     assert sum(one.recommended for one in advice.options) == 1

@@ -16,8 +16,8 @@ from command_line import run
 from test_fleet import vary
 
 from pyanalyze.errors import UsageError
-from pyanalyze.fleet.estimates import Observation, estimates, mean_ratio, ratio_of_means, student
-from pyanalyze.fleet.study import _contradicts, conduct
+from pyanalyze.fleet.estimates import Observation, empty_cells, estimates, mean_ratio, ratio_of_means, student
+from pyanalyze.fleet.study import _contradicts, _options, conduct
 from pyanalyze.fleet.study_file import LabelledRun, read_study
 
 
@@ -206,3 +206,75 @@ def test_one_capture_belongs_to_one_run(fixtures: Path, tmp_path: Path) -> None:
     file.write_text('title = "t"' + run + run)
     with pytest.raises(UsageError, match="is listed in two runs"):
         conduct(file, tmp_path / "out", workers=1)
+
+
+def test_two_exports_of_one_recording_are_no_two_runs(fixtures: Path, tmp_path: Path) -> None:
+    """A repeat is another recording: the same one twice would halve every interval."""
+    for name in ("a", "b"):
+        shutil.copy(fixtures / "mps.sqlite", tmp_path / f"{name}.sqlite")
+    head = 'title = "T"\n'
+    run_of = '[[run]]\ncaptures = {}\nworkload = "w"\nrole = "shared"\nmode = "mps"\nrepeat = {}\n'
+    file = tmp_path / "study.toml"
+    file.write_text(head + run_of.format('"a.sqlite"', 1) + run_of.format('"b.sqlite"', 2))
+    with pytest.raises(UsageError, match=r"exports of one recording .* stand in two runs"):
+        conduct(file, tmp_path / "out", workers=1)
+    # In one run they are one recording.
+    file.write_text(head + run_of.format('["a.sqlite", "b.sqlite"]', 1))
+    assert {one.run for one in conduct(file, tmp_path / "out", workers=1).observations} == {"w-mps-1"}
+
+
+def test_an_empty_cell_says_why() -> None:
+    def seen(role: str, tenant: str, **more: Any) -> Observation:
+        figures = {"launches_per_s": None, "work": None, "throughput_profiled": None, "throughput_unprofiled": None}
+        figures |= {"slowdown_elapsed": None, "slowdown_latency": None, "slowdown_resident": None}
+        return Observation(
+            **{
+                "run": "r", "workload": "w", "label": "mps" if role == "shared" else None, "role": role, "repeat": 1,
+                "observed": "mps", "confidence": 0.9, "basis": "observed", "contradicts": False, "tenant": tenant,
+                "launches": None, "elapsed_ns": None, **figures, **more,
+            }
+        )  # fmt: skip
+
+    def reasons(*rows: Observation) -> dict[str, str]:
+        return {measure: cell.why for cell in empty_cells(rows) for measure in cell.measures}
+
+    shared = seen("shared", "a", launches_per_s=10.0, work="x", throughput_unprofiled=5.0)
+    assert reasons(shared) == {
+        "unprofiled": "no solo run of a has this workload",
+        "profiled": "no shared run has throughput.a.profiled",
+        "launches": "no solo run of a has this workload",
+        **dict.fromkeys(("elapsed", "latency", "resident"), "no solo run of a has this workload"),
+        "profiler": "no shared run has throughput.a both profiled and unprofiled",
+    }
+    # A value has no reason, and another program is no unit to compare with.
+    solo = seen("solo", "a", launches_per_s=20.0, work="y", throughput_unprofiled=9.0)
+    found = reasons(shared, solo)
+    assert "unprofiled" not in found
+    assert found["launches"] == "solo and shared runs launched different work"
+    assert set(reasons(seen("shared", "a", contradicts=True)).values()) == {
+        "every run of it shows another mode than its label"
+    }
+
+
+def test_one_solo_run_serves_all_repeats() -> None:
+    """A run of the same repeat goes first; without one the first solo run is the baseline of every repeat."""
+    from pyanalyze.fleet.plan import Group, probe
+
+    capture = probe(str(Path(__file__).parents[1] / "fixtures" / "captures" / "exclusive.sqlite"))
+    solo = LabelledRun(captures=["s"], workload="w", role="solo", tenant="a", repeat=1)
+    runs = {"solo": (Group("solo", (capture,), ()), solo)}
+    for repeat in (1, 2, 3):
+        shared = LabelledRun(captures=["m"], workload="w", role="shared", mode="mps", repeat=repeat)
+        runs[f"shared-{repeat}"] = (Group(f"shared-{repeat}", (capture,), ()), shared)
+    options = _options(runs, ())
+    assert [len(options[f"shared-{repeat}"].baselines) for repeat in (1, 2, 3)] == [1, 1, 1]
+    assert options["solo"].baselines == ()
+
+
+def test_a_study_without_a_figure_warns(fixtures: Path, tmp_path: Path) -> None:
+    shutil.copy(fixtures / "node-switches-only.sqlite", tmp_path / "a.sqlite")
+    text = 'title = "T"\n[[run]]\ncaptures = "a.sqlite"\nworkload = "w"\nrole = "shared"\nmode = "time-slicing"\n'
+    (tmp_path / "study.toml").write_text(text)
+    done = run("study", tmp_path / "study.toml", "-o", tmp_path / "out")
+    assert "warning: the table of estimates is empty" in done.stderr
+    assert "no value of" in done.stdout

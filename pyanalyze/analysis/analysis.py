@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice import DeviceAdvice
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
+    from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.occupancy import CounterComparison, PlacementPolicy, Scaled
     from pyanalyze.analysis.residency import DeviceResidency, UnitResidency
     from pyanalyze.analysis.sharing import Case, Verdict
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.explain import SlowUnits
     from pyanalyze.results.occupancy import BlockCheck
+    from pyanalyze.results.replicas import Objective, ReplicaAdvice
     from pyanalyze.results.sharing import Segment
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
@@ -380,6 +382,7 @@ class Analysis:
                 self.time_splits,
                 self.copies,
                 streams,
+                self.listed,
                 require=require,
                 latency_ns=latency_ns,
                 for_kubernetes=for_kubernetes,
@@ -387,6 +390,34 @@ class Analysis:
             )
             for verdict in self.verdicts
         )
+
+    def replicas(
+        self,
+        counts: Sequence[int | Mapping[str, int]],
+        *,
+        objective: Objective = "throughput",
+        slo_p99_ms: float | None = None,
+        threads: int = 0,
+    ) -> tuple[ReplicaAdvice, ...]:
+        """Forecast copies of the tenants of each device, see :meth:`pyanalyze.Session.replicas`."""
+        from pyanalyze.analysis.advice.copies import Recorded, expanded
+        from pyanalyze.analysis.advice.replicas import forecast_replicas
+
+        found = []
+        for verdict in self.verdicts:
+            tables = self.representative(verdict.device_id).tables
+            asked = expanded(tables, verdict.device_id, counts)
+            slo_ns = None if slo_p99_ms is None else round(slo_p99_ms * 1e6)
+            demand = Recorded(tables, verdict)
+            found.append(forecast_replicas(demand, asked, objective=objective, slo_p99_ns=slo_ns, threads=threads))
+        return tuple(found)
+
+    @cached_property
+    def listed(self) -> Listed:
+        """What samples and configuration name: they speak of processes, also where groups of work are the tenants."""
+        from pyanalyze.analysis.listed import listed_tenants
+
+        return listed_tenants(self.tables if self.processes is None else self.processes.tables)
 
     @cached_property
     def segments(self) -> dict[int, tuple[Segment, ...]]:

@@ -397,7 +397,7 @@ def bounded_means(
         warps_low=(held * pl.col("mean_warps_per_sm_low") / equal).sum() / held.sum(),
         warps_high=(held * pl.col("mean_warps_per_sm_high") / equal).sum() / held.sum(),
     ).row(0, named=True)
-    over_time = tables.sm_occupancy.filter(here)
+    over_time = tables.of_device("sm_occupancy", device_id)
     span = pl.col("end_ns") - pl.col("start_ns")
     most_warps = float(over_time.select((pl.col("warps_high") * span).sum()).item() or 0) / window_ns
     busy = float(tables.tenant_usage.filter(here)["busy_ns"].sum() or 0) / window_ns

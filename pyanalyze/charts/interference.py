@@ -162,7 +162,7 @@ def cause_bars(
 def solo_against_shared(
     slowdowns: pl.DataFrame, labels: Mapping[int, str], *, device_id: int = 0, width: int = 420
 ) -> alt.TopLevelMixin:
-    """The same kernel with nobody else at work and beside others: how its execution time is distributed, and the ratio.
+    """The same kernel solo and beside others: how its execution time is distributed, and the ratio.
 
     Lengths are in units of the kernel's median alone: the bar holds half of the kernels, the line nine in ten, the tick
     is the median. The point is the ratio of geometric means with its 95 % interval.
@@ -342,7 +342,7 @@ def latency_over_time(
             y=alt.Y("t:N", title=None, sort=None, axis=alt.Axis(minExtent=40, maxExtent=40, labels=False, ticks=False)),
             color=color,
             opacity=alt.Opacity("b:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None),
-            tooltip=[alt.Tooltip("t:N", title="Tenant"), alt.Tooltip("b:Q", title="at work", format=".0%")],
+            tooltip=[alt.Tooltip("t:N", title="Tenant"), alt.Tooltip("b:Q", title="executing", format=".0%")],
         )
         .properties(width=width, height=alt.Step(14))
     )

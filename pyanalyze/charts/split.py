@@ -19,8 +19,8 @@ __all__ = ["time_split"]
 _KINDS = {
     "resident": "#0072B2",
     "in flight, not resident": "#D55E00",
-    "idle, another held it": "#E69F00",
-    "idle, another beside it": "#56B4E9",
+    "idle, another resident": "#E69F00",
+    "idle, another concurrent": "#56B4E9",
     "idle": "#8C8C8C",
 }
 

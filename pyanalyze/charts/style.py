@@ -66,7 +66,7 @@ def _shade(rank: int) -> str:
     base, turn = _PALETTE[rank % len(_PALETTE)], rank // len(_PALETTE)
     if turn == 0:
         return base
-    # Odd turns mix in white, even ones black, a step further each time.
+    # Odd rounds mix in white, even ones black, a step further each time.
     target, part = (255, 0.45) if turn % 2 else (0, 0.35)
     part = min(part * (1 + (turn - 1) // 2 * 0.5), 0.75)
     channels = (int(base[i : i + 2], 16) for i in (1, 3, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -24,7 +25,7 @@ from pyanalyze.text.format import duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["timeline"]
+__all__ = ["Recorded", "timeline", "two_timelines"]
 
 #: Width of the track labels in pixels; fixed, so that the strips below line up and the page can fit the width.
 _LABELS = 150
@@ -52,6 +53,7 @@ def timeline(
     samples: pl.DataFrame | None = None,
     switches: pl.DataFrame | None = None,
     kernels: tuple[list[tuple[int, str | None]], list[tuple[int, int, int, int]]] | None = None,
+    clock: Mapping[int, int] | None = None,
     width: int = 720,
 ) -> alt.TopLevelMixin:
     """Timeline of one device.
@@ -74,6 +76,8 @@ def timeline(
         each; very many are counted per time bin.
     kernels
         Kinds and kernels, for a page to count what is selected: :func:`pyanalyze.analysis.over_time.kernels_within`.
+    clock
+        Nanoseconds to add to the positions of a tenant for those of its capture, where the two differ.
     width
         Width of the plotting area in pixels.
 
@@ -96,13 +100,13 @@ def timeline(
     span = max(end - start, 1)
     mine = mine.filter((pl.col("end_ns") >= start) & (pl.col("start_ns") <= end))
     marks = _bounded(mine, start, span)
-    data = _rows(marks, labels, start)
+    data = _rows(marks, labels, start, clock or {})
     used = list(dict.fromkeys(marks["tenant_id"].to_list()))
     scale = tenant_scale(labels, used)
     strips = [] if samples is None else _strips(samples, device_id, start, end, span, width)
-    turns = None if switches is None else _switches(switches, labels, device_id, start, end)
-    if turns is not None:
-        strips.insert(0, _switch_strip(*turns, _time_axis(span, last=not strips), width))
+    ticks = None if switches is None else _switches(switches, labels, device_id, start, end)
+    if ticks is not None:
+        strips.insert(0, _switch_strip(*ticks, _time_axis(span, last=not strips), width))
     tracks = _tracks(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
     # The x scale is shared: moving the tracks moves the strips below as well.
     chart: Any = alt.vconcat(tracks, *strips, spacing=6).resolve_scale(x="shared", color="independent")
@@ -115,6 +119,75 @@ def timeline(
         counted = {"kernels": {"kinds": names, "rows": rows}}
     done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary, **counted)
     return done
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What one of two timelines shows.
+
+    Attributes
+    ----------
+    table, labels, window
+        As :func:`timeline` takes them.
+    device_id
+        The device.
+    """
+
+    table: pl.DataFrame
+    labels: Mapping[int, str]
+    window: tuple[int, int]
+    device_id: int
+
+
+#: Added to the tenant ids of the second of two runs: no capture has so many tenants.
+_SECOND = 1 << 20
+
+
+def two_timelines(a: Recorded, b: Recorded, *, width: int = 720) -> alt.TopLevelMixin:
+    """Timelines of two runs on one axis: each begins at its own start.
+
+    Parameters
+    ----------
+    a, b
+        The runs.
+    width
+        Width of the plotting area in pixels.
+
+    Returns
+    -------
+    altair chart
+        A track for each tenant of A, then of B; x in milliseconds from the start of the run. Tooltips keep nanoseconds
+        as nsys has them in that run.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> table = pyanalyze.load(capture).timeline()
+    >>> run = Recorded(table, {0: "app_a", 1: "app_b", 2: "app_c"}, (0, 1_000_000_000), 0)
+    >>> two_timelines(run, run).to_dict()["usermeta"]["summary"].partition(".")[0]
+    'Timeline of 6 tenants over 1'
+    """
+    parts: list[pl.DataFrame] = []
+    labels: dict[int, str] = {}
+    clock: dict[int, int] = {}
+    for name, run, offset in (("A", a, 0), ("B", b, _SECOND)):
+        start, end = run.window
+        mine = only_device(run.table, run.device_id).filter(
+            pl.col("tenant_id").is_not_null(), pl.col("end_ns") >= start, pl.col("start_ns") <= end
+        )
+        parts.append(
+            mine.with_columns(
+                pl.col("tenant_id").cast(pl.UInt32) + offset,
+                pl.col("start_ns") - start,
+                pl.col("end_ns") - start,
+                pl.col("track", "label").cast(pl.String),
+                device_id=pl.lit(0, pl.UInt32),
+            )
+        )
+        labels |= {tenant + offset: f"{name}: {label}" for tenant, label in run.labels.items()}
+        clock |= {tenant + offset: start for tenant in run.labels}
+    longest = max(run.window[1] - run.window[0] for run in (a, b))
+    return timeline(pl.concat(parts), labels, window=(0, longest), clock=clock, width=width)
 
 
 def _time_axis(span: int, *, last: bool) -> alt.X:
@@ -151,7 +224,7 @@ def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
     return binned.drop("bin").top_k(MAX_MARKS, by="busy_ns").select(columns).sort("start_ns", "tenant_id", "track")
 
 
-def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.SchemaBase:
+def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int, clock: Mapping[int, int]) -> alt.SchemaBase:
     """Short keys: this is the largest part of a report."""
     rows: list[dict[str, Any]] = []
     for tenant, track, begin, end, busy, events, name in marks.iter_rows():
@@ -164,7 +237,7 @@ def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int) -> alt.Sch
                 "n": visible(name) or ("several" if events > 1 else "–"),
                 "e": events,
                 # Text, because a nanosecond position may not fit a double, and to be pasted into nsys.
-                "s": str(begin),
+                "s": str(begin + clock.get(tenant, 0)),
                 "d": duration(end - begin),
                 "u": duration(busy),
             }

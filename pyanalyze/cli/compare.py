@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyanalyze.cli._shared import capture_options, emit, output_options, refuse_existing
+from pyanalyze.cli._shared import capture_options, emit, open_session, output_options, refuse_existing
 from pyanalyze.cli.check import Fraction, read
 from pyanalyze.cli.words import Choice
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import altair as alt
+
+    from pyanalyze.results.report import Report
+    from pyanalyze.session import Session
 
 
 @click.command("compare")
@@ -41,7 +46,7 @@ def command(
     """
     from pyanalyze.analysis.comparison.split import compare_reports
     from pyanalyze.report.comparison import render_comparison
-    from pyanalyze.vocabulary import NOISE_FLOOR, Part
+    from pyanalyze.vocabulary import NOISE_FLOOR
 
     if len(captures) != 2:
         raise click.UsageError(f"compare takes two runs, A and B, not {len(captures)}; a directory counts as one")
@@ -51,9 +56,30 @@ def command(
 
         # One numbering for both: kernel-1 of A is kernel-1 of B.
         options["redact"] = numbered()
-    a, b = (read((path,), parts=frozenset({Part.WORK}), **options) for path in captures)
+    runs = [_run(path, options) for path in captures]
+    a, b = (report for _, report in runs)
     floor = NOISE_FLOOR if noise_floor is None else noise_floor
     found = compare_reports(a, b, noise_floor=floor, one_numbering=bool(options["redact"]))
     names = tuple(pair.label for pair in found.tenants) if fmt == "table" else None
-    emit(render_comparison(found, fmt), output, force=force, tenants=names)
+    emit(render_comparison(found, fmt, _timelines(runs) if fmt == "html" else None), output, force=force, tenants=names)
     return 0 if found.conclusive or inconclusive == "warn" else 4
+
+
+def _run(path: Path, options: dict[str, Any]) -> tuple[Session | None, Report]:
+    """A run with its report; a saved report has no session."""
+    from pyanalyze.inputs.saved_report import is_saved
+    from pyanalyze.vocabulary import Part
+
+    parts = frozenset({Part.WORK})
+    if is_saved(path):
+        return None, read((path,), parts=parts, **options)
+    session = open_session((path,), **options)
+    return session, session.report(parts=parts)
+
+
+def _timelines(runs: list[tuple[Session | None, Report]]) -> alt.TopLevelMixin | None:
+    """Both runs on one axis; None: one of them is a saved report, or shows no activity."""
+    from pyanalyze.report.rendering import draw_two
+
+    known = [(session.analysis, report) for session, report in runs if session is not None]
+    return draw_two(known[0], known[1]) if len(known) == len(runs) else None

@@ -70,7 +70,7 @@ def _kernels(session: Session) -> str:
     blocks: list[Block] = [Table(columns, rows)] if rows else []
     if known.height > TOP:
         blocks.append(Para(f"{known.height - TOP} more: pyanalyze export, table slowdowns."))
-    few_text = f"{few} launch configurations ran too rarely solo or shared for a ratio."
+    few_text = f"{few} launch configuration{'' if few == 1 else 's'} ran too rarely solo or shared for a ratio."
     left = f"First launches and launches that only waited for others are left out{cut}: {excluded} in all."
     blocks.append(Para(f"{few_text} {left} Of them {overhead} held overhead of the profiler or of loading code."))
     return "\n" + section_text("Resident time of the same kernels, solo and shared", blocks, table_width())

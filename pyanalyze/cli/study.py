@@ -39,6 +39,8 @@ def command(file: Path, output: Path, *, memory: str | None, quiet: bool, **opti
         study = conduct(file, output, memory=memory, progress=report, **options)
     for failure in study.failures:
         say(failure.message)
+    if not study.estimates:
+        say("warning: the table of estimates is empty: no run has a figure to compare")
     out(_table(study))
     return study.exit_code
 
@@ -56,6 +58,9 @@ def _table(study: Study) -> str:
         counted = f"{one.runs} run(s)" + (f" against {one.solo_runs} solo" if one.solo_runs else "")
         who = f"{visible(one.workload, limit=None)}, {one.mode}, {visible(one.tenant, limit=None)}"
         lines.append(f"{who}: {one.measure} {one.value:.3f} ({ends}; {counted})")
+    for gap in study.empty:
+        who = f"{visible(gap.workload, limit=None)}, {gap.mode}, {visible(gap.tenant, limit=None)}"
+        lines.append(f"{who}: no value of {', '.join(gap.measures)}: {visible(gap.why, limit=None)}")
     runs = len({one.run for one in study.observations})
     lines.append(
         f"{runs} run(s); {len(study.contradicting)} mislabelled, {len(study.failures)} capture(s) failed: "

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pyanalyze.errors import UsageError
+from pyanalyze.text.nearest import did_you_mean
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -15,13 +18,24 @@ if TYPE_CHECKING:
     from pyanalyze.inputs.nsys_recipes import ReportTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["FOLDERS", "FORMATS", "STATS", "Source", "naming", "refuse", "replacing_folder", "write"]
+__all__ = ["FOLDERS", "FORMATS", "STATS", "Source", "known_format", "naming", "refuse", "replacing_folder", "write"]
 
 #: Formats that make a directory with one file per table.
 FOLDERS = ("parquet", "arrow", "csv")
 #: The reports of `nsys stats`, pooled and per tenant: a directory too, but not of our tables.
 STATS = "nsys-stats"
 FORMATS = (*FOLDERS, "sqlite", "perfetto", STATS)
+
+
+def known_format(fmt: str) -> None:
+    """Refuse a format that there is not, with what was meant.
+
+    Examples
+    --------
+    >>> known_format("parquet")
+    """
+    if fmt not in FORMATS:
+        raise UsageError(f"no format is named {fmt}; formats are {', '.join(FORMATS)}{did_you_mean(fmt, FORMATS)}")
 
 
 class Source(Protocol):

@@ -104,6 +104,27 @@ MEASURES = (*_SPEEDS, *_OWN, "profiler")
 
 
 @dataclass(frozen=True)
+class EmptyCell:
+    """Figures that a study does not have.
+
+    Attributes
+    ----------
+    workload, mode, tenant
+        What they would be of; `mode` as labelled.
+    measures
+        Names, as of :class:`Estimate`.
+    why
+        What is missing.
+    """
+
+    workload: str
+    mode: str
+    tenant: str
+    measures: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
 class Study:
     """What a study came to.
 
@@ -118,12 +139,15 @@ class Study:
         By workload, mode, tenant and measure.
     failures
         Captures without a result.
+    empty
+        Figures without a value, and why.
     """
 
     output: Path
     observations: tuple[Observation, ...]
     estimates: tuple[Estimate, ...]
     failures: tuple[Failed, ...]
+    empty: tuple[EmptyCell, ...] = ()
 
     @property
     def contradicting(self) -> tuple[Observation, ...]:
@@ -187,6 +211,60 @@ def estimates(rows: Iterable[Observation]) -> list[Estimate]:
             value, low, high = mean_ratio(both)
             found.append(Estimate(workload, mode, tenant, "profiler", value, low, high, len(both), 0))
     return found
+
+
+def empty_cells(rows: Iterable[Observation]) -> list[EmptyCell]:
+    """Say of every tenant of a shared run which figures it does not have, and why.
+
+    Parameters
+    ----------
+    rows
+        Observations, contradicting runs included.
+
+    Examples
+    --------
+    >>> empty_cells([])
+    []
+    """
+    rows = list(rows)
+    used = [row for row in rows if row.contradicts is not True]
+    known = {(one.workload, one.mode, one.tenant, one.measure) for one in estimates(rows)}
+    found = []
+    for workload, mode, tenant in sorted({(r.workload, r.label or "", r.tenant) for r in rows if r.role == "shared"}):
+        key = ("shared", workload, mode, tenant)
+        shared = [row for row in used if (row.role, row.workload, row.label, row.tenant) == key]
+        solo = [
+            row
+            for row in used
+            if (row.role, row.workload, row.tenant) == ("solo", workload, tenant) and row.label in (None, mode)
+        ]
+        reasons: dict[str, list[str]] = {}
+        for measure in MEASURES:
+            if (workload, mode, tenant, measure) not in known:
+                reasons.setdefault(_why_empty(measure, shared, solo, tenant), []).append(measure)
+        found += [EmptyCell(workload, mode, tenant, tuple(names), why) for why, names in reasons.items()]
+    return found
+
+
+def _why_empty(measure: str, shared: Sequence[Observation], solo: Sequence[Observation], tenant: str) -> str:
+    """What is missing for a figure that could not be estimated."""
+    if not shared:
+        return "every run of it shows another mode than its label"
+    if measure == "profiler":
+        return f"no shared run has throughput.{tenant} both profiled and unprofiled"
+    if measure in _OWN:
+        if not solo:
+            return f"no solo run of {tenant} has this workload"
+        return "no report measured it against a solo recording"
+    column = _SPEEDS[measure]
+    named = f"throughput.{tenant}.{measure}" if measure != "launches" else "traced launches"
+    if not _values(shared, column):
+        return f"no shared run has {named}"
+    if not solo:
+        return f"no solo run of {tenant} has this workload"
+    if not _values(solo, column):
+        return f"no solo run has {named}"
+    return "solo and shared runs launched different work"
 
 
 def _values(rows: Sequence[Observation], column: str) -> list[float]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.errors import UsageError
 from pyanalyze.fleet import outputs
-from pyanalyze.fleet.estimates import Estimate, Observation, Study, estimates
+from pyanalyze.fleet.estimates import Estimate, Observation, Study, empty_cells, estimates
 from pyanalyze.fleet.executors import executor_for
 from pyanalyze.fleet.failures import Failed
 from pyanalyze.fleet.paper import citation, latex, latex_table, methods
@@ -99,7 +99,7 @@ def conduct(
     rows = [row for name in runs for row in found.get(name, ())]
     rows.sort(key=lambda row: row.contradicts is not True)
     failures.sort(key=lambda one: (one.path, one.message))
-    done = Study(cache.output, tuple(rows), tuple(estimates(rows)), tuple(failures))
+    done = Study(cache.output, tuple(rows), tuple(estimates(rows)), tuple(failures), tuple(empty_cells(rows)))
     _publish(cache, study, done)
     return done
 
@@ -117,6 +117,7 @@ def _runs(
     if twice:
         raise UsageError(f"{twice[0]} is listed in two runs; each capture belongs to one")
     probes = {one.path: one for one in cache.probes(sorted({path for here in paths for path in here}), failures)}
+    _refuse_one_recording_as_two(paths, list(probes.values()))
     runs: dict[str, tuple[Group, LabelledRun]] = {}
     for run, here in zip(study.run, paths, strict=True):
         kept, _ = without_duplicates([probes[path] for path in here if path in probes])
@@ -130,6 +131,18 @@ def _runs(
             name, number = f"{plain}-{number}", number + 1
         runs[name] = (Group(name, ordered, ()), run)
     return runs
+
+
+def _refuse_one_recording_as_two(paths: Sequence[Sequence[str]], probes: Sequence[CaptureProbe]) -> None:
+    """One recording is one run, however often it was exported: twice the same is no repeat."""
+    run_of = {path: number for number, here in enumerate(paths) for path in here}
+    _, duplicates = without_duplicates(probes)
+    for one in duplicates:
+        if run_of[one.path] != run_of[one.of]:
+            raise UsageError(
+                f"{one.path} and {one.of} are exports of one recording ({one.why}), but stand in two runs; "
+                "record every run by itself, or list both files in one run"
+            )
 
 
 def _options(runs: Mapping[str, tuple[Group, LabelledRun]], context: tuple[tuple[str, str], ...]) -> dict[str, Options]:

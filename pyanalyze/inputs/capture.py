@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, UsageError
@@ -19,6 +19,7 @@ from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, F
 from pyanalyze.tables.memory import hold
 from pyanalyze.tables.names import named
 from pyanalyze.tables.tableset import TableSet, reconstructed
+from pyanalyze.text.escape import visible
 from pyanalyze.text.shell import shell_word
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def read(
         found = find_captures(paths)
         with importing("polars"):
             read = _read_captures(found, tables, kept, failures, quality, progress, keep_going, packs)
+        _refuse_two_boards(read, kept)
         joined: dict[str, AnyTable] = dict(_core.join_captures(read, progress))
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
         joined = dict(_core.place_samples(joined, [*brought, *beside.samples]))
@@ -290,6 +292,35 @@ def _read_captures(
     if not read:
         raise failures[0].error
     return read
+
+
+def _refuse_two_boards(captures: Sequence[Mapping[str, _core.Table]], paths: Sequence[Path]) -> None:
+    """One UUID is one GPU: where model or SMs differ, a file is not what it says, and shares would pass 100 %.
+
+    A client of MPS sees fewer SMs of a GPU whose memory and L2 are whole: that is one GPU.
+    """
+    seen: dict[str, tuple[Path, Mapping[str, Any]]] = {}
+    for path, tables in zip(paths, captures, strict=True):
+        for row in to_frame(tables["devices"]).iter_rows(named=True):
+            if row["uuid"] is None:
+                continue
+            first, other = seen.setdefault(row["uuid"], (path, row))
+            model = _differ(row, other, "name")
+            parts = _differ(row, other, "memory_bytes") or _differ(row, other, "l2_bytes")
+            sms = _differ(row, other, "sm_count") and parts
+            if model or sms:
+                raise UsageError(
+                    f"{first} and {path} show GPU {visible(row['uuid'])} as two boards: "
+                    f"{_board(other)}, and {_board(row)}. One UUID is one GPU: give the captures one by one"
+                )
+
+
+def _differ(one: Mapping[str, Any], other: Mapping[str, Any], column: str) -> bool:
+    return None not in (one[column], other[column]) and one[column] != other[column]
+
+
+def _board(row: Mapping[str, Any]) -> str:
+    return f"{visible(row['name']) or 'unknown model'} with {row['sm_count']} SMs"
 
 
 @dataclass(frozen=True)

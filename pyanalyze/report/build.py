@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
-from pyanalyze.analysis.listed import listed_tenants
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing
 from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
@@ -132,9 +131,8 @@ def assemble(
         advised = analysis.quick_advice if advice is None else advice
     by_device = {one.device_id: one for one in advised}
     compared = {one.device_id: one for one in (analysis.interference if Part.INTERFERENCE in parts else ())}
-    # Lists of processes speak of processes.
+    listed = analysis.listed
     of_processes = tables if analysis.processes is None else analysis.processes.tables
-    listed = listed_tenants(of_processes)
     return Report(
         tool=Tool(version=_core.__version__),
         clock=clock_of(tables),
@@ -229,7 +227,9 @@ def _device(
     window = _window(usage)
     pairs = next((case.pairs for case in analysis.cases if case.device_id == verdict.device_id), ())
     if analysis.processes is not None:
-        pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
+        pairs = pairs_of(
+            tables.overlaps.filter(here).iter_rows(named=True), usage.to_dicts(), tables.switched(verdict.device_id)
+        )
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
@@ -249,7 +249,7 @@ def _device(
                     what="occupancy.replay", why=f"{why} on each", how="session.occupancy() in Python replays every SM"
                 )
             )
-        modelled = tables.sm_occupancy.filter(here)
+        modelled = tables.of_device("sm_occupancy", verdict.device_id)
         occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
     compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
     work = analysis.work if Part.WORK in parts else {}
@@ -554,7 +554,7 @@ def _notes(found: TenantInterference | None) -> list[str]:
     return [
         *found.notes,
         *([found.missing] if found.missing else []),
-        *(f"at work, {part.replace('_', ' ')}: {found.execution_reasons[part]}" for part in parts),
+        *(f"execution, {part.replace('_', ' ')}: {found.execution_reasons[part]}" for part in parts),
     ]
 
 
@@ -564,7 +564,7 @@ def _execution_parts(found: TenantInterference) -> dict[str, float | None]:
 
 
 def _unsplit(found: DeviceInterference) -> list[Missing]:
-    """Why parts of what took longer at work are not known."""
+    """Why parts of what took longer while executing are not known."""
     return [
         Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution_reasons[part]}", how="")
         for tenant in found.tenants
@@ -598,7 +598,7 @@ def _interference(
     """Figures of the device and the matrix; a reason for everything that is null."""
     import polars as pl
 
-    solo = "record each workload alone in the same way: --baseline solo.sqlite (repeatable)"
+    solo = "record each workload solo in the same way: --baseline solo.sqlite (repeatable)"
     serving = set(usage["served_by"].drop_nulls().to_list())
     tenants = usage.filter(~pl.col("tenant_id").is_in(list(serving)))
     silent = [t for t in found.tenants if t.slowdown.elapsed is None and t.slowdown.latency is None]
@@ -606,7 +606,7 @@ def _interference(
     known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
     blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
     if tenants.height < 2 and not known:
-        why = "only one tenant of the device is known" if tenants.height else "no tenant of the device is known"
+        why = "only one tenant of the device is known" if tenants.height else "no work of any tenant was recorded"
         for what in ("interference", "slowdown"):
             missing.append(Missing(what=what, why=why, how=solo if tenants.height else ""))
         return None
@@ -624,7 +624,7 @@ def _interference(
         # A group has no recording of its own.
         solo = "record a run in which each group also executes while no other does"
     if silent or blind:
-        traced = "trace all tenants: start each under nsys, or record their common parent"
+        traced = "start each tenant under nsys, or record their common parent"
         missing.append(Missing(what="slowdown", why=why, how=solo if silent else traced))
     if not known or tenants.height < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
@@ -657,7 +657,7 @@ def _occupancy(
         return None
     length = pl.col("end_ns") - pl.col("start_ns")
     # By SM, not summed over tenants: several may be on one.
-    per_sm = tables.sm_warps.filter(pl.col("device_id") == verdict.device_id)
+    per_sm = tables.of_device("sm_warps", verdict.device_id)
     slots = device["max_warps_per_sm"] or 1
     # In order: sums of floats should not depend on which thread was first.
     per_bin = per_sm.group_by("start_ns", "end_ns", maintain_order=True).agg(

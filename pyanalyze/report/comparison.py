@@ -13,14 +13,18 @@ from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import unless
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from pyanalyze.results.comparison import Change, Comparison, KernelChange, Run, TenantChange
 
 __all__ = ["render_comparison"]
 
 _CHART = "change-0"
+#: Key of the timelines of both runs; their names are those of no device.
+_TIMELINES = "timelines-0"
 
 
-def render_comparison(comparison: Comparison, form: str) -> str:
+def render_comparison(comparison: Comparison, form: str, timelines: alt.TopLevelMixin | None = None) -> str:
     """Write a comparison.
 
     Parameters
@@ -29,6 +33,8 @@ def render_comparison(comparison: Comparison, form: str) -> str:
         What :func:`pyanalyze.compare` returned.
     form
         ``txt`` (or ``table``), ``md``, ``html`` or ``json``.
+    timelines
+        For HTML: both runs on one axis, see :func:`pyanalyze.report.rendering.draw_two`; None: left out.
 
     Raises
     ------
@@ -57,7 +63,10 @@ def render_comparison(comparison: Comparison, form: str) -> str:
         from pyanalyze.core import _core
         from pyanalyze.report.html import html_page
 
-        return html_page(page, {_CHART: time_split(comparison)}, f"pyanalyze {_core.__version__}")
+        charts: dict[str, alt.TopLevelMixin] = {_CHART: time_split(comparison)}
+        if timelines is not None:
+            charts[_TIMELINES] = timelines
+        return html_page(page, charts, f"pyanalyze {_core.__version__}")
     raise UsageError(f"there is no format {form}; choose from html, md, txt, json")
 
 
@@ -100,7 +109,13 @@ def _runs(comparison: Comparison) -> Section:
         Column("GPU"),
         Column("SMs", numeric=True),
     )
-    return Section("runs", "The runs", (Table(columns, rows),))
+    chart = Chart(
+        _TIMELINES,
+        "Both runs on one axis",
+        "Each run begins at its own start. Bars: kernels (rounded: whole graphs, thin: copies). Shading: its context "
+        "was resident. Drag moves, Ctrl + scroll zooms, a double click resets. Keys: arrows, +, -, 0.",
+    )
+    return Section("runs", "The runs", (Table(columns, rows), chart))
 
 
 def _equal(pair: TenantChange) -> str:
@@ -174,7 +189,7 @@ def _changes(comparison: Comparison) -> Section:
                 _CHART,
                 "Time per unit of work",
                 "Of every tenant in A and in B: resident, in flight while another context was resident, idle while "
-                "another held it or ran beside it, and idle.",
+                "another tenant was resident or ran concurrently, and idle.",
             )
         )
     for pair in comparison.tenants:
@@ -185,7 +200,7 @@ def _changes(comparison: Comparison) -> Section:
         word = "" if change.significant else "; not significant"
         blocks.append(
             Para(
-                f"{pair.label}: {fmt.duration(pair.time_a_ns)} before, {fmt.duration(pair.time_b_ns)} after; per unit "
+                f"{pair.label}: {fmt.duration(pair.time_a_ns)} in A, {fmt.duration(pair.time_b_ns)} in B; per unit "
                 f"of work {fmt.signed_percent(change.value)} (95 % CI {fmt.signed_percent(change.low)} to "
                 f"{fmt.signed_percent(change.high)}, n = {change.n} batches){word}."
             )
@@ -226,7 +241,7 @@ def _changes(comparison: Comparison) -> Section:
 
 
 def _signed(ns: float) -> str:
-    return ("+" if ns > 0 else "−" if ns < 0 else "") + fmt.duration(abs(round(ns)))
+    return ("+" if ns > 0 else "-" if ns < 0 else "") + fmt.duration(abs(round(ns)))
 
 
 def _kernels(comparison: Comparison) -> list[Section]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -98,6 +99,9 @@ def html_page(page: Page, charts: Charts, generated_with: str, painter: Painter 
     """A laid-out page as one HTML document, with its charts by key."""
     drawn = _drawn(charts, painter)
     sections = [_view(section, drawn) for section in page.sections]
+    taken: Counter[str] = Counter()
+    for view in sections:
+        _label(view, view["value"].title, taken)
     bundle, script = script_bundle(), _asset("report.js")
     hashes = " ".join(f"'sha256-{_sha256(text)}'" for text in (bundle, script))
     policy = (
@@ -153,10 +157,22 @@ def _view(item: Section | Block, drawn: Mapping[str, _Drawn]) -> dict[str, Any]:
             "columns": item.columns,
             "rows": item.rows,
             "caption": item.caption,
+            "label": item.caption or item.columns[0].title,
             "classes": classes,
             "shape": shape,
         }
     return view
+
+
+def _label(view: dict[str, Any], title: str, taken: Counter[str]) -> None:
+    """Name every table of a section by what it holds; no two have one name, so that a list of them is of use."""
+    for inner in view.get("inner", ()):
+        _label(inner, title, taken)
+    if view["kind"] == Table.__name__:
+        table = view["value"]
+        name = f"{title}: {table['label']}"
+        taken[name] += 1
+        table["label"] = name if taken[name] == 1 else f"{name} ({taken[name]})"
 
 
 #: For the static pictures: the page's own colours.

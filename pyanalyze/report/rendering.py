@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis.over_time import kernels_within, latencies, timeline
 from pyanalyze.analysis.sampled import series_of
-from pyanalyze.errors import UsageError
+from pyanalyze.errors import OutputExists, UsageError
+from pyanalyze.files import write_whole
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean
+from pyanalyze.text.visible import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     import altair as alt
     import polars as pl
@@ -25,6 +28,58 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
 
 Format = Literal["html", "md", "json", "txt"]
+FORMATS: tuple[Format, ...] = ("html", "md", "json", "txt")
+
+
+def save(analysis: Analysis, path: Path, *, detail: bool = False, force: bool = False) -> Path:
+    """Write a report to a file, in the format that its ending names; see :meth:`pyanalyze.Session.save`.
+
+    Examples
+    --------
+    >>> import tempfile, pyanalyze
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(pyanalyze.load(capture).analysis, Path(folder) / "report.md").name
+    'report.md'
+    """
+    form = path.suffix.lower().removeprefix(".")
+    if form not in FORMATS:
+        raise UsageError(f"{path} ends in {path.suffix or 'nothing'}; let it end in .html, .md, .json or .txt")
+    if path.exists() and not force:
+        raise OutputExists(f"{path} exists; give force=True to replace it, or another path")
+    write_whole(path, printable(render(analysis, form, detail=detail)), force=force)
+    return path
+
+
+class Charts:
+    """The charts of a report, each by its name: ``session.charts.timeline``.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pyanalyze.load(capture).charts.usage.to_dict()["usermeta"]["gutter"] > 0
+    True
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        self._analysis = analysis
+
+    def __getattr__(self, name: str) -> alt.TopLevelMixin:
+        """Draw a chart of the device with most tenants; ``session.chart(name, device_id)`` draws one of another."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return draw_one(self._analysis, assemble(self._analysis), name, None)
+        except UsageError as error:
+            raise AttributeError(str(error)) from error
+
+    def __dir__(self) -> list[str]:
+        """List the charts that there is data for."""
+        return chart_names(self._analysis, assemble(self._analysis), None)
+
+    def __repr__(self) -> str:
+        """Name them."""
+        return f"<Charts: {', '.join(dir(self))}>"
 
 
 def render(analysis: Analysis, fmt: str, *, command: str = "", detail: bool = False) -> str:
@@ -102,6 +157,41 @@ def _tracks(tables: TableSet, window: tuple[int, int], here: pl.Expr) -> pl.Data
         if tracks.height <= MAX_MARKS:
             break
     return tracks
+
+
+def draw_two(a: tuple[Analysis, Report], b: tuple[Analysis, Report]) -> alt.TopLevelMixin | None:
+    """Draw the timelines of two runs on one axis; None: one of them has no activity.
+
+    Parameters
+    ----------
+    a, b
+        Each run with its report.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> run = session.analysis, session.report()
+    >>> "6 tenants" in draw_two(run, run).to_dict()["usermeta"]["summary"]
+    True
+    """
+    import polars as pl
+
+    from pyanalyze.charts.timeline import Recorded, two_timelines
+
+    found = []
+    for analysis, report in (a, b):
+        device = main_device(report)
+        if device is None or device.window is None:
+            return None
+        labels = tenant_labels(device.tenants)
+        window = (device.window.start_ns, device.window.end_ns)
+        here = (pl.col("device_id") == device.device_id) & pl.col("tenant_id").is_in(list(labels))
+        tracks = _tracks(analysis.tables, window, here)
+        if tracks.is_empty():
+            return None
+        found.append(Recorded(tracks, labels, window, device.device_id))
+    return two_timelines(*found)
 
 
 def draw_png(analysis: Analysis, report: Report) -> dict[str, bytes]:
@@ -244,8 +334,8 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if not (complete := tables.residency.filter(mine & pl.col("complete"))).is_empty():
             yield chart_key("slices", number), charts.slice_lengths(complete, labels, device_id=number)
         elif not (inferred := tables.inferred_residency.filter(mine)).is_empty():
-            turns = inferred.with_columns(complete=pl.lit(value=True))
-            yield chart_key("slices", number), charts.slice_lengths(turns, labels, device_id=number)
+            intervals = inferred.with_columns(complete=pl.lit(value=True))
+            yield chart_key("slices", number), charts.slice_lengths(intervals, labels, device_id=number)
         if device.tenants:
             # As in the tables: residency inside the window, not that of a context before its first kernel.
             held = {t.tenant_id: t.resident_ns for t in device.tenants}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Column, Note, Page, Para, Section, Table
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["replicas_page", "replicas_text"]
 
 _BEST = {"throughput": "most throughput", "latency": "least p99 latency", "fairness": "the most equal progress"}
+_PARETO = "Pareto-optimal"
 _MARKS = {"yes": "yes", "no": "no", "cannot-tell": "cannot tell"}
 
 
@@ -44,7 +46,7 @@ def _table(advice: ReplicaAdvice) -> Table:
         columns += [] if slo or mixed else [Column("p50", "ms", numeric=True)]
         columns.append(Column("p99", "ms"))
     columns.append(Column("SM use", numeric=True))
-    columns += [Column("Keeps p99")] if slo else []
+    columns += [Column("Meets", "the p99 objective")] if slo else []
     rows = []
     for option in options:
         slowest = max(option.tenants, key=lambda t: (t.p99_ns or t.slowdown).value)
@@ -61,7 +63,7 @@ def _table(advice: ReplicaAdvice) -> Table:
         cells += [_MARKS[option.meets_slo or "cannot-tell"]] if slo else []
         cells.append(_mark(option))
         rows.append(tuple(Cell(text) for text in cells))
-    return Table((*columns, Column("")), tuple(rows))
+    return Table((*columns, Column("Remark")), tuple(rows))
 
 
 def _names(advice: ReplicaAdvice) -> dict[int, str]:
@@ -75,7 +77,7 @@ def _mark(option: ReplicaOption) -> str:
         ("best", option.recommended),
         ("current", option.current),
         ("too large", option.memory_fits == "no"),
-        ("Pareto", option.pareto),
+        (_PARETO, option.pareto),
     )
     # The best and the current one are named where they stand on the front as well.
     return next((word for word, on in marks if on), "")
@@ -94,21 +96,31 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
         who = f"{_who(best.tenants)}: {visible(best.name, 60)}"
         said = f"{who} has {_BEST[advice.objective]}: {_times(best.throughput)} of one solo copy."
         if not advice.certain:
-            said += " It cannot be told from every other configuration: their intervals overlap."
+            said += " Not every other configuration is significantly worse: intervals overlap."
         blocks.append(Para(said))
     elif advice.options:
-        blocks.append(Para("No configuration fits in memory and keeps the objective."))
+        blocks.append(Para("No configuration fits in memory and meets the objective."))
     if advice.knee is not None:
         knee = advice.knee
         if knee.next_gain is None:
-            blocks.append(Para(f"Every copy up to {knee.copies} pays."))
+            blocks.append(Para(f"Every copy up to {knee.copies} adds throughput."))
         elif knee.next_gain < 0:
             blocks.append(
                 Para(f"A {_ordinal(knee.copies + 1)} copy costs {fmt.percent(-knee.next_gain, 0)} of throughput.")
             )
         else:
-            blocks.append(Para(f"A {_ordinal(knee.copies + 1)} copy adds {fmt.percent(knee.next_gain, 0)}."))
+            blocks.append(
+                Para(f"A {_ordinal(knee.copies + 1)} copy adds {fmt.percent(knee.next_gain, 0)} of throughput.")
+            )
     return blocks
+
+
+def _front(advice: ReplicaAdvice) -> str:
+    """What the mark of the front means, where a row has it."""
+    if not any(_mark(option) == _PARETO for option in advice.options):
+        return ""
+    than = "worst slowdown" if advice.latency_of is None else "p99"
+    return f" {_PARETO}: no other allowed row has both more throughput and a lower {than}."
 
 
 def _trust(advice: ReplicaAdvice) -> list[Block]:
@@ -137,7 +149,7 @@ def _trust(advice: ReplicaAdvice) -> list[Block]:
     blocks += [
         Note(
             f"Not available: {visible(one.what, 100)}",
-            visible(one.why, 300) + (f"; to capture it: {one.how}" if one.how else ""),
+            capital(visible(one.why, 300)) + (f"; to capture it: {one.how}" if one.how else ""),
         )
         for one in advice.missing
     ]
@@ -172,6 +184,7 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
                 Para(
                     "Modelled. Throughput is over that of one solo copy, 95 % intervals are in brackets"
                     + (f"; p50 and p99 are{of}, of the slowest tenant." if of else ".")
+                    + _front(advice)
                 )
             )
         blocks += _trust(advice)

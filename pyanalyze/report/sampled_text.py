@@ -108,10 +108,22 @@ def sharing_sentence(report: Report, device: Device) -> str | None:
         if names and pods
         else ""
     )
+    # So may one that samples of another source placed here.
+    apart = [(label, one) for label, one in mine if one.placed_by != "inferred"]
+    whole = [label for label, one in apart if one.pod is not None and one.pid is None]
+    loose = [label for label, one in apart if one.pod is None and one.pid is not None]
+    if whole and loose:
+        names = [name for name in names if name not in loose]
+        several = len(loose) > 1
+        also += f"; process{'es' if several else ''} {fmt.names(loose, _NAMED)} may belong to {_them(whole)}"
     found = names or pods
     if len(found) == 1:
         return f"{found[0]} is the only tenant listed on {gpu_text(device)}{also}; configured: {set_up}"
     return f"{fmt.names(found, _NAMED)} share {gpu_text(device)}{also}; configured: {set_up}"
+
+
+def _them(pods: list[str]) -> str:
+    return "it" if len(pods) == 1 else "one of them"
 
 
 def unplaced_sentence(report: Report) -> str | None:

@@ -68,6 +68,8 @@ __all__ = [
     "window_text",
 ]
 
+#: Shares that add up to no more than this above 1 are of tenants one after the other: clocks and rounding.
+_ROUNDING = 0.01
 #: Characters of a reason inside a sentence.
 _SHORT = 160
 
@@ -174,7 +176,7 @@ _LIMITED_BY = {
 #: The parts of a process's time in words.
 PART_WORDS = {
     Limit.KERNELS: "kernels",
-    Limit.COPIES: "copies alone",
+    Limit.COPIES: "copies only",
     Limit.LAUNCHES: "launching",
     Limit.API_CALLS: "CUDA calls",
     Limit.HOST: "host",
@@ -233,7 +235,9 @@ def limit_text(device: Device) -> str | None:
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
     others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= _LEAST_PART)
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
-        named = f"{visible(split.top_kernel, 40)} has {fmt.percent(split.top_kernel_share)} of kernel time"
+        time = "the durations of all, which overlap" if split.overlapping else "kernel time"
+        time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
+        named = f"{visible(split.top_kernel, 40)} has {fmt.percent(split.top_kernel_share)} of {time}"
         others = f"{named}; {others}" if others else named
     if split.limit is Limit.API_CALLS and split.api_call is not None:
         named = f"{visible(split.api_call, 40)} {fmt.percent(split.api_call_ns / split.window_ns)}"
@@ -261,7 +265,7 @@ def lost_streams_text(label: str, streams: Streams) -> str:
         if not overlap_ns:
             return f"{label} used {len(streams.streams)} streams, never at the same time."
         return f"{label} used {len(streams.streams)} streams; two of them overlapped for {fmt.duration(overlap_ns)}."
-    lost = f"{fmt.duration(pair.lost_ns + pair.late_ns)} ({fmt.percent(streams.lost_share)})"
+    lost = f"{fmt.duration(pair.lost_ns + pair.late_ns)} ({fmt.percent(streams.lost_share)} of its time)"
     contexts = pair.context_a != pair.context_b
     a = stream_name(pair.context_a, pair.stream_a, contexts=contexts)
     b = stream_name(pair.context_b, pair.stream_b, contexts=contexts)
@@ -269,8 +273,14 @@ def lost_streams_text(label: str, streams: Streams) -> str:
     return f"{label}: streams {a} and {b} did not overlap for {lost}{why}."
 
 
-def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]) -> str:
+#: Characters of the names of those that a tenant serves, in the label of a bar.
+_SERVED = 24
+
+
+def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str], *, short: bool = False) -> str:
     clients = [labels[t.tenant_id] for t in tenants if t.served_by == server.tenant_id]
+    if short and len(", ".join(clients)) > _SERVED:
+        return f" (for {len(clients)} tenants)"
     more = f" and {len(clients) - 3} more" if len(clients) > 3 else ""
     return f" (for {', '.join(clients[:3])}{more})" if clients else ""
 
@@ -319,7 +329,7 @@ def gpu_time_rows(device: Device) -> list[tuple[str, float]]:
     labels = tenant_labels(device.tenants)
     return [
         (
-            f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels)}",
+            f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels, short=True)}",
             t.gpu_time_share or 0.0,
         )
         for t in _with_gpu_time(device)
@@ -328,9 +338,15 @@ def gpu_time_rows(device: Device) -> list[tuple[str, float]]:
 
 def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
-    text = f"of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)})"
+    together = sum(share for _, share in gpu_time_rows(device)) > 1 + _ROUNDING
+    at_once = ", at the same time" if together else ""
+    text = f"of {fmt.duration(_window_ns(device))}{at_once} ({_gpu_time_source(device)})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
+
+
+#: What the cost of a switch includes. A full one reaches into residency, so that it is in GPU time shares as well.
+_COST_WORDS = {"full": "full: save and restore, which are in GPU time as well"}
 
 
 def _switching(device: Device, *, short: bool = False) -> str:
@@ -338,9 +354,9 @@ def _switching(device: Device, *, short: bool = False) -> str:
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or not switches.count:
         if summary is not None and summary.time_slice_ns and summary.basis == "inferred":
-            return f"Time slice: about {fmt.duration(summary.time_slice_ns)} (inferred)."
+            return f"{'time' if short else 'Time'} slice about {fmt.duration(summary.time_slice_ns)} (inferred)."
         return ""
-    kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
+    kind = f" ({_COST_WORDS.get(switches.cost_kind, switches.cost_kind)})" if switches.cost_kind else ""
     count = f"{fmt.count(switches.count)} context switch{'' if switches.count == 1 else 'es'}"
     text = f"{count} of {fmt.duration(switches.median_cost_ns)}{kind}"
     if switches.overhead_fraction is not None:
@@ -392,7 +408,7 @@ def victim_sentence(device: Device) -> str:
     return f"{'Slowdown is' if victim is None else 'Largest slowdown:'} {slowdown_text(device)}"
 
 
-def slowdown_text(device: Device) -> str:
+def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     """The tenant with the largest slowdown, or why it is not known, to stand behind a label."""
     impact = impact_of(device)
     victim = impact.victim
@@ -400,7 +416,7 @@ def slowdown_text(device: Device) -> str:
         return f"not known. {why_missing(device, 'slowdown', 'interference')}"
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
     found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}."
-    if impact.unknown and not victim.slowed:
+    if with_rest and impact.unknown and not victim.slowed:
         return f"{found} The slowdown of {_names(device, impact.unknown)} is not known."
     return found
 
@@ -426,8 +442,8 @@ def cause_text(victim: Victim) -> str:
     share = f"{fmt.percent(part)} of the added latency"
     if victim.first is not None and victim.tenant.causes is not None:
         head = getattr(victim.tenant.causes, victim.first.value)
-        queued = f"{fmt.percent(part)} for its later kernels, which queue behind"
-        return f"{CAUSE_WORDS[victim.first]} ({fmt.percent(head)} of the added latency, and {queued})"
+        queued = f"{fmt.percent(part)} queueing behind it"
+        return f"{CAUSE_WORDS[victim.first]} ({fmt.percent(head)} of the added latency, {queued})"
     return f"{CAUSE_WORDS[cause]} ({share})"
 
 
@@ -479,7 +495,9 @@ def why_sharing(device: Device) -> str:
             return f"the largest slowdown is {slowdown}"
         case Reason.SWITCHED_OUT:
             lost = fmt.percent(victim.switched_out)
-            return f"for {lost} of the time that kernels of {label} were in flight, its context was switched out"
+            # A latency begins at the launch, before the kernel is in flight.
+            more = "; waits before they started come on top" if victim.kind == "latency" else ""
+            return f"for {lost} of the time that kernels of {label} were in flight, its context was switched out{more}"
         case Reason.CAUSES_UNKNOWN:
             return f"{label} was slowed, but where the time went is not known"
         case Reason.NO_CAUSE:
@@ -520,7 +538,7 @@ def agreement_text(device: Device) -> str:
         return fmt.UNKNOWN
     if sharing.agrees is None:
         if sharing.configured == sharing.mode:
-            return f"{sharing.configured}; the mode above is taken from it, and nothing was observed beside it"
+            return f"{sharing.configured}; the mode is taken from it, and no record confirms it"
         return f"{sharing.configured}; whether it took effect is not known"
     return f"{sharing.configured}; " + ("matches" if sharing.agrees else f"MISMATCH: {sharing.mode} was observed")
 
@@ -581,11 +599,11 @@ def sampled_sentence(device: Device) -> str | None:
     if sampled.gpu_utilization is not None:
         parts.append(f"a kernel ran {fmt.percent(sampled.gpu_utilization)} of the time (utilisation, not occupancy)")
     if sampled.sm_active is not None:
-        parts.append(f"SMs active {fmt.percent(sampled.sm_active)}")
+        parts.append(f"SMs active, mean {fmt.percent(sampled.sm_active)}")
     if device.memory is not None and device.memory.peak_bytes is not None:
         parts.append(f"memory peak {fmt.bytes_(device.memory.peak_bytes)}")
     if sampled.power_w is not None:
-        parts.append(f"{sampled.power_w:.0f} W")
+        parts.append(f"mean power {sampled.power_w:.0f} W")
     if sampled.processes is not None:
         parts.append(processes_text(sampled.processes))
     samples = f"{fmt.count(sampled.n)} sample{'' if sampled.n == 1 else 's'}"
@@ -696,8 +714,8 @@ def _aggressor(device: Device, victim: Victim) -> str:
     return f"{capital(aggressors_text(device, victim))}."
 
 
-def aggressors_text(device: Device, victim: Victim) -> str:
-    """Name the aggressors of a victim, each with the slowdown that it causes as the only other tenant."""
+def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> str:
+    """Name the aggressors of a victim, each with the slowdown that it causes without the others."""
     labels = tenant_labels(device.tenants)
     cells = [] if device.interference is None else device.interference.matrix or []
     # The same kind of slowdown as that of the victim: two kinds in one sentence do not compare.
@@ -710,9 +728,9 @@ def aggressors_text(device: Device, victim: Victim) -> str:
     ]
     if found:
         most = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:3]
-        only = " as the only other tenant"
+        only = " without others"
         each = [f"{who} ({fmt.ratio(slowdown)}{only if n == 0 else ''})" for n, (slowdown, who) in enumerate(most)]
-        return f"slowed by {fmt.names(each)}, inferred"
+        return f"slowed by {fmt.names(each)}{', inferred' if basis else ''}"
     # While it was switched out another tenant was resident: which one is known only where there is one other.
     others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id and t.resident_ns]
     if victim.switched_out is not None and len(others) == 1:

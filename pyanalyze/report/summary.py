@@ -10,7 +10,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.impact import Impact, impact_of
+from pyanalyze.analysis.impact import Impact, Reason, impact_of
 from pyanalyze.report.sampled_text import (
     association_text,
     health_parts,
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 __all__ = ["SUMMARY_COLUMNS", "SUMMARY_LINES", "render_summary", "summary_parts"]
 
 SUMMARY_LINES = 15
+#: Lines above which what belongs to all bars stands beside them, not below.
+_AT_A_GLANCE = 12
 #: What the summary shows, and what has to be computed for it.
 _PARTS = frozenset({Part.SEGMENTS, Part.RESIDENCY, Part.INTERFERENCE, Part.ADVICE})
 SUMMARY_COLUMNS = 100
@@ -134,16 +136,22 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
         *_lost(report),
         _line("Capture", _capture(report, device)),
     ]
-    wanted = min(len(gpu_time_rows(device)), _BARS) + 1
-    # Bars go before the second half of the advice and the modes over time, which stand in the report as well.
-    for most, over_time in ((4, True), (2, True), (2, False)):
+    rows = len(gpu_time_rows(device))
+    wanted, below = min(rows, _BARS), len(_switching(device)) if rows else 0
+    # All at a glance where that leaves out no more than the modes over time; else bars go before the second half of the
+    # advice. What is left out stands in the report.
+    ways = [(4, True), (4, False)]
+    tries = [(most, way, beside) for most in (_AT_A_GLANCE, room) for way in ways for beside in (False, True)]
+    tries += [(room, way, False) for way in ((2, True), (2, False))]
+    for most_lines, (most, over_time), beside in tries:
         mode, advice = _lines("Mode", _mode(device, over_time=over_time), 2), _advice(device, most)
         if report.grouped_by is not None:
             mode.append(_line("Tenants", grouped_text(report.grouped_by)))
-        left = room - len(slow) - len(mode) - len(advice) - len(facts)
-        if left >= wanted:
+        left = min(most_lines, room) - len(slow) - len(mode) - len(advice) - len(facts)
+        gpu_time = _gpu_time(device, max(left, 1), beside=beside)
+        if len(gpu_time) <= left and left >= wanted + (0 if beside else below):
             break
-    return [*slow, *mode, *_gpu_time(device, max(left, 1)), *advice, *facts][:room]
+    return [*slow, *mode, *gpu_time, *advice, *facts][:room]
 
 
 def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
@@ -193,14 +201,20 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         if tail := percentile_text(victim):
             slow = f"{slow}; {tail}"
         if impact.answer is Answer.YES:
-            cause = f"{cause} {full_stop(capital(aggressors_text(device, victim)))}"
+            whole, short = (
+                f"{cause} {full_stop(capital(aggressors_text(device, victim, basis=basis)))}" for basis in (True, False)
+            )
+            # That it is inferred stands in the line above.
+            cause = whole if len(_lines("Cause", whole, 3)) < 3 else short
         return [*_lines("Slow", slow, 2), *_lines("Cause", cause, 3)]
     limit = limit_text(device)
     if limit is not None:
         return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Cause", cause, 2)]
     if impact.sole_tenant:
-        return _lines("Cause", cause, 2)
-    return [*_lines("Cause", cause, 2), *_lines("Slowdown", slowdown_text(device), 2)]
+        return _lines("Cause", cause, 3)
+    # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
+    slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
+    return [*_lines("Cause", cause, 3), *_sentences("Slowdown", slowdown, 2)]
 
 
 def _streams(device: Device) -> list[str]:
@@ -210,7 +224,7 @@ def _streams(device: Device) -> list[str]:
     if streams is None or streams.lost_share < SMALL_SHARE:
         return []
     label = tenant_labels(device.tenants)[tenant.tenant_id]
-    return _lines("Streams", lost_streams_text(label, streams), 1)
+    return _lines("Streams", lost_streams_text(label, streams), 2)
 
 
 def _mode(device: Device, *, over_time: bool = True, configured: bool = True) -> str:
@@ -238,7 +252,10 @@ def _capture(report: Report, device: Device) -> str:
         length = fmt.duration(device.window.end_ns - start_ns)
         parts.append(f"{length} from {fmt.utc(report.clock.origin_utc_ns, start_ns)}")
     nsys = sorted({visible(capture.nsys_version, 24) for capture in report.captures if capture.nsys_version})
-    parts.append(f"nsys {', '.join(nsys[:2])}" if nsys else "no capture")
+    # A generator is no recorder.
+    if not report.synthetic:
+        version = "nsys of unknown version" if report.captures else "no capture"
+        parts.append(f"nsys {', '.join(nsys[:2])}" if nsys else version)
     parts.append(f"pyanalyze {visible(report.tool.version, 24)}")
     # Versions stand in the report as well: what does not fit is left out, not cut.
     while len("; ".join(parts)) > SUMMARY_COLUMNS - _LABEL and len(parts) > 1:
@@ -246,7 +263,7 @@ def _capture(report: Report, device: Device) -> str:
     return "; ".join(parts)
 
 
-def _gpu_time(device: Device, room: int) -> list[str]:
+def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
     """GPU time per tenant as bars, and what context switches cost; as text where there is no room for bars."""
     rows = gpu_time_rows(device)
     if not rows:
@@ -254,17 +271,30 @@ def _gpu_time(device: Device, room: int) -> list[str]:
         return _lines("GPU time", gpu_time_text(device), 1 if sampled else 2) + (
             _lines("Sampled", sampled, 2) if sampled else []
         )
-    if room < min(len(rows), 2) + 1:
+    if room < min(len(rows), 2) + (0 if beside else 1):
         return _lines("GPU time", gpu_time_text(device), room)
-    most = min(_BARS, room - 1)
+    switching = _switching(device)
+    most = max(min(_BARS, room if beside else room - len(switching)), min(len(rows), 2))
     shown = rows if len(rows) <= most else rows[: most - 1]
     wide = min(max(len(name) for name, _ in shown), _NAME)
     bars = [f"{fmt.shortened(name, wide):<{wide}} {fmt.percent(share):>7} {_bar(share)}" for name, share in shown]
     if len(shown) < len(rows):
         rest = rows[len(shown) :]
         bars.append(f"{len(rest)} more: {fmt.percent(sum(share for _, share in rest))}")
-    lines = [_line("GPU time" if position == 0 else "", bar) for position, bar in enumerate(bars)]
-    return [*lines, _line("", switching_text(device))]
+    if beside:
+        column = max(map(len, bars)) + 3
+        words = _wrapped(switching_text(device), max(SUMMARY_COLUMNS - _LABEL - column, 1))
+        if len(words) <= len(bars):
+            words += [""] * (len(bars) - len(words))
+            bars = [f"{bar:<{column}}{word}".rstrip() for bar, word in zip(bars, words, strict=True)]
+            switching = []
+    lines = [f"{'' if position else 'GPU time':<{_LABEL}}{bar}" for position, bar in enumerate(bars)]
+    return [*lines, *switching]
+
+
+def _switching(device: Device) -> list[str]:
+    """What belongs to all bars; a full switch is explained, which may take a second line."""
+    return _lines("", switching_text(device), 2)
 
 
 def _bar(share: float) -> str:
@@ -277,9 +307,14 @@ def _advice(device: Device, most: int) -> list[str]:
         return [_line("Do", "nothing follows from this evidence")]
     advice = device.advice[0]
     action = full_stop(visible(advice.action, None))
-    gain = ""
+    gain, mean = "", ""
     if advice.expected:
-        gain = f" Expected: {full_stop(visible(advice.expected, None))}"
+        gain = f" Expected: {visible(advice.expected, None)}"
+        best = next((option for option in device.options or () if option.recommended), None)
+        if advice.exclusive and best is not None:
+            mean = f" Expected: forecast mean slowdown {fmt.ratio(best.antt)}."
+    elif not advice.bound and advice.commands and device.sharing.mode != Mode.UNDETERMINED:
+        gain = " Expected gain: not known."
     elif advice.bound and (advice.commands or advice.at_stake_ns is not None):
         gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
     # A command is never cut: one that needs more lines is printed by `advise`.
@@ -287,9 +322,14 @@ def _advice(device: Device, most: int) -> list[str]:
     shell: list[str] = next(filter(None, commands), [])
     shown = shell if len(shell) <= max(most - 2, 1) else ["commands: pyanalyze advise, with the same arguments"]
     lines = min(most - len(shown), 2)
-    # A gain that does not fit is left out: half of it says something else.
-    said = _lines("Do", action + gain, lines + 1)
-    if len(said) > lines:
+    # Clauses that do not fit are left out, and so is a gain of which none fits: half of it says something else.
+    clauses = gain.split("; ")
+    gains = ["; ".join(clauses[:kept]) for kept in range(len(clauses), 0, -1)]
+    for shorter in (*gains, *filter(None, [mean])):
+        said = _lines("Do", full_stop(action + shorter), lines + 1)
+        if len(said) <= lines:
+            break
+    else:
         said = _lines("Do", action, lines)
     return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
 
@@ -329,12 +369,16 @@ def _lost(report: Report) -> list[str]:
     return [_line("Data loss", f"sums may be too small: {names}")]
 
 
+def _wrapped(text: str, columns: int) -> list[str]:
+    """Lines of a text in which a number keeps its unit; at least one."""
+    joined = re.sub(_UNIT, f"\\1{_NO_BREAK}\\2", text)
+    wrapped = textwrap.wrap(joined, columns, break_long_words=True, break_on_hyphens=False) or [""]
+    return [part.replace(_NO_BREAK, " ") for part in wrapped]
+
+
 def _lines(label: str, text: str, most: int) -> list[str]:
     room = SUMMARY_COLUMNS - _LABEL
-    # A number keeps its unit.
-    joined = re.sub(_UNIT, f"\\1{_NO_BREAK}\\2", text)
-    wrapped = textwrap.wrap(joined, room, break_long_words=True, break_on_hyphens=False) or [""]
-    parts = [part.replace(_NO_BREAK, " ") for part in wrapped]
+    parts = _wrapped(text, room)
     if len(parts) > most:
         last = parts[most - 1][: room - 1].rstrip()
         parts = [*parts[: most - 1], last + "…"]
@@ -347,6 +391,14 @@ def _whole(label: str, text: str, most: int) -> list[str]:
     while len(clauses) > 1 and len(_lines(label, "; ".join(clauses), most + 1)) > most:
         clauses.pop()
     return _lines(label, "; ".join(clauses), most)
+
+
+def _sentences(label: str, text: str, most: int) -> list[str]:
+    """Lines of sentences; the last ones are left out where there is no room."""
+    sentences = re.split(r"(?<=\.) (?=[A-Z])", text)
+    while len(sentences) > 1 and len(_lines(label, " ".join(sentences), most + 1)) > most:
+        sentences.pop()
+    return _lines(label, " ".join(sentences), most)
 
 
 def _line(label: str, text: str) -> str:

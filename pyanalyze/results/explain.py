@@ -272,13 +272,13 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
     if unit.departure is not None and unit.is_slow:
         first = unit.segments[unit.departure]
         lines.append(
-            f"  First departure: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
+            f"  First difference from a typical unit: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
             f"{fmt.duration(first.start_ns - unit.start_ns)} after its start"
         )
     lines.append(f"  {'after':>9} {'duration':>9}  {'what':<46} operation")
     before: UnitSegment | None = None
     for one in unit.longest:
-        # Parts of one step alternate: when it began stands beside the first of them.
+        # Parts of one stretch of time share its start, which is said once.
         after = "" if one.same_step(before) else fmt.duration(one.start_ns - unit.start_ns)
         before = one
         what = cause_text(one) + (
@@ -291,7 +291,9 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
     rest = len(unit.segments) - len(unit.longest)
     if rest:
         shown = sum(one.dur_ns for one in unit.longest)
-        lines.append(f"  {'':>9} {fmt.duration(unit.dur_ns - shown):>9}  {rest} shorter segments")
+        lines.append(
+            f"  {'':>9} {fmt.duration(unit.dur_ns - shown):>9}  {rest} shorter segment{'' if rest == 1 else 's'}"
+        )
     return lines
 
 

@@ -74,7 +74,7 @@ BASIS_TEXT: dict[Basis, str] = {
 
 
 def _decimal(value: str | None) -> str | None:
-    if value is not None and ("x" in value.lower() or bounded_int(value, -LARGEST) is None):
+    if value is not None and ("x" in value.lower() or bounded_int(value, -LARGEST - 1) is None):
         raise ValueError(f"origin_utc_ns must be a decimal string of nanoseconds, not {value[:40]!r}")
     return value
 

@@ -20,6 +20,10 @@ class Limit(Word):
     HOST = "host"
 
 
+#: Part by which durations have to differ from the time in flight, so that it is said.
+_OVERLAP = 0.05
+
+
 class TimeSplit(Result):
     """Time of a tenant from its first to its last operation on the device. The parts add up to `window_ns`.
 
@@ -40,6 +44,32 @@ class TimeSplit(Result):
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether its kernels ran at once so much that their durations add up to more than the time in flight.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].overlapping
+        False
+        """
+        share = self.top_kernel_share
+        return share is not None and self.top_kernel_ns > (1 + _OVERLAP) * share * self.kernels_ns
+
+    @property
+    def graphs_in_kernels(self) -> bool:
+        """Whether whole graphs, whose kernels are not known, have a notable part of the time of its kernels.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].graphs_in_kernels
+        False
+        """
+        share = self.top_kernel_share
+        return share is not None and self.top_kernel_ns < (1 - _OVERLAP) * share * self.kernels_ns
 
     def part_ns(self, limit: Limit) -> int:
         """Nanoseconds of one part.

@@ -63,7 +63,7 @@ def _found(tables: TableSet, device: Mapping[str, Any]) -> Iterator[Board]:
 
     uuid = device["uuid"]
     if device["gpu_uuid"] is not None and device["gpu_uuid"] != uuid:
-        yield Board(device["gpu_uuid"], "the capture says so")
+        yield Board(device["gpu_uuid"], "the input says so")
     rows = tables.configured.select(pl.col("key").cast(pl.String), "value")
     listed = [parse_pairs(value) for key, value in rows.iter_rows() if key == "mig_device"]
     for fields in listed:

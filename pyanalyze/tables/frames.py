@@ -57,6 +57,22 @@ class FrameTable:
 AnyTable: TypeAlias = "_core.Table | FrameTable"
 
 
+def to_core(table: AnyTable) -> _core.Table:
+    """Give a table as the core holds it; a frame in its place is copied.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> to_core(FrameTable("devices", pyanalyze.load(capture).devices)).to_dicts()[0]["sm_count"]
+    108
+    """
+    if not isinstance(table, FrameTable):
+        return table
+    collector = _core.Collector(table.name, table.num_rows)
+    collector.add(table)
+    return collector.finish()
+
+
 def csv_safe(frame: pl.DataFrame) -> pl.DataFrame:
     """Give the same rows, texts as a CSV file may hold them (see :func:`pyanalyze.text.escape.csv_cell`).
 

@@ -75,6 +75,8 @@ def compute_processes(tables: TableSet, device_id: int) -> list[tuple[int, str, 
 
 
 def _listed(tables: TableSet, device_id: int) -> pl.DataFrame | None:
+    if tables.samples.is_empty():
+        return None
     import polars as pl
 
     device = tables.devices.row(by_predicate=pl.col("device_id") == device_id, named=True)

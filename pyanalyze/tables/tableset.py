@@ -53,6 +53,56 @@ class Frame:
         return self if holder is None else holder.frame(self.name)
 
 
+class Frames:
+    """Every declared table as an attribute, of what has tables by name."""
+
+    capture = Frame()
+    sources = Frame()
+    quality = Frame()
+    configured = Frame()
+    devices = Frame()
+    processes = Frame()
+    contexts = Frame()
+    kernels = Frame()
+    memops = Frame()
+    graph_launches = Frame()
+    api_calls = Frame()
+    profiler_overhead = Frame()
+    thread_runs = Frame()
+    event_calls = Frame()
+    nvtx = Frame()
+    allocations = Frame()
+    switch_events = Frame()
+    gpu_metrics = Frame()
+    nvml_samples = Frame()
+    residency = Frame()
+    inferred_residency = Frame()
+    switches = Frame()
+    residency_by_tenant = Frame()
+    residency_by_device = Frame()
+    tenants = Frame()
+    tenant_usage = Frame()
+    kernel_attribution = Frame()
+    overlaps = Frame()
+    facts = Frame()
+    fact_examples = Frame()
+    kernel_occupancy = Frame()
+    sm_occupancy = Frame()
+    sm_warps = Frame()
+    kernel_placement = Frame()
+    slowdowns = Frame()
+    tenant_slowdowns = Frame()
+    causes = Frame()
+    pairwise_interference = Frame()
+    baseline_matches = Frame()
+    units = Frame()
+    unit_segments = Frame()
+    stream_work = Frame()
+    stream_pairs = Frame()
+    stream_losses = Frame()
+    stream_contention = Frame()
+
+
 def table_docstring(name: str) -> str:
     """Describe a table and its columns, from the one declaration in the core.
 
@@ -101,7 +151,7 @@ class Groups:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class TableSet:
+class TableSet(Frames):
     """Tables of captures by name, on one clock.
 
     Every table is an attribute too, as a polars frame: ``tables.kernels``. Times are ``Int64`` nanoseconds on the
@@ -162,46 +212,12 @@ class TableSet:
     producers: Mapping[str, Producer] = field(default_factory=dict)
     groups: Groups | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
+    _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    _rows_by_device: dict[str, dict[int | None, list[dict[str, Any]]]] = field(default_factory=dict)
+    #: By table and device: its first and last row, and how many there are.
+    _places: dict[str, dict[int | None, list[int]]] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
     _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)
-
-    capture = Frame()
-    sources = Frame()
-    quality = Frame()
-    configured = Frame()
-    devices = Frame()
-    processes = Frame()
-    contexts = Frame()
-    kernels = Frame()
-    memops = Frame()
-    graph_launches = Frame()
-    gpu_metrics = Frame()
-    nvml_samples = Frame()
-    residency = Frame()
-    inferred_residency = Frame()
-    switches = Frame()
-    residency_by_tenant = Frame()
-    residency_by_device = Frame()
-    tenants = Frame()
-    tenant_usage = Frame()
-    kernel_attribution = Frame()
-    overlaps = Frame()
-    facts = Frame()
-    fact_examples = Frame()
-    kernel_occupancy = Frame()
-    sm_occupancy = Frame()
-    sm_warps = Frame()
-    slowdowns = Frame()
-    tenant_slowdowns = Frame()
-    causes = Frame()
-    pairwise_interference = Frame()
-    baseline_matches = Frame()
-    units = Frame()
-    unit_segments = Frame()
-    stream_work = Frame()
-    stream_pairs = Frame()
-    stream_losses = Frame()
-    stream_contention = Frame()
 
     def with_producers(self, producers: Mapping[str, Producer]) -> Self:
         """Return the same tables (converted ones are shared), with others that are computed when they are asked for."""
@@ -209,7 +225,16 @@ class TableSet:
 
     def with_tables(self, changed: Mapping[str, AnyTable], **fields: Any) -> Self:
         """Return a new set in which some tables are others; nothing that was converted or computed is kept."""
-        return replace(self, stored={**self.stored, **changed}, producers={}, _frames={}, _late={}, **fields)
+        stored = {**self.stored, **changed}
+        return replace(
+            self, stored=stored, producers={}, _frames={}, _rows={}, _rows_by_device={}, _places={}, _late={}, **fields
+        )
+
+    def of_part(self, stored: Mapping[str, AnyTable], unchanged: Sequence[str], **fields: Any) -> Self:
+        """Return a set of a part of the captures; tables that the cut left unchanged are not converted again."""
+        frames = {name: self.frame(name) for name in unchanged}
+        rows = {name: self.rows(name) for name in unchanged if name in self._rows}
+        return replace(self.with_tables({}), stored=stored, _frames=frames, _rows=rows, **fields)
 
     def __contains__(self, name: object) -> bool:
         """Whether a table is there without computing or reading anything."""
@@ -249,6 +274,54 @@ class TableSet:
         if found is None:
             found = self._frames[name] = to_frame(self.table(name))
         return found
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a small table, converted once: of a few rows, a question to a frame takes far longer.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> [row["sm_count"] for row in pyanalyze.load(capture).tables.rows("devices")]
+        [108]
+        """
+        found = self._rows.get(name)
+        if found is None:
+            table = self.table(name)
+            found = self._rows[name] = table.to_dicts() if isinstance(table, _core.Table) else table.frame.to_dicts()
+        return found
+
+    def rows_of(self, name: str, device_id: int) -> list[dict[str, Any]]:
+        """Return those rows of a small table that are of a device; rows of all devices are told apart once."""
+        by_device = self._rows_by_device.get(name)
+        if by_device is None:
+            by_device = self._rows_by_device[name] = {}
+            for row in self.rows(name):
+                by_device.setdefault(row["device_id"], []).append(row)
+        return by_device.get(device_id, [])
+
+    def of_device(self, name: str, device_id: int) -> pl.DataFrame:
+        """Return the rows of a device; where they stand together, without looking at those of the others.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> tables = pyanalyze.load(capture).tables
+        >>> tables.of_device("kernels", 0).height == tables.row_count("kernels"), tables.of_device("kernels", 1).height
+        (True, 0)
+        """
+        import polars as pl
+
+        frame, places = self.frame(name), self._places.get(name)
+        if places is None:
+            row = pl.int_range(pl.len()).alias("row")
+            rows = frame.select("device_id", row).group_by("device_id").agg(first=pl.min("row"), last=pl.max("row"))
+            counts = frame["device_id"].value_counts(name="n")
+            places = {one: of for one, *of in rows.join(counts, on="device_id", nulls_equal=True).iter_rows()}
+            self._places[name] = places
+        first, last, count = places.get(device_id, (0, -1, 0))
+        if last - first + 1 == count:
+            return frame.slice(first, count)
+        return frame.filter(pl.col("device_id") == device_id)
 
     def row_count(self, name: str) -> int:
         """Return how many rows a table has, without converting it."""
@@ -318,9 +391,23 @@ class TableSet:
 
     def labels(self, device_id: int) -> dict[int, str]:
         """Return names that tell the tenants of a device apart, by tenant id; as reports and advice call them."""
-        here = self.tenants.filter(self.tenants["device_id"] == device_id).sort("tenant_id")
-        rows = here.select("tenant_id", "name", "pid", "host_pid").iter_rows()
-        return told_apart((number, program(name), pid, host_pid) for number, name, pid, host_pid in rows)
+        here = sorted(self.rows_of("tenants", device_id), key=lambda r: r["tenant_id"])
+        return told_apart((r["tenant_id"], program(r["name"]), r["pid"], r["host_pid"]) for r in here)
+
+    def switched(self, device_id: int) -> dict[tuple[int, int], int]:
+        """Return how often each tenant of a device followed each other; empty where no switch is recorded.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sum(pyanalyze.load(capture).tables.switched(0).values())
+        365
+        """
+        import polars as pl
+
+        here = self.switches.filter(pl.col("device_id") == device_id).select("from_tenant_id", "to_tenant_id")
+        counted = here.drop_nulls().group_by("from_tenant_id", "to_tenant_id", maintain_order=True).len()
+        return {(one, other): count for one, other, count in counted.iter_rows()}
 
     def absent(self) -> tuple[str, ...]:
         """Return names that were given to processes which this part of the captures does not show."""

@@ -6,17 +6,17 @@ the code that reconstructs whole captures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
-from pyanalyze.tables.frames import FrameTable, to_frame
+from pyanalyze.tables.frames import FrameTable, to_core, to_frame
 from pyanalyze.tables.names import named
 from pyanalyze.tables.tableset import Selection, answered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -38,8 +38,7 @@ _RECONSTRUCTED = (
 #: Tables of intervals, and of points in time.
 _INTERVALS = ("kernels", "graph_launches", "memops", "api_calls", "profiler_overhead", "thread_runs", "nvtx")
 _POINTS = ("gpu_metrics", "nvml_samples", "allocations")
-
-_SAVE_END, _RESTORE_START = 7, 8
+_TIMED = (*_INTERVALS, *_POINTS, "switch_events")
 
 
 def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> TableSet:
@@ -79,7 +78,7 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
         raise UsageError(
             f"a window must end after it starts, not from {window[0]} ns to {window[1]} ns{_activity(tables)}"
         )
-    part = _cut(tables, window, gpu)
+    part = _cut(tables, _timed(tables), window, gpu)
     if part is None:
         start, end = window or tables.span_ns
         raise UsageError(f"nothing was recorded from {start} ns to {end} ns{_activity(tables)}")
@@ -109,7 +108,8 @@ def narrowed_parts(tables: TableSet, windows: Sequence[tuple[int, int]]) -> list
     >>> [part.tenant_usage["last_ns"].max() for part in narrowed_parts(tables, [(0, 300_000_000)])]
     [300000000]
     """
-    parts = [_cut(tables, window, None) if window[0] < window[1] else None for window in windows]
+    timed = _timed(tables)
+    parts = [_cut(tables, timed, window, None) if window[0] < window[1] else None for window in windows]
     made = iter(_reconstructed(tables, [part for part in parts if part is not None]))
     return [None if part is None else next(made) for part in parts]
 
@@ -121,31 +121,43 @@ class _Part:
     window: tuple[int, int] | None
     gpu: int | None
     events: dict[str, AnyTable]
+    #: names of those that the cut left as they were
+    unchanged: Sequence[str]
     answering: pl.DataFrame | None
 
 
-def _cut(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> _Part | None:
+def _timed(tables: TableSet) -> dict[str, _core.Table]:
+    """The tables of events, as the core cuts them: a part of a large capture is mostly the memory of the whole."""
+    return {name: to_core(table) for name, table in tables.stored.items() if name in _TIMED}
+
+
+def _cut(
+    tables: TableSet, timed: Mapping[str, _core.Table], window: tuple[int, int] | None, gpu: int | None
+) -> _Part | None:
     """Cut what was read; None where there were events, and none in this window."""
-    # Events of the core are cut there: a part of a large capture is then mostly the memory of the whole.
-    events = (*_INTERVALS, *_POINTS, "switch_events")
-    ours: dict[str, AnyTable] = {
-        name: _core.cut(table, window, gpu)
-        for name, table in tables.stored.items()
-        if name in (*_INTERVALS, *_POINTS) and isinstance(table, _core.Table)
-    }
-    frames = {name: tables.frame(name) for name in tables.stored if name not in (*_RECONSTRUCTED, *ours)}
+    events: dict[str, AnyTable] = {name: _core.cut(table, window, gpu) for name, table in timed.items()}
+    had, left = (any(table.num_rows for table in some.values()) for some in (timed, events))
+    if window is not None and had and not left:
+        return None
+    unchanged: list[str] = []
+    for name, table in tables.stored.items():
+        if name in timed or name in _RECONSTRUCTED:
+            continue
+        frame = tables.frame(name)
+        kept = frame if gpu is None else _of_device(name, frame, gpu)
+        events[name] = table if kept is frame else FrameTable(name, kept)
+        unchanged += [name] if kept is frame else []
     answering = tables.answering
-    had = any(tables.row_count(name) for name in events if name in tables)
-    if gpu is not None:
-        frames = {name: _of_device(name, frame, gpu) for name, frame in frames.items()}
-        answering = None if answering is None else _of_device("nvml_samples", answering, gpu)
-    if window is not None:
-        frames = {name: _within(name, frame, *window) for name, frame in frames.items()}
-        answering = None if answering is None else _within("nvml_samples", answering, *window)
-        left = [table.num_rows for table in ours.values()]
-        if had and not any([*left, *(frames[name].height for name in events if name in frames)]):
-            return None
-    return _Part(window, gpu, {**{name: FrameTable(name, frame) for name, frame in frames.items()}, **ours}, answering)
+    if answering is not None:
+        answering = _cut_frame("nvml_samples", answering, window, gpu)
+    return _Part(window, gpu, events, unchanged, answering)
+
+
+def _cut_frame(name: str, frame: pl.DataFrame, window: tuple[int, int] | None, gpu: int | None) -> pl.DataFrame:
+    """Cut a frame that stands for a table of the core."""
+    if name in _TIMED:
+        return to_frame(_core.cut(to_core(FrameTable(name, frame)), window, gpu))
+    return frame if gpu is None else _of_device(name, frame, gpu)
 
 
 def _reconstructed(tables: TableSet, parts: Sequence[_Part]) -> list[TableSet]:
@@ -158,7 +170,7 @@ def _joined(tables: TableSet, part: _Part, made: dict[str, Any]) -> TableSet:
     window, gpu = part.window, part.gpu
     recorded = made["tenants"]
     if window is not None:
-        made["tenant_usage"] = FrameTable("tenant_usage", _out_of_turn(made, tables.tenants))
+        made["tenant_usage"] = _out_of_turn(made, tables.tenants)
     was = tables.selection
     selection = Selection(
         start_ns=was.start_ns if window is None else window[0],
@@ -170,12 +182,11 @@ def _joined(tables: TableSet, part: _Part, made: dict[str, Any]) -> TableSet:
     given["tenants"] = named(recorded, to_frame(part.events["configured"]), tables.names, tables.paths, narrowed=True)
 
     def transform(name: str, frame: pl.DataFrame) -> pl.DataFrame:
-        frame = frame if gpu is None else _of_device(name, frame, gpu)
-        return frame if window is None else _within(name, frame, *window)
+        return _cut_frame(name, frame, window, gpu)
 
-    return replace(
-        tables.with_tables({}),
-        stored=given,
+    return tables.of_part(
+        given,
+        [name for name in part.unchanged if given[name] is tables.stored[name]],
         recorded_tenants=recorded,
         answering=part.answering,
         selection=selection,
@@ -201,78 +212,23 @@ def _of_device(name: str, frame: pl.DataFrame, gpu: int) -> pl.DataFrame:
     return frame.filter((pl.col("device_id") == gpu) | unknown)
 
 
-def _within(name: str, frame: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    import polars as pl
-
-    if name == "switch_events":
-        return _switches_within(frame, start_ns, end_ns)
-    if name in _POINTS:
-        return frame.filter(pl.col("time_ns").is_null() | pl.col("time_ns").is_between(start_ns, end_ns))
-    if name not in _INTERVALS:
-        return frame
-    # A mark of NVTX has no end.
-    last = pl.coalesce("end_ns", "start_ns")
-    within = (pl.col("start_ns") < end_ns) & (last >= start_ns)
-    if name == "nvtx":
-        # A domain is called what it is called at any time.
-        within |= pl.col("kind").cast(pl.String) == "domain"
-    inside = frame.filter(within)
-    cut = [pl.col("start_ns").clip(start_ns), pl.col("end_ns").clip(upper_bound=end_ns)]
-    # Cutting moves starts to one point: the order by (cut) start is still that of the table.
-    return inside.with_columns(cut)
-
-
-def _switches_within(events: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
-    """Records inside the window, and those that say which context was resident at its edges, moved to the edge."""
-    import polars as pl
-
-    kept: list[pl.DataFrame] = []
-    for part in events.partition_by("device_id", maintain_order=True):
-        before = part.filter(pl.col("time_ns") < start_ns)
-        after = part.filter(pl.col("time_ns") > end_ns)
-        inside = part.filter(pl.col("time_ns").is_between(start_ns, end_ns))
-        kept += [_since_restored(before, start_ns), inside, _until_saved(after, end_ns)]
-    return pl.concat([events.clear(), *kept]).sort("time_ns", "device_id", maintain_order=True)
-
-
-def _since_restored(before: pl.DataFrame, start_ns: int) -> pl.DataFrame:
-    """The records from the last RESTORE_START on, where no SAVE_END follows it."""
-    import polars as pl
-
-    tags = before["tag"]
-    restored, saved = (tags == _RESTORE_START).arg_true(), (tags == _SAVE_END).arg_true()
-    last = int(restored[-1]) if len(restored) else -1
-    if last < 0 or (len(saved) and int(saved[-1]) > last):
-        return before.clear()
-    return before[last:].with_columns(pl.lit(start_ns, dtype=pl.Int64).alias("time_ns"))
-
-
-def _until_saved(after: pl.DataFrame, end_ns: int) -> pl.DataFrame:
-    """The records up to the next SAVE_END, where no RESTORE_START comes first."""
-    import polars as pl
-
-    tags = after["tag"]
-    restored, saved = (tags == _RESTORE_START).arg_true(), (tags == _SAVE_END).arg_true()
-    first = int(saved[0]) if len(saved) else -1
-    if first < 0 or (len(restored) and int(restored[0]) < first):
-        return after.clear()
-    return after[: first + 1].with_columns(pl.lit(end_ns, dtype=pl.Int64).alias("time_ns"))
-
-
-def _out_of_turn(made: dict[str, Any], all_tenants: pl.DataFrame) -> pl.DataFrame:
+def _out_of_turn(made: dict[str, Any], all_tenants: pl.DataFrame) -> AnyTable:
     """The usage of tenants of a part: whose switches are on record elsewhere, but not here, was not resident.
 
     That somebody else did must be on record here: switch records may end before the trace does.
     """
+    made_usage: AnyTable = made["tenant_usage"]
+    usage = to_frame(made_usage)
+    if not usage["resident_ns"].null_count():
+        return made_usage
     import polars as pl
 
     who = ("device_id", "capture", "pid")
     recorded = all_tenants.filter(pl.col("hw_contexts").str.len_chars() > 0).select(*who).drop_nulls("pid").unique()
     here = to_frame(made["tenants"]).join(recorded, on=list(who), how="semi", nulls_equal=True)
-    usage = to_frame(made["tenant_usage"])
     never = pl.col("tenant_id").is_in(here["tenant_id"].to_list()) & pl.col("resident_ns").is_null()
     never &= pl.col("device_id").is_in(to_frame(made["residency"])["device_id"].unique().to_list())
     nothing = {
         name: pl.when(never).then(0).otherwise(name) for name in ("resident_ns", "attributed_ns", "resident_idle_ns")
     }
-    return usage.with_columns(**nothing)
+    return FrameTable("tenant_usage", usage.with_columns(**nothing))

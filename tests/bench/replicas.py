@@ -407,7 +407,7 @@ def kind_of(option: ReplicaOption) -> str:
     if option.copies == 1 and not option.profiles:
         return "solo"
     traits = TRAITS[option.mode]
-    return "together" if traits.mps else "instances" if option.profiles else "turns"
+    return "together" if traits.mps else "instances" if option.profiles else "time-sliced"
 
 
 def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[float, bool]], str | None]:
@@ -507,7 +507,7 @@ def simulations(first: int, seeds: int, scenarios: Sequence[str], *, verbose: bo
     found: dict[str, Any] = {"seeds": f"{first} to {first + seeds - 1}", "refused": refused}
     found["all"] = line("all", rows)
     found["current"] = line("the recorded one", [row for row in rows if row.current])
-    for kind in ("solo", "turns", "together", "instances"):
+    for kind in ("solo", "time-sliced", "together", "instances"):
         found[kind] = line(kind, [row for row in rows if row.kind == kind])
     for base in scenarios:
         line(base, [row for row in rows if row.base == base])
@@ -530,7 +530,7 @@ def speed(launches: int, threads: int) -> dict[str, Any]:
     capped = [replace(one, sms=sms // 4) for one in together]
     split = [replace(one, instance=n % 2) for n, one in enumerate(together)]
     shapes = [
-        SharingConfig("turns", (sms,), tuple(turns)),
+        SharingConfig("time-sliced", (sms,), tuple(turns)),
         SharingConfig("together", (sms,), tuple(together)),
         SharingConfig("contention", (sms,), tuple(together), contention=0.1),
         SharingConfig("capped", (sms,), tuple(capped)),

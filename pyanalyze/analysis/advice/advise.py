@@ -10,7 +10,6 @@ from pyanalyze.analysis.advice.cluster import cluster_advice, in_cluster, with_r
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Resident, record_first, simple_bounds, unknown_tenants
-from pyanalyze.analysis.listed import listed_tenants
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyanalyze.analysis.interference import DeviceInterference
+    from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.streams import Streams
@@ -87,6 +87,7 @@ def advise_device(
     splits: Mapping[tuple[int, int], TimeSplit],
     copies: Mapping[tuple[int, int], Copies],
     streams: Mapping[tuple[int, int], Streams],
+    listed: Listed,
     *,
     require: Iterable[Requirement] = (),
     latency_ns: int | None = None,
@@ -101,6 +102,8 @@ def advise_device(
         The tables, and the verdict of the device.
     splits, copies, streams
         Where the time of each tenant went, what it copied, and whether its streams overlapped, by device and tenant.
+    listed
+        What samples and configuration name.
     require
         What a mode must promise.
     latency_ns
@@ -119,7 +122,8 @@ def advise_device(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> advice = advise_device(session.tables, session.classify()[0], session.analysis.time_splits, {}, {})
+    >>> analysis = session.analysis
+    >>> advice = advise_device(session.tables, analysis.verdicts[0], analysis.time_splits, {}, {}, analysis.listed)
     >>> advice.actions[0].action.startswith("Identify process 41377")
     True
     """
@@ -134,7 +138,6 @@ def advise_device(
         compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
         compared = options(tables, verdict, required)
-    listed = listed_tenants(tables)
     pods = tables.tenants.filter(here)["pod"].drop_nulls().len() > 0 or in_cluster(listed)
     kube = pods if for_kubernetes is None else for_kubernetes
     if kube and compared.options:
@@ -393,6 +396,9 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
     commands, undo = _commands(option, compared, mode, kube=kube)
     titles = {0: f"Time-slice the tenants ({option.name})", 1: "Run the tenants under MPS"}
     title = titles[1] if option.config.together else titles[0]
+    if option.config.together and TRAITS[mode].mps:
+        # They run under MPS already: all of them, or with caps.
+        title = "Run all tenants under MPS" if TRAITS[mode].time_sliced else "Run the MPS clients without caps"
     if option.provision is not None:
         shares = ", ".join(f"{f.name} {option.provision.percentages[f.tenant_id]} %" for f in option.forecasts)
         title = f"Run the tenants under MPS with {option.provision.strategy} caps: {shares}"
@@ -469,7 +475,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     return Advice(
         action=f"Keep the sharing configuration{' of this instance' if inside else ''}: "
-        + ("no other that Kubernetes can make gains anything" if kube else "changing it gains nothing"),
+        f"no other{' that Kubernetes can make' if kube else ''} is forecast to gain anything",
         commands=[],
         expected=f"forecast slowdown in the current mode ({verdict.mode}): {_each(now)}{next_best}"
         f"{_latency_percentiles(now)}",

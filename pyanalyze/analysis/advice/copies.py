@@ -449,8 +449,8 @@ def _candidates(scene: _Scene, counts: Mapping[int, int], threads: int) -> Itera
         one = made("solo", solo, "solo", [scene.placed(*copies[0])])
         yield replace(one, current=as_recorded and TRAITS[mode].one_process)
     else:
-        turns = [scene.placed(tenant, copy, group=n) for n, (tenant, copy) in enumerate(copies)]
-        yield made("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, "turns", turns)
+        alternating = [scene.placed(tenant, copy, group=n) for n, (tenant, copy) in enumerate(copies)]
+        yield made("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, "time-sliced", alternating)
     if len(copies) > 1 and (scene.capability or 0) >= 7:
         together = [scene.placed(tenant, copy) for tenant, copy in copies]
         yield made("MPS", Mode.MIG_MPS if inside else Mode.MPS, "together", together)
@@ -482,7 +482,7 @@ def _percentages(scene: _Scene, copies: Sequence[tuple[int, int]]) -> Iterator[t
         "equal": f"MPS, {100 // n} % each",
         "half-overcommitted": f"MPS, {min(100, 200 // n)} % each",
         "proportional": "MPS, caps by load",
-        "minimal": "MPS, least caps",
+        "minimal": "MPS, minimal caps",
     }
     for provision in mps.provisions(each, scene.sm_count, scene.capability):
         yield words[provision.strategy], tuple(provision.percentages[at] for at in range(n))
@@ -712,7 +712,7 @@ def _ns(row: Mapping[str, object], column: str) -> int:
 def _beyond(candidate: _Candidate) -> float:
     """How much longer (log) it may take at most where bandwidth is short: nothing says whose data L2 still holds."""
     config = candidate.config
-    if candidate.kind in {"solo", "turns"}:
+    if candidate.kind in {"solo", "time-sliced"}:
         return 0.0
     short = 0.0
     for instance in range(len(config.instances)):

@@ -116,8 +116,8 @@ PAIRS: Final = PairConstants(
 class CopyConstants:
     """Constants of the replay of copies, by kind of configuration.
 
-    The kinds are `solo`, `turns`, `together`, `overlap` (caps that add up to more than all SMs: which ones two copies
-    have in common is not known) and `instances`.
+    The kinds are `solo`, `time-sliced`, `together`, `overlap` (caps that add up to more than all SMs: which ones two
+    copies have in common is not known) and `instances`.
 
     Attributes
     ----------
@@ -146,9 +146,9 @@ class CopyConstants:
 
 #: Fitted to simulations that share no code with the replay.
 COPIES: Final = CopyConstants(
-    widths={"solo": 0.02, "turns": 0.07, "together": 0.1, "overlap": 0.2, "instances": 0.06},
+    widths={"solo": 0.02, "time-sliced": 0.07, "together": 0.1, "overlap": 0.2, "instances": 0.06},
     from_slices=0.16,
-    tail_widths={"solo": 0.05, "turns": 0.2, "together": 0.2, "overlap": 0.3, "instances": 0.1},
+    tail_widths={"solo": 0.05, "time-sliced": 0.2, "together": 0.2, "overlap": 0.3, "instances": 0.1},
     cache=0.8,
     cache_instances=1.8,
     checked=Checked(

@@ -19,11 +19,12 @@ from pyanalyze.analysis.advice.forecast import (
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.analysis.interference.units import ENOUGH
+from pyanalyze.errors import UsageError
 from pyanalyze.results.advice import ForecastRow
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import MOST_COPIES, NEGLIGIBLE_RESIDENCY, TRAITS, Mode
+from pyanalyze.vocabulary import MOST_COPIES, NEGLIGIBLE_RESIDENCY, REQUIREMENTS, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +51,7 @@ VERY_RAGGED = 0.45
 #: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
 JITTER = 0.04
 #: What the replay itself missed in simulations that share no code with it: same launches, another mode (half width).
-MARGIN = {"turns": 0.045, "together": 0.013, "instances": 0.04}
+MARGIN = {"time-sliced": 0.045, "together": 0.013, "instances": 0.04}
 #: Added where caps overlap: which SMs two clients have in common is not known.
 MARGIN_OVERLAP = 0.013
 #: Added for other modes where kernels' time alone had to be fitted to a capture of them side by side.
@@ -215,7 +216,7 @@ def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int]
 
 
 def slicing_of(tables: TableSet, device_id: int) -> tuple[int, int]:
-    """Return what to replay turns with: as observed, and the usual where nothing shows it."""
+    """Return what to replay time slices with: as observed, and the usual where nothing shows it."""
     seen = _seen_slicing(tables, device_id)
     if seen is None:
         return DEFAULT_SLICING
@@ -346,6 +347,20 @@ def memory_peaks(tables: TableSet, device_id: int) -> dict[int, int]:
     return found
 
 
+def known_requirements(given: Sequence[str] | str) -> tuple[Requirement, ...]:
+    """Read what a mode must promise: names, or one text with commas between them.
+
+    Examples
+    --------
+    >>> known_requirements("fault-isolation, bandwidth-qos")
+    ('fault-isolation', 'bandwidth-qos')
+    """
+    words = [part.strip() for part in given.split(",") if part.strip()] if isinstance(given, str) else given
+    if unknown := sorted(set(words) - set(REQUIREMENTS)):
+        raise UsageError(f"unknown requirement {', '.join(unknown)}; choose from {', '.join(REQUIREMENTS)}")
+    return tuple(known for word in words for known in REQUIREMENTS if known == word)
+
+
 def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] = ()) -> Options:
     """Compare ways to share a device, by replaying what was recorded.
 
@@ -473,8 +488,8 @@ def _candidates(
     inside = traits.mig_instance
     tenants = [client.tenant_id for client in clients]
     slicing = slicing_of(tables, verdict.device_id) if traits.time_sliced else DEFAULT_SLICING
-    turns = time_slicing(sm_count, tenants, *slicing)
-    found = [Option("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, turns, ())]
+    sliced = time_slicing(sm_count, tenants, *slicing)
+    found = [Option("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, sliced, ())]
     capability = device["compute_major"], device["compute_minor"]
     major = int(str(capability[0])) if capability[0] is not None else None
     if major is not None and major >= 7 and len(tenants) <= MOST_COPIES:
@@ -622,7 +637,7 @@ def _forecast(
     from_calls = rows["latency_ns"].null_count() == 0
     made = []
     for option in candidates:
-        kind = "instances" if option.placement else "together" if option.config.together else "turns"
+        kind = "instances" if option.placement else "together" if option.config.together else "time-sliced"
         margin = MARGIN[kind] if from_calls else MARGIN_WITHOUT_CALLS
         if option.provision is not None and sum(option.provision.sms.values()) > sm_count:
             margin += MARGIN_OVERLAP

@@ -151,12 +151,15 @@ def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, w
         what = f"{what}. {_mostly(copies)}"
     if limit is Limit.KERNELS:
         at_stake_ns = min(split.top_kernel_ns, at_stake_ns) or at_stake_ns
+    if limit is Limit.API_CALLS:
+        at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
+    beside = ", in which other kernels ran too" if limit is Limit.KERNELS and split.overlapping else ""
     share = at_stake_ns / split.window_ns
     return Advice(
         action=action,
         commands=commands,
         expected=None,
-        bound=f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time",
+        bound=f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time{beside}",
         why=what,
         undo=None,
         wrong_if=wrong_if,
@@ -171,7 +174,7 @@ def _mostly(copies: Copies) -> str:
     ways = {CopyDirection.TO_DEVICE: "to the device", CopyDirection.TO_HOST: "to the host"}
     memory = "" if most.host_memory is None else f" ({most.host_memory} memory)"
     best = most.best_bytes_per_s
-    fast = "" if best is None else f", of {fmt.rate(best)} that the fastest such copy reached"
+    fast = "" if best is None else f"; the fastest such copy had {fmt.rate(best)}"
     return (
         f"Most of it: {fmt.count(most.copies)} copies {ways.get(most.direction, 'on or between devices')}{memory}, "
         f"{fmt.bytes_(most.bytes)} at {fmt.rate(most.bytes_per_s)}{fast}"
@@ -197,11 +200,17 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
             remedy = next((do for named, do in _CALLS if re.search(named, call)), "call it less often")
             most = f"most of it, {fmt.duration(split.api_call_ns)}, in {call}"
             why = f"nothing was in flight while CUDA calls ran for {part}; {most}"
-            return f"Keep {call} out of the way of {name}: {remedy}", [], why
+            return f"Spend less time in {call} in {name}: {remedy}", [], why
         case Limit.HOST:
             command = "nsys profile -t cuda,nvtx,osrt --sample=process-tree ...   # shows what the host does"
             why = f"the process had no work on the GPU and no CUDA call in progress for {part}"
             return f"Profile the host code of {name}: the GPU waits for it", [command], why
+
+
+def _durations(split: TimeSplit) -> str:
+    if split.graphs_in_kernels:
+        return "all kernel time outside whole graphs"
+    return "the durations of all kernels, which overlap" if split.overlapping else "all kernel time"
 
 
 def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[str], str]:
@@ -213,5 +222,5 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     argument = kernel.partition("<")[2].rstrip(">")
     chosen = ["--kernel-name-base", "demangled", "-k", f"regex:{re.escape(argument)}"] if argument else ["-k", kernel]
     command = shell_line(["ncu", "--set", "full", "-c", "3", *chosen, "PROGRAM"])
-    share = f"this kernel has {fmt.percent(split.top_kernel_share)} of all kernel time"
+    share = f"this kernel has {fmt.percent(split.top_kernel_share)} of {_durations(split)}"
     return f"Make kernel {kernel} of {name} faster", [command], f"kernels were in flight for {part}; {share}"

@@ -178,12 +178,11 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
         )
     boards_a, boards_b = ({(x.device.name, x.device.sm_count) for x, _ in pairs}, {_board(y) for _, y in pairs})
     if pairs and boards_a != boards_b:
-        names = " and ".join(sorted({visible(name) or "a GPU of unknown name" for name, _ in boards_a | boards_b}))
+        both = tuple(f"{_names(boards)}, {_sms(boards)} SMs" for boards in (boards_a, boards_b))
         gaps.append(
             Missing(
                 what="slower while resident",
-                why=f"the GPUs differ ({names}, SMs {_sms(boards_a)} and {_sms(boards_b)}), so kernels take other "
-                "times",
+                why=f"the GPUs differ (A: {both[0]}; B: {both[1]}), so kernels take other times",
                 how="record both on the same kind of GPU",
             )
         )
@@ -220,6 +219,10 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
 
 def _board(side: _Side) -> tuple[str | None, int | None]:
     return side.device.name, side.device.sm_count
+
+
+def _names(boards: set[tuple[str | None, int | None]]) -> str:
+    return " and ".join(sorted({visible(name) or "a GPU of unknown name" for name, _ in boards}))
 
 
 def _sms(boards: set[tuple[str | None, int | None]]) -> str:
@@ -561,7 +564,7 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
         modes = f"{a.mode or 'no activity'} in both{unless(a.condition)}"
     else:
         before, after = (f"{run.mode or 'no activity'}{unless(run.condition)}" for run in (a, b))
-        modes = f"{before} (before); {after} (after)"
+        modes = f"A {before}; B {after}"
     text = f"{work}; {modes}."
     changed = [pair for pair in tenants if pair.change is not None]
     # A small change that is certain goes before a large one that is not.

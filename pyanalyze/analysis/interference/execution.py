@@ -1,7 +1,7 @@
 """Through what was work slower while its context ran: SM slots, memory, copies, clocks, migrations?
 
 Each part needs evidence of its own; where there is none it is None, with the reason. What no evidence explains is left
-as such: parts and rest sum to what the kernels took longer at work.
+as such: parts and rest sum to what the kernels took longer while resident.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-#: DRAM reads and writes above this part of the peak, while several are at work: near the ceiling that streaming kernels
+#: DRAM reads and writes above this part of the peak, while several execute: near the ceiling that streaming kernels
 #: reach on real boards (65 to 90 %).
 NEAR_CEILING = 0.6
 #: Clocks that differ by less than this are equal: NVML and counters are that coarse.
@@ -78,7 +78,7 @@ def divide(
     Parameters
     ----------
     added_ns
-        What the kernels took longer at work.
+        What the kernels took longer while resident.
     latency_ns
         All latency that was added, of which fractions are given.
     known
@@ -119,7 +119,7 @@ def divide(
 def split_execution(
     tables: TableSet, tenant_id: int, against: str, baseline: TableSet | None, baseline_tenant_id: int | None
 ) -> tuple[ExecutionSplit, dict[str, str]] | None:
-    """Split what a tenant's kernels took longer at work by the evidence there is.
+    """Split what a tenant's kernels took longer while resident by the evidence there is.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def split_execution(
     -------
     tuple of ExecutionSplit and dict, or None
         The parts, and for each of them why it is None, or what it was concluded from. A part may be negative, as a
-        higher clock makes it. None where nothing was added at work: there is nothing to split.
+        higher clock makes it. None where nothing was added while resident: there is nothing to split.
 
     Examples
     --------

@@ -119,7 +119,7 @@ def between_groups(tables: TableSet, device_id: int) -> GroupInterference:
             continue
         if met and covered < (1 - _UNKNOWN) * met:
             missing[group] = (
-                "most kernels beside others have no launches solo to compare with, or ran beside several groups"
+                "most kernels never ran without another group, or ran beside several, so that nothing compares"
             )
             continue
         slowdowns[group] = _whole(known, whole_ns).model_copy(update={"n": kernels_of.get(group, 0)})

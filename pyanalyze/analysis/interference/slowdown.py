@@ -650,7 +650,7 @@ def _from_lost_time(
 def _shares_of_causes(
     tables: TableSet, number: int, against: str, *, blind: bool
 ) -> tuple[dict[str, float] | None, int | None]:
-    """Shares of the added latency, and the added latency; without residency turns hide in the other parts."""
+    """Shares of the added latency, and the added latency; without residency time slices hide in the other parts."""
     import polars as pl
 
     rows = tables.causes.filter((pl.col("tenant_id") == number) & (pl.col("against").cast(pl.String) == against))

@@ -30,7 +30,7 @@ from pyanalyze.tables.tableset import Selection
 from pyanalyze.text.pairs import parse_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyanalyze.analysis.sharing.classify import Verdict
     from pyanalyze.tables.tableset import TableSet
@@ -64,10 +64,12 @@ def verdicts_of(tables: TableSet, cases: Sequence[Case]) -> tuple[Verdict, ...]:
 
 def _refuse_captures_apart(tables: TableSet) -> None:
     """Recordings of one GPU at different times are no single run: a verdict about both would be about neither."""
-    apart = tables.quality.filter(pl.col("name").cast(pl.String) == "captures_apart")["capture"].unique()
+    apart = {row["capture"] for row in tables.rows("quality") if row["name"] == "captures_apart"}
+    if not apart:
+        return
     active = tables.tenant_usage.filter(pl.col("first_ns").is_not_null()).select("tenant_id", "device_id")
     seen = active.join(tables.tenants.select("tenant_id", "capture"), on="tenant_id").unique(["device_id", "capture"])
-    both = seen.filter(pl.col("capture").n_unique().over("device_id") > 1, pl.col("capture").is_in(apart.implode()))
+    both = seen.filter(pl.col("capture").n_unique().over("device_id") > 1, pl.col("capture").is_in(list(apart)))
     if both.is_empty():
         return
     here = both.sort("device_id", "capture").row(0, named=True)
@@ -99,31 +101,31 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     >>> cases_of(pyanalyze.load(capture).tables)[0].fact("traced_tenants")
     2.0
     """
-    facts = tables.facts
-    examples = tables.fact_examples
-    configured = tables.configured
+    usages = {row["tenant_id"]: row for row in tables.rows("tenant_usage")}
     # Calls tell a GPU without work from one whose kernels were lost; where there are kernels they need not be read.
-    traced = any(fact.value for fact in _facts(facts.filter(pl.col("name") == "busy_ns"), examples).values())
-    whole = tables.paths and (tables.selection.start_ns, tables.selection.end_ns) == (None, None)
+    traced = any(row["name"] == "busy_ns" and row["value"] for row in tables.rows("facts"))
+    whole = bool(tables.paths) and (tables.selection.start_ns, tables.selection.end_ns) == (None, None)
     lost = launch_records(tables) if whole and not traced else None
+    states, driver, no_mps_process = _source_states(tables), _driver(tables), _no_mps_process(tables)
     cases: list[Case] = []
     idle: list[Case] = []
-    for device in tables.devices.sort("device_id").iter_rows(named=True):
-        if tables.selection.gpu not in (None, device["device_id"]):
+    for device in sorted(tables.rows("devices"), key=lambda row: row["device_id"]):
+        number = device["device_id"]
+        if tables.selection.gpu not in (None, number):
             continue
-        here = pl.col("device_id") == device["device_id"]
-        measured = _facts(facts.filter(here), examples.filter(here))
-        tenants = tables.tenants.filter(here)
-        usage = tenants.join(tables.tenant_usage, on=["tenant_id", "device_id"])
+        measured = _facts(tables.rows_of("facts", number), tables.rows_of("fact_examples", number))
+        tenants = tables.rows_of("tenants", number)
+        usage = [{**row, **usages[row["tenant_id"]]} for row in tenants if row["tenant_id"] in usages]
         activity = (measured.get("busy_ns"), measured.get("switch_records"))
-        quiet = tenants.is_empty() and not any(fact and fact.value for fact in activity)
-        rows = configured.filter(here | pl.col("device_id").is_null())
-        pairs = pairs_of(tables.overlaps.filter(here), usage, tables.switches.filter(here))
+        quiet = not tenants and not any(fact and fact.value for fact in activity)
+        switched = tables.switched(number)
+        pairs = pairs_of(tables.rows_of("overlaps", number), usage, switched)
+        contexts = tables.rows_of("contexts", number)
         if whole and _starts_would_tell(tenants, measured):
-            measured |= idle_start_facts(tables, device["device_id"])
+            measured |= idle_start_facts(tables, number)
         (idle if quiet else cases).append(
             Case(
-                device_id=device["device_id"],
+                device_id=number,
                 name=device["name"],
                 uuid=device["uuid"],
                 mig_profile=device["mig_profile"],
@@ -133,34 +135,32 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 facts=measured,
                 configured=[
                     Configured(str(r["source"]), str(r["key"]), r["value"], r["pid"])
-                    for r in rows.iter_rows(named=True)
-                    if r["device_id"] is not None or not names_gpu(r["value"])
+                    for r in tables.rows("configured")
+                    if r["device_id"] == number or (r["device_id"] is None and not names_gpu(r["value"]))
                 ],
-                sources=_source_states(tables),
-                tenants=list(tables.labels(device["device_id"]).values()),
-                green_contexts=tables.contexts.filter(here & pl.col("is_green").fill_null(value=False)).height,
+                sources=states,
+                tenants=list(tables.labels(number).values()),
+                green_contexts=sum(bool(row["is_green"]) for row in contexts),
                 pairs=pairs,
-                group_switches=_group_switches(pairs, tenants, tables.switches.filter(here)),
-                visible_sms=_visible_sms(tables.contexts.filter(here)),
+                group_switches=_group_switches(pairs, tenants, switched),
+                visible_sms=_visible_sms(contexts),
                 product_sms=device["product_sm_count"],
                 memory_below_product=device["memory_below_product"],
                 mig_enabled=_mig_enabled(tables, device),
                 board=board_of(tables, device),
                 instances_unassigned=_unassigned(tables, device, tenants),
-                pids_known=tenants.filter("traced")["pid"].null_count() == 0,
-                nvml_processes=compute_processes(tables, device["device_id"]),
-                nvml_of_board=listed_of_board(tables, device["device_id"]),
-                listed_programs=tuple(
-                    tables.samples.filter(here)["process_name"].cast(pl.String).drop_nulls().unique().sort()
-                ),
-                nvml_together=most_listed_together(tables, device["device_id"]),
-                unlisted=unlisted_tenants(tables, device["device_id"]),
+                pids_known=all(row["pid"] is not None for row in tenants if row["traced"]),
+                nvml_processes=compute_processes(tables, number),
+                nvml_of_board=listed_of_board(tables, number),
+                listed_programs=_listed_programs(tables, number),
+                nvml_together=most_listed_together(tables, number),
+                unlisted=unlisted_tenants(tables, number),
                 captured=bool(tables.paths),
                 launches=lost,
-                no_mps_process=_no_mps_process(tables),
-                driver=_driver(tables.capture),
+                no_mps_process=no_mps_process,
+                driver=driver,
                 untraced=_untraced(usage),
-                served=tenants["served_by"].drop_nulls().len(),
+                served=sum(row["served_by"] is not None for row in tenants),
             )
         )
     if len(tables.paths) == 1 and tables.selection == Selection():
@@ -173,10 +173,10 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     return tuple(cases or idle)
 
 
-def _starts_would_tell(tenants: pl.DataFrame, facts: Mapping[str, Fact]) -> bool:
+def _starts_would_tell(tenants: Sequence[Mapping[str, Any]], facts: Mapping[str, Fact]) -> bool:
     """Whether launch calls are worth reading: one process was traced, and nothing else tells of other processes."""
     recorded = facts.get("switch_records")
-    if tenants.filter("traced").height != 1 or (recorded is not None and recorded.value):
+    if sum(row["traced"] for row in tenants) != 1 or (recorded is not None and recorded.value):
         return False
     return not starts_promptly(facts) and not durations_stable(facts)
 
@@ -197,22 +197,24 @@ def _source_states(tables: TableSet) -> dict[str, str]:
     """Best state of each source over the captures: present beats empty beats absent."""
     order = {"present": 0, "empty": 1, "unread": 2, "absent": 3}
     best: dict[str, str] = {}
-    for source, state in tables.sources.select("source", "state").iter_rows():
+    for row in tables.rows("sources"):
+        source, state = row["source"], row["state"]
         if order[state] < order.get(best.get(source, "absent"), 3) or source not in best:
             best[source] = state
     return best
 
 
-def _visible_sms(contexts: pl.DataFrame) -> tuple[int, ...]:
+def _visible_sms(contexts: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     """SMs that CUDA showed each process; green contexts show their own part instead."""
-    whole = contexts.filter(pl.col("sm_count").is_not_null() & ~pl.col("is_green").fill_null(value=False))
-    return tuple(whole.unique(["capture", "pid"])["sm_count"].to_list())
+    whole = [row for row in contexts if row["sm_count"] is not None and not row["is_green"]]
+    # Of several contexts of one process, the first.
+    return tuple({(row["capture"], row["pid"]): row["sm_count"] for row in reversed(whole)}.values())
 
 
-def _driver(capture: pl.DataFrame) -> str | None:
+def _driver(tables: TableSet) -> str | None:
     """Version of the driver, where all captures that say one say the same."""
-    found = capture["driver_version"].drop_nulls().unique().to_list()
-    return str(found[0]) if len(found) == 1 else None
+    found = {row["driver_version"] for row in tables.rows("capture")} - {None}
+    return str(found.pop()) if len(found) == 1 else None
 
 
 #: What the first process of a machine is called; in a container it is something else.
@@ -221,45 +223,54 @@ _FIRST_OF_MACHINE = ("systemd", "init")
 
 def _no_mps_process(tables: TableSet) -> bool:
     """Whether every capture lists the processes of its whole machine, and none of them is of MPS."""
-    listed = tables.processes.select("capture", "pid", name=pl.col("name").cast(pl.String))
-    whole = listed.filter(pl.col("pid") == 1, pl.col("name").is_in(_FIRST_OF_MACHINE))["capture"].n_unique()
-    served = listed.filter(pl.col("name").str.starts_with("nvidia-cuda-mps")).height
-    return whole == tables.capture.height > 0 and not served
+    listed = tables.rows("processes")
+    whole = {row["capture"] for row in listed if row["pid"] == 1 and row["name"] in _FIRST_OF_MACHINE}
+    served = any((row["name"] or "").startswith("nvidia-cuda-mps") for row in listed)
+    return len(whole) == len(tables.rows("capture")) > 0 and not served
 
 
-def _untraced(usage: pl.DataFrame) -> tuple[str, ...]:
+def _untraced(usage: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Names of tenants that were resident without being traced, most first."""
-    held = usage.filter(~pl.col("traced"), pl.col("resident_ns").fill_null(0) > 0)
-    return tuple(held.sort("resident_ns", descending=True)["name"].to_list())
+    held = [row for row in usage if not row["traced"] and (row["resident_ns"] or 0) > 0]
+    return tuple(row["name"] for row in sorted(held, key=lambda row: -row["resident_ns"]))
 
 
-def _group_switches(pairs: Sequence[Pair], tenants: pl.DataFrame, switches: pl.DataFrame) -> int | None:
+def _listed_programs(tables: TableSet, device_id: int) -> tuple[str, ...]:
+    """Names of all processes that samples list on a device."""
+    samples = tables.samples
+    if samples.is_empty():
+        return ()
+    here = samples.filter(pl.col("device_id") == device_id)
+    return tuple(here["process_name"].cast(pl.String).drop_nulls().unique().sort())
+
+
+def _group_switches(
+    pairs: Sequence[Pair], tenants: Sequence[Mapping[str, Any]], switched: Mapping[tuple[int, int], int]
+) -> int | None:
     """Switches between contexts of tenants that ran concurrently, or of their MPS server, and those of others."""
-    named = switches.select("from_tenant_id", "to_tenant_id").drop_nulls()
-    if named.is_empty():
+    if not switched:
         return None
-    served = dict(tenants.select("tenant_id", "served_by").drop_nulls().iter_rows())
+    served = {row["tenant_id"]: row["served_by"] for row in tenants if row["served_by"] is not None}
     group = {tenant for pair in pairs if pair.together for tenant in pair.tenants}
     holders = {served.get(tenant, tenant) for tenant in group}
-    servers = tenants.filter(pl.col("name").str.starts_with("nvidia-cuda-mps"))["tenant_id"]
     if any(pair.together and pair.through_server for pair in pairs):
-        holders |= set(servers)
-    return sum((a in holders) != (b in holders) for a, b in named.iter_rows())
+        holders |= {row["tenant_id"] for row in tenants if (row["name"] or "").startswith("nvidia-cuda-mps")}
+    return sum(count for (a, b), count in switched.items() if (a in holders) != (b in holders))
 
 
-def _unassigned(tables: TableSet, device: Mapping[str, Any], tenants: pl.DataFrame) -> int:
+def _unassigned(tables: TableSet, device: Mapping[str, Any], tenants: Sequence[Mapping[str, Any]]) -> int:
     """How many MIG instances its processes may have used, where nothing says that they used the same one."""
-    traced = tenants.filter("traced")
-    if device["mig_profile"] is None or traced.height < MANY:
+    traced = [row for row in tenants if row["traced"]]
+    if device["mig_profile"] is None or len(traced) < MANY:
         return 0
-    assumed = tables.quality.filter(pl.col("name").cast(pl.String) == "mig_instance_assumed")["capture"]
+    assumed = {row["capture"] for row in tables.rows("quality") if row["name"] == "mig_instance_assumed"}
     # Each process sees its instance as device 0, and some exports show the board's UUID for each.
-    open_ = traced.filter(pl.col("capture").is_in(assumed.drop_nulls().implode()))
-    if traced["capture"].n_unique() > 1 and _is_uuid_of_board(tables, device["uuid"]):
+    open_ = [row for row in traced if row["capture"] in assumed]
+    if len({row["capture"] for row in traced}) > 1 and _is_uuid_of_board(tables, device["uuid"]):
         open_ = traced
-    if open_.is_empty() or _sampled_in_one_instance(tables, traced) or _told_to_use(tables, open_, device["uuid"]):
+    if not open_ or _sampled_in_one_instance(tables, traced) or _told_to_use(tables, open_, device["uuid"]):
         return 0
-    return max(int(tables.devices["mig_profile"].count()), MANY)
+    return max(sum(row["mig_profile"] is not None for row in tables.rows("devices")), MANY)
 
 
 def _is_uuid_of_board(tables: TableSet, uuid: str | None) -> bool:
@@ -268,32 +279,32 @@ def _is_uuid_of_board(tables: TableSet, uuid: str | None) -> bool:
         return True
     bare = uuid.partition("-")[2]
     boards = set(tables.samples["gpu_uuid"].drop_nulls())
-    rows = tables.configured.select(pl.col("key").cast(pl.String), "value")
-    for key, value in rows.iter_rows():
-        fields = parse_pairs(value)
+    for row in tables.rows("configured"):
+        key, fields = row["key"], parse_pairs(row["value"])
         boards |= (
             {fields.get("uuid", "")} if key == "gpu" else {fields.get("gpu_uuid", "")} if key == "mig_device" else set()
         )
     return f"GPU-{bare}" in boards
 
 
-def _sampled_in_one_instance(tables: TableSet, traced: pl.DataFrame) -> bool:
+def _sampled_in_one_instance(tables: TableSet, traced: Sequence[Mapping[str, Any]]) -> bool:
     """Whether samples list all these processes with one GPU instance and one compute instance."""
     rows = tables.samples.filter(pl.col("pid").is_not_null() & pl.col("mig_gi").is_not_null())
-    where = rows.select("pid", "gpu_uuid", "mig_gi", "mig_ci").unique()
-    pids = traced.select(pl.coalesce("host_pid", "pid").alias("pid"))
-    found = pids.join(where, on="pid", how="left")
-    return found["mig_gi"].null_count() == 0 and found.select("gpu_uuid", "mig_gi", "mig_ci").unique().height == 1
+    where: dict[int, set[tuple[Any, ...]]] = {}
+    for pid, *instance in rows.select("pid", "gpu_uuid", "mig_gi", "mig_ci").unique().iter_rows():
+        where.setdefault(pid, set()).add(tuple(instance))
+    pids = [row["pid"] if row["host_pid"] is None else row["host_pid"] for row in traced]
+    return all(pid in where for pid in pids) and len(set().union(*(where[pid] for pid in pids))) == 1
 
 
-def _told_to_use(tables: TableSet, traced: pl.DataFrame, uuid: str | None) -> bool:
+def _told_to_use(tables: TableSet, traced: Sequence[Mapping[str, Any]], uuid: str | None) -> bool:
     """Whether the environment of each of these processes names this instance and no other."""
     keys = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
-    rows = tables.configured.filter(pl.col("key").cast(pl.String).is_in(keys)).select("capture", "pid", "value")
-    said = list(rows.iter_rows())
-    for capture, pid in traced.select("capture", "pid").iter_rows():
-        own = {value for where, who, value in said if where == capture and who == pid}
-        values = own or {value for where, who, value in said if where == capture and who is None}
+    said = [row for row in tables.rows("configured") if row["key"] in keys]
+    for tenant in traced:
+        here = [row for row in said if row["capture"] == tenant["capture"]]
+        own = {row["value"] for row in here if row["pid"] is not None and row["pid"] == tenant["pid"]}
+        values = own or {row["value"] for row in here if row["pid"] is None}
         if uuid is None or not values or any(value.strip() != uuid for value in values):
             return False
     return True
@@ -301,6 +312,8 @@ def _told_to_use(tables: TableSet, traced: pl.DataFrame, uuid: str | None) -> bo
 
 def _mig_enabled(tables: TableSet, device: Mapping[str, Any]) -> bool | None:
     """Whether samples of the device say that MIG mode is on; None: they say nothing, or both."""
+    if tables.samples.is_empty():
+        return None
     rows = tables.samples.filter(of_device(tables, device), pl.col("metric").cast(pl.String) == "mig_mode")
     words = {str(text).strip().lower() for text in rows["text"].drop_nulls()}
     return words == {"enabled"} if words in ({"enabled"}, {"disabled"}) else None
@@ -311,10 +324,9 @@ def _capability(device: Mapping[str, Any]) -> tuple[int, int] | None:
     return None if major is None or minor is None else (major, minor)
 
 
-def _facts(facts: pl.DataFrame, examples: pl.DataFrame) -> dict[str, Fact]:
-    # Once for all: a filter for each of fifty facts takes longer than all else.
+def _facts(facts: Iterable[Mapping[str, Any]], examples: Iterable[Mapping[str, Any]]) -> dict[str, Fact]:
     behind: dict[str, list[Example]] = {}
-    for e in examples.iter_rows(named=True):
+    for e in examples:
         behind.setdefault(str(e["fact"]), []).append(
             Example(
                 capture=e["capture"],
@@ -325,7 +337,7 @@ def _facts(facts: pl.DataFrame, examples: pl.DataFrame) -> dict[str, Fact]:
             )
         )
     found = {}
-    for row in facts.iter_rows(named=True):
+    for row in facts:
         found[str(row["name"])] = Fact(
             row["value"],
             str(row["unit"]),

@@ -112,7 +112,7 @@ def _streams(case: Case) -> Iterable[Detail]:
     causes = {
         "launch-bound": (
             case.fact("stream_late_share") or 0.0,
-            "the device was idle: the program launched too late, or waited between launches",
+            "no kernel was in flight before it. It was launched late, or waited for a copy or an event",
         ),
         "default-stream": (
             case.fact("stream_default_share") or 0.0,
@@ -162,7 +162,7 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
             unit="ns",
             basis="observed",
             detail=f"median residency interval {fmt.duration(slice_ns)}"
-            + ("" if spread is None else f" (half of them within {fmt.percent(spread, 0)})")
+            + ("" if spread is None else f" (half of them within {fmt.percent(spread, 0)} of it)")
             + (", longer than any time slice: a tenant keeps the engine while no other has work" if long else ""),
         )
     elif excess is not None and case.has("kernel_durations_inflated_by_slices"):
@@ -183,7 +183,7 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
             value=overhead,
             unit="1",
             basis="observed",
-            detail=f"context switches took {fmt.percent(overhead)} of the time in which contexts alternated",
+            detail=f"gaps at context switches took {fmt.percent(overhead)} of the time in which contexts alternated",
         )
     policies = sorted({row.value for row in case.configured if row.key == "compute_policy"})
     if policies:
@@ -413,6 +413,7 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
             value=float(t.MOST_INSTANCES),
             unit="instances",
             basis="configured",
-            detail=f"a board has at most {t.MOST_INSTANCES} MIG instances; {listed} are listed"
+            detail=f"a board has at most {t.MOST_INSTANCES} MIG instances"
+            + (f"; {listed} are listed" if listed > 1 else "")
             + (", MORE than possible" if over else ""),
         )

@@ -8,7 +8,8 @@ are :class:`pyanalyze.results.model.Missing` entries: what is missing, why, and 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.hardware import mig_sm_counts
 from pyanalyze.analysis.sharing import thresholds as t
@@ -19,8 +20,6 @@ from pyanalyze.text.numbers import bounded_float
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    import polars as pl
 
     from pyanalyze.results.sharing import Example
     from pyanalyze.tables.boards import Board
@@ -131,7 +130,11 @@ class Pair:
         return enough and self.short_met <= t.MAX_EXCLUSION_SHARE * self.short_kernels
 
 
-def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame, switches: pl.DataFrame | None = None) -> tuple[Pair, ...]:
+def pairs_of(
+    overlaps: Iterable[Mapping[str, Any]],
+    usage: Sequence[Mapping[str, Any]],
+    switched: Mapping[tuple[int, int], int] = MappingProxyType({}),
+) -> tuple[Pair, ...]:
     """Read the pairs of traced tenants of one device.
 
     Parameters
@@ -140,8 +143,8 @@ def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame, switches: pl.DataFrame
         The rows of `overlaps` of the device.
     usage
         The rows of `tenants` of the device, joined with `tenant_usage`.
-    switches
-        The rows of `switches` of the device; None: they are not looked at.
+    switched
+        Switches of the device from one tenant to another; empty: none is recorded.
 
     Returns
     -------
@@ -153,34 +156,28 @@ def pairs_of(overlaps: pl.DataFrame, usage: pl.DataFrame, switches: pl.DataFrame
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
     >>> usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
-    >>> [pair.tenants for pair in pairs_of(session.overlaps, usage)]
+    >>> [pair.tenants for pair in pairs_of(session.tables.rows("overlaps"), usage.to_dicts())]
     [(0, 1)]
     """
-    import polars as pl
-
-    held = pl.col("resident_ns").fill_null(0) > 0
+    held = {row["tenant_id"] for row in usage if (row["resident_ns"] or 0) > 0}
     # PROCESSES cuts names of processes that were not traced at 15 characters.
-    server = usage.filter(held & pl.col("name").str.starts_with("nvidia-cuda-mps")).height > 0
-    without = set(usage.filter("traced", ~held)["tenant_id"].to_list()) if server else set()
-    between: dict[tuple[int, int], int] = {}
-    if switches is not None:
-        for pair in switches.select("from_tenant_id", "to_tenant_id").drop_nulls().iter_rows():
-            key = (min(pair), max(pair))
-            between[key] = between.get(key, 0) + 1
-    known = ("co_busy_ns", "short_kernels", "short_short_overlapping")
+    server = any(row["tenant_id"] in held and (row["name"] or "").startswith("nvidia-cuda-mps") for row in usage)
+    without = {row["tenant_id"] for row in usage if row["traced"]} - held if server else set()
     # Null: one of the two was not traced.
-    rows = overlaps.drop_nulls(known).select("tenant_a", "tenant_b", *known, "short_overlapping")
+    known = ("co_busy_ns", "short_kernels", "short_short_overlapping")
     return tuple(
         Pair(
             (one, other),
-            co_busy_ns,
-            short,
-            met,
-            inside,
+            row["co_busy_ns"],
+            row["short_kernels"],
+            row["short_short_overlapping"],
+            row["short_overlapping"],
             through_server=one in without and other in without,
-            switches=between.get((one, other), 0) if between else None,
+            switches=switched.get((one, other), 0) + switched.get((other, one), 0) if switched else None,
         )
-        for one, other, co_busy_ns, short, met, inside in rows.iter_rows()
+        for row in overlaps
+        for one, other in ((row["tenant_a"], row["tenant_b"]),)
+        if all(row[name] is not None for name in known)
     )
 
 
@@ -582,7 +579,7 @@ def _solitude(case: Case) -> Iterable[Observation]:
             "inflated_share",
             "kernel_durations_stable",
             f"only {fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran one or more time slices longer "
-            f"than usual, in continuous work of {unbroken:.0f} time slices",
+            f"than usual, in {unbroken:.0f} time slices of work without a pause",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 #: Slices: of every hardware context, from a RESTORE_START (8) to its next SAVE_END (7); who came last may have stayed
 #: to the end of the recording.
-_SLICES = """
+_INTERVALS = """
 last AS (SELECT max(t) AS t FROM (SELECT max(timestamp) AS t FROM {switches} UNION ALL {ends})),
 edge AS (
   SELECT globalPid, contextId, timestamp AS t, tag, lead(timestamp) OVER w AS next, lead(tag) OVER w AS after
   FROM {switches} WHERE tag IN (7, 8)
   WINDOW w AS (PARTITION BY contextId ORDER BY timestamp, tag)),
-slice AS (
+interval AS (
   SELECT globalPid, contextId, t, coalesce(next, (SELECT t FROM last)) - t AS ns FROM edge
   WHERE tag = 8 AND (after = 7 OR (after IS NULL AND t = (SELECT max(timestamp) FROM {switches} WHERE tag = 8))))
 """
-_HELD = _SLICES + ", held AS (SELECT globalPid, sum(ns) AS ns FROM slice GROUP BY globalPid)"  # noqa: S608 - constants
+_RESIDENT = _INTERVALS + ", resident AS (SELECT globalPid, sum(ns) AS ns FROM interval GROUP BY globalPid)"  # noqa: S608 - constants
 #: Kernels and whole graphs; up to `{short_ns}` a kernel is short beside a time slice.
 _WORK = """
 work AS (
@@ -34,21 +34,21 @@ work AS (
 _BUSY = """
 step AS (SELECT p, s AS t, 1 AS d FROM work WHERE e > s UNION ALL SELECT p, e, -1 FROM work WHERE e > s),
 depth AS (SELECT t, d, sum(d) OVER (PARTITION BY p ORDER BY t, d DESC ROWS UNBOUNDED PRECEDING) AS n FROM step),
-turn AS (
+sweep AS (
   SELECT sum(d) OVER w AS busy, lead(t) OVER w - t AS ns FROM depth WHERE (n = 1 AND d = 1) OR (n = 0 AND d = -1)
   WINDOW w AS (ORDER BY t, d DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW))
 """
-#: For each context the time with two of its streams at work, by process over the time in which that had any work.
+#: For each context the time with two of its streams busy, by process over the time in which that had any work.
 _STREAMS = """
 own AS (
   SELECT globalPid AS p, contextId AS c, streamId AS st, start AS t, 1 AS d FROM {kernels} WHERE "end" > start
   UNION ALL SELECT globalPid, contextId, streamId, "end", -1 FROM {kernels} WHERE "end" > start),
 depth AS (SELECT *, sum(d) OVER (PARTITION BY p, c, st ORDER BY t, d DESC ROWS UNBOUNDED PRECEDING) AS n FROM own),
-turn AS (
+sweep AS (
   SELECT p, sum(d) OVER w AS streams, lead(t) OVER w - t AS ns
   FROM depth WHERE (n = 1 AND d = 1) OR (n = 0 AND d = -1)
   WINDOW w AS (PARTITION BY p, c ORDER BY t, d DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)),
-several AS (SELECT p, sum(CASE WHEN streams > 1 THEN ns ELSE 0 END) AS ns FROM turn GROUP BY p),
+several AS (SELECT p, sum(CASE WHEN streams > 1 THEN ns ELSE 0 END) AS ns FROM sweep GROUP BY p),
 step AS (SELECT p, s AS t, 1 AS d FROM work WHERE e > s UNION ALL SELECT p, e, -1 FROM work WHERE e > s),
 level AS (
   SELECT p, sum(d) OVER w AS n, lead(t) OVER w - t AS ns FROM step
@@ -57,8 +57,8 @@ busy AS (SELECT p, sum(CASE WHEN n > 0 THEN ns ELSE 0 END) AS ns FROM level GROU
 SELECT max(1.0 * several.ns / busy.ns) FROM several JOIN busy ON several.p IS busy.p
 """
 #: Of the short kernels that started while another process had work (or was back within `{bridge_ns}`, kept off by its
-#: turns) those that overlap a short one of it: before each the latest ends of the other's work, behind it the next
-#: starts.
+#: time slices) those that overlap a short one of it: before each the latest ends of the other's work, behind it the
+#: next starts.
 _SHORT = """
 line AS (SELECT *, row_number() OVER (ORDER BY s, short DESC) AS i FROM work),
 other AS (SELECT DISTINCT p AS o FROM work),
@@ -78,11 +78,11 @@ WHERE p <> o AND short AND s <= busy_until + {bridge_ns} AND (busy_until > s OR 
 #: being: all before its first longer one, or all of a context with ten of them and no longer one.
 _CHANGES = """
 own AS (
-  SELECT globalPid AS p, contextId AS c, count(*) AS n, min(CASE WHEN ns > 100000 THEN t END) AS first FROM slice
+  SELECT globalPid AS p, contextId AS c, count(*) AS n, min(CASE WHEN ns > 100000 THEN t END) AS first FROM interval
   GROUP BY p, c),
 aged AS (
   SELECT globalPid AS p, t, coalesce(t < first, n <= 10) AS young
-  FROM slice JOIN own ON p IS globalPid AND c = contextId),
+  FROM interval JOIN own ON p IS globalPid AND c = contextId),
 line AS (SELECT p, young, lag(p) OVER w AS before, lag(young) OVER w AS before_young FROM aged WINDOW w AS (ORDER BY t))
 SELECT count(*) FROM line WHERE p <> before AND NOT young AND NOT before_young
 """
@@ -102,20 +102,20 @@ WHERE EXISTS (
 """
 _PROCESSES = "SELECT count(DISTINCT globalPid) FROM ({processes})"
 _TOGETHER = (
-    "SELECT 1.0 * sum(CASE WHEN busy > 1 THEN ns ELSE 0 END) / sum(CASE WHEN busy > 0 THEN ns ELSE 0 END) FROM turn"
+    "SELECT 1.0 * sum(CASE WHEN busy > 1 THEN ns ELSE 0 END) / sum(CASE WHEN busy > 0 THEN ns ELSE 0 END) FROM sweep"
 )
-_UNTRACED = "SELECT 1.0 * sum(CASE WHEN globalPid IN ({processes}) THEN 0 ELSE ns END) / sum(ns) FROM held"
+_UNTRACED = "SELECT 1.0 * sum(CASE WHEN globalPid IN ({processes}) THEN 0 ELSE ns END) / sum(ns) FROM resident"
 _SHORT_OVERLAP = f"WITH {_WORK}, {_SHORT}"
 _STREAM_OVERLAP = f"WITH {_WORK}, {_STREAMS}"
 _SMS = "SELECT smCount FROM {gpu} WHERE name = {name} LIMIT 1"
 _LEAST_SMS = "SELECT min(numMultiprocessors) FROM {cuda_devices} WHERE numMultiprocessors > 0"
 
 _QUERIES = {
-    "contexts_alternate": f"WITH {_SLICES}, {_CHANGES}",
-    "mps_group_time_sliced": f"WITH {_SLICES}, {_CHANGES}",
-    "kernel_ran_in_preemption": f"WITH {_SLICES}, {_IN_PREEMPTION}",
-    "sole_resident": f"WITH {_HELD} SELECT 1.0 * max(ns) / sum(ns) FROM held",  # noqa: S608 - constants
-    "untraced_resident": f"WITH {_HELD} {_UNTRACED}",
+    "contexts_alternate": f"WITH {_INTERVALS}, {_CHANGES}",
+    "mps_group_time_sliced": f"WITH {_INTERVALS}, {_CHANGES}",
+    "kernel_ran_in_preemption": f"WITH {_INTERVALS}, {_IN_PREEMPTION}",
+    "sole_resident": f"WITH {_RESIDENT} SELECT 1.0 * max(ns) / sum(ns) FROM resident",  # noqa: S608 - constants
+    "untraced_resident": f"WITH {_RESIDENT} {_UNTRACED}",
     "busy_without_switches": f"WITH {_WORK}, {_BUSY} {_TOGETHER}",
     "short_kernels_overlap": _SHORT_OVERLAP,
     "short_kernels_exclude": _SHORT_OVERLAP,

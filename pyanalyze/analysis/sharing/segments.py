@@ -109,8 +109,8 @@ def _judged(part: TableSet | None, device_id: int) -> tuple[Mode, float]:
     if found is None or case is None:
         return Mode.UNDETERMINED, 0.0
     # Clients of an MPS server beside an outsider: which relation has more of the time is no change of the mode.
-    turns = any(w.name == "contexts_alternate" for w in found.evidence)
-    mixed = turns and any(pair.together for pair in case.pairs)
+    alternate = any(w.name == "contexts_alternate" for w in found.evidence)
+    mixed = alternate and any(pair.together for pair in case.pairs)
     # That nothing shows the other tenants in a part is no mode of its own.
     absent = any(rule.by_absence for rule in RULES if rule.mode == found.mode)
     open_ = absent and found.condition is Condition.UNLESS_UNTRACED_TENANT

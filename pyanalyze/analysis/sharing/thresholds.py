@@ -39,7 +39,7 @@ MIN_GROUP_SWITCH_SHARE = 0.2
 SOLE_RESIDENT_SHARE = 0.99
 #: Slices needed before a sole resident says anything; a context that stays resident may leave just one.
 MIN_SLICES = 1.0
-#: Share of one tenant's busy time with two of its streams at work, above which its streams ran side by side.
+#: Share of one tenant's busy time with two of its streams busy, above which its streams ran side by side.
 #: The real stream capture shows 0.998, four streams one after the other show 0.
 MIN_STREAM_OVERLAP_SHARE = 0.05
 #: Below this share streams practically did not overlap: tails of one kernel under the head of the next.
@@ -105,7 +105,7 @@ LONGEST_SLICE_NS = 35e6
 
 
 def short_and_bridge_ns(slice_ns: float | None, tenants: int) -> tuple[int, int]:
-    """Up to which length a kernel is short, and how long turns of the others may keep a tenant off the engine.
+    """Up to which length a kernel is short, and how long time slices of the others may keep a tenant off the engine.
 
     Parameters
     ----------

@@ -185,6 +185,8 @@
     legends(spec, Math.max(Math.floor(available / 140), 1));
     fit(spec, Math.max(available - gutter, 120));
     var target = document.createElement("div");
+    // The box around it says in words what it shows.
+    target.setAttribute("aria-hidden", "true");
     return window.vegaEmbed(target, spec, {
       ast: true, renderer: "svg", actions: false, config: config, mode: "vega-lite", defaultStyle: false,
       loader: { load: function () { return Promise.reject(new Error("this page loads nothing")); } }

@@ -85,7 +85,8 @@ def _compared(device: Device) -> list[Block]:
     )
     caption = (
         "Forecasts: the recorded launches replayed under each sharing configuration, compared with each tenant solo on "
-        "the whole GPU (modelled). The last column is what documentation says of the mode; ? marks disagreement."
+        "the whole GPU (modelled). The last column is what documentation says of the mode; where sources disagree, it "
+        "has a ?."
     )
     return [Table(columns, tuple(rows), caption)]
 

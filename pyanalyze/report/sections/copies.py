@@ -69,8 +69,8 @@ def _sentences(label: str, copies: Copies) -> Iterator[str]:
 def _unified(label: str, copies: Copies, moved: Migrations) -> str:
     window = copies.window_ns or 1
     text = (
-        f"Unified memory of {label}: {fmt.count(moved.to_device)} migrations to the device "
-        f"({fmt.bytes_(moved.to_device_bytes)}) and {fmt.count(moved.to_host)} to the host "
+        f"Unified memory of {label}: {fmt.count(moved.to_device)} migration{'' if moved.to_device == 1 else 's'} to "
+        f"the device ({fmt.bytes_(moved.to_device_bytes)}) and {fmt.count(moved.to_host)} to the host "
         f"({fmt.bytes_(moved.to_host_bytes)}) took {fmt.duration(moved.time_ns)}, "
         f"{fmt.percent(moved.time_ns / window)} of its time, {fmt.duration(moved.exposed_ns)} of it without a kernel."
     )

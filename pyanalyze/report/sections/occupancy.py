@@ -165,8 +165,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Table(
             columns,
             rows,
-            f"The {len(rows)}{more} launch configurations with the most time. "
-            "Times and launches are observed, occupancy and waves are modelled.",
+            ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most time. ")
+            + "Times and launches are observed, occupancy and waves are modelled.",
         ),
     ]
 

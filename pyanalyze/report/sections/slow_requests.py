@@ -90,9 +90,14 @@ def _chain(unit: ExplainedUnit) -> Table:
         )
         for one, before in zip(longest, [None, *longest], strict=False)
     )
-    columns = (Column("After", "", True), Column("Duration", "", True), Column("What"), Column("Operation"))
+    columns = (
+        Column("After", "empty: the same stretch", True),
+        Column("Duration", "", True),
+        Column("What"),
+        Column("Operation"),
+    )
     rest = len(unit.segments) - len(unit.longest)
-    left = "" if not rest else f" {rest} shorter segments are left out."
+    left = "" if not rest else f" {rest} shorter segment{' is' if rest == 1 else 's are'} left out."
     caption = f"The slowest: unit {unit.unit} at {fmt.duration(unit.start_ns)}, {fmt.duration(unit.dur_ns)}.{left}"
     return Table(columns, rows, caption)
 

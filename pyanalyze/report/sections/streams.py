@@ -62,9 +62,13 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
         yield _slowdowns(streams)
     if len(known) < len(streams.slowdowns):
         yield Para(
-            f"Of {fmt.count(len(streams.slowdowns) - len(known))} kernels beside another stream the slowdown is not "
-            "known: fewer than five launches beside it or solo, or an interval that says nothing."
+            f"For {_kernels(len(streams.slowdowns) - len(known))} the slowdown beside another stream is not known: "
+            "fewer than five launches beside it or solo, or an interval too wide to tell."
         )
+
+
+def _kernels(count: int) -> str:
+    return f"{fmt.count(count)} kernel{'' if count == 1 else 's'}"
 
 
 def _pairs(streams: Streams) -> Table:
@@ -74,7 +78,7 @@ def _pairs(streams: Streams) -> Table:
     rows = tuple(
         (
             *(
-                Cell(stream_name(context, stream, contexts=contexts), note=fmt.percent(share.get((context, stream))))
+                Cell(f"{stream_name(context, stream, contexts=contexts)} ({fmt.percent(share.get((context, stream)))})")
                 for context, stream in ((pair.context_a, pair.stream_a), (pair.context_b, pair.stream_b))
             ),
             Cell(fmt.duration(pair.both_had_work_ns)),
@@ -86,13 +90,13 @@ def _pairs(streams: Streams) -> Table:
         for pair in shown
     )
     columns = (
-        Column("Stream", "share of the time it executed"),
-        Column("Stream", "the same"),
+        Column("Stream", "executed, of the window"),
+        Column("Other stream", "executed"),
         Column("Both had work", "", True),
         Column("Overlapped", "", True),
         Column("Lost", "both had work, one executed", True),
         Column("Late", "launched after the other ended", True),
-        Column("Most because of"),
+        Column("Main reason"),
     )
     left = len(streams.pairs) - len(shown)
     more = f" {fmt.count(left)} more pairs are in the JSON." if left > 0 else ""
@@ -126,8 +130,8 @@ def _reasons(streams: Streams) -> Table:
     return Table(
         columns,
         rows,
-        "Inferred: the operation that ended just before, and a column that says why the two could not run at once. "
-        "What no column decides is unexplained.",
+        "Inferred from the operation that ended just before, where the capture says why the two could not run at once. "
+        "Where it does not, the time is unexplained.",
     )
 
 
@@ -140,8 +144,8 @@ def _slowdowns(streams: Streams) -> Table:
             Cell(fmt.duration(one.solo_median_ns)),
             Cell(fmt.duration(one.median_ns)),
             Cell(
-                f"{one.ratio:.2f}x",
-                note="" if one.low is None or one.high is None else fmt.interval(one.low, one.high, 2),
+                f"{one.ratio:.2f}x"
+                + ("" if one.low is None or one.high is None else f" ({one.low:.2f}-{one.high:.2f})")
             ),
             Cell(f"{fmt.count(one.n)} / {fmt.count(one.n_solo)}"),
         )
@@ -152,7 +156,7 @@ def _slowdowns(streams: Streams) -> Table:
         Column("Beside", "what overlapped it most"),
         Column("Solo", "median", True),
         Column("Beside it", "median", True),
-        Column("Slowdown", "while the other stream executed, 95 %", True),
+        Column("Slowdown", "while the other stream executed, 95 % CI", True),
         Column("Launches", "beside / solo", True),
     )
     return Table(columns, rows, "Observed durations of the same kernel (name, grid, block) in the same capture.")

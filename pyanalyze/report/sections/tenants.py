@@ -15,6 +15,9 @@ from pyanalyze.vocabulary import Mode
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device, Tenant
 
+#: Part of the window by which shares may add up to more than all of it without a word: clocks and rounding.
+_ROUNDING = 0.01
+
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if not device.tenants:
@@ -43,8 +46,14 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         )
     caption = "GPU time and memory per tenant."
-    if any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
-        caption += " The share is the time with kernels in flight: tenants that run at once add up to more than 100 %."
+    served = any(t.served_by is not None and t.gpu_time_share is not None for t in device.tenants)
+    if served:
+        caption += " Residency is the MPS server's; the share of a client is the time with kernels in flight."
+    elif any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
+        caption += " The share is the time with kernels in flight."
+    shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None]
+    if sum(shares) > 1 + _ROUNDING:
+        caption += " Tenants that run at once add up to more than 100 %."
     columns = (
         Column("Tenant"),
         Column("pid", numeric=True),

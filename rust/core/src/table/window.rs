@@ -3,16 +3,22 @@
 //! Rows of one interval of time stand together, so most columns of the result share memory with the original: a part of
 //! a large capture costs what its cut rows cost.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, UInt32Array};
 use arrow_select::filter::filter_record_batch;
+use arrow_select::take::take_record_batch;
 
 use crate::base::error::{Error, Result};
 use crate::table::builder::replace;
 use crate::table::columns::{at, Columns};
 use crate::table::schema::{self, Table};
+
+/// Tags of `switch_events`: the state of a context was saved, and that of another begins to be restored.
+const SAVE_END: u8 = 7;
+const RESTORE_START: u8 = 8;
 
 /// What to keep; `None`: not narrowed in that respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +47,9 @@ pub fn cut(table: &'static Table, batch: &RecordBatch, selection: Selection) -> 
     let Some((first, last)) = selection.window else {
         return take(table, batch, of_device);
     };
+    if table.name == schema::SWITCH_EVENTS.name {
+        return cut_switches(table, &take(table, batch, of_device)?, (first, last));
+    }
     if has("time_ns") {
         let times = columns.i64("time_ns")?;
         let inside = |row: usize| at(times, row).is_none_or(|t| (first..=last).contains(&t));
@@ -72,6 +81,57 @@ pub fn cut(table: &'static Table, batch: &RecordBatch, selection: Selection) -> 
     replace(table, &kept, changes)
 }
 
+/// Switch records inside of the window, and those that say which context was resident at its edges, moved to the edge:
+/// the records from the last RESTORE_START before it on, where no SAVE_END follows that, and those up to the first
+/// SAVE_END after it, where no RESTORE_START comes first.
+fn cut_switches(
+    table: &'static Table,
+    batch: &RecordBatch,
+    (first, last): (i64, i64),
+) -> Result<RecordBatch> {
+    let columns = Columns::new(table, batch);
+    let (devices, times, tags) = (columns.u32("device_id")?, columns.i64("time_ns")?, columns.u8("tag")?);
+    let mut by_device: BTreeMap<Option<u32>, Vec<usize>> = BTreeMap::new();
+    for row in 0..batch.num_rows() {
+        by_device.entry(at(devices, row)).or_default().push(row);
+    }
+    let mut kept: Vec<(i64, Option<u32>, u32)> = Vec::new();
+    for (device, rows) in by_device {
+        let of = |inside: &dyn Fn(i64) -> bool| -> Vec<usize> {
+            rows.iter().copied().filter(|row| inside(times.value(*row))).collect()
+        };
+        let mut keep = |rows: &[usize], moved: Option<i64>| -> Result<()> {
+            for row in rows {
+                let place = u32::try_from(*row)
+                    .map_err(|_| Error::schema(&table.id(), "too many rows".to_owned()))?;
+                kept.push((moved.unwrap_or(times.value(*row)), device, place));
+            }
+            Ok(())
+        };
+        let before = of(&|time| time < first);
+        let tagged = |row: &usize, tag: u8| tags.value(*row) == tag;
+        if let Some(restored) = before.iter().rposition(|row| tagged(row, RESTORE_START)) {
+            let since = before.get(restored..).unwrap_or_default();
+            if !since.iter().any(|row| tagged(row, SAVE_END)) {
+                keep(since, Some(first))?;
+            }
+        }
+        keep(&of(&|time| (first..=last).contains(&time)), None)?;
+        let after = of(&|time| time > last);
+        if let Some(saved) = after.iter().position(|row| tagged(row, SAVE_END)) {
+            let until = after.get(..=saved).unwrap_or_default();
+            if !until.iter().any(|row| tagged(row, RESTORE_START)) {
+                keep(until, Some(last))?;
+            }
+        }
+    }
+    kept.sort_by_key(|(time, device, _)| (*time, *device));
+    let rows: UInt32Array = kept.iter().map(|(_, _, row)| Some(*row)).collect();
+    let moved: Int64Array = kept.iter().map(|(time, _, _)| Some(*time)).collect();
+    let taken = take_record_batch(batch, &rows).map_err(|e| Error::schema(&table.id(), e.to_string()))?;
+    replace(table, &taken, vec![("time_ns", Arc::new(moved))])
+}
+
 /// The rows that are to be kept; where they stand together, the same memory.
 fn take(table: &Table, batch: &RecordBatch, keep: impl Fn(usize) -> bool) -> Result<RecordBatch> {
     let rows = batch.num_rows();
@@ -90,7 +150,7 @@ fn take(table: &Table, batch: &RecordBatch, keep: impl Fn(usize) -> bool) -> Res
 mod tests {
     use arrow_array::cast::AsArray;
     use arrow_array::types::Int64Type;
-    use arrow_array::{Float64Array, UInt32Array};
+    use arrow_array::{Float64Array, UInt16Array, UInt64Array, UInt8Array};
 
     use super::*;
     use crate::table::builder::Builder;
@@ -160,5 +220,37 @@ mod tests {
             .unwrap();
         let kept = cut(&schema::GPU_METRICS, &samples, select(Some((10, 20)), None)).unwrap();
         assert_eq!(kept.num_rows(), 1);
+    }
+
+    #[test]
+    fn who_was_resident_at_an_edge_is_so_from_there_on() {
+        // (device, time, tag): 7 save end, 8 restore start, 9 context start.
+        let records = |rows: &[(u32, i64, u8)]| {
+            Builder::new(&schema::SWITCH_EVENTS)
+                .put("capture", UInt32Array::from(vec![0; rows.len()]))
+                .put("device_id", rows.iter().map(|r| Some(r.0)).collect::<UInt32Array>())
+                .put("time_ns", rows.iter().map(|r| Some(r.1)).collect::<Int64Array>())
+                .put("tag", rows.iter().map(|r| Some(r.2)).collect::<UInt8Array>())
+                .put("hw_context", UInt64Array::from(vec![1; rows.len()]))
+                .put("sequence", UInt16Array::from(vec![0; rows.len()]))
+                .finish(rows.len())
+                .unwrap()
+        };
+        let cut_to = |rows: &[(u32, i64, u8)]| -> Vec<(u32, i64, u8)> {
+            let kept = cut(&schema::SWITCH_EVENTS, &records(rows), select(Some((10, 20)), None)).unwrap();
+            let columns = Columns::new(&schema::SWITCH_EVENTS, &kept);
+            let (devices, times) = (columns.u32("device_id").unwrap(), columns.i64("time_ns").unwrap());
+            let tags = columns.u8("tag").unwrap();
+            (0..kept.num_rows()).map(|row| (devices.value(row), times.value(row), tags.value(row))).collect()
+        };
+        // Restored before and saved after: resident from edge to edge; on the other device, saved before the window.
+        let across =
+            [(0, 1, 7), (0, 2, 8), (0, 3, 9), (1, 4, 8), (1, 5, 7), (0, 30, 7), (0, 31, 8), (1, 40, 8)];
+        assert_eq!(cut_to(&across), [(0, 10, 8), (0, 10, 9), (0, 20, 7)]);
+        // Inside all stay as they are; a restore that follows the window says nothing of its end.
+        assert_eq!(
+            cut_to(&[(0, 9, 7), (0, 12, 8), (0, 15, 7), (0, 21, 8), (0, 22, 7)]),
+            [(0, 12, 8), (0, 15, 7)]
+        );
     }
 }

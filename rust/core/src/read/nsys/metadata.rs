@@ -188,7 +188,8 @@ impl Metadata {
             reader.scan(&plan, |row| {
                 let number = |name| integer(cell(row, plan.at(name))).ok().flatten();
                 let word = |name| text(cell(row, plan.at(name)));
-                self.utc_epoch_ns = number("utc_epoch_ns").or(self.utc_epoch_ns);
+                // Before 1970 nothing was recorded: what says so is damaged.
+                self.utc_epoch_ns = number("utc_epoch_ns").filter(|ns| *ns >= 0).or(self.utc_epoch_ns);
                 self.system_clock_ns = number("system_clock_ns").or(self.system_clock_ns);
                 let seconds = |name| word(name).and_then(|t| seconds_of(&t));
                 if let (Some(utc), Some(local)) = (seconds("utc_time"), seconds("local_time")) {

@@ -430,6 +430,20 @@ fn of_the_metadata_only_what_is_listed_comes_out() {
 }
 
 #[test]
+fn a_time_before_1970_is_no_start_of_a_recording() {
+    for said in ["-9223372036854775808", "-1"] {
+        let sql = format!(
+            "CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs);
+            INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES ({said}); {KERNELS} {}",
+            kernel_on(1, 0, 5)
+        );
+        let tables = load(&sql, &Want::all());
+        assert!(table(&tables, "capture").i64("utc_origin_ns").unwrap().is_null(0), "{said}");
+        assert_eq!(count(&tables, quality::NO_SESSION_START), 1, "{said}");
+    }
+}
+
+#[test]
 fn times_that_are_epoch_times_stay_so() {
     for said in ["true", "false"] {
         let sql = format!(

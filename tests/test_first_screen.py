@@ -1,0 +1,153 @@
+"""Ten questions that a first screen has to answer within twelve lines, and the line that answers each.
+
+Six captures: time-slicing with an untraced tenant, MPS with caps, MIG with MPS, streams, samples only, and one whose
+sharing mode is undetermined. What they hold is known from the scenario that made them (fixtures/README.md); where a
+capture does not hold the answer, the screen has to say so, or the question does not arise (None).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import run
+from exports import A100, US, kernel, write
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "fixtures"))
+CAPTURES = ROOT / "fixtures" / "captures"
+SAMPLES = ROOT / "fixtures" / "samples"
+
+QUESTIONS = (
+    "is it shared?",
+    "how?",
+    "who is slow?",
+    "by how much at p99?",
+    "because of whom?",
+    "through what?",
+    "what do I do?",
+    "what does it bring?",
+    "what is not known?",
+    "which capture?",
+)
+#: Lines of the screen that count; the one that says that a capture is simulated is no part of an answer.
+LINES = 12
+
+#: What answers each question, in the order above.
+ANSWERS: dict[str, tuple[str | None, ...]] = {
+    # Three tenants are time-sliced; app_b is slowest, and app_c was not traced: that a forecast needs its work is the answer.
+    "time-slicing with an untraced tenant": (
+        r"^Cause +Sharing is the cause: yes\.",
+        r"^Mode +time-slicing, confidence 0\.\d\d \(observed\)",
+        r"^Slow +app_b, kernel latency 3\.\d\dx \(95 % CI",
+        r"19\.57 ms \(3\.26x\)",
+        r"Slowed by app_a \(1\.\d\dx without others\) and app_c \(1\.\d\dx\)",
+        r"Waiting for its time slice \(\d",
+        r"^Do +Identify process 41377 \(app_c\)\.",
+        r"Expected gain: not known\.",
+        r"^Missing +.*`pyanalyze report` says how$",
+        r"^Capture +NVIDIA A100-SXM4-40GB \(device 0\); 1\.129 s from 2026-03-14",
+    ),
+    # Both clients ran all the time, so that nothing shows them solo: no slowdown, no victim, no aggressor.
+    "MPS with caps": (
+        r"^Mode +mps-partitioned.*matches$",
+        r"^Mode +mps-partitioned, confidence 0\.\d\d \(observed\)",
+        r"^Slowdown +not known\. Tenants client-1 and client-2",
+        None,
+        None,
+        r"^Cause +Sharing is the cause: unknown",
+        r"^Do +Run the MPS clients without caps\.",
+        r"client-1 1\.\d\dx, client-2 1\.\d\dx \(mean 1\.\d\dx",
+        r"^Missing +.*`pyanalyze report` says how$",
+        r"^Capture +NVIDIA L40S \(device 0\)",
+    ),
+    "MIG with MPS": (
+        r"^Mode +mig\+mps.*matches$",
+        r"^Mode +mig\+mps, confidence 0\.\d\d \(observed\)",
+        r"^Slowdown +first, elapsed time 1\.\d\dx \(95 % CI",
+        None,
+        None,
+        r"^Cause +Sharing is the cause: unknown\. The largest known slowdown is 1\.\d\dx; that of second",
+        r"^Do +Keep the sharing configuration of this instance",
+        r"first 1\.\d\dx, second 1\.\d\dx",
+        r"^Missing +.*`pyanalyze report` says how$",
+        r"^Capture +NVIDIA H100 80GB HBM3 MIG \dg\.40gb \(device 0\)",
+    ),
+    # One process: nobody slows it, and what limits it takes the place of who is slow and through what.
+    "streams": (
+        r"^Cause +Sharing is the cause: no \(only one process used the GPU\)",
+        r"^Mode +streams, confidence 0\.\d\d \(observed\)",
+        r"^Limit +app is limited by its kernels",
+        None,
+        None,
+        r"in flight for 99\.9 % of its time",
+        r"^Do +Make kernel stencil of app faster\.",
+        r"Upper bound of the gain: 126\.8 ms",
+        r"^Missing +.*`pyanalyze report` says how$",
+        r"^Capture +NVIDIA A10G \(device 0\); 126\.9 ms",
+    ),
+    # Samples show no slowdown.
+    "samples only": (
+        r"^Tenants +worker is the only tenant listed on GPU-11111111",
+        r"^Mode +undetermined\. Samples cannot show",
+        None,
+        None,
+        None,
+        None,
+        r"^Do +Not enough data to decide: record",
+        None,
+        r"^Missing +context switches, kernels.*`pyanalyze report` says how$",
+        r"^Samples +NVIDIA H100 80GB HBM3 \(device 0\); 2\.000 s",
+    ),
+    # All SMs of its product, half of the memory: a virtual GPU, or a limit in software.
+    "undetermined": (
+        r"^Cause +Sharing is the cause: unknown",
+        r"^Mode +undetermined \(most likely ",
+        r"^Limit +train is limited by its kernels",
+        None,
+        None,
+        r"in flight for \d",
+        r"^Do +",
+        r"Upper bound of the gain: \d",
+        r"^Missing +.*`pyanalyze report` says how$",
+        r"^Capture +NVIDIA A100-SXM4-80GB \(device 0\)",
+    ),
+}
+
+
+def inputs(name: str, folder: Path) -> list[str | Path]:
+    """The files of a capture, as on the command line."""
+    from generate import built
+
+    match name:
+        case "time-slicing with an untraced tenant":
+            return [CAPTURES / "demo-time-slicing.sqlite"]
+        case "MPS with caps":
+            return [built("mps-capped") / "mps-capped.sqlite"]
+        case "MIG with MPS":
+            return [built("mig-mps") / "mig-mps.sqlite"]
+        case "streams":
+            return [CAPTURES / "streams.sqlite"]
+        case "samples only":
+            return [SAMPLES / "query-gpu.csv", "--samples", SAMPLES / "compute-apps.csv"]
+        case _:
+            kernels = [kernel(41, n * 300 * US, n * 300 * US + 200 * US) for n in range(200)]
+            board = A100 | {"name": "NVIDIA A100-SXM4-80GB", "memoryBandwidth": 2_039_040_000_000}
+            return [write(folder / "a.sqlite", kernels=kernels, processes={41: "train"}, gpus=[board])]
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_ten_questions_are_answered_within_twelve_lines(name: str, tmp_path: Path) -> None:
+    done = run(*inputs(name, tmp_path))
+    assert done.returncode == 0, done.stderr
+    screen = [line for line in done.stdout.splitlines() if not line.startswith("SYNTHETIC")][:LINES]
+    # A sentence may begin on one line and end on the next.
+    joined = [f"{line} {after.strip()}" for line, after in zip(screen, [*screen[1:], ""], strict=True)]
+    unanswered = [
+        question
+        for question, answer in zip(QUESTIONS, ANSWERS[name], strict=True)
+        if answer is not None and not any(re.search(answer, text) for text in (*screen, *joined))
+    ]
+    assert unanswered == [], done.stdout
