@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -30,6 +31,9 @@ from hostile_inputs import (
     file_name,
     hostile_capture,
 )
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 
 from pyanalyze.analysis.advice.mps import Client, provisions, settings
 from pyanalyze.text.shell import shell_line, shell_word
@@ -253,3 +257,36 @@ def test_the_last_look_at_text_that_leaves() -> None:
     text = "".join(NAMES.values())
     assert commanding(printable(text)) == []
     assert printable("a\n\tb\u00fc") == "a\n\tb\u00fc"
+
+
+#: What no output may hold: all below a blank but newline and tab, and what turns the direction of text.
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_COMMANDS_OF_NAMES = st.sampled_from(COMMANDS)
+#: Names of every plane, most of them of what should not leave.
+_NAMES = st.text(
+    st.one_of(
+        st.sampled_from("\x00\x01\x07\x08\r\x0b\x0c\x1b\x1f\x7f\x9b\u061c\u200e\u200f\u202a\u202e\u2066\u2069\n\t"),
+        st.characters(codec="utf-8"),
+    ),
+    min_size=1,
+    max_size=24,
+)
+
+
+@hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(name=_NAMES, arguments=_COMMANDS_OF_NAMES, alone=st.booleans())
+def test_whatever_a_name_holds_no_output_has_a_control_character(
+    fixtures: Path, tmp_path_factory: pytest.TempPathFactory, name: str, arguments: tuple[str, ...], alone: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("named")
+    more = [] if arguments[:2] == ("kernels", "-f") else beside(folder, name)
+    captures: list[str | Path] = []
+    # Samples and configuration by themselves go another way through the report.
+    if not alone or arguments[0] in ("kernels", "compare", "check", "occupancy"):
+        capture = hostile_capture(fixtures / "mps.sqlite", folder / file_name(f"{name}_", ".sqlite"), name)
+        captures = [capture, capture] if arguments[0] == "compare" else [capture]
+    done = run(arguments[0], *captures, *more, *arguments[1:])
+    assert done.returncode in (0, 1, 3, 4), done.stderr
+    assert "Traceback" not in done.stderr
+    for text in (done.stdout, done.stderr):
+        assert [repr(text[max(found.start() - 30, 0) : found.end() + 30]) for found in FORBIDDEN.finditer(text)] == []

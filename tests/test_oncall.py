@@ -582,11 +582,51 @@ def test_samples_tell_idle_time_throttling_memory_and_errors(tmp_path: Path) -> 
 
 def test_generated_inputs_are_answered_whole() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "bench" / "oncall.py"), "--scenarios", "8", "--verbose"],
+        [sys.executable, str(ROOT / "tests" / "bench" / "oncall.py"), "--seeds", "1", "--verbose"],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "absent from the inputs: 0" in done.stdout
+    assert "secrets of the inputs in the answer: 0" in done.stdout
+
+
+def test_a_process_is_in_the_one_instance_where_any_list_has_it(tmp_path: Path) -> None:
+    """`pmon` and `--query-compute-apps` know no instances: the process is not counted on the board as well."""
+    pmon = "# gpu pid type sm mem enc dec command\n# Idx # C/G % % % % name\n0 4711 C - - - - serve\n"
+    apps = f"gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n{GPU}, 4711, /opt/serve, 8962 MiB\n"
+    files = [write(tmp_path, name, text) for name, text in (("q.xml", MIG_XML), ("pmon.txt", pmon), ("apps.csv", apps))]
+    report = pyanalyze.load(samples=files).report()
+    found = [(d.mig and d.mig.gi, t.pid, t.name, t.mig) for d in report.devices for t in d.listed]
+    assert found == [(5, 4711, "serve", "GI 5, CI 0")]
+    # No input names the profiles: instances are told by number, SMs and memory.
+    screen = sentence(answer("--samples", files[0], "--samples", files[1]))
+    assert "MIG instance GI 5, CI 0 (one of 2 on the board: GI 2 (39.2 GiB), GI 5 (19.5 GiB))" in screen
+
+
+def test_local_and_utc_clocks_are_put_together_or_said_to_be_apart(tmp_path: Path) -> None:
+    """nvidia-smi writes local times, Prometheus UTC: 1781975119 is 17:05:19 UTC, 02:05:19 in Tokyo."""
+    scrape = write(tmp_path, "dcgm.prom", TWO + TWO.replace("119000", "129000"))
+    pmon = "#Date Time gpu pid type sm mem enc dec command\n#YYYYMMDD HH:MM:SS Idx # C/G % % % % name\n"
+    tokyo = write(tmp_path, "tokyo.txt", f"{pmon} 20260621 02:05:24 0 4711 C 80 20 - - python\n")
+    screen = sentence(answer("--samples", scrape, "--samples", tokyo))
+    assert "local times read as UTC+09:00" in screen
+    found = pyanalyze.load(samples=[scrape, tokyo]).report().devices[0].listed
+    assert [(t.name, t.first_ns) for t in found if t.pid == 4711] == [("python", 5_000_000_000)]
+    # Of another hour: in no zone is it of that time.
+    other = write(tmp_path, "other.txt", f"{pmon} 20260621 02:25:24 0 4711 C 80 20 - - python\n")
+    screen = sentence(answer("--samples", scrape, "--samples", other))
+    assert "other.txt: local times beside samples in UTC" in screen
+    found = pyanalyze.load(samples=[scrape, other]).report().devices[0].listed
+    assert [(t.name, t.first_ns) for t in found if t.pid == 4711] == [("python", None)]
+
+
+def test_dcgm_entities_without_a_gpu_are_devices_of_their_own(tmp_path: Path) -> None:
+    file = write(tmp_path, "dcgm.csv", "EntityId,GRACT,FBUSD,TimeStamp\n0,0.5,300,1781975119\n1,0.25,900,1781975119\n")
+    report = pyanalyze.load(samples=file).report()
+    assert [d.name for d in report.devices] == ["DCGM entity 0", "DCGM entity 1"]
+    screen = sentence(answer("--samples", file))
+    assert "graphics engine active 50.0 %" in screen
+    assert "DCGM entity 0" in screen
 
 
 CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT / ".." / "shared" / "corpus")) / "samples"
@@ -605,6 +645,47 @@ def test_every_process_of_real_dumps_is_listed() -> None:
         assert listed <= pids, file
         seen += len(pids)
     assert seen > 10
+
+
+#: Where a pid stands, in the outputs of nvidia-smi: XML, `-q`, the table, `pmon`, `--query-compute-apps`.
+PIDS = (
+    r"<pid>(\d+)</pid>",
+    r"^\s+Process ID\s+: (\d+)",
+    r"^\|\s+\d+\s+\S+\s+\S+\s+(\d+)\s+(?:C|G|C\+G|M\+C)\s",
+    r"^\s+\d+\s+(\d+)\s+(?:C|G|C\+G|M\+C)\s",
+    # A name follows; numbers follow the pids of `--query-accounted-apps`, whose processes have ended.
+    r"GPU-[-0-9a-f]{36}, (\d+), \D",
+)
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+@pytest.mark.parametrize("pattern", ["nvidia-gpu-exporter/*.txt", "telegraf/*.xml"])
+def test_every_process_of_a_real_file_stands_in_its_report(pattern: str) -> None:
+    for file in CORPUS.glob(pattern):
+        pids = {pid for one in PIDS for pid in re.findall(one, file.read_text(encoding="utf-8"), re.MULTILINE)}
+        report = pyanalyze.load(samples=file).report()
+        listed = [*report.listed, *(t for d in report.devices for t in d.listed)]
+        assert {str(one.pid) for one in listed} == pids, file
+        # Once on each board, and not on it and in one of its instances.
+        places = [(d.gpu_uuid, one.pid) for d in report.devices for one in d.listed]
+        assert len(places) == len(set(places)), file
+        page = answer("report", "-f", "txt", "--samples", file)
+        assert all(re.search(rf"\b{pid}\b", page) for pid in pids), file
+        assert all(one.name in page for one in listed), file
+
+
+def test_every_process_and_pod_of_the_committed_files_stands_in_the_report() -> None:
+    """Of each file of samples, and of objects of a cluster, by a search in its text."""
+    seen = set()
+    for file in [*SAMPLES.iterdir(), *(ROOT / "tests" / "golden" / "inputs").glob("pods.json")]:
+        text = file.read_text(encoding="utf-8")
+        named = {word for word in ("4711", "worker", "serve-a", "serve-b", "service-0", "trainer-0") if word in text}
+        # A container, or an argument with such a word in it, is none of them.
+        named = {word for word in named if re.search(rf"(?<![\w-]){word}(?![\w-])", text)}
+        page = answer("report", "-f", "txt", "--samples", file)
+        assert all(word in page for word in named), (file, named)
+        seen |= named
+    assert seen == {"4711", "worker", "serve-a", "serve-b", "service-0", "trainer-0"}
 
 
 def pmon_of(series: dict[int, list[float]]) -> str:

@@ -184,9 +184,8 @@ def _processes(tables: TableSet) -> Iterator[_Draft]:
     rows = tables.samples.filter(pl.col("pid").is_not_null()).with_columns(
         pl.col("metric", "format", "process_type").cast(pl.String)
     )
-    for (device, pid), own in rows.group_by("device_id", "pid", maintain_order=True):
-        first = own.row(0, named=True)
-        name, kind = _last(own["process_name"]), _last(own["process_type"])
+    for (device, pid), own in _in_instances(rows, tables).group_by("device_id", "pid", maintain_order=True):
+        name, kind = _longest(own["process_name"]), _last(own["process_type"])
         yield _Draft(
             kind=_kind(name, kind),
             device_id=device,
@@ -194,13 +193,57 @@ def _processes(tables: TableSet) -> Iterator[_Draft]:
             pid=pid,
             process=name,
             process_type=kind,
-            gi=first["mig_gi"],
-            ci=first["mig_ci"],
+            gi=_number(own["mig_gi"]),
+            ci=_number(own["mig_ci"]),
             utilization=_process_share(own.filter(pl.col("metric") == "process_sm_pct")),
             memory=_process_memory(own.filter(pl.col("metric") == "process_memory_bytes")["value"]),
             times=own["time_ns"].drop_nulls().to_list(),
             sources=own["format"].unique(maintain_order=True).to_list(),
         )
+
+
+def _in_instances(rows: pl.DataFrame, tables: TableSet) -> pl.DataFrame:
+    """Rows of processes, those of lists that name the board alone put on the one instance where another list has it.
+
+    `pmon` and `--query-compute-apps` know no instances; the table of nvidia-smi and `-q` do.
+    """
+    boards = dict(tables.devices.select("device_id", "gpu_uuid").iter_rows())
+    numbered = rows.filter(pl.col("mig_gi").is_not_null() & pl.col("device_id").is_not_null())
+    found: dict[tuple[str, int], set[int]] = {}
+    for device, pid in numbered.select("device_id", "pid").unique(maintain_order=True).iter_rows():
+        if boards.get(device) is not None:
+            found.setdefault((boards[device], pid), set()).add(device)
+    only = [(uuid, pid, devices.pop()) for (uuid, pid), devices in found.items() if len(devices) == 1]
+    if not only:
+        return rows
+    kinds = {"gpu_board": pl.String(), "pid": rows.schema["pid"], "instance": rows.schema["device_id"]}
+    instances = pl.DataFrame(only, schema=pl.Schema(kinds), orient="row")
+    devices = tables.devices.select("device_id", gpu_board=pl.col("gpu_uuid").cast(pl.String))
+    joined = rows.join(devices, on="device_id", how="left", maintain_order="left").join(
+        instances, on=["gpu_board", "pid"], how="left", maintain_order="left"
+    )
+    of_board = pl.col("mig_gi").is_null() & pl.col("instance").is_not_null()
+    return joined.with_columns(pl.when(of_board).then("instance").otherwise("device_id").alias("device_id")).drop(
+        "gpu_board", "instance"
+    )
+
+
+def _longest(values: pl.Series) -> str | None:
+    """The last name of a process; a list that cuts names (pmon, at 15 characters) does not hide the whole one."""
+    last = _last(values)
+    if last is None:
+        return None
+    names: list[str] = values.drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
+    return max((name for name in names if _begins(name, last)), key=len)
+
+
+def _begins(name: str, short: str) -> bool:
+    return PurePosixPath(name).name.startswith(PurePosixPath(short).name)
+
+
+def _number(values: pl.Series) -> int | None:
+    known = values.drop_nulls()
+    return int(known[0]) if len(known) else None
 
 
 def _last(values: pl.Series) -> str | None:

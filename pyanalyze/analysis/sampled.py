@@ -75,6 +75,7 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         gpu_utilization=_mean(busy),
         gpu_utilization_peak=_most(busy),
         idle_share=None if not len(use) else int((use < _IDLE).sum()) / len(use),
+        engine_active=_mean(_values(whole, "gr_engine_active_ratio")),
         sm_active=_mean(active),
         dram_active=_mean(_values(whole, "dram_active_ratio")),
         memory_mean_bytes=None if (used := _mean(_values(whole, "memory_used_bytes"))) is None else round(used),

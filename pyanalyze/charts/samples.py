@@ -67,7 +67,8 @@ def sampled_use(
     colors = {labels.get(pid, f"process {pid}"): color for pid, color in tenant_colors(pids).items()}
     if any(pid is None for pid, _ in lines):
         colors[_WHOLE] = OTHER
-    last = max(*(row["x"] for row in rows), 1e-9)
+    # One moment is no line: a second of axis holds its points.
+    last = max(*(row["x"] for row in rows), 1.0)
     top = {"utilization": 100.0, "memory": None if memory_bytes is None else memory_bytes / 2**30}
     titles = {"utilization": "Utilisation (%)", "memory": "Memory (GiB)"}
     views = []

@@ -11,7 +11,7 @@ from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, 
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
 from pyanalyze.inputs.beside import is_text, read_beside
 from pyanalyze.inputs.blocks import MeasuredBlocks, read_blocks
-from pyanalyze.inputs.listed_devices import with_listed
+from pyanalyze.inputs.listed_devices import with_listed, with_uuids
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.inputs.pack import Unpacked, unpack
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
@@ -120,7 +120,7 @@ def read(
     else:
         if not beside.samples and not beside.configured:
             raise SamplesUnreadable("; ".join(beside.unread.values()))
-        joined = dict(_core.samples_session(beside.samples))
+        joined = dict(_core.samples_session(with_uuids(beside.samples, beside.configured)))
         if beside.configured:
             rows = to_frame(joined["devices"]), to_frame(joined["nvml_samples"])
             joined["devices"] = FrameTable("devices", with_listed(*rows, beside.configured))

@@ -8,11 +8,54 @@ from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import parse_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
-__all__ = ["with_listed"]
+__all__ = ["with_listed", "with_uuids"]
+
+
+def with_uuids(
+    samples: Sequence[Mapping[str, object]], configured: Sequence[pl.DataFrame]
+) -> list[Mapping[str, object]]:
+    """Give samples that know a GPU by its index alone (nvidia-smi's table, dmon, pmon) the UUID that a listing says.
+
+    Parameters
+    ----------
+    samples
+        Tables of each file of samples.
+    configured
+        Rows of listings, as :func:`pyanalyze.inputs.context.read_context` returns them. An index that two listings give
+        to different GPUs, of two machines, is nobody's.
+
+    Examples
+    --------
+    >>> with_uuids([], [])
+    []
+    """
+    import polars as pl
+
+    found: dict[int, set[str]] = {}
+    for frame in configured:
+        for value in frame.filter(pl.col("key").cast(pl.String) == "gpu")["value"]:
+            fields = parse_pairs(value)
+            index = bounded_int(fields.get("gpu", ""))
+            if index is not None and fields.get("uuid", "").startswith("GPU-"):
+                found.setdefault(index, set()).add(fields["uuid"])
+    known = {index: uuids.pop() for index, uuids in found.items() if len(uuids) == 1}
+    return [_named(tables, known) for tables in samples] if known else [*samples]
+
+
+def _named(tables: Mapping[str, object], known: Mapping[int, str]) -> Mapping[str, object]:
+    import polars as pl
+
+    from pyanalyze.tables.frames import to_frame
+
+    # A table of the core, or a frame of what was converted.
+    given: Any = tables["nvml_samples"]
+    rows = to_frame(given)
+    uuid = pl.col("gpu_uuid").fill_null(pl.col("gpu_index").replace_strict(known, default=None, return_dtype=pl.String))
+    return {**tables, "nvml_samples": rows.with_columns(uuid)}
 
 
 def with_listed(devices: pl.DataFrame, samples: pl.DataFrame, configured: Sequence[pl.DataFrame]) -> pl.DataFrame:

@@ -283,7 +283,7 @@ def _device(
         name=device["name"],
         sm_count=device["sm_count"],
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
-        mig=None if device["mig_profile"] is None else _instance(tables, device),
+        mig=_instance(tables, device),
         sharing=verdict.model_copy(update={"missing": missing}),
         relations=_relations(tables, usage, pairs, verdict),
         segments=list(analysis.segments[verdict.device_id]) if Part.SEGMENTS in parts else [],
@@ -383,12 +383,15 @@ def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, wind
     return usage.join(inside, on="tenant_id", how="left").with_columns(resident).drop("inside_ns")
 
 
-def _instance(tables: TableSet, device: dict[str, Any]) -> Mig:
-    """The MIG instance that a device is, with the numbers that samples give it."""
+def _instance(tables: TableSet, device: dict[str, Any]) -> Mig | None:
+    """The MIG instance that a device is, with the numbers that samples give it; None for a whole GPU."""
     import polars as pl
 
     numbered = tables.samples.filter((pl.col("device_id") == device["device_id"]) & pl.col("mig_gi").is_not_null())
-    gi, ci = (None, None) if numbered.is_empty() else numbered.select("mig_gi", "mig_ci").row(0)
+    # Lists of the driver number instances without naming their profiles.
+    if device["mig_profile"] is None and numbered.is_empty():
+        return None
+    gi, ci = (None, None) if numbered.is_empty() else numbered.select(pl.col("mig_gi", "mig_ci").max()).row(0)
     return Mig(profile=device["mig_profile"], gi=gi, ci=ci, parent_uuid=device["gpu_uuid"])
 
 
@@ -607,8 +610,11 @@ def _interference(
     blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
     if tenants.height < 2 and not known:
         why = "only one tenant of the device is known" if tenants.height else "no work of any tenant was recorded"
+        trace = (
+            "start each tenant under nsys profile -t cuda; with samples alone: --work LATENCIES.csv (an association)"
+        )
         for what in ("interference", "slowdown"):
-            missing.append(Missing(what=what, why=why, how=solo if tenants.height else ""))
+            missing.append(Missing(what=what, why=why, how=solo if tenants.height else trace))
         return None
     # No name stands first: sentences begin with a capital, names stay as they are.
     reasons: dict[str, list[str]] = {}

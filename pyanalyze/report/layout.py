@@ -20,6 +20,7 @@ from pyanalyze.report.sampled_text import (
 )
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
 from pyanalyze.report.sentences import (
+    clock_sentences,
     files_not_read,
     grouped_text,
     lead_sentences,
@@ -114,6 +115,8 @@ def _notes(report: Report) -> Iterator[Note]:
         yield Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning")
     for text in files_not_read(report):
         yield Note("File not read", f"{text}.", "warning")
+    for text in clock_sentences(report):
+        yield Note("Clocks of samples", f"{text}.", "warning")
     for text in samples_not_used(report):
         yield Note("Samples are not used", f"{text}.", "warning")
     yield from shown_notes(report)

@@ -304,10 +304,11 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
     compared = {found.device_id: found for found in analysis.interference}
     for device in shown_devices(report):
         number = device.device_id
-        points = series_of(tables, number)
+        named = listed_labels(device.listed)
+        whose = {one.pid: named[place] for place, one in enumerate(device.listed) if one.pid is not None}
+        # A list of the board has processes of its MIG instances too: each is shown where it is.
+        points = [point for point in series_of(tables, number) if point["pid"] is None or point["pid"] in whose]
         if points:
-            named = listed_labels(device.listed)
-            whose = {one.pid: named[place] for place, one in enumerate(device.listed) if one.pid is not None}
             total = None if device.memory is None else device.memory.total_bytes
             yield chart_key("samples", number), charts.sampled_use(points, whose, memory_bytes=total)
         if device.window is None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.listed import configured_sharing
 from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.numbers import bounded_int
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS
 
 if TYPE_CHECKING:
     from pyanalyze.results.association import Association
-    from pyanalyze.results.listed import ListedTenant
+    from pyanalyze.results.listed import ConfiguredSharing, ListedTenant
     from pyanalyze.results.report import Device, Report
 
 __all__ = [
     "association_text",
+    "general_sentence",
     "gpu_text",
     "health_parts",
     "only_sampled",
@@ -69,28 +72,62 @@ def set_up_text(report: Report, device: Device) -> str | None:
     """How settings share a device, such as `time-slicing, 4 replicas`; None where none speaks of sharing."""
     parts = []
     found = device.configured_sharing
-    instances = [d.mig for d in report.devices if d.mig is not None and d.gpu_uuid == (device.gpu_uuid or device.uuid)]
-    listed = ", ".join(visible(mig.profile, 20) or "unknown profile" for mig in instances)
+    board = device.gpu_uuid or device.uuid
+    instances = [d for d in report.devices if d.mig is not None and d.gpu_uuid == board]
+    listed = ", ".join(_instance_text(d) for d in instances)
     if device.mig is not None:
-        ids = [f", {name} {n}" for name, n in (("GI", device.mig.gi), ("CI", device.mig.ci)) if n is not None]
-        profile = visible(device.mig.profile, 20) or "of unknown profile"
+        numbers = [f"{name} {n}" for name, n in (("GI", device.mig.gi), ("CI", device.mig.ci)) if n is not None]
+        said = ", ".join([*filter(None, [visible(device.mig.profile, 20)]), *numbers]) or "of unknown profile"
         among = f" (one of {len(instances)} on the board: {listed})" if len(instances) > 1 else ""
-        parts.append(f"MIG instance {profile}{''.join(ids)}{among}")
+        parts.append(f"MIG instance {said}{among}")
     elif instances:
         parts.append(f"MIG, {len(instances)} instance{'' if len(instances) == 1 else 's'}: {listed}")
     elif device.sharing.configured is not None and TRAITS[device.sharing.configured].mig_instance:
         parts.append("MIG is enabled; no input lists its instances")
+    caps = _caps(report, device)
     if found is None:
         mode = device.sharing.configured
-        return "; ".join([*parts, *([str(mode)] if mode is not None and not parts else [])]) or None
+        words = [str(mode)] if mode is not None and not parts else []
+        return "; ".join([*parts, *([", ".join([*words, *caps])] if words or caps else [])]) or None
+    return "; ".join([*parts, ", ".join([_strategy_text(found), *caps])])
+
+
+def _caps(report: Report, device: Device) -> list[str]:
+    """What an MPS server was told of all of its clients."""
+    general = [one for one in (*device.settings, *report.settings) if one.pid is None]
+    percentages = {one.value for one in general if one.key == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"}
+    limits = {one.value.partition("=")[2] for one in general if one.key == "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"}
+    parts = [f"each client at most {visible(one, 8)} % of the threads" for one in percentages if len(percentages) == 1]
+    for one in limits if len(limits) == 1 else ():
+        size = bounded_int(one)
+        parts.append(f"at most {visible(one, 12) if size is None else fmt.bytes_(size)} of memory")
+    return parts
+
+
+def _strategy_text(found: ConfiguredSharing) -> str:
     if found.conflict:
-        parts.append("settings name different strategies")
-    elif found.strategy is None:
-        parts.append("shared; no input says by which strategy")
-    else:
-        replicas = "" if found.replicas is None else f", {found.replicas} replicas"
-        parts.append(f"{found.strategy}{replicas}")
-    return "; ".join(parts)
+        return "settings name different strategies"
+    if found.strategy is None:
+        return "shared; no input says by which strategy"
+    return f"{found.strategy}{'' if found.replicas is None else f', {found.replicas} replicas'}"
+
+
+def general_sentence(report: Report) -> str | None:
+    """How settings of no single device share GPUs; None where none speaks of sharing."""
+    found = configured_sharing(report.settings)
+    return _strategy_text(found) if found.shared else None
+
+
+def _instance_text(device: Device) -> str:
+    """A MIG instance by its profile; where no input names it, by its number and what it has."""
+    mig = device.mig
+    if mig is None or mig.profile is not None:
+        return "unknown profile" if mig is None else visible(mig.profile, 20)
+    has = [f"{device.sm_count} SMs"] if device.sm_count is not None else []
+    memory = None if device.memory is None else device.memory.total_bytes
+    has += [fmt.bytes_(memory)] if memory is not None else []
+    number = "unknown profile" if mig.gi is None else f"GI {mig.gi}"
+    return f"{number} ({', '.join(has)})" if has else number
 
 
 def sharing_sentence(report: Report, device: Device) -> str | None:
@@ -153,8 +190,9 @@ def share_text(tenant: ListedTenant) -> str:
         return fmt.UNKNOWN
     if found.value is None:
         return f"at most {fmt.percent(found.high)}"
-    if found.low is not None and found.low < found.value:
-        return f"{fmt.percent(found.low)} to {fmt.percent(found.high)}"
+    low, high = fmt.percent(found.low), fmt.percent(found.high)
+    if found.low is not None and found.low < found.value and low != high:
+        return f"{low} to {high}"
     return fmt.percent(found.value)
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "by_traced",
     "cause_sentence",
     "cause_text",
+    "clock_sentences",
     "estimate_text",
     "files_not_read",
     "full_stop",
@@ -590,6 +591,16 @@ def files_not_read(report: Report) -> list[str]:
     return [visible(row.detail, None) for row in report.quality if row.name == UNREAD]
 
 
+#: Names of quality rows on files whose local times stand beside others in UTC.
+_ZONES = ("samples_zone_unknown", "samples_zone_inferred")
+
+
+def clock_sentences(report: Report) -> list[str]:
+    """Say which time zone local times were read in, or that they have no place beside those in UTC."""
+    found = {row.name: visible(row.detail, None) for row in report.quality if row.name in _ZONES}
+    return [found[name] for name in _ZONES if name in found]
+
+
 def sampled_sentence(device: Device) -> str | None:
     """Sampled figures of the whole device; utilisation is a share of time, not occupancy."""
     sampled = device.sampled
@@ -598,6 +609,8 @@ def sampled_sentence(device: Device) -> str | None:
     parts = []
     if sampled.gpu_utilization is not None:
         parts.append(f"a kernel ran {fmt.percent(sampled.gpu_utilization)} of the time (utilisation, not occupancy)")
+    if sampled.gpu_utilization is None and sampled.engine_active is not None:
+        parts.append(f"graphics engine active {fmt.percent(sampled.engine_active)} of the time (not occupancy)")
     if sampled.sm_active is not None:
         parts.append(f"SMs active, mean {fmt.percent(sampled.sm_active)}")
     if device.memory is not None and device.memory.peak_bytes is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import Impact, Reason, impact_of
 from pyanalyze.report.sampled_text import (
     association_text,
+    general_sentence,
     health_parts,
     only_sampled,
     set_up_text,
@@ -26,6 +27,7 @@ from pyanalyze.report.sentences import (
     aggressors_text,
     agreement_text,
     cause_sentence,
+    clock_sentences,
     files_not_read,
     gpu_time_rows,
     gpu_time_text,
@@ -102,7 +104,13 @@ def render_summary(report: Report) -> str:
     """
     device = _worst_device(report)
     if device is None:
-        lines = [_line("Mode", "no GPU was found in the input"), *_not_read(report), *_unplaced(report)]
+        configured = general_sentence(report)
+        lines = [
+            _line("Mode", "no GPU was found in the input"),
+            *([] if configured is None else [_line("Configured", configured)]),
+            *_not_read(report),
+            *_unplaced(report),
+        ]
         for row in report.quality:
             if row.name.startswith("samples_") and row.name != UNREAD and row.severity != "info":
                 lines += _lines("Samples", visible(row.detail or row.name, None), 3)
@@ -169,6 +177,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         *([_line("Health", "; ".join(wrong))] if wrong else []),
         *(line for one in device.associations[:1] for line in _lines("Latency", association_text(one), 2)),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 1)),
+        *(line for said in clock_sentences(report)[:1] for line in _lines("Clocks", said, 2)),
     ]
     facts = [
         *_not_read(report),

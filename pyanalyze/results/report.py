@@ -170,6 +170,9 @@ class Sampled(Result):
     idle_share: Number | None = Field(
         default=None, description="Part of the samples in which no kernel ran (below 1 %); null: not sampled."
     )
+    engine_active: Number | None = Field(
+        default=None, description="Share of time in which the graphics or compute engine was active, by DCGM."
+    )
     sm_active: Number | None = Field(description="SMs with at least one warp, mean over SMs and time, by DCGM.")
     dram_active: Number | None = Field(default=None, description="Share of cycles with DRAM traffic, by DCGM.")
     memory_mean_bytes: int | None = Field(default=None, description="Mean device memory in use, bytes.")

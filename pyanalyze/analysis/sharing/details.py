@@ -405,7 +405,8 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
         board = fields.get("gpu_uuid", fields.get("gpu", "?"))
         boards[board] = boards.get(board, 0) + 1
     listed = max(boards.values(), default=0)
-    if listed:
+    # To an instance only its own row belongs.
+    if listed > (case.mig_profile is not None):
         over = listed > t.MOST_INSTANCES
         yield Detail(
             topic="limits",

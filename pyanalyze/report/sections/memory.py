@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Fact, Facts, Note, Para, Table, value_cell
+from pyanalyze.report.sampled_text import only_sampled
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -12,6 +13,7 @@ from pyanalyze.vocabulary import MEMORY_RESERVE
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
+    from pyanalyze.vocabulary import Basis
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -28,10 +30,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     peak = None if memory is None else memory.peak_bytes
     together = sum(t.memory_peak_bytes or 0 for t in known)
     free = None if total is None or peak is None else total - peak
+    # Without a capture the size of the device is what the driver told a tool.
+    basis: Basis = "sampled" if only_sampled(inputs.report, device) else "observed"
     blocks: list[Block] = [
         Facts(
             (
-                Fact("Device", fmt.bytes_(total), "total", "observed" if total is not None else None),
+                Fact("Device", fmt.bytes_(total), "total", None if total is None else basis),
                 Fact("Peak in use", fmt.bytes_(peak), "all tenants at once", "sampled" if peak is not None else None),
                 Fact("Headroom", fmt.bytes_(free), "total minus peak", "sampled" if free is not None else None),
                 Fact(

@@ -83,6 +83,7 @@ def _figures(device: Device) -> Facts:
     rows = (
         ("Utilisation", fmt.percent(found.gpu_utilization), f"mean; peak {fmt.percent(found.gpu_utilization_peak)}"),
         ("Idle", fmt.percent(found.idle_share), "of the samples, below 1 %"),
+        ("Engine active", fmt.percent(found.engine_active), "graphics or compute, share of time"),
         ("SMs active", fmt.percent(found.sm_active), "mean over SMs and time"),
         ("DRAM active", fmt.percent(found.dram_active), "share of cycles"),
         (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts
+from pyanalyze.report.sampled_text import only_sampled
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, bounded_text, by_traced
 from pyanalyze.results.labels import tenant_labels
@@ -20,7 +21,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     sharing = device.sharing
     facts = [
         Fact(
-            "Observed mode",
+            "Sharing mode" if only_sampled(inputs.report, device) else "Observed mode",
             sharing.mode,
             _confidence(device),
             sharing.basis,

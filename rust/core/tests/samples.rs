@@ -103,6 +103,9 @@ const DMON: &[&str] = &[
     "temperature_c",
 ];
 
+/// The table has whole watts: the fixture's says that power is not measured.
+const TABLE: &[&str] = &["gpu_utilization_pct", "memory_used_bytes", "memory_total_bytes", "temperature_c"];
+
 /// File, reader, the metrics of the truth that it holds, whether it has times, processes.
 #[rustfmt::skip]
 const FIXTURES: &[(&str, &str, &[&str], bool, bool)] = &[
@@ -110,6 +113,7 @@ const FIXTURES: &[(&str, &str, &[&str], bool, bool)] = &[
     ("query-gpu-nounits.csv", "nvidia-smi-query-gpu", SMI, true, false),
     ("query.xml", "nvidia-smi-query-xml", SMI, true, true),
     ("query.txt", "nvidia-smi-query-text", SMI, true, true),
+    ("table.txt", "nvidia-smi-table", TABLE, true, true),
     ("recording.jsonl", "pyanalyze-record", SMI, true, true),
     ("dmon.txt", "nvidia-smi-dmon", DMON, true, false),
     ("dcgm-exporter.prom", "dcgm-exporter", DCGM, true, false),
@@ -218,7 +222,7 @@ fn a_file_of_one_format_is_claimed_by_no_other() {
         assert_eq!(claimed(&text.replace('\n', "\r\n")), [expected], "{name}");
         pairs += READERS.len();
     }
-    assert_eq!(pairs, 13 * 12);
+    assert_eq!(pairs, 14 * 13);
     for other in
         ["", "{}", "[]", "#", "# gpu", "a,b,c\n1,2,3\n", "<html></html>", "<?xml?>\n<a/>\n", "#Entity\nID\n"]
     {
@@ -361,8 +365,14 @@ fn every_real_file_reads() {
         count("terminal".to_owned());
         let mut parts = 0;
         for (title, body) in sections(&std::fs::read_to_string(path).unwrap()) {
-            let kinds =
-                ["query-gpu (csv", "query-compute-apps (per", "pmon (per", "dmon (per", ":: query (-q)"];
+            let kinds = [
+                "query-gpu (csv",
+                "query-compute-apps (per",
+                "pmon (per",
+                "dmon (per",
+                ":: query (-q)",
+                ":: nvidia-smi (default table)",
+            ];
             if !kinds.iter().any(|kind| title.contains(kind)) {
                 continue;
             }
@@ -406,6 +416,7 @@ fn every_real_file_reads() {
         ("nvidia-smi-query-gpu", 6 + 10),
         ("nvidia-smi-query-text", 10),
         ("nvidia-smi-query-xml", 9),
+        ("nvidia-smi-table", 10),
         ("terminal", 5),
     ];
     assert_eq!(counted, expected);

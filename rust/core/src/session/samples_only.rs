@@ -8,9 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{
-    Array, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
-};
+use arrow_array::{BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
 use crate::base::error::Result;
 use crate::read::samples;
@@ -68,29 +66,10 @@ pub fn session(samples: &[Tables]) -> Result<Tables> {
     let columns = Columns::new(table, &all);
     let mut quality = Quality::default();
 
-    let (utc, local) = (columns.i64("time_utc_ns")?, columns.i64("time_local_ns")?);
-    let is_utc = utc.null_count() < utc.len();
-    let clock = if is_utc { utc } else { local };
-    let origin = clock.iter().flatten().min();
-    let times: Vec<Option<i64>> = (0..columns.rows())
-        .map(|row| at(clock, row).zip(origin).and_then(|(t, zero)| t.checked_sub(zero)))
-        .collect();
-    let apart = times.iter().filter(|t| t.is_none()).count() as u64;
-    quality.add(
-        None,
-        quality::SAMPLES_NOT_ALIGNED,
-        apart,
-        "sampled values: no time, or a local one beside others in UTC",
-    );
-    if !is_utc && origin.is_some() {
-        let placed = times.len() as u64 - apart;
-        quality.add(
-            None,
-            quality::SAMPLES_LOCAL_TIME,
-            placed,
-            "sampled values: no capture tells the time zone, so they are shown as written",
-        );
-    }
+    let (is_utc, clock) = one_clock(&columns, &mut quality)?;
+    let origin = clock.iter().flatten().min().copied();
+    let times: Vec<Option<i64>> =
+        clock.iter().map(|time| time.zip(origin).and_then(|(t, zero)| t.checked_sub(zero))).collect();
 
     let (keys, known) = devices_of(&columns)?;
     let ids: BTreeMap<&Key, u32> = known.keys().zip(0..).collect();
@@ -126,6 +105,111 @@ pub fn session(samples: &[Tables]) -> Result<Tables> {
     Ok(session)
 }
 
+/// Offsets of the world's time zones from UTC, in minutes, those in summer included.
+const ODD_ZONES: &[i64] = &[-570, -210, -150, 210, 270, 330, 345, 390, 525, 570, 630, 765, 825];
+const WHOLE_ZONES: std::ops::RangeInclusive<i64> = -12..=14;
+const MINUTE_NS: i64 = 60_000_000_000;
+/// Clocks written in whole seconds, and samples that are not of one moment, are that much apart.
+const MEETING_NS: i64 = 2_000_000_000;
+/// Half of what two zones are apart at least: closer than that only one of them can be.
+const AGREEMENT_NS: i64 = 15 * MINUTE_NS / 2;
+
+/// Whether times are UTC, and the time of each row on that one clock.
+///
+/// nvidia-smi writes local times, DCGM and Prometheus UTC. Where both are given the zone of a file is that in which
+/// it meets the others, if there is one such zone alone; else its rows have no time, which is said.
+fn one_clock(columns: &Columns<'_>, quality: &mut Quality) -> Result<(bool, Vec<Option<i64>>)> {
+    let (utc, local) = (columns.i64("time_utc_ns")?, columns.i64("time_local_ns")?);
+    let source = columns.names("source")?;
+    let rows = columns.rows();
+    let Some(of_utc) = span(utc.iter().flatten()) else {
+        let placed = (0..rows).filter(|row| at(local, *row).is_some()).count() as u64;
+        let said = "sampled values: no capture tells the time zone, so they are shown as written";
+        quality.add(None, quality::SAMPLES_LOCAL_TIME, placed, said);
+        quality.add(
+            None,
+            quality::SAMPLES_NOT_ALIGNED,
+            rows as u64 - placed,
+            "sampled values without a time",
+        );
+        return Ok((false, local.iter().collect()));
+    };
+    let only_local = |row: usize| at(local, row).filter(|_| at(utc, row).is_none());
+    let mut files: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    for row in 0..rows {
+        if let (Some(time), Some(file)) = (only_local(row), source.get(row)) {
+            files.entry(file).or_default().push(time);
+        }
+    }
+    let mut zones: BTreeMap<&str, i64> = BTreeMap::new();
+    for (file, times) in &files {
+        let zone = span(times.iter().copied()).and_then(|of_file| zone_of(of_file, of_utc));
+        let count = times.len() as u64;
+        if let Some(minutes) = zone {
+            zones.insert(file, minutes);
+            let said = format!(
+                "{file}: local times read as {}, the only time zone in which they meet the samples in UTC",
+                zone_name(minutes)
+            );
+            quality.add(None, quality::SAMPLES_ZONE_INFERRED, count, said);
+        } else {
+            let said = format!(
+                "{file}: local times beside samples in UTC, and no single time zone in which they meet: they are \
+                 counted, not placed. Write the zone, as in 2026-03-14T14:26:53+09:00"
+            );
+            quality.add(None, quality::SAMPLES_ZONE_UNKNOWN, count, said);
+        }
+    }
+    let timeless =
+        (0..rows).filter(|row| at(utc, *row).is_none() && at(local, *row).is_none()).count() as u64;
+    quality.add(None, quality::SAMPLES_NOT_ALIGNED, timeless, "sampled values without a time");
+    let placed = (0..rows)
+        .map(|row| {
+            let zone = source.get(row).and_then(|file| zones.get(file));
+            let moved = || only_local(row)?.checked_sub(zone?.checked_mul(MINUTE_NS)?);
+            at(utc, row).or_else(moved)
+        })
+        .collect();
+    Ok((true, placed))
+}
+
+fn span(times: impl Iterator<Item = i64>) -> Option<(i64, i64)> {
+    times.fold(None, |known, time| match known {
+        None => Some((time, time)),
+        Some((first, last)) => Some((time.min(first), time.max(last))),
+    })
+}
+
+/// The zone, in minutes, in which local times overlap with those in UTC; of several that in which both begin and end
+/// together.
+fn zone_of(local: (i64, i64), utc: (i64, i64)) -> Option<i64> {
+    let moved = |minutes: i64| {
+        let offset = minutes * MINUTE_NS;
+        (local.0.saturating_sub(offset), local.1.saturating_sub(offset))
+    };
+    let near = |a: i64, b: i64, most: i64| a.saturating_sub(b).saturating_abs() < most;
+    let all = || WHOLE_ZONES.map(|hours| 60 * hours).chain(ODD_ZONES.iter().copied());
+    let meeting: Vec<i64> = all()
+        .filter(|zone| {
+            let (first, last) = moved(*zone);
+            first <= utc.1.saturating_add(MEETING_NS) && utc.0 <= last.saturating_add(MEETING_NS)
+        })
+        .collect();
+    let agreeing = |zone: &i64| {
+        let (first, last) = moved(*zone);
+        near(first, utc.0, AGREEMENT_NS) && near(last, utc.1, AGREEMENT_NS)
+    };
+    match meeting.as_slice() {
+        [only] => Some(*only),
+        several => several.iter().copied().find(agreeing),
+    }
+}
+
+fn zone_name(minutes: i64) -> String {
+    let sign = if minutes < 0 { '-' } else { '+' };
+    format!("UTC{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60)
+}
+
 /// Tables that are read, not reconstructed.
 const IN_A_SESSION: &[&str] = &[
     "capture",
@@ -159,10 +243,9 @@ fn devices_of(columns: &Columns<'_>) -> Result<Named> {
             index_of.entry(uuid.to_owned()).or_insert(index);
         }
     }
-    let (mut keys, mut known): Named = Default::default();
-    for row in 0..columns.rows() {
+    let key_of = |row: usize| {
         let own = text_at(uuid, row).map(str::to_owned);
-        let uuid = own.clone().or_else(|| uuid_of.get(&at(index, row)?).cloned());
+        let uuid = own.or_else(|| uuid_of.get(&at(index, row)?).cloned());
         let index = at(index, row).or_else(|| index_of.get(uuid.as_ref()?).copied());
         let named = text_at(name, row).filter(|_| uuid.is_none() && index.is_none()).map(str::to_owned);
         // An instance that has a UUID of its own needs no numbers to be told from others.
@@ -170,15 +253,33 @@ fn devices_of(columns: &Columns<'_>) -> Result<Named> {
         let instance = at(gi, row).filter(|_| of_board).map(|gi| (gi, at(ci, row)));
         let key = Key { index, uuid, name: named, instance };
         let nameless = key.index.is_none() && key.uuid.is_none() && key.name.is_none();
-        if nameless || entity.get(row).is_some() {
+        (!nameless && entity.get(row).is_none()).then_some(key)
+    };
+    let mut found: Vec<Option<Key>> = (0..columns.rows()).map(key_of).collect();
+    // DCGM numbers its entities by itself. Where no other sample names a GPU they are all that is known of any.
+    if found.iter().all(Option::is_none) {
+        for (row, key) in found.iter_mut().enumerate() {
+            *key = entity.get(row).map(|entity| Key {
+                index: None,
+                uuid: None,
+                name: Some(format!("DCGM entity {entity}")),
+                instance: None,
+            });
+        }
+    }
+    complete_instances(&mut found);
+    let (mut keys, mut known): Named = Default::default();
+    for (row, key) in found.into_iter().enumerate() {
+        let Some(key) = key else {
             keys.push(None);
             continue;
-        }
+        };
         let about = known.entry(key.clone()).or_default();
-        keys.push(Some(key));
         if about.name.is_none() {
-            about.name = text_at(name, row).map(str::to_owned);
+            let entity = key.name.as_deref().filter(|_| entity.get(row).is_some());
+            about.name = entity.or_else(|| text_at(name, row)).map(str::to_owned);
         }
+        keys.push(Some(key));
         match (metric.get(row), at(value, row)) {
             (Some("memory_total_bytes"), Some(bytes)) => about.memory_bytes = Some(bytes as i64),
             (Some("sm_count"), Some(count)) => about.sm_count = Some(count as u32),
@@ -195,6 +296,24 @@ fn devices_of(columns: &Columns<'_>) -> Result<Named> {
         }
     }
     Ok((keys, known))
+}
+
+/// dcgm-exporter numbers the GPU instance, nvidia-smi the compute instance in it too: with one of these it is the same.
+fn complete_instances(keys: &mut [Option<Key>]) {
+    let board = |key: &Key| (key.index, key.uuid.clone(), key.name.clone());
+    let mut inside: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
+    for key in keys.iter().flatten() {
+        if let Some((gi, Some(ci))) = key.instance {
+            inside.entry((board(key), gi)).or_default().insert(ci);
+        }
+    }
+    for key in keys.iter_mut().flatten() {
+        if let Some((gi, None)) = key.instance {
+            if let Some(found) = inside.get(&(board(key), gi)).filter(|found| found.len() == 1) {
+                key.instance = Some((gi, found.first().copied()));
+            }
+        }
+    }
 }
 
 fn capture(
@@ -279,6 +398,7 @@ fn absent() -> Result<RecordBatch> {
 mod tests {
     use super::*;
     use crate::read::samples::tests::read_text;
+    use arrow_array::Array;
 
     fn read(texts: &[&str]) -> Tables {
         let files: Vec<Tables> = texts
@@ -367,6 +487,75 @@ mod tests {
             (f.names("key").unwrap().get(0), f.text("value").unwrap().value(0)),
             (Some("mig_mode"), "Enabled")
         );
+    }
+
+    fn times_and_words(texts: &[&str]) -> (Vec<Option<i64>>, String) {
+        let session = read(texts);
+        let s = Columns::new(&schema::NVML_SAMPLES, &session["nvml_samples"]);
+        let q = Columns::new(&schema::QUALITY, &session["quality"]);
+        let words: Vec<&str> = q.text("detail").unwrap().iter().flatten().collect();
+        (s.i64("time_ns").unwrap().iter().collect(), words.join("\n"))
+    }
+
+    #[test]
+    fn a_file_of_local_times_is_placed_in_the_one_zone_in_which_it_meets_those_in_utc() {
+        // 2026-06-20 17:05:19 and 17:05:29 UTC.
+        let utc = "timestamp, index, utilization.gpu [%]\n1781975119, 0, 5 %\n1781975129, 0, 5 %\n";
+        let local = |clock: &str| format!("timestamp, index, memory.used [MiB]\n2026/06/{clock}, 0, 5 MiB\n");
+        for (clock, zone) in [
+            ("21 02:05:24.000", Some("UTC+09:00")),
+            ("20 17:05:24.000", Some("UTC+00:00")),
+            ("20 22:50:24.000", Some("UTC+05:45")),
+            ("20 13:35:24.000", Some("UTC-03:30")),
+            // Seven minutes early, and another day: in no zone do they meet.
+            ("20 16:58:24.000", None),
+            ("24 17:05:24.000", None),
+        ] {
+            let (times, words) = times_and_words(&[utc, &local(clock)]);
+            assert_eq!(times[..2], [Some(0), Some(10_000_000_000)], "{clock}");
+            assert_eq!(times[2], zone.map(|_| 5_000_000_000), "{clock}");
+            assert!(words.contains(zone.unwrap_or("local times beside samples in UTC")), "{clock}: {words}");
+        }
+    }
+
+    #[test]
+    fn long_files_are_placed_where_they_begin_and_end_together() {
+        let utc = "timestamp, index, utilization.gpu [%]\n1781975119, 0, 5 %\n1781989519, 0, 5 %\n";
+        let file = |first: &str, last: &str| {
+            format!("timestamp, index, memory.used [MiB]\n{first}, 0, 5 MiB\n{last}, 0, 6 MiB\n")
+        };
+        // Four hours from 17:05:19 UTC on: begun in another terminal a minute later.
+        let (times, words) =
+            times_and_words(&[utc, &file("2026/06/21 02:06:19.000", "2026/06/21 06:05:00.000")]);
+        assert_eq!(times[2..], [Some(60_000_000_000), Some(14_381_000_000_000)]);
+        assert!(words.contains("UTC+09:00"), "{words}");
+        // The first half hour of them, in which zone nobody can say.
+        let (times, words) =
+            times_and_words(&[utc, &file("2026/06/20 18:00:00.000", "2026/06/20 18:30:00.000")]);
+        assert_eq!(times[2..], [None, None]);
+        assert!(words.contains("counted, not placed"), "{words}");
+    }
+
+    #[test]
+    fn entities_are_devices_where_no_gpu_is_named() {
+        let session = read(&["EntityId,GRACT,FBUSD,TimeStamp\n0,0.5,3,1781975119\n1,0.25,9,1781975119\n"]);
+        assert_eq!(ids(&session), [0, 0, 1, 1].map(Some));
+        let d = Columns::new(&schema::DEVICES, &session["devices"]);
+        assert_eq!(d.text("name").unwrap().value(1), "DCGM entity 1");
+    }
+
+    #[test]
+    fn an_exporter_and_the_driver_number_one_instance() {
+        let xml = "<nvidia_smi_log><attached_gpus>1</attached_gpus><gpu><mig_mode><current_mig>Enabled</current_mig>\
+                   </mig_mode><mig_devices><mig_device><gpu_instance_id>2</gpu_instance_id>\
+                   <compute_instance_id>0</compute_instance_id><fb_memory_usage><used>5 MiB</used></fb_memory_usage>\
+                   </mig_device></mig_devices><uuid>GPU-a</uuid></gpu></nvidia_smi_log>";
+        let page =
+            "DCGM_FI_DEV_FB_USED{gpu=\"0\",UUID=\"GPU-a\",GPU_I_PROFILE=\"3g.40gb\",GPU_I_ID=\"2\"} 5\n";
+        let session = read(&[xml, page]);
+        let d = Columns::new(&schema::DEVICES, &session["devices"]);
+        let profiles: Vec<_> = d.text("mig_profile").unwrap().iter().collect();
+        assert_eq!(profiles, [None, Some("3g.40gb")]);
     }
 
     #[test]

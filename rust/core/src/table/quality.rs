@@ -108,6 +108,8 @@ counters! {
     SAMPLES_UNREAD = "samples_unread", Notice, "import", "A samples or context file that no reader knows.";
     SAMPLES_EMPTY = "samples_empty", Notice, "capture", "A samples file of a known format without one sample in it: nothing was looked at, or (lists of processes) there was none to list.";
     SAMPLES_LOCAL_TIME = "samples_local_time", Notice, "import", "Sampled values (each metric of a sample counts) with local times; the zone was taken from the capture, or from the overlap with it.";
+    SAMPLES_ZONE_INFERRED = "samples_zone_inferred", Notice, "import", "Sampled values (each metric of a sample counts) with local times beside others in UTC: they were read in the one time zone in which the files meet.";
+    SAMPLES_ZONE_UNKNOWN = "samples_zone_unknown", Notice, "import", "Sampled values (each metric of a sample counts) with local times beside others in UTC, in no or in several time zones of the same time: they are counted, not placed.";
     SAMPLES_NOT_ALIGNED = "samples_not_aligned", Notice, "import", "Sampled values (each metric of a sample counts) that could not be placed on the capture's clock: they are shown, not joined.";
     SAMPLES_OTHER_GPU = "samples_other_gpu", Notice, "import", "Samples of a GPU that the capture does not show.";
     SAMPLES_UNAVAILABLE = "samples_unavailable", Info, "import", "Values that the driver or DCGM refused (under MIG there is no utilisation by driver counters; processes of others are hidden): they are null, never zero. Per MIG instance use DCGM 1001 and 1002.";

@@ -83,14 +83,11 @@ fn pod(labels: &Labels) -> Option<String> {
     let exported = labels.keys().any(|name| name.starts_with("exported_"));
     let (namespace, pod, container) = if exported {
         (get("exported_namespace"), get("exported_pod"), get("exported_container"))
+    } else if labels.contains_key("pod_name") {
+        // Version 2 with its old names: then `pod` beside them is Prometheus', of the exporter itself.
+        (get("pod_namespace"), get("pod_name"), get("container_name"))
     } else {
-        // Before version 2.1 and with its old names the exporter wrote the second of each.
-        let either = |new: &str, old: &str| get(new).or_else(|| get(old));
-        (
-            either("namespace", "pod_namespace"),
-            either("pod", "pod_name"),
-            either("container", "container_name"),
-        )
+        (get("namespace"), get("pod"), get("container"))
     };
     let pod = pod.filter(|pod| !pod.contains("dcgm-exporter"))?;
     Some(format!("{}/{pod}/{}", namespace.unwrap_or(""), container.unwrap_or("")))
@@ -252,6 +249,11 @@ DCGM_FI_DEV_GPU_UTIL{gpu="0"}
     #[test]
     fn the_first_label_scheme_is_read() {
         let text = "DCGM_FI_DEV_GPU_UTIL{gpu=\"0\",UUID=\"GPU-1\",pod_namespace=\"n\",pod_name=\"p\",container_name=\"c\"} 5\n";
+        let (table, _) = read_text(text.as_bytes());
+        let table = table.unwrap();
+        assert_eq!(Columns::new(&NVML_SAMPLES, &table).text("pods").unwrap().value(0), "n/p/c");
+        // Scraped by Prometheus, which names the exporter in `pod`.
+        let text = text.replace("pod_name", "namespace=\"ops\",pod=\"nvidia-dcgm-exporter-x\",pod_name");
         let (table, _) = read_text(text.as_bytes());
         let table = table.unwrap();
         assert_eq!(Columns::new(&NVML_SAMPLES, &table).text("pods").unwrap().value(0), "n/p/c");

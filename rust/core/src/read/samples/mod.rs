@@ -23,6 +23,7 @@ mod query_text;
 mod query_tree;
 mod query_xml;
 mod recording;
+mod summary_table;
 mod terminal;
 mod time;
 
@@ -86,6 +87,7 @@ pub const READERS: &[Reader] = &[
     dmon::READER,
     query_xml::READER,
     query_text::READER,
+    summary_table::READER,
     dcgmi_dmon::READER,
     dcgm_csv::READER,
     dcgm_exporter::READER,
