@@ -265,9 +265,9 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
             f"{fmt.duration(abs(unit.excess_ns))} {longer} than a typical unit ({fmt.duration(unit.typical_ns)})"
         )
     ]
-    if not unit.is_slow:
+    if abs(unit.excess_ns) < NOISE_FLOOR * unit.typical_ns:
         lines.append("  It took about as long as a typical unit")
-    elif (main := unit.main_cause) is not None:
+    elif unit.is_slow and (main := unit.main_cause) is not None:
         lines.append(f"  {main_cause_text(unit, main)}")
     if unit.departure is not None and unit.is_slow:
         first = unit.segments[unit.departure]
