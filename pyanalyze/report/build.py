@@ -611,7 +611,7 @@ def _interference(
     if tenants.height < 2 and not known:
         why = "only one tenant of the device is known" if tenants.height else "no work of any tenant was recorded"
         trace = (
-            "start each tenant under nsys profile -t cuda; with samples alone: --work LATENCIES.csv (an association)"
+            "start each tenant under nsys profile -t cuda; with samples only: --work LATENCIES.csv (an association)"
         )
         for what in ("interference", "slowdown"):
             missing.append(Missing(what=what, why=why, how=solo if tenants.height else trace))
