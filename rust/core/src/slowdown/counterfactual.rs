@@ -123,7 +123,7 @@ impl Refused {
                 "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
             }
             Self::NeverAlone => {
-                "kernels always ran concurrently with those of others: a solo recording is needed"
+                "none of its kernels ran while the others had no work: a solo recording is needed"
             }
             Self::Strangers => "somebody on the device was neither traced nor seen in switch records",
             Self::Nothing => "it did nothing",
