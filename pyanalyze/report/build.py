@@ -271,7 +271,8 @@ def _device(
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
-        how = "pyanalyze advise CAPTURE" if advice.options.postponed else ""
+        unknown = "" if tables.row_count("kernels") else HOW["kernels"]
+        how = "pyanalyze advise CAPTURE" if advice.options.postponed else unknown
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
     made = Device(
         device_id=verdict.device_id,
@@ -610,9 +611,7 @@ def _interference(
     blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
     if tenants.height < 2 and not known:
         why = "only one tenant of the device is known" if tenants.height else "no work of any tenant was recorded"
-        trace = (
-            "start each tenant under nsys profile -t cuda; with samples only: --work LATENCIES.csv (an association)"
-        )
+        trace = "start each tenant under nsys profile -t cuda; with samples only: --work LATENCIES.csv (an association)"
         for what in ("interference", "slowdown"):
             missing.append(Missing(what=what, why=why, how=solo if tenants.height else trace))
         return None

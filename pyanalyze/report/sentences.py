@@ -673,7 +673,7 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     if device.occupancy is not None:
         active = bounded_text(device.occupancy.sm_active)
         known = occupancy_basis(device.occupancy)
-        parts.append(f"SMs active, mean over the window: {active}{by_traced(device)} ({known}).")
+        parts.append(f"SMs active, mean over the window: {active}{by_traced(device)} ({known}, 95 % interval).")
     else:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
     if device.advice:
@@ -743,6 +743,10 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         most = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:3]
         only = " without others"
         each = [f"{who} ({fmt.ratio(slowdown)}{only if n == 0 else ''})" for n, (slowdown, who) in enumerate(most)]
+        # With one other tenant it is the slowdown again, estimated in another way: a second number says nothing more.
+        others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id]
+        if len(others) == 1:
+            each = [who for _, who in most]
         return f"slowed by {fmt.names(each)}{', inferred' if basis else ''}"
     # While it was switched out another tenant was resident: which one is known only where there is one other.
     others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id and t.resident_ns]

@@ -352,7 +352,9 @@ def _latency_percentiles(option: Option) -> str:
 def _trust(compared: Options) -> str:
     said = ""
     if compared.check is not None:
-        said += f" The same model is within {fmt.percent(compared.check)} of the recorded run."
+        said += (
+            f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded times."
+        )
     if compared.untraced:
         said += f" {', '.join(compared.untraced)} was not traced: upper bounds allow for all of its resident time."
     return said
@@ -646,7 +648,7 @@ def _time_slices(
     now = (
         f"a time slice executes for {fmt.duration(slice_ns)}, and a switch takes {fmt.duration(switch_ns)} from kernel "
         f"to kernel, saving and restoring included: {fmt.percent(cost)} of the time while {everyone} are busy. "
-        f"A kernel waits up to {fmt.duration(wait_ns)}"
+        f"A kernel waits up to about {fmt.duration(wait_ns)}"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
     unknown = "NVIDIA publishes no lengths: set a policy, record again, and read the length in `pyanalyze residency`"

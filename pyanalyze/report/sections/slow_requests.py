@@ -44,7 +44,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 def _said(slow: SlowUnits) -> str:
     group, main = slow.group, slow.slowest.main_cause
     said = (
-        f"{visible(group.tenant, 30)}: {fmt.count(group.count)} units {visible(group.name, 60)} "
+        f"{visible(group.tenant, 30)}: {fmt.count(group.count)} units of {visible(group.name, 60)} "
         f"({UNIT_SOURCE_TEXT[group.source]}), p50 {fmt.duration(group.p50_ns)}, p99 {fmt.duration(group.p99_ns)}, "
         f"max {fmt.duration(group.max_ns)}."
     )
@@ -98,7 +98,10 @@ def _chain(unit: ExplainedUnit) -> Table:
     )
     rest = len(unit.segments) - len(unit.longest)
     left = "" if not rest else f" {rest} shorter segment{' is' if rest == 1 else 's are'} left out."
-    caption = f"The slowest: unit {unit.unit} at {fmt.duration(unit.start_ns)}, {fmt.duration(unit.dur_ns)}.{left}"
+    caption = (
+        f"The slowest took {fmt.duration(unit.dur_ns)}: unit {unit.unit} (numbered over all tenants), from "
+        f"{fmt.duration(unit.start_ns)} on the clock of the first capture.{left}"
+    )
     return Table(columns, rows, caption)
 
 
