@@ -145,7 +145,7 @@ def test_a_link_into_the_folded_evidence_opens_it(browser: Any, report: Path) ->
     assert tab.locator("#sharing-0 > details").get_attribute("open") is not None
     assert tab.locator("#provenance > details").get_attribute("open") is None
     tab.locator("nav a", has_text="Provenance").click()
-    tab.wait_for_function("document.querySelector('#provenance > details').open")
+    tab.locator("#provenance > details[open]").wait_for(state="attached")
     assert tab.said == []
     tab.close()
 

@@ -52,7 +52,7 @@ def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 560) -> alt.TopL
     charts, said = [], []
     for group in groups:
         rows = _steps(group)
-        said.append(f"{_title(group)}: " + ", ".join(f"{row['c']} {row['d']}" for row in rows))
+        said.append(f"{_title(group)}. " + ". ".join(f"{row['c'].capitalize()}: {row['d']}" for row in rows))
         base = alt.Chart(inline(rows)).encode(
             y=alt.Y("c:N", title=None, sort=None, axis=alt.Axis(minExtent=240, maxExtent=240, labelLimit=232)),
             tooltip=[
@@ -66,7 +66,7 @@ def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 560) -> alt.TopL
         )
         charts.append(bars.properties(width=width, height=alt.Step(20), title=_title(group)))
     whole = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=16)
-    done: alt.TopLevelMixin = decorate(whole, gutter=270, summary="; ".join(said) + ".")
+    done: alt.TopLevelMixin = decorate(whole, gutter=270, summary=". ".join(said) + ".")
     return done
 
 

@@ -53,7 +53,7 @@ class TimeSplit(Result):
         --------
         >>> import pyanalyze
         >>> pyanalyze.load(capture).analysis.time_splits[0, 0].overlapping
-        False
+        True
         """
         share = self.top_kernel_share
         return share is not None and self.top_kernel_ns > (1 + _OVERLAP) * share * self.kernels_ns
