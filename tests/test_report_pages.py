@@ -496,7 +496,7 @@ def test_three_sentences_answer_the_five_questions() -> None:
     (slow, shared, rest) = lay_out(examples.time_sliced()).lead
     assert "time-slicing (confidence 0.97, observed). Configured: mps; MISMATCH: time-slicing was observed." in shared
     assert "GPU time: pid 30398 (not traced) 49.1 %, compute_victim 49.0 % of 2.512 s (switch records)." in shared
-    assert "SMs active, mean over the window: 49 % (42 to 49), traced kernels only (modelled)." in rest
+    assert "SMs active, mean over the window: 49 % (42 to 49), traced kernels only (modelled, 95 % interval)." in rest
     assert "First action: Share through MPS instead of time slices" in rest
     for part in (
         "Largest slowdown: compute_victim, kernel latency 2.05x (n = 1, inferred).",

@@ -271,7 +271,8 @@ def _device(
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
-        unknown = "" if tables.row_count("kernels") else HOW["kernels"]
+        # Where a capture lost its kernels, tracing them again is no answer.
+        unknown = "" if tables.paths else HOW["kernels"]
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else unknown
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
     made = Device(
