@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import sqlite3
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 WITH_CALLS = (*ANALYSIS_TABLES, "api_calls")
+#: The package gives the function of this name, not the module.
+options_module = importlib.import_module("pyanalyze.analysis.advice.options")
 
 
 def options_of(session: pyanalyze.Session) -> Options:
@@ -144,6 +147,46 @@ def test_turns_again_take_as_long_as_recorded() -> None:
         assert modelled.low < modelled.slowdown < modelled.high
         assert modelled.latency is not None
         assert modelled.p99_ns is not None
+
+
+def missing_the_record(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
+    """Let the replay of the recorded configuration, and nothing else, miss the record by a part more."""
+    replayed = options_module.forecast
+
+    def worse(*arguments: Any, **named: Any) -> pl.DataFrame:
+        rows = replayed(*arguments, **named)
+        check = pl.col("sharing_config").cast(pl.String) == "check"
+        recorded = rows.filter(pl.col("sharing_config").cast(pl.String) == "recorded").select(
+            "tenant_id", pl.col("elapsed_ns").alias("was_ns")
+        )
+        rows = rows.join(recorded, on="tenant_id", how="left")
+        missed = (pl.col("was_ns") * (1 + by)).cast(pl.Int64)
+        return rows.with_columns(pl.when(check).then(missed).otherwise("elapsed_ns").alias("elapsed_ns")).drop("was_ns")
+
+    monkeypatch.setattr(options_module, "forecast", worse)
+
+
+def test_what_the_self_check_misses_widens_every_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = truth_of("time-slicing-pair")[0]
+    missing_the_record(monkeypatch, 0.0)
+    exact = options_of(session)
+    missing_the_record(monkeypatch, 0.1)
+    missed = options_of(session)
+    assert (exact.check, missed.check) == (pytest.approx(0, abs=1e-6), pytest.approx(0.1, abs=1e-6))
+    for now, before in zip(missed.options, exact.options, strict=True):
+        kind = "instances" if now.placement else "together" if now.config.together else "time-sliced"
+        margin = options_module.MARGIN[kind]
+        for wide, narrow in zip(now.forecasts, before.forecasts, strict=True):
+            assert wide.slowdown == narrow.slowdown
+            assert wide.low / narrow.low <= (1 - margin - 0.1) / (1 - margin) + 0.003
+            assert wide.high > narrow.high * 1.05
+
+
+def test_a_record_that_the_replay_misses_by_far_forbids_forecasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing_the_record(monkeypatch, 0.4)
+    found = options_of(truth_of("time-slicing-pair")[0])
+    assert (found.options, found.current, found.recommended) == ((), None, None)
+    assert found.why_not == ("the replay of the recorded configuration misses the recorded run by 40 %, more than 25 %")
 
 
 def test_without_api_calls_bounds_are_wider(tmp_path: Path) -> None:

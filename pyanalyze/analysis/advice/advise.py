@@ -353,7 +353,8 @@ def _trust(compared: Options) -> str:
     said = ""
     if compared.check is not None:
         said += (
-            f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded times."
+            f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded times; "
+            "every interval is wider by that."
         )
     if compared.untraced:
         said += f" {', '.join(compared.untraced)} was not traced: upper bounds allow for all of its resident time."

@@ -26,14 +26,17 @@ from pyanalyze.analysis.advice.options import (
     AS_GOOD,
     CONTENTION,
     DEFAULT_SLICING,
+    FORBIDDEN,
     JITTER,
     MEASURED_CONTENTION,
     MORE_CONTENTION,
     RAGGED,
+    REPRODUCED,
     VERY_RAGGED,
     clients_of,
     is_time_sliced,
     memory_peaks,
+    missed,
     not_replayable,
     recorded_config,
     slicing_of,
@@ -68,10 +71,6 @@ APART = 0.02
 MOST_APART_NS = 20_000_000
 #: A copy that adds less throughput than this does not pay.
 KNEE = 0.05
-#: The forecast of the recorded run may be off by so much without a consequence: the intervals hold it already.
-REPRODUCED = 0.02
-#: Above this nothing is forecast.
-FORBIDDEN = 0.25
 
 
 @dataclass(frozen=True)
@@ -206,11 +205,7 @@ def advise_copies(
         asked.append({by_name[name]: n for name, n in one.items() if n})
     check, contention = _checked(scene, threads)
     if check.outcome == "forbidden":
-        why = (
-            f"the replay of the recorded configuration misses the recorded run by {check.elapsed_error:.0%}, "
-            f"more than {FORBIDDEN:.0%}"
-        )
-        return _advice(verdict, objective, check, operations, window_ns, why)
+        return _advice(verdict, objective, check, operations, window_ns, missed(check.elapsed_error or 0.0))
     if not scene.demands:
         scene = _taken_for_bandwidth(scene, contention)
         if scene.demands:

@@ -71,6 +71,10 @@ IN_COMMON = 0.3
 DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, SWITCH_NS)
 #: Options this close to the best are as good as the best: the one that changes least is taken.
 AS_GOOD = 0.03
+#: The replay of what was recorded may miss the record by so much without a consequence: the intervals hold it already.
+REPRODUCED = 0.02
+#: Above this nothing is forecast.
+FORBIDDEN = 0.25
 
 
 class Forecast(ForecastRow):
@@ -169,7 +173,7 @@ class Options:
         time.
     check
         How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
-        where that mode cannot be replayed.
+        where that mode cannot be replayed. It is in the bounds of every option; above :data:`FORBIDDEN` there are none.
     clients
         What MPS provisioning knows of the tenants.
     unplaced
@@ -406,6 +410,8 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     candidates, unplaced = _candidates(tables, verdict, device, clients, sm_count, recording)
     untraced = untraced_ns_of(here, usage)
     made, check = _forecast(tables, verdict, recording, candidates, names, sm_count, sum(untraced.values()))
+    if check is not None and check > FORBIDDEN:
+        return Options(device_id, why_not=missed(check), check=check, clients=tuple(clients), untraced=tuple(untraced))
     ranked = sorted(made, key=lambda option: option.antt)
     current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
     refused = tuple((option, lacks) for option in ranked if (lacks := TRAITS[option.mode].promises.lacks(required)))
@@ -415,6 +421,20 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
         device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced,
         untraced=tuple(untraced),
     )  # fmt: skip
+
+
+def missed(error: float) -> str:
+    """Say why a replay that does not reproduce the record forbids every forecast.
+
+    Examples
+    --------
+    >>> missed(0.4)
+    'the replay of the recorded configuration misses the recorded run by 40 %, more than 25 %'
+    """
+    return (
+        f"the replay of the recorded configuration misses the recorded run by {fmt.percent(error, 0)}, more than "
+        f"{fmt.percent(FORBIDDEN, 0)}"
+    )
 
 
 def best_of(allowed: Sequence[Option], current: Option | None) -> Option | None:
@@ -634,6 +654,12 @@ def _forecast(
     draining = recording is not None and not recording.together and _slices_vary(tables, device_id)
     rows = forecast(tables, device_id, configs, recorded=recording, visible_sms=seen, time_sliced=time_sliced)
     took = {(str(row["sharing_config"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
+    check = None
+    if recording is not None:
+        check = max(
+            abs(took["check", tenant]["elapsed_ns"] / max(took["recorded", tenant]["elapsed_ns"], 1) - 1)
+            for tenant in names
+        )
     from_calls = rows["latency_ns"].null_count() == 0
     made = []
     for option in candidates:
@@ -645,6 +671,8 @@ def _forecast(
             margin += MARGIN_FITTED
         if draining:
             margin += MARGIN_DRAINING
+        # What the replay misses of the known mode it misses of the others too.
+        margin += check or 0.0
         variants = _variants(option, contention)
         forecasts = []
         for tenant, name in names.items():
@@ -670,12 +698,6 @@ def _forecast(
                 )
             )
         made.append(replace(option, forecasts=tuple(forecasts)))
-    check = None
-    if recording is not None:
-        check = max(
-            abs(took["check", tenant]["elapsed_ns"] / max(took["recorded", tenant]["elapsed_ns"], 1) - 1)
-            for tenant in names
-        )
     return made, check
 
 
