@@ -504,6 +504,7 @@ class Session(Frames):
         *,
         objective: Objective = "throughput",
         slo_p99_ms: float | None = None,
+        ncu: str | Path | None = None,
         threads: int = 0,
     ) -> tuple[ReplicaAdvice, ...]:
         """Forecast how many copies of the recorded tenants a GPU takes, and shared in which way.
@@ -517,6 +518,8 @@ class Session(Frames):
             What the recommended configuration is best in: ``throughput``, ``latency`` or ``fairness``.
         slo_p99_ms
             99th percentile of latency that every copy must keep, ms; None: none is asked for.
+        ncu
+            Output of ``ncu --csv`` (details or raw page) of the same programs: what each kernel asks of DRAM and L2.
         threads
             For the replays; 0: all processors.
 
@@ -537,7 +540,12 @@ class Session(Frames):
         >>> advice.missing[0].what
         'forecasts of copies'
         """
-        return self.analysis.replicas(counts, objective=objective, slo_p99_ms=slo_p99_ms, threads=threads)
+        from pyanalyze.inputs.ncu import read_ncu
+
+        counted = () if ncu is None else read_ncu(Path(ncu))
+        return self.analysis.replicas(
+            counts, objective=objective, slo_p99_ms=slo_p99_ms, counted=counted, threads=threads
+        )
 
     def explain(
         self, *, slowest: float = 0.01, unit: int | None = None, at: Moment | None = None, name: str | None = None

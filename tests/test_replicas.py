@@ -16,12 +16,14 @@ import pytest
 from command_line import run
 
 import pyanalyze
+from pyanalyze.analysis.advice import copies as copies_module
 from pyanalyze.analysis.advice import mig
 from pyanalyze.analysis.advice.copies import instances_of
 from pyanalyze.analysis.advice.curve import Measured, Place, fit
 from pyanalyze.analysis.advice.pairs import CONFIDENT, Pair, forecast_sign
 from pyanalyze.analysis.advice.replicas import forecast_replicas
 from pyanalyze.errors import UsageError
+from pyanalyze.inputs.ncu import CountedKernel, Resource, read_ncu
 from pyanalyze.results.replicas import Knowledge
 
 if TYPE_CHECKING:
@@ -243,6 +245,107 @@ def test_more_copies_than_a_server_takes_are_refused() -> None:
         copies_of("exclusive", [{"nobody": 1}])
 
 
+DETAILS = """==PROF== Connected to process 4711 (/app/train)
+epoch 1
+"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value","Rule Name","Rule Type","Rule Description"
+{rows}"""
+
+
+def details(path: Path, launches: list[tuple[str, dict[str, tuple[str, str]]]]) -> Path:
+    """Write the details page as ncu does: one row a metric, without the columns of rules where none applies."""
+    rows = [
+        f'"{n}","4711","train","127.0.0.1","{name}","1","7","(256, 1, 1)","(40, 1, 1)","0","8.0","Section","{metric}",'
+        f'"{unit}","{value}",'
+        for n, (name, metrics) in enumerate(launches)
+        for metric, (unit, value) in metrics.items()
+    ]
+    path.write_text(DETAILS.format(rows="\n".join(rows)))
+    return path
+
+
+def test_the_details_page_is_read(tmp_path: Path) -> None:
+    launch = {
+        "DRAM Throughput": ("%", "91.50"),
+        "Memory Throughput": ("%", "93.10"),
+        "L2 Cache Throughput": ("%", "40"),
+        "L2 Hit Rate": ("%", "50.00"),
+        "Duration": ("us", "1,204.50"),
+        "Compute (SM) Throughput": ("%", "n/a"),
+    }
+    traffic = {"Memory Throughput": ("Tbyte/second", "1.4"), "Duration": ("msecond", "2")}
+    first, second = read_ncu(details(tmp_path / "ncu.csv", [("add(float *)", launch), ("add(float *)", traffic)]))
+    assert first == CountedKernel("add(float *)", 1_204_500, {Resource.DRAM: 0.915, Resource.L2: 0.4}, None, 0.5)
+    # A percentage is no traffic, traffic is no percentage; and what is not in the file is not zero.
+    assert second == CountedKernel("add(float *)", 2e6, {}, 1.4e12)
+
+
+def test_the_raw_page_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "raw.csv"
+    path.write_text(
+        '"ID","Process ID","Kernel Name","gpu__time_duration.sum","dram__bytes_read.sum.per_second",'
+        '"dram__bytes_write.sum.per_second","lts__t_sector_hit_rate.pct",'
+        '"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"\n'
+        '"","","","us","Gbyte/s","Gbyte/second","%","%"\n'
+        '"0","1","gemm","12.5","300","200","80","50"\n'
+        '"1","1","copy","3.1","1,000","900","0","0"\n'
+    )
+    assert read_ncu(path) == (
+        CountedKernel("gemm", 12_500, {Resource.TENSOR: 0.5}, 5e11, 0.8),
+        CountedKernel("copy", 3_100, {Resource.TENSOR: 0.0}, 1.9e12, 0.0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no table of Nsight Compute"),
+        ("==ERROR== ERR_NVGPUCTRPERM\n", "no table of Nsight Compute"),
+        (
+            '"Kernel Name","Metric Name","Metric Unit","Metric Value"\n"k","Registers Per Thread","","8"\n',
+            "no throughput",
+        ),
+        (
+            '"Kernel Name","Metric Name","Metric Unit","Metric Value"\n"k","DRAM Throughput","%","nan"\n',
+            "no throughput",
+        ),
+    ],
+)
+def test_files_without_counters_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "ncu.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=why):
+        read_ncu(path)
+
+
+def test_counted_kernels_slow_each_other_where_they_want_more_bandwidth_than_there_is(tmp_path: Path) -> None:
+    # Names as another tool prints them: the same but for blanks.
+    session = pyanalyze.load(CAPTURES / "exclusive.sqlite")
+    names = [name.replace(", ", ",") for name in session.kernels["name"].cast(str).unique().sort()]
+
+    def four(percent: float, kernels: list[str]) -> tuple[float, list[str]]:
+        launch = {"DRAM Throughput": ("%", f"{percent}"), "Duration": ("us", "10")}
+        (advice,) = session.replicas([4], ncu=details(tmp_path / "ncu.csv", [(name, launch) for name in kernels]))
+        return option(advice, 4, "MPS").tenants[0].slowdown.value, [one.what for one in advice.missing]
+
+    little, told = four(1.0, names)
+    much, _ = four(95.0, names)
+    assert much > 1.1 * little
+    # Four copies that each want 0.95 of the bandwidth take 3.8 times as long and no more.
+    assert much < 3.9
+    assert not any(what.startswith("memory bandwidth") for what in told)
+    # Kernels of other names say nothing of these.
+    others, _ = four(95.0, ["somebody(float *)"])
+    assert others == pytest.approx(little, rel=0.01)
+
+
+def test_traffic_that_no_bandwidth_explains_is_of_the_cache() -> None:
+    # Two tenants of 0.8 of the bandwidth each took 2.4 times as long: 1.6 is bandwidth, 1.5 is traffic that L2 kept away.
+    # At 2 hits for each miss a quarter of the hits is lost: the data of both fill 4 / 3 of L2.
+    cache = copies_module._cache(1.5, 2, 2.0)
+    assert cache.kept == pytest.approx(2 / 3)
+    assert cache.hits_over_misses == pytest.approx(2.0)
+
+
 def test_profiles_have_room_for_copies() -> None:
     a100 = mig.FAMILIES["A100-40"]
     for name, most in (("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1)):
@@ -274,6 +377,8 @@ def test_the_command_prints_text_json_and_csv() -> None:
         ["--replicas", "2", "--slo", "p99=50"],
         ["--replicas", "2", "--slo", "p95=50ms"],
         ["--slo", "p99=50ms"],
+        ["--ncu", str(CAPTURES / "exclusive.sqlite")],
+        ["--replicas", "2", "--ncu", str(CAPTURES / "exclusive.sqlite")],
         ["-f", "csv"],
     ],
 )

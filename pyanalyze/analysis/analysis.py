@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.residency import DeviceResidency, UnitResidency
     from pyanalyze.analysis.sharing import Case, Verdict
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
+    from pyanalyze.inputs.ncu import CountedKernel
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.explain import SlowUnits
     from pyanalyze.results.occupancy import BlockCheck
@@ -397,6 +398,7 @@ class Analysis:
         *,
         objective: Objective = "throughput",
         slo_p99_ms: float | None = None,
+        counted: Sequence[CountedKernel] = (),
         threads: int = 0,
     ) -> tuple[ReplicaAdvice, ...]:
         """Forecast copies of the tenants of each device, see :meth:`pyanalyze.Session.replicas`."""
@@ -408,7 +410,7 @@ class Analysis:
             tables = self.representative(verdict.device_id).tables
             asked = expanded(tables, verdict.device_id, counts)
             slo_ns = None if slo_p99_ms is None else round(slo_p99_ms * 1e6)
-            demand = Recorded(tables, verdict)
+            demand = Recorded(tables, verdict, counted)
             found.append(forecast_replicas(demand, asked, objective=objective, slo_p99_ns=slo_ns, threads=threads))
         return tuple(found)
 

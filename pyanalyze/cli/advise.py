@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -157,6 +158,11 @@ def rows(found: Sequence[ReplicaAdvice]) -> list[dict[str, Any]]:
 @click.option("--replicas", type=Replicas(), help="Forecast so many copies: 1..8, or of each tenant: web=1..4,train=1.")
 @click.option("--slo", "slo_ns", type=Slo(), help="With --replicas: latency that every copy must keep: p99=50ms.")
 @click.option(
+    "--ncu",
+    type=click.Path(exists=True, dir_okay=False, path_type=pathlib.Path),
+    help="With --replicas: output of `ncu --csv` of the same programs (details or raw page).",
+)
+@click.option(
     "--objective",
     type=click.Choice(("throughput", "latency", "fairness")),
     default="throughput",
@@ -169,6 +175,7 @@ def command(
     latency_ms: float | None,
     replicas: tuple[int, int] | dict[str, tuple[int, int]] | None,
     slo_ns: float | None,
+    ncu: Path | None,
     objective: Objective,
     fmt: str,
     output: Path | None,
@@ -179,12 +186,12 @@ def command(
 ) -> None:
     """Advise what to change: commands, expected gain, risk and undo."""
     refuse_existing(output, force=force)
-    if replicas is None and (fmt == "csv" or slo_ns is not None):
-        raise UsageError("CSV output and --slo need --replicas, such as --replicas 1..8")
+    if replicas is None and (fmt == "csv" or slo_ns is not None or ncu is not None):
+        raise UsageError("CSV output, --slo and --ncu need --replicas, such as --replicas 1..8")
     session = open_session(**options)
     if replicas is not None:
         slo_ms = None if slo_ns is None else slo_ns / 1e6
-        found = session.replicas(_combinations(replicas), objective=objective, slo_p99_ms=slo_ms)
+        found = session.replicas(_combinations(replicas), objective=objective, slo_p99_ms=slo_ms, ncu=ncu)
         emit(_replicas(found, fmt), output, force=force)
         return
     latency_ns = None if latency_ms is None else round(latency_ms * 1e6)

@@ -111,6 +111,8 @@ class _Assignment(Protocol):
     def start_ns(self) -> int: ...
     @property
     def bandwidth(self) -> float: ...
+    @property
+    def cache(self) -> float: ...
 
 class _SharingConfig(Protocol):
     """`pyanalyze.analysis.advice.forecast.SharingConfig`."""
@@ -135,6 +137,8 @@ class _SharingConfig(Protocol):
     def jitter(self) -> float: ...
     @property
     def seed(self) -> int: ...
+    @property
+    def hits_over_misses(self) -> float: ...
 
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
     """Read one nsys export on its own clock; `tables` are the event tables wanted."""
@@ -233,6 +237,7 @@ def forecast(
     recorded: _SharingConfig | None,
     configs: Sequence[_SharingConfig],
     units: Mapping[int, Sequence[tuple[int, int]]],
+    kernel_bandwidth: Mapping[str, float],
     threads: int,
     progress: _Progress = None,
 ) -> _Tables:

@@ -156,6 +156,10 @@ class SelfCheck(Result):
     possible: bool = Field(description="The recorded configuration can be replayed.")
     elapsed_error: Number = Field(description="Largest relative error of elapsed time over tenants.")
     p99_error: Number = Field(description="Largest relative error of the 99th percentile of latency.")
+    contention: Number = Field(
+        description="How much longer kernels took beside each other than the replay says without memory and caches, "
+        "relative; null: none of known solo time ran beside another one."
+    )
     outcome: Literal["passed", "widened", "forbidden", "not-possible"] = Field(
         description="What it did to the other forecasts: nothing, added its error to their intervals, or forbade them."
     )

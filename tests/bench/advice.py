@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sqlite3
 import statistics
 import sys
 import tempfile
 import tomllib
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,14 +118,25 @@ def rewritten(
 
 def simulated(text: str, seed: int) -> dict[str, float]:
     """Elapsed nanoseconds of each tenant, first unit's begin to last one's end."""
+    return simulated_units(text, seed, tables=False)[0]
+
+
+def simulated_units(text: str, seed: int, *, tables: bool = True) -> tuple[dict[str, float], dict[str, list[int]]]:
+    """The same, and nanoseconds of each unit of work of each tenant, begin to the end of its last operation."""
     folder = Path(tempfile.mkdtemp(dir=ROOT / "target"))
     try:
         (folder / "x.toml").write_text(text, encoding="utf-8")
-        generate.generate([folder / "x.toml"], folder, seed)
+        generate.generate([folder / "x.toml"], folder, seed, tables=tables)
         truth = json.loads((folder / "x.truth.json").read_text(encoding="utf-8"))
+        units: dict[str, list[int]] = {}
+        if tables:
+            with closing(sqlite3.connect(folder / "x.truth.sqlite")) as file:
+                for name, ns in file.execute("SELECT tenant, done_ns - start_ns FROM units WHERE done_ns > 0"):
+                    units.setdefault(name, []).append(ns)
     finally:
         shutil.rmtree(folder)
-    return {t["name"]: t["slowdown"]["elapsed"]["shared_ns"] for t in truth["tenants"] if t["slowdown"]}
+    took = {t["name"]: t["slowdown"]["elapsed"]["shared_ns"] for t in truth["tenants"] if t["slowdown"]}
+    return took, units
 
 
 @dataclass(frozen=True)

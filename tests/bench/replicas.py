@@ -378,8 +378,9 @@ def multiplied(base: str, option: ReplicaOption, units: Mapping[str, int], named
 
 @dataclass(frozen=True)
 class Simulated:
-    """Copies of a tenant in a configuration: forecast slowdown, and what the simulation did."""
+    """Copies of a tenant in a configuration: forecast slowdown or p99 (ns), and what the simulation did."""
 
+    what: str
     base: str
     seed: int
     kind: str
@@ -438,7 +439,7 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
     for option in found.options:
         if not {names[copies.name] for copies in option.tenants} <= set(solo):
             solo |= solo_ns(base, option, units, names, seed)
-        took = advice.simulated(multiplied(base, option, units, names), seed)
+        took, each_unit = advice.simulated_units(multiplied(base, option, units, names), seed)
         whole = 0.0
         for copies in option.tenants:
             name = names[copies.name]
@@ -448,10 +449,19 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
             one = copies.slowdown
             rows.append(
                 Simulated(
-                    base, seed, kind_of(option), option.copies, option.name, option.current, slow, one.value, one.low,
+                    "slowdown", base, seed, kind_of(option), option.copies, option.name, option.current, slow, one.value, one.low,
                     one.high,
                 )
             )  # fmt: skip
+            if copies.p99_ns is not None and found.latency_of == "unit":
+                p99 = statistics.fmean(quantile(each_unit[f"{name}-{n}"], 0.99) for n in range(copies.copies))
+                two = copies.p99_ns
+                rows.append(
+                    Simulated(
+                        "p99", base, seed, kind_of(option), option.copies, option.name, option.current, p99, two.value,
+                        two.low, two.high,
+                    )
+                )  # fmt: skip
         group = json.dumps([(c.name, c.copies) for c in option.tenants])
         throughput.setdefault(group, {})[option.name] = (option.throughput.value, whole)
     chosen = []
@@ -479,7 +489,7 @@ def simulations(first: int, seeds: int, scenarios: Sequence[str], *, verbose: bo
             if verbose:
                 for row in mine:
                     print(
-                        f"{' ' if row.holds else '*'} {row.base:22s} {row.seed:3d} {row.copies} {row.option:36s} "
+                        f"{' ' if row.holds else '*'} {row.what:8s} {row.base:22s} {row.seed:3d} {row.copies} {row.option:36s} "
                         f"{row.simulated:7.3f} in {row.low:7.3f} {row.value:7.3f} {row.high:7.3f}",
                         flush=True,
                     )
@@ -505,7 +515,12 @@ def simulations(first: int, seeds: int, scenarios: Sequence[str], *, verbose: bo
         f"\nGenerator, seeds {first} to {first + seeds - 1}: {len(scenarios)} scenarios, {refused} without a forecast"
     )
     found: dict[str, Any] = {"seeds": f"{first} to {first + seeds - 1}", "refused": refused}
+    tails = [row for row in rows if row.what == "p99"]
+    rows = [row for row in rows if row.what == "slowdown"]
     found["all"] = line("all", rows)
+    found["p99"] = line("p99 of units, all", tails)
+    for kind in ("solo", "time-sliced", "together", "instances"):
+        found[f"p99 {kind}"] = line(f"p99, {kind}", [row for row in tails if row.kind == kind])
     found["current"] = line("the recorded one", [row for row in rows if row.current])
     for kind in ("solo", "time-sliced", "together", "instances"):
         found[kind] = line(kind, [row for row in rows if row.kind == kind])

@@ -3,8 +3,9 @@
 Every number of copies is replayed under time-slicing, MPS (without caps, with NVIDIA's provisioning strategies, with
 the least caps that lose nothing), MIG profiles with their placement, and MPS inside MIG instances. Copies run the
 recorded program, begin apart and vary each in its own way. What limits them are, by name: SMs with warps, registers,
-shared memory and block slots; the copy engines; the launch path of each copy's host; and memory bandwidth, where GPU
-metrics show what each tenant takes of it solo. Issue slots, pipes, L2, PCIe and clocks are in the intervals only.
+shared memory and block slots; the copy engines; the launch path of each copy's host; DRAM bandwidth, where Nsight
+Compute counted it kernel by kernel or GPU metrics show what each tenant takes of it solo; and the L2 cache, where
+contention was recorded. Issue slots, pipes, PCIe and clocks are in the intervals only.
 
 The recorded configuration is replayed first. What that misses is added to every interval, and above a limit nothing is
 forecast.
@@ -18,7 +19,7 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pyanalyze.analysis.advice import bandwidth, mps
+from pyanalyze.analysis.advice import bandwidth, counted, mps
 from pyanalyze.analysis.advice import mig as mig_
 from pyanalyze.analysis.advice.fitted import COPIES
 from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, alone, forecast
@@ -45,6 +46,7 @@ from pyanalyze.analysis.advice.options import (
 from pyanalyze.analysis.explain import NO_RESIDENCY, unit_tables
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
+from pyanalyze.inputs.ncu import Resource
 from pyanalyze.results.model import Missing
 from pyanalyze.results.replicas import Copies, Estimate, Knee, ReplicaAdvice, ReplicaOption, SelfCheck
 from pyanalyze.tables.frames import to_frame
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.inputs.ncu import CountedKernel
     from pyanalyze.results.replicas import LatencyOf, Objective, Told
     from pyanalyze.tables.tableset import TableSet
 
@@ -69,6 +72,12 @@ EVEN = 0.01
 #: Copies begin apart by up to this part of what was recorded, and this time: nobody starts them at one instant.
 APART = 0.02
 MOST_APART_NS = 20_000_000
+#: L2 hits for each miss of a tenant solo where none were counted: low, middle, high (hit rates of 50, 67 and 86 %).
+HITS_OVER_MISSES = (1.0, 2.0, 6.0)
+#: Misses are no less than this part: a kernel that never missed would have no DRAM traffic.
+LEAST_MISS = 0.01
+#: Part of the data that no longer fits, at most: more than ten times of L2 says nothing.
+MOST_MISSED = 0.9
 #: A copy that adds less throughput than this does not pay.
 KNEE = 0.05
 
@@ -81,10 +90,25 @@ class Recorded:
     ----------
     tables, verdict
         The tables, and the verdict of the device. All of them is replayed: see :func:`representative_window`.
+    counted
+        Its kernels as Nsight Compute counted them; empty: they were not counted.
     """
 
     tables: TableSet
     verdict: Verdict
+    counted: Sequence[CountedKernel] = ()
+
+
+@dataclass(frozen=True)
+class _Cache:
+    """An assumption about L2: what a tenant keeps of it (a part), and hits for each miss while all of that is there."""
+
+    kept: float
+    hits_over_misses: float
+
+
+#: Nothing is lost to it.
+NO_CACHE = _Cache(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -108,6 +132,7 @@ class _Variant:
     block_imbalance: float
     seed: int
     counts: bool = True
+    cache: _Cache = NO_CACHE
 
 
 @dataclass(frozen=True)
@@ -123,6 +148,8 @@ class _Scene:
     memory_bytes: int | None
     memory: Mapping[int, int]
     demands: Mapping[int, float]
+    counted: counted.Counted
+    caches: tuple[_Cache, _Cache, _Cache] | None
     recording: SharingConfig | None
     clients: Sequence[mps.Client]
     units: Mapping[int, list[tuple[int, int]]]
@@ -137,6 +164,7 @@ class _Scene:
             units=self.units,
             visible_sms=visible_sms(self.tables, self.verdict.device_id),
             time_sliced=is_time_sliced(self.verdict),
+            kernel_bandwidth=self.counted.bandwidth,
             threads=threads,
         )
 
@@ -188,10 +216,10 @@ def advise_copies(
     'tenant app_c was resident for 254.4 ms, but its work was not traced, so it cannot be forecast'
     """
     tables, verdict = recorded.tables, recorded.verdict
-    scene = _scene(tables, verdict)
+    scene = _scene(tables, verdict, recorded.counted)
     operations, window_ns = _size(tables, verdict.device_id)
     if isinstance(scene, str):
-        check = SelfCheck(possible=False, elapsed_error=None, p99_error=None, outcome="not-possible")
+        check = SelfCheck(possible=False, elapsed_error=None, p99_error=None, contention=None, outcome="not-possible")
         return _advice(verdict, objective, check, operations, window_ns, scene)
     by_name = {name: tenant for tenant, name in scene.names.items()}
     asked: list[dict[int, int]] = []
@@ -206,20 +234,20 @@ def advise_copies(
     check, contention = _checked(scene, threads)
     if check.outcome == "forbidden":
         return _advice(verdict, objective, check, operations, window_ns, missed(check.elapsed_error or 0.0))
-    if not scene.demands:
-        scene = _taken_for_bandwidth(scene, contention)
-        if scene.demands:
-            contention = CONTENTION
+    unmeasured = set(scene.names) - set(scene.demands)
+    if scene.recording is not None and scene.recording.together and check.contention is not None:
+        scene, contention = _taken_for_memory(scene, check.contention, contention)
     candidates = [candidate for one in asked for candidate in _candidates(scene, one, threads)]
     options, latency_of = _forecast(scene, candidates, contention, check, slo_p99_ns, threads)
     options = _ranked(options, objective)
     missing = []
-    if not scene.demands:
+    if unmeasured:
+        who = ", ".join(scene.names[tenant] for tenant in sorted(unmeasured))
         missing.append(
             Missing(
-                what="memory bandwidth of each tenant",
-                why="no GPU metrics with enough samples in which a tenant ran solo: the intervals allow for it",
-                how="nsys profile --gpu-metrics-devices=all ...",
+                what=f"memory bandwidth of {who}",
+                why="neither counted kernels nor enough GPU metrics in which it ran solo: the intervals allow for it",
+                how="--ncu FILE with `ncu --csv` of the same program, or nsys profile --gpu-metrics-devices=all ...",
             )
         )
     if any(option.memory_fits == "cannot-tell" for option in options):
@@ -245,14 +273,50 @@ def advise_copies(
     )
 
 
-def _taken_for_bandwidth(scene: _Scene, contention: tuple[float, float, float]) -> _Scene:
-    """Take contention that was measured for bandwidth: all together wanted so much more of it, in equal parts."""
-    together = scene.recording is not None and scene.recording.together
-    if not together or contention == CONTENTION or contention[1] <= CONTENTION[2]:
-        return scene
-    # Nobody takes more than all of it: what is beyond that is of caches.
-    each = min(1.0, (1 + contention[1]) / len(scene.names))
-    return replace(scene, demands=dict.fromkeys(scene.names, each))
+def _taken_for_memory(
+    scene: _Scene, measured: float, contention: tuple[float, float, float]
+) -> tuple[_Scene, tuple[float, float, float]]:
+    """Take contention that was recorded for DRAM bandwidth, and what is beyond all of that for L2.
+
+    Together they wanted so much more than there is. Tenants of unknown demand share what the known ones leave of that,
+    nobody more than the most that is known, or all of the bandwidth: the rest is traffic that L2 kept from DRAM solo,
+    and no longer does.
+    """
+    known = sum(scene.demands.values())
+    # With demands that are known the replay slowed them already.
+    wanted = max(1.0, known) * (1 + measured)
+    if wanted <= 1 + CONTENTION[2]:
+        return scene, contention
+    unknown = set(scene.names) - set(scene.demands)
+    # Nothing says that one wants more than those of which it is known.
+    most = max(scene.demands.values(), default=1.0)
+    each = min(most, max(0.0, wanted - known) / len(unknown)) if unknown else 0.0
+    demands = {**scene.demands, **dict.fromkeys(unknown, each)}
+    growth = wanted / sum(demands.values())
+    hits = _hits_over_misses(scene)
+    caches = tuple(_cache(growth, len(scene.names), one) for one in hits)
+    return replace(scene, demands=demands, caches=(caches[0], caches[1], caches[2])), CONTENTION
+
+
+def _hits_over_misses(scene: _Scene) -> tuple[float, float, float]:
+    """Low, middle and high; as counted where all tenants were."""
+    hits = scene.counted.l2_hit
+    if set(hits) != set(scene.names):
+        return HITS_OVER_MISSES
+    one = max(hit / max(1 - hit, LEAST_MISS) for hit in hits.values())
+    return (one, one, one)
+
+
+def _cache(growth: float, tenants: int, hits_over_misses: float) -> _Cache:
+    """What each tenant keeps of L2 if the traffic of so many grows so much: equal parts, of which the last hit is lost.
+
+    Of data that fill `all` of L2 together, 1 - 1 / all no longer fits.
+    """
+    if growth <= 1 or hits_over_misses <= 0:
+        # All of it fits.
+        return _Cache(0.5 / tenants, hits_over_misses)
+    missed = min((growth - 1) / hits_over_misses, MOST_MISSED)
+    return _Cache(1 / (1 - missed) / tenants, (growth - 1) / missed)
 
 
 def expanded(tables: TableSet, device_id: int, counts: Sequence[int | Mapping[str, int]]) -> list[Mapping[str, int]]:
@@ -337,7 +401,7 @@ def representative_window(tables: TableSet, device_id: int) -> tuple[int, int] |
     return int(starts[first]), int(starts[first + MOST_OPERATIONS - 1])
 
 
-def _scene(tables: TableSet, verdict: Verdict) -> _Scene | str:
+def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel]) -> _Scene | str:
     """What is known; or why nothing can be replayed."""
     import polars as pl
 
@@ -354,9 +418,10 @@ def _scene(tables: TableSet, verdict: Verdict) -> _Scene | str:
     sm_count = int(device["sm_count"])
     traits = TRAITS[verdict.mode]
     memory = None if device["memory_bytes"] is None else int(device["memory_bytes"])
-    found = bandwidth.demands(tables, device_id, list(names), time_sliced=is_time_sliced(verdict))
-    # Of some tenants only, the rest would seem to take nothing.
-    demands = found if set(found) == set(names) else {}
+    matched = counted.match(tables, device_id, kernels)
+    demands = bandwidth.demands(tables, device_id, list(names), time_sliced=is_time_sliced(verdict))
+    # Counted kernels say more than samples, which gaps between kernels dilute.
+    demands |= {t: used[Resource.DRAM] for t, used in matched.used.items() if t in names and Resource.DRAM in used}
     recording = recorded_config(tables, verdict, list(names), sm_count)
     if recording is not None and demands:
         assignments = tuple(replace(one, bandwidth=demands.get(one.tenant_id, 0.0)) for one in recording.assignments)
@@ -372,6 +437,8 @@ def _scene(tables: TableSet, verdict: Verdict) -> _Scene | str:
         memory_bytes=memory,
         memory=memory_peaks(tables, device_id),
         demands=demands,
+        counted=matched,
+        caches=None,
         recording=recording,
         clients=clients_of(tables, device_id, names, sm_count),
         units=_units(tables, device_id, names),
@@ -401,8 +468,11 @@ def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float
         low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
         contention = (low, middle, high + MORE_CONTENTION)
     if scene.recording is None:
-        return SelfCheck(possible=False, elapsed_error=None, p99_error=None, outcome="not-possible"), contention
-    again = scene.recording.varied("check", contention=measured[0] if measured else 0.0)
+        return SelfCheck(
+            possible=False, elapsed_error=None, p99_error=None, contention=None, outcome="not-possible"
+        ), contention
+    beside = float(measured[0]) if measured else None
+    again = scene.recording.varied("check", contention=beside or 0.0)
     found = {
         (str(row["sharing_config"]), row["tenant_id"]): row for row in scene.run([again], threads).iter_rows(named=True)
     }
@@ -421,7 +491,13 @@ def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float
     else:
         outcome = "widened" if max(elapsed, p99 or 0.0) > REPRODUCED else "passed"
     return (
-        SelfCheck(possible=elapsed is not None, elapsed_error=elapsed, p99_error=p99, outcome=outcome),  # type: ignore[arg-type]
+        SelfCheck(
+            possible=elapsed is not None,
+            elapsed_error=elapsed,
+            p99_error=p99,
+            contention=beside,
+            outcome=outcome,  # type: ignore[arg-type]
+        ),
         contention,
     )
 
@@ -573,18 +649,29 @@ def _by_sms(scene: _Scene, family: mig_.Family, threads: int) -> dict[int, dict[
     }
 
 
-def _variants(candidate: _Candidate, contention: tuple[float, float, float]) -> list[_Variant]:
+def _variants(
+    candidate: _Candidate, contention: tuple[float, float, float], caches: tuple[_Cache, _Cache, _Cache] | None
+) -> list[_Variant]:
     low, middle, high = contention
+    least, usual, most = caches or (NO_CACHE, NO_CACHE, NO_CACHE)
     if candidate.kind in {"together", "overlap"}:
         return [
-            _Variant(middle, EVEN, 1),
-            _Variant(middle, RAGGED, 2),
-            _Variant(low, VERY_RAGGED, 3, counts=False),
-            _Variant(high, EVEN, 4, counts=False),
+            _Variant(middle, EVEN, 1, cache=usual),
+            _Variant(middle, RAGGED, 2, cache=usual),
+            _Variant(low, VERY_RAGGED, 3, counts=False, cache=least),
+            _Variant(high, EVEN, 4, counts=False, cache=most),
         ]
     if candidate.kind == "instances":
-        return [_Variant(0.0, 0.0, 1), _Variant(0.0, RAGGED, 2)]
+        found = [_Variant(0.0, 0.0, 1, cache=usual), _Variant(0.0, RAGGED, 2, cache=usual)]
+        if caches is not None:
+            found += [_Variant(0.0, 0.0, 1, counts=False, cache=one) for one in (least, most)]
+        return found
     return [_Variant(0.0, 0.0, 1), _Variant(0.0, 0.0, 2)]
+
+
+def _with_cache(config: SharingConfig, cache: _Cache) -> SharingConfig:
+    assignments = tuple(replace(one, cache=cache.kept) for one in config.assignments)
+    return replace(config, assignments=assignments, hits_over_misses=cache.hits_over_misses)
 
 
 def _apart(config: SharingConfig, seed: int, span_ns: int) -> SharingConfig:
@@ -610,11 +697,11 @@ def _forecast(
     _, window_ns = _size(scene.tables, scene.verdict.device_id)
     span_ns = min(int(APART * window_ns), MOST_APART_NS)
     for number, candidate in enumerate(candidates):
-        for at, v in enumerate(_variants(candidate, contention)):
+        for at, v in enumerate(_variants(candidate, contention, scene.caches)):
             varied = candidate.config.varied(
                 f"{number}/{at}", contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
             )
-            configs.append(_apart(varied, v.seed, span_ns))
+            configs.append(_apart(_with_cache(varied, v.cache), v.seed, span_ns))
     rows = scene.run(configs, threads)
     took: dict[tuple[str, int], list[dict[str, object]]] = {}
     for row in rows.iter_rows(named=True):
@@ -627,7 +714,7 @@ def _forecast(
     for number, candidate in enumerate(candidates):
         runs = [
             ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v)
-            for at, v in enumerate(_variants(candidate, contention))
+            for at, v in enumerate(_variants(candidate, contention, scene.caches))
         ]
         base = {t: max(int(str(took[f"alone {t}", t][0]["elapsed_ns"])), 1) for t in candidate.counts}
         options.append(_option(scene, candidate, runs, base, check, latency_of, slo_p99_ns))
@@ -648,7 +735,8 @@ def _option(
     if candidate.kind in {"together", "overlap", "instances"} and is_time_sliced(scene.verdict):
         width += COPIES.from_slices
     tail = COPIES.tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0)
-    beyond = _beyond(candidate)
+    # What L2 loses is in the variants where it was recorded.
+    beyond = _beyond(candidate) if scene.caches is None else 0.0
     tenants, progress = [], []
     for tenant, n in sorted(candidate.counts.items()):
         # Copies are equal: what a replay does to one of them by chance it does to another one in the next.

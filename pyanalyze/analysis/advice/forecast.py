@@ -37,6 +37,8 @@ class Assignment:
         The copy begins that much later than the program was recorded to begin.
     bandwidth
         Part of the device's memory bandwidth that its kernels take while they run solo; 0: not known.
+    cache
+        Part of the device's L2 cache that the data fill which its kernels come back to; 0: not known.
     """
 
     tenant_id: int
@@ -46,6 +48,7 @@ class Assignment:
     copy: int = 0
     start_ns: int = 0
     bandwidth: float = 0.0
+    cache: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class SharingConfig:
     jitter, seed
         Every operation takes longer or shorter by up to this part, differently for each seed: programs that repeat
         themselves fall into step with each other by chance.
+    hits_over_misses
+        DRAM traffic that is added where L2 holds nothing of what kernels come back to, as a part of their traffic solo.
 
     Examples
     --------
@@ -89,6 +94,7 @@ class SharingConfig:
     jitter: float = 0.0
     seed: int = 0
     bandwidths: tuple[float, ...] = ()
+    hits_over_misses: float = 0.0
 
     def varied(
         self, name: str, *, contention: float = 0.0, block_imbalance: float = 0.0, jitter: float = 0.0, seed: int = 0
@@ -164,6 +170,7 @@ def forecast(
     time_sliced: bool,
     recorded: SharingConfig | None = None,
     units: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+    kernel_bandwidth: Mapping[str, float] | None = None,
     threads: int = 0,
 ) -> pl.DataFrame:
     """Run what was recorded of one device in each config.
@@ -187,6 +194,9 @@ def forecast(
     units
         Units of work by tenant, in order: begin and end of the range in which their operations were launched. Their
         time is forecast too where API calls were recorded.
+    kernel_bandwidth
+        Part of the device's memory bandwidth that a kernel takes solo, by its name in the table `kernels`; others take
+        their assignment's.
     threads
         Layouts are spread over so many threads; 0: all processors.
 
@@ -222,6 +232,7 @@ def forecast(
         recorded,
         configs,
         units or {},
+        kernel_bandwidth or {},
         threads,
         None,
     )

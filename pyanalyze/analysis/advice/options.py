@@ -660,6 +660,8 @@ def _forecast(
             abs(took["check", tenant]["elapsed_ns"] / max(took["recorded", tenant]["elapsed_ns"], 1) - 1)
             for tenant in names
         )
+        if check > FORBIDDEN:
+            return [], check
     from_calls = rows["latency_ns"].null_count() == 0
     made = []
     for option in candidates:

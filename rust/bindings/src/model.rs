@@ -106,6 +106,7 @@ pub(crate) struct Assignment {
     copy: u32,
     start_ns: i64,
     bandwidth: f64,
+    cache: f64,
 }
 
 /// A way to share a device: `pyanalyze.analysis.advice.forecast.SharingConfig`.
@@ -121,6 +122,7 @@ pub(crate) struct SharingConfig {
     block_imbalance: f64,
     jitter: f64,
     seed: u64,
+    hits_over_misses: f64,
 }
 
 impl From<SharingConfig> for sharing_config::SharingConfig {
@@ -133,6 +135,7 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
             copy: assignment.copy,
             start_ns: assignment.start_ns,
             bandwidth: assignment.bandwidth,
+            cache: assignment.cache,
         };
         Self {
             name: config.name,
@@ -145,13 +148,14 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
             block_imbalance: config.block_imbalance,
             jitter: config.jitter,
             seed: config.seed,
+            hits_over_misses: config.hits_over_misses,
         }
     }
 }
 
 /// What recorded programs would have taken in other configs.
 #[pyfunction]
-#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, threads, progress=None))]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, kernel_bandwidth, threads, progress=None))]
 #[allow(clippy::too_many_arguments)] // Python names them
 pub(crate) fn forecast(
     py: Python<'_>,
@@ -162,11 +166,12 @@ pub(crate) fn forecast(
     recorded: Option<SharingConfig>,
     configs: Vec<SharingConfig>,
     units: BTreeMap<u32, Vec<(i64, i64)>>,
+    kernel_bandwidth: BTreeMap<String, f64>,
     threads: usize,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
-    let recorded = Recorded { visible_sms, time_sliced, config: recorded.map(Into::into) };
+    let recorded = Recorded { visible_sms, time_sliced, kernel_bandwidth, config: recorded.map(Into::into) };
     let configs: Vec<sharing_config::SharingConfig> = configs.into_iter().map(Into::into).collect();
     let watch = PyWatch::new(progress);
     let made =

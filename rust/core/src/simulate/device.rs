@@ -106,6 +106,8 @@ struct Class {
     alone: u64,
     /// Blocks that it had on the SMs at once where it was recorded: with these it takes its bandwidth.
     recorded: u64,
+    /// Part of the device's memory bandwidth that it then takes, where that was measured.
+    bandwidth: Option<f64>,
     /// The kernel's time over a block's time.
     span: Span,
 }
@@ -167,6 +169,7 @@ struct Tenant<'a> {
     copy: u32,
     start_ns: i64,
     bandwidth: f64,
+    cache: f64,
     program: &'a Program,
     classes: Vec<Class>,
     group: usize,
@@ -387,7 +390,7 @@ fn classes(
         of.iter().zip(ask).filter(|(_, ask)| **ask > 0).map(|(has, ask)| has / ask).min()
     };
     let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm).unwrap_or(u64::MAX));
-    let of = |place: &Place| match *place {
+    let mut of = |place: &Place| match *place {
         Place::Copy(engine) => Class {
             copy: Some(engine),
             blocks: 1,
@@ -395,13 +398,23 @@ fn classes(
             ask: [0; 4],
             alone: 0,
             recorded: 1,
+            bandwidth: None,
             span: Span::Waves(1),
         },
         Place::Device => {
             // With fewer SMs than it was seen on it takes longer in proportion: nothing better is known.
             let more = f64::from(program.visible_sms.max(sms)) / f64::from(sms.max(1));
             let (ask, span) = (room, Span::Times(more));
-            Class { copy: None, blocks: 1, at_once: 1, ask, alone: alone(&ask), recorded: 1, span }
+            Class {
+                copy: None,
+                blocks: 1,
+                at_once: 1,
+                ask,
+                alone: alone(&ask),
+                recorded: 1,
+                bandwidth: None,
+                span,
+            }
         }
         Place::Sms { count, per_sm, ask } => {
             let fits = fits(&ask, &room).unwrap_or(u64::MAX);
@@ -414,10 +427,20 @@ fn classes(
                 None => Span::Waves(Ps::try_from(count.div_ceil(then).max(1)).unwrap_or(Ps::MAX)),
             };
             let recorded = count.min(then).max(1);
-            Class { copy: None, blocks: count.max(1), at_once, ask, alone: alone(&ask), recorded, span }
+            Class {
+                copy: None,
+                blocks: count.max(1),
+                at_once,
+                ask,
+                alone: alone(&ask),
+                recorded,
+                bandwidth: None,
+                span,
+            }
         }
     };
-    program.places.iter().map(of).collect()
+    let known = program.bandwidths.iter().copied().chain(std::iter::repeat(None));
+    program.places.iter().zip(known).map(|(place, bandwidth)| Class { bandwidth, ..of(place) }).collect()
 }
 
 impl<'a> Sim<'a> {
@@ -472,7 +495,8 @@ impl<'a> Sim<'a> {
                 group.tenants.push(tenants.len());
                 *asked = asked.saturating_add(sms);
                 group.disjoint = *asked <= whole;
-                group.shares_bandwidth |= assignment.bandwidth > 0.0;
+                group.shares_bandwidth |=
+                    assignment.bandwidth > 0.0 || program.bandwidths.iter().any(Option::is_some);
             }
             let tenant = tenants.len();
             let host = |(n, (_, steps)): (usize, &'a (i64, Vec<Step>))| {
@@ -485,6 +509,7 @@ impl<'a> Sim<'a> {
                 copy: assignment.copy,
                 start_ns: assignment.start_ns,
                 bandwidth: assignment.bandwidth,
+                cache: assignment.cache,
                 program,
                 classes: classes(program, per_sm, sms, whole, lengths),
                 group,
@@ -1080,11 +1105,15 @@ impl<'a> Sim<'a> {
         }
         let running = || g.tenants.iter().filter_map(|t| self.tenants.get(*t)).filter(|t| t.in_flight > 0);
         let wants = |k: &OnSms| {
-            let t = self.tenants.get(k.tenant).filter(|t| t.bandwidth > 0.0)?;
+            let t = self.tenants.get(k.tenant)?;
             let class = t.classes.get(t.live.get(k.slot as usize)?.class as usize)?;
-            Some(t.bandwidth * k.blocks as f64 / class.recorded as f64)
+            Some(class.bandwidth.unwrap_or(t.bandwidth) * k.blocks as f64 / class.recorded as f64)
         };
-        let wanted: f64 = g.on_sms.iter().filter_map(wants).sum();
+        // L2 goes with the memory slices of an instance. What it cannot hold of all data together is read again.
+        let cached: f64 = running().map(|t| t.cache).sum();
+        let missed = if cached > g.bandwidth { 1.0 - g.bandwidth / cached } else { 0.0 };
+        let again = 1.0 + self.config.hits_over_misses * missed;
+        let wanted: f64 = again * g.on_sms.iter().filter_map(wants).sum::<f64>();
         let together = if running().count() >= 2 { 1.0 + self.config.contention } else { 1.0 };
         let rate = (g.bandwidth / wanted.max(g.bandwidth)) / together;
         if (rate - g.rate).abs() > 1e-12 {

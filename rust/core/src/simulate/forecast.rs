@@ -48,8 +48,7 @@ pub fn run(
     watch: &dyn Watch,
 ) -> Result<RecordBatch> {
     configs.iter().try_for_each(SharingConfig::check)?;
-    let mut made =
-        programs::read(session, device, &recorded.visible_sms, recorded.time_sliced, units, watch)?;
+    let mut made = programs::read(session, device, recorded, units, watch)?;
     let contention = match &recorded.config {
         Some(config) => fit(&mut made, config, watch)?,
         None => None,
@@ -298,6 +297,7 @@ mod tests {
             slice_ns: 1_000_000,
             switch_ns: 100_000,
             contention: 0.0,
+            hits_over_misses: 0.0,
             block_imbalance: 0.0,
             jitter: 0.0,
             seed: 0,
@@ -459,6 +459,32 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_of_known_bandwidth_takes_that_and_not_its_tenants() {
+        let mut p = [burst(0, vec![kernel(0, 1000, 40, 8)]), burst(1, vec![kernel(0, 1000, 40, 8)])];
+        p[0].bandwidths = vec![Some(0.8)];
+        let wants = |tenant, bandwidth| Assignment { bandwidth, ..assignment(tenant, 0, None) };
+        assert_eq!(us(&p, &config(vec![wants(0, 0.1), wants(1, 0.8)])), [1600, 1600]);
+        // Measured as nothing is not unknown.
+        p[0].bandwidths = vec![Some(0.0)];
+        assert_eq!(us(&p, &config(vec![wants(0, 0.8), wants(1, 0.8)])), [1000, 1000]);
+    }
+
+    #[test]
+    fn what_the_cache_cannot_hold_of_both_is_read_again() {
+        // Each keeps 0.8 of L2: 0.6 of the 1.6 do not fit, 0.375 of the hits miss. At 3 hits for each miss the traffic
+        // of 0.4 + 0.4 grows by 1 + 3 x 0.375 = 2.125 to 1.7 of the bandwidth.
+        let p = [burst(0, vec![kernel(0, 1000, 40, 8)]), burst(1, vec![kernel(0, 1000, 40, 8)])];
+        let keeps = |tenant, cache| Assignment { bandwidth: 0.4, cache, ..assignment(tenant, 0, None) };
+        let misses = |c: SharingConfig| SharingConfig { hits_over_misses: 3.0, ..c };
+        assert_eq!(us(&p, &misses(config(vec![keeps(0, 0.8), keeps(1, 0.8)]))), [1700, 1700]);
+        // Both fit.
+        assert_eq!(us(&p, &misses(config(vec![keeps(0, 0.5), keeps(1, 0.5)]))), [1000, 1000]);
+        // Solo in half of the device with half of its L2: a quarter more than fits; 0.4 x (1 + 3 x 0.375) of 0.5.
+        let half = SharingConfig { bandwidths: vec![0.5], ..config(vec![keeps(0, 0.8)]) };
+        assert_eq!(us(&p, &misses(half)), [1700]);
+    }
+
+    #[test]
     fn units_of_work_last_from_their_begin_to_their_last_end() {
         // Two units of one kernel each: 5 us of the host's own before the first launch, then 100, and 100 behind it.
         let mut p = burst(0, vec![kernel(0, 100, 80, 8), kernel(0, 100, 80, 8)]);
@@ -484,6 +510,8 @@ mod tests {
             config(vec![Assignment { bandwidth: -1.0, ..Assignment::default() }]),
             SharingConfig { bandwidths: vec![0.5, 0.5], ..good.clone() },
             SharingConfig { bandwidths: vec![0.0], ..good.clone() },
+            SharingConfig { hits_over_misses: f64::NAN, ..good.clone() },
+            config(vec![Assignment { cache: -1.0, ..Assignment::default() }]),
         ] {
             let made = simulate(&p, &limits(), &bad, &mut |_, _, _| {}, &Unwatched);
             assert!(matches!(made, Err(Error::Argument(_))));

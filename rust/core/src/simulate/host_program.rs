@@ -17,7 +17,7 @@
 //!   interval, less the estimated cost of saving and restoring state. If other kernels ran concurrently, it is at most
 //!   the usual duration of equal kernels that had the device to themselves, or the shortest tenth where none had.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::base::error::Result;
 use crate::base::hardware::{DEFAULT_SLICE_NS, IDLE_GAP_NS, RELEASE_NS, STATE_NS, SUBMIT_NS, WAKE_NS};
@@ -26,8 +26,8 @@ use crate::base::statistics::median_ns;
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
 use crate::residency::observed::{slice_lengths, Slice};
-use crate::simulate::sharing_config::Units;
-use crate::table::columns::Columns;
+use crate::simulate::sharing_config::{self, Units};
+use crate::table::columns::{Columns, NameColumn};
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
 use crate::table::tenant_lookup::Who;
@@ -98,6 +98,8 @@ pub(crate) struct Program {
     pub ops: Vec<Op>,
     /// Where operations run, every way once.
     pub places: Vec<Place>,
+    /// Part of the device's memory bandwidth that operations of each place take, where it was measured.
+    pub bandwidths: Vec<Option<f64>>,
     /// Steps of each host, and when it begins.
     pub hosts: Vec<(i64, Vec<Step>)>,
     pub streams: u32,
@@ -183,18 +185,36 @@ fn residency_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i
     turns
 }
 
+/// Measured bandwidths are told apart to so many parts of the device's: kernels that differ by less are of one class.
+const PARTS: f64 = 1000.0;
+
+/// Measured bandwidths by number of the kernel's name, in [`PARTS`].
+fn by_key(names: &NameColumn<'_>, rows: usize, measured: &BTreeMap<String, f64>) -> HashMap<u32, u32> {
+    let mut found = HashMap::new();
+    if measured.is_empty() {
+        return found;
+    }
+    let mut seen: HashSet<u32> = HashSet::new();
+    for key in (0..rows).filter_map(|row| names.key(row)) {
+        let wants = seen.insert(key).then(|| names.text(key).and_then(|name| measured.get(name))).flatten();
+        if let Some(part) = wants {
+            found.insert(key, (part.clamp(0.0, 10.0) * PARTS).round() as u32);
+        }
+    }
+    found
+}
+
 /// Reads the programs of one device.
 ///
-/// `visible` says how many SMs a tenant had where that is not all of them; `time_sliced` that kernels of different
-/// tenants never ran at one instant, though their recorded intervals may overlap; `units` are known with API calls only.
+/// `units` are known with API calls only.
 pub(crate) fn read(
     session: &Tables,
     device: u32,
-    visible: &BTreeMap<u32, u32>,
-    time_sliced: bool,
+    recorded: &sharing_config::Recorded,
     units: &Units,
     watch: &dyn Watch,
 ) -> Result<Programs> {
+    let time_sliced = recorded.time_sliced;
     let who = Who::read(session)?;
     let mut made = Programs::default();
     if let Some(devices) = session.get(schema::DEVICES.name) {
@@ -233,6 +253,9 @@ pub(crate) fn read(
     let kernels = events.get(&schema::KERNELS);
     let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
     let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
+    let measured = names.as_ref().map_or_else(HashMap::new, |n| {
+        by_key(n, kernels.as_ref().map_or(0, Columns::rows), &recorded.kernel_bandwidth)
+    });
     let memops = events.get(&schema::MEMOPS);
     let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
     for (n, w) in work(&events)?.enumerate() {
@@ -273,9 +296,9 @@ pub(crate) fn read(
     let calls = calls(session, &who, device)?;
     for (tenant, seen) in by_tenant {
         watch.progress("programs", 0, 0)?;
-        let sms = visible.get(&tenant).copied().or(made.limits.sm_count).unwrap_or(0);
+        let sms = recorded.visible_sms.get(&tenant).copied().or(made.limits.sm_count).unwrap_or(0);
         let mut program = Program { tenant, visible_sms: sms, ..Program::default() };
-        operations(&mut program, &seen, &made.limits, state, &alone);
+        operations(&mut program, &seen, &made.limits, state, &alone, &measured);
         let calls = calls.get(&tenant).filter(|c| !c.is_empty());
         match calls {
             Some(calls) if threads(&mut program, &seen, calls, units.get(&tenant)) => {
@@ -402,11 +425,12 @@ fn operations(
     limits: &Limits,
     state_ns: f64,
     alone: &HashMap<Shape, (u32, i64)>,
+    measured: &HashMap<u32, u32>,
 ) {
     let surely = |s: &Seen| own_ns(s, state_ns);
     let mut fits: HashMap<Recorded, Option<(u64, Resources)>> = HashMap::new();
     let mut numbers: BTreeMap<(Option<u32>, Option<u32>), u32> = BTreeMap::new();
-    let mut classes: HashMap<Place, u32> = HashMap::new();
+    let mut classes: HashMap<(Place, Option<u32>), u32> = HashMap::new();
     let (mut kernels_ns, mut replaced_ns) = (0_i64, 0_i64);
     for s in seen {
         let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
@@ -441,8 +465,10 @@ fn operations(
             (place, ns)
         };
         let (seen_ns, co_run) = (surely(s), !s.clear);
-        let class = *classes.entry(place).or_insert_with(|| {
+        let wants = s.name.and_then(|name| measured.get(&name)).copied();
+        let class = *classes.entry((place, wants)).or_insert_with(|| {
             program.places.push(place);
+            program.bandwidths.push(wants.map(|n| f64::from(n) / PARTS));
             u32::try_from(program.places.len().saturating_sub(1)).unwrap_or(u32::MAX)
         });
         program.ops.push(Op {

@@ -19,8 +19,11 @@ pub struct Assignment {
     pub copy: u32,
     /// The copy begins that much later than the program was recorded to begin.
     pub start_ns: i64,
-    /// Part of the device's memory bandwidth that its kernels take while they run solo; 0: not known.
+    /// Part of the device's memory bandwidth that its kernels take while they run solo; 0: not known. Kernels of which
+    /// it was measured one by one ([`Recorded::kernel_bandwidth`]) take theirs.
     pub bandwidth: f64,
+    /// Part of the device's L2 cache that the data fill which its kernels come back to; 0: none.
+    pub cache: f64,
 }
 
 /// A way to share a device.
@@ -47,6 +50,9 @@ pub struct SharingConfig {
     pub jitter: f64,
     /// See `jitter`.
     pub seed: u64,
+    /// DRAM traffic that is added where L2 holds nothing of what kernels come back to, as a part of the traffic where it
+    /// holds all: hits over misses.
+    pub hits_over_misses: f64,
 }
 
 impl SharingConfig {
@@ -71,6 +77,9 @@ impl SharingConfig {
                 self.block_imbalance, self.jitter
             ));
         }
+        if !(0.0..=1000.0).contains(&self.hits_over_misses) {
+            return wrong(format!("{} hits for each miss are not between 0 and 1000", self.hits_over_misses));
+        }
         let widths = self.bandwidths.iter().all(|part| *part > 0.0 && part.is_finite());
         if !widths || !(self.bandwidths.is_empty() || self.bandwidths.len() == self.instances.len()) {
             return wrong("bandwidths must be above 0, one for each instance, or none".to_owned());
@@ -86,6 +95,12 @@ impl SharingConfig {
                 return wrong(format!(
                     "tenant {} begins {} ns later and takes {} of the memory bandwidth; take 0 or more, and 0 to 10",
                     assignment.tenant, assignment.start_ns, assignment.bandwidth
+                ));
+            }
+            if !(0.0..=10.0).contains(&assignment.cache) {
+                return wrong(format!(
+                    "tenant {} keeps {} of the L2 cache; take 0 to 10",
+                    assignment.tenant, assignment.cache
                 ));
             }
             if assignment.sms == Some(0) {
@@ -106,6 +121,8 @@ pub struct Recorded {
     pub visible_sms: BTreeMap<u32, u32>,
     /// Kernels of different tenants never ran at one instant, though their recorded intervals may overlap.
     pub time_sliced: bool,
+    /// Part of the device's memory bandwidth that a kernel takes solo, by its name; others take their tenant's.
+    pub kernel_bandwidth: BTreeMap<String, f64>,
     /// The config that it was: what kernels take alone is fitted to it where none of equal shape was ever alone.
     pub config: Option<SharingConfig>,
 }
