@@ -361,6 +361,13 @@ def test_the_command_prints_text_json_and_csv() -> None:
     assert "best" in shown.stdout
     made = run("advise", capture, "--replicas", "2", "-f", "json")
     assert json.loads(made.stdout)[0]["options"][0]["copies"] == 2
+    made = run("advise", capture, "--replicas", "1..2", "-f", "html")
+    assert made.stdout.startswith("<!doctype html>")
+    # The front is drawn: the page holds the specification of the chart, and a picture of it for readers without scripts.
+    assert "Throughput and latency of every configuration" in made.stdout
+    assert "<svg" in made.stdout
+    made = run("advise", capture, "--replicas", "1..2", "-f", "md")
+    assert "| time-slicing |" in made.stdout
     made = run("advise", capture, "--replicas", "2", "-f", "csv")
     rows = list(csv.DictReader(io.StringIO(made.stdout)))
     assert {row["copies"] for row in rows} == {"2"}
@@ -380,6 +387,7 @@ def test_the_command_prints_text_json_and_csv() -> None:
         ["--ncu", str(CAPTURES / "exclusive.sqlite")],
         ["--replicas", "2", "--ncu", str(CAPTURES / "exclusive.sqlite")],
         ["-f", "csv"],
+        ["-f", "html"],
     ],
 )
 def test_nonsense_is_wrong_usage(arguments: list[str]) -> None:

@@ -118,9 +118,9 @@ def _replicas(found: Sequence[ReplicaAdvice], fmt: str) -> str:
         return json.dumps([one.model_dump(mode="json") for one in found], indent=2)
     if fmt == "csv":
         return csv_of(rows(found))
-    from pyanalyze.report.replicas import replicas_text
+    from pyanalyze.report.replicas import render_replicas
 
-    return replicas_text(found)
+    return render_replicas(found, fmt)
 
 
 _LISTS = ("profiles", "instances", "percentages")
@@ -169,7 +169,7 @@ def rows(found: Sequence[ReplicaAdvice]) -> list[dict[str, Any]]:
     show_default=True,
     help="With --replicas: what the recommended configuration is best in.",
 )
-@output_options(("table", "json", "csv"))
+@output_options(("table", "json", "csv", "md", "html"))
 def command(
     require: tuple[Any, ...],
     latency_ms: float | None,
@@ -186,8 +186,8 @@ def command(
 ) -> None:
     """Advise what to change: commands, expected gain, risk and undo."""
     refuse_existing(output, force=force)
-    if replicas is None and (fmt == "csv" or slo_ns is not None or ncu is not None):
-        raise UsageError("CSV output, --slo and --ncu need --replicas, such as --replicas 1..8")
+    if replicas is None and (fmt in {"csv", "md", "html"} or slo_ns is not None or ncu is not None):
+        raise UsageError("Output as csv, md or html, --slo and --ncu need --replicas, such as --replicas 1..8")
     session = open_session(**options)
     if replicas is not None:
         slo_ms = None if slo_ns is None else slo_ns / 1e6

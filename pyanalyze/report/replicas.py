@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Block, Cell, Column, Note, Page, Para, Section, Table
+from pyanalyze.errors import UsageError
+from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Page, Para, Section, Table
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.replicas import Copies, Estimate, ReplicaAdvice, ReplicaOption
 
-__all__ = ["replicas_page", "replicas_text"]
+__all__ = ["render_replicas", "replicas_page", "replicas_text"]
 
 _BEST = {"throughput": "most throughput", "latency": "least p99 latency", "fairness": "the most equal progress"}
 _PARETO = "Pareto-optimal"
@@ -177,6 +178,13 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
         if advice.options:
             names = _names(advice)
             blocks.append(_table(advice))
+            blocks.append(
+                Chart(
+                    _front_key(advice),
+                    "Throughput and latency of every configuration",
+                    "Bars: 95 % intervals of throughput. The dashed line connects the Pareto front; others are pale.",
+                )
+            )
             if len(names) > 1:
                 blocks.append(Para(f"Copies are of {' + '.join(names.values())}, in this order."))
             of = {"unit": " of units of work", "kernel": " of kernels, launch to end", None: ""}[advice.latency_of]
@@ -196,6 +204,47 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
         )
         sections.append(Section(f"replicas-{advice.device_id}", "Replicas", tuple(blocks), f"GPU {advice.device_id}"))
     return Page(title=title, subtitle="", lead=(), notes=(), sections=tuple(sections))
+
+
+def _front_key(advice: ReplicaAdvice) -> str:
+    return f"replicas-{advice.device_id}"
+
+
+def render_replicas(found: Sequence[ReplicaAdvice], form: str) -> str:
+    """Write forecasts of copies as a page.
+
+    Parameters
+    ----------
+    found
+        One per device.
+    form
+        ``html`` (with the Pareto front as a chart), ``md`` or ``table``.
+
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        Another format.
+
+    Examples
+    --------
+    >>> render_replicas([], "html").startswith("<!doctype html>")
+    True
+    """
+    if form == "table":
+        return replicas_text(found)
+    page = replicas_page(found, "Replicas")
+    if form == "md":
+        from pyanalyze.report.markdown import markdown_page
+
+        return markdown_page(page)
+    if form == "html":
+        from pyanalyze.charts import replica_front
+        from pyanalyze.core import _core
+        from pyanalyze.report.html import html_page
+
+        charts = {_front_key(advice): replica_front(advice) for advice in found if advice.options}
+        return html_page(page, charts, f"pyanalyze {_core.__version__}")
+    raise UsageError(f"there is no format {form}; choose from table, md, html")
 
 
 def replicas_text(found: Sequence[ReplicaAdvice]) -> str:
