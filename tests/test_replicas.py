@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import generate
 import pytest
 from command_line import run
 
@@ -24,7 +25,8 @@ from pyanalyze.analysis.advice.pairs import CONFIDENT, Pair, forecast_sign
 from pyanalyze.analysis.advice.replicas import forecast_replicas
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.ncu import CountedKernel, Resource, read_ncu
-from pyanalyze.results.replicas import Knowledge
+from pyanalyze.report.replicas import replicas_text
+from pyanalyze.results.replicas import Copies, Estimate, Knowledge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -336,6 +338,49 @@ def test_counted_kernels_slow_each_other_where_they_want_more_bandwidth_than_the
     # Kernels of other names say nothing of these.
     others, _ = four(95.0, ["somebody(float *)"])
     assert others == pytest.approx(little, rel=0.01)
+
+
+def test_what_another_mode_does_to_each_tenant_is_said_and_where_it_is_not_known() -> None:
+    def copies(name: str, low: float, value: float, high: float) -> Copies:
+        estimate = Estimate(value=value, low=low, high=high)
+        return Copies(
+            tenant_id=ord(name), name=name, copies=1, slowdown=estimate, throughput=estimate, p50_ns=estimate.times(1e6),
+            p99_ns=estimate.times(1e6),
+        )  # fmt: skip
+
+    advice = copies_of("exclusive", [2])
+    first, *_ = advice.options
+    shared = {"copies": 2, "percentages": [], "profiles": []}
+    now = first.model_copy(
+        update={
+            **shared,
+            "name": "time-slicing",
+            "current": True,
+            "tenants": [copies("a", 1.9, 2.0, 2.1), copies("b", 1.9, 2.0, 2.1), copies("c", 1.9, 2.0, 2.1)],
+        }
+    )
+    then = first.model_copy(
+        update={
+            **shared,
+            "name": "MPS",
+            "current": False,
+            "tenants": [copies("a", 2.5, 3.0, 4.0), copies("b", 0.9, 1.0, 1.1), copies("c", 2.0, 2.2, 2.4)],
+        }
+    )
+    said = replicas_text([advice.model_copy(update={"options": [now, then]})]).replace("\n", " ")
+    assert "MPS instead of time-slicing: a 1.50x slower (p99 1.50x slower), b 2.00x faster (p99 2.00x faster)" in said
+    assert "c cannot tell (p99 cannot tell)" in said
+
+
+def test_a_host_that_never_waited_might_wait_for_every_turn() -> None:
+    # Seven programs of a slow host that launched without a call that waits: alternating, each gets a seventh at worst.
+    folder = generate.built("streams-launch-bound", 1)
+    session = pyanalyze.load(folder / "streams-launch-bound.sqlite")
+    (advice,) = session.replicas([7])
+    assert option(advice, 7, "time-slicing").tenants[0].slowdown.high >= 7
+    assert option(advice, 7, "MPS").tenants[0].slowdown.high < 2
+    # So much may be lost that it is not the one to recommend.
+    assert not option(advice, 7, "time-slicing").recommended
 
 
 def test_traffic_that_no_bandwidth_explains_is_of_the_cache() -> None:

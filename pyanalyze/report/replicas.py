@@ -116,6 +116,44 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
     return blocks
 
 
+def _change(now: Estimate | None, then: Estimate | None) -> str:
+    """How much longer something takes than now; where the intervals overlap that is not known."""
+    if now is None or then is None:
+        return fmt.UNKNOWN
+    if now.low <= then.high and then.low <= now.high:
+        return "cannot tell"
+    ratio = then.value / now.value
+    return f"{ratio:.2f}x slower" if ratio > 1 else f"{1 / ratio:.2f}x faster"
+
+
+def _instead(advice: ReplicaAdvice) -> list[Block]:
+    """What MPS would do to each tenant of what was recorded; what time-slicing would, where that was MPS."""
+    current = next((option for option in advice.options if option.current), None)
+    if current is None:
+        return []
+    counts = {t.tenant_id: t.copies for t in current.tenants}
+    plain = [
+        option
+        for option in advice.options
+        if not option.percentages
+        and not option.profiles
+        and not option.current
+        and {t.tenant_id: t.copies for t in option.tenants} == counts
+    ]
+    if len(plain) != 1:
+        return []
+    (other,) = plain
+    then = {t.tenant_id: t for t in other.tenants}
+    each = []
+    for tenant in current.tenants:
+        one = then[tenant.tenant_id]
+        said = f"{visible(tenant.name, 40)} {_change(tenant.slowdown, one.slowdown)}"
+        if advice.latency_of is not None:
+            said += f" (p99 {_change(tenant.p99_ns, one.p99_ns)})"
+        each.append(said)
+    return [Para(f"{visible(other.name, 60)} instead of {visible(current.name, 60)}: {', '.join(each)}.")]
+
+
 def _front(advice: ReplicaAdvice) -> str:
     """What the mark of the front means, where a row has it."""
     if not any(_mark(option) == _PARETO for option in advice.options):
@@ -147,6 +185,11 @@ def _trust(advice: ReplicaAdvice) -> list[Block]:
             f"{checked.n}"
         )
     blocks: list[Block] = [Para(said + against + ".")]
+    by_tenant: dict[str, list[str]] = {}
+    for one in advice.demands:
+        of = by_tenant.setdefault(visible(one.name, 40), [])
+        of.append(f"{fmt.percent(one.part, 0)} of {one.resource} ({one.source})")
+    blocks += [Para(f"Solo, kernels of {name} take {', '.join(of)}.") for name, of in by_tenant.items()]
     blocks += [
         Note(
             f"Not available: {visible(one.what, 100)}",
@@ -174,7 +217,7 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
     """
     sections = []
     for advice in found:
-        blocks = _lead(advice)
+        blocks = [*_lead(advice), *_instead(advice)]
         if advice.options:
             names = _names(advice)
             blocks.append(_table(advice))

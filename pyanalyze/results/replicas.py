@@ -13,6 +13,7 @@ from pyanalyze.vocabulary import Mode
 __all__ = [
     "Checked",
     "Copies",
+    "Demand",
     "Estimate",
     "Knee",
     "Knowledge",
@@ -150,6 +151,16 @@ class Knee(Result):
     next_gain: Number = Field(description="Throughput that one more copy adds, relative; null: it was not asked for.")
 
 
+class Demand(Result):
+    """What a tenant's kernels take of a shared resource solo."""
+
+    tenant_id: int = Field(description="Tenant.")
+    name: Text = Field(description="Its name.")
+    resource: Text = Field(description="Such as `DRAM bandwidth`, `L2 bandwidth`, `issue slots`, `tensor pipe`.")
+    part: Fraction = Field(description="Part of what the GPU has, mean over the kernels' time.")
+    source: Literal["counted", "sampled"] = Field(description="Nsight Compute counted it, or GPU metrics sampled it.")
+
+
 class SelfCheck(Result):
     """Does the forecast of the recorded configuration reproduce the recorded run?"""
 
@@ -174,6 +185,9 @@ class ReplicaAdvice(Result):
     options: list[ReplicaOption] = Field(description="All that were forecast, by number of copies, then throughput.")
     knee: Knee | None = Field(description="Where more copies stop to pay; null: one number was asked for.")
     certain: bool = Field(description="The interval of the recommended one overlaps that of no other configuration.")
+    demands: list[Demand] = Field(
+        default=[], description="What is known of the tenants' demands; forecasts use DRAM bandwidth alone."
+    )
     check: SelfCheck = Field(description="The forecast of what was recorded.")
     checked: Checked = Field(description="What forecasts of this kind were checked against.")
     operations: int = Field(

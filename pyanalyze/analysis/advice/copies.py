@@ -48,7 +48,7 @@ from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.ncu import Resource
 from pyanalyze.results.model import Missing
-from pyanalyze.results.replicas import Copies, Estimate, Knee, ReplicaAdvice, ReplicaOption, SelfCheck
+from pyanalyze.results.replicas import Copies, Demand, Estimate, Knee, ReplicaAdvice, ReplicaOption, SelfCheck
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode
 
@@ -78,6 +78,9 @@ HITS_OVER_MISSES = (1.0, 2.0, 6.0)
 LEAST_MISS = 0.01
 #: Part of the data that no longer fits, at most: more than ten times of L2 says nothing.
 MOST_MISSED = 0.9
+#: Of configurations as good as the best, those may be recommended that have at least this part of the surest one's
+#: lower bound.
+SURE = 0.6
 #: A copy that adds less throughput than this does not pay.
 KNEE = 0.05
 
@@ -154,6 +157,7 @@ class _Scene:
     clients: Sequence[mps.Client]
     units: Mapping[int, list[tuple[int, int]]]
     slicing: tuple[int, int]
+    never_waited: frozenset[int]
 
     def run(self, configs: Sequence[SharingConfig], threads: int) -> pl.DataFrame:
         return forecast(
@@ -234,6 +238,7 @@ def advise_copies(
     check, contention = _checked(scene, threads)
     if check.outcome == "forbidden":
         return _advice(verdict, objective, check, operations, window_ns, missed(check.elapsed_error or 0.0))
+    demands = list(_demands(scene))
     unmeasured = set(scene.names) - set(scene.demands)
     if scene.recording is not None and scene.recording.together and check.contention is not None:
         scene, contention = _taken_for_memory(scene, check.contention, contention)
@@ -262,6 +267,7 @@ def advise_copies(
         device_id=verdict.device_id,
         objective=objective,
         latency_of=latency_of,
+        demands=demands,
         options=options,
         knee=_knee(options, asked),
         certain=_certain(options, objective),
@@ -296,6 +302,18 @@ def _taken_for_memory(
     hits = _hits_over_misses(scene)
     caches = tuple(_cache(growth, len(scene.names), one) for one in hits)
     return replace(scene, demands=demands, caches=(caches[0], caches[1], caches[2])), CONTENTION
+
+
+def _demands(scene: _Scene) -> Iterator[Demand]:
+    """What was measured of each tenant; what is taken for it is not among them."""
+    for tenant, name in scene.names.items():
+        used = scene.counted.used.get(tenant, {})
+        for resource, part in used.items():
+            yield Demand(tenant_id=tenant, name=name, resource=resource.value, part=part, source="counted")
+        sampled = scene.demands.get(tenant)
+        if Resource.DRAM not in used and sampled is not None:
+            part = min(1.0, sampled)
+            yield Demand(tenant_id=tenant, name=name, resource=Resource.DRAM.value, part=part, source="sampled")
 
 
 def _hits_over_misses(scene: _Scene) -> tuple[float, float, float]:
@@ -443,7 +461,31 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         clients=clients_of(tables, device_id, names, sm_count),
         units=_units(tables, device_id, names),
         slicing=slicing_of(tables, device_id) if traits.time_sliced else DEFAULT_SLICING,
+        never_waited=_never_waited(tables, device_id, names),
     )
+
+
+def _never_waited(tables: TableSet, device_id: int, names: Mapping[int, str]) -> frozenset[int]:
+    """Tenants whose host called nothing between its launches that waits for the device: it might, on a busier one."""
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    who = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
+    calls = tables.calls()
+    if calls is None or not calls.height:
+        return frozenset()
+    kernels = tables.columns("kernels", "device_id", "capture", "pid", "start_ns").filter(here)
+    spans = (
+        kernels.join(who, on=["capture", "pid"], nulls_equal=True)
+        .group_by("tenant_id", "capture", "pid")
+        .agg(pl.col("start_ns").min().alias("first_ns"), pl.col("start_ns").max().alias("last_ns"))
+    )
+    name = pl.col("name").cast(pl.String)
+    blocks = name.str.contains("Synchronize") | (name.str.contains("Memcpy|Memset") & ~name.str.contains("Async"))
+    inside = (pl.col("end_ns") > pl.col("first_ns")) & (pl.col("start_ns") < pl.col("last_ns"))
+    mine = calls.join(spans, on=["capture", "pid"], nulls_equal=True).filter(inside)
+    waits = mine.group_by("tenant_id").agg(blocks.sum().alias("waits")).filter(pl.col("waits") == 0)
+    return frozenset(tenant for tenant in waits["tenant_id"] if tenant in names)
 
 
 def _units(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[int, list[tuple[int, int]]]:
@@ -732,9 +774,12 @@ def _option(
 ) -> ReplicaOption:
     """A candidate with what its replays say."""
     width = COPIES.widths[candidate.kind] + (check.elapsed_error or 0.0)
-    if candidate.kind in {"together", "overlap", "instances"} and is_time_sliced(scene.verdict):
-        width += COPIES.from_slices
+    other_mode = candidate.kind in {"together", "overlap", "instances"} and is_time_sliced(scene.verdict)
+    width += COPIES.from_slices if other_mode else 0.0
+    if candidate.kind == "instances" and scene.caches is not None:
+        width += COPIES.cache_fitted
     tail = COPIES.tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0)
+    tail += COPIES.from_slices if other_mode else 0.0
     # What L2 loses is in the variants where it was recorded.
     beyond = _beyond(candidate) if scene.caches is None else 0.0
     tenants, progress = [], []
@@ -742,6 +787,11 @@ def _option(
         # Copies are equal: what a replay does to one of them by chance it does to another one in the next.
         slow = [(statistics.fmean(_ns(row, "elapsed_ns") for row in run[tenant]) / base[tenant], v) for run, v in runs]
         slowdown = _estimate(slow, width, beyond)
+        if candidate.kind == "time-sliced" and tenant in scene.never_waited:
+            # Nothing says how far its host runs ahead: one that waits for each turn gets an equal part of all turns.
+            slice_ns, switch_ns = candidate.config.slice_ns, candidate.config.switch_ns
+            turns = sum(candidate.counts.values()) * (1 + switch_ns / slice_ns) * math.exp(width)
+            slowdown = slowdown.model_copy(update={"high": max(slowdown.high, turns)})
         counted = [run[tenant] for run, v in runs if v.counts]
         progress += [base[tenant] / statistics.fmean(_ns(run[i], "elapsed_ns") for run in counted) for i in range(n)]
 
@@ -898,6 +948,9 @@ def _simplest(options: Sequence[ReplicaOption], objective: Objective) -> Replica
     if best is None:
         return None
     good = [option for option in options if _as_good(option, best, objective)]
+    # Of equals none that may be far worse.
+    surest = max(option.throughput.low for option in good)
+    good = [option for option in good if option.throughput.low >= SURE * surest]
     return min(
         good, key=lambda o: (not o.current, o.copies, bool(o.profiles), bool(o.percentages), _score(o, objective))
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyanalyze.inputs.ncu import CountedKernel
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["Counted", "match", "over_subscribed"]
+__all__ = ["Counted", "match"]
 
 #: Part of a tenant's kernel time that must be of counted kernels; below it the tenant's demand is not known.
 ENOUGH_TIME = 0.9
@@ -133,26 +133,3 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
         if hit is not None:
             hits[tenant] = hit
     return Counted(bandwidth, covered, used, hits)
-
-
-def over_subscribed(used: Sequence[Mapping[Resource, float]]) -> tuple[float, Resource] | None:
-    """By how much kernels that run at once want more of a resource than there is, and of which; DRAM is replayed.
-
-    Parameters
-    ----------
-    used
-        Part of each resource that each of them takes solo.
-
-    Returns
-    -------
-    (float, Resource) or None
-        The most over all resources that are known of all, at least 0; None where there is none.
-
-    Examples
-    --------
-    >>> over_subscribed([{Resource.TENSOR: 0.75, Resource.L2: 0.25}, {Resource.TENSOR: 0.75, Resource.FMA: 0.9}])
-    (0.5, <Resource.TENSOR: 'tensor pipe'>)
-    """
-    known = [r for r in Resource if r is not Resource.DRAM and used and all(r in one for one in used)]
-    sums = [(max(0.0, sum(one[resource] for one in used) - 1), resource) for resource in known]
-    return max(sums, key=lambda item: item[0], default=None)

@@ -128,6 +128,8 @@ class CopyConstants:
     from_slices
         Added to both where kernels were recorded time-sliced and are forecast beside each other: what their blocks take
         is then known from fewer undisturbed kernels, and their last blocks leave room that the others fill.
+    cache_fitted
+        Added in MIG instances where what tenants keep of L2 was fitted to contention that was recorded.
     cache, cache_instances
         How much longer (log) copies may take at most where they want more memory bandwidth than there is, on the whole
         device and in MIG instances: the part of their data that L2 no longer holds comes on top of that, and nothing
@@ -139,6 +141,7 @@ class CopyConstants:
     widths: Mapping[str, float]
     tail_widths: Mapping[str, float]
     from_slices: float
+    cache_fitted: float
     cache: float
     cache_instances: float
     checked: Checked
@@ -146,9 +149,10 @@ class CopyConstants:
 
 #: Fitted to simulations that share no code with the replay.
 COPIES: Final = CopyConstants(
-    widths={"solo": 0.02, "time-sliced": 0.07, "together": 0.1, "overlap": 0.2, "instances": 0.06},
-    from_slices=0.16,
-    tail_widths={"solo": 0.05, "time-sliced": 0.2, "together": 0.2, "overlap": 0.3, "instances": 0.1},
+    widths={"solo": 0.01, "time-sliced": 0.05, "together": 0.01, "overlap": 0.03, "instances": 0.06},
+    from_slices=0.11,
+    tail_widths={"solo": 0.1, "time-sliced": 0.18, "together": 0.08, "overlap": 0.15, "instances": 0.15},
+    cache_fitted=0.2,
     cache=0.8,
     cache_instances=1.8,
     checked=Checked(
