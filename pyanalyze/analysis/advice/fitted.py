@@ -157,9 +157,9 @@ COPIES: Final = CopyConstants(
     cache_instances=1.8,
     checked=Checked(
         against="simulations by the fixture generator, which shares no code with the replay; no real hardware",
-        n=114,
-        median_error=None,
-        p95_error=None,
-        coverage=0.991,
+        n=248,
+        median_error=0.028,
+        p95_error=0.314,
+        coverage=0.927,
     ),
 )
