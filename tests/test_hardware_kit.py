@@ -78,13 +78,32 @@ def test_each_stage_runs_what_it_is_named_for() -> None:
     assert all(len(case.processes) == 1 and len(case.processes[0]) == 1 for case in every["solo"])
     assert all(len(case.processes) == 1 and len(case.processes[0]) > 1 for case in every["streams"])
     assert {len(case.processes) for case in every["slices"]} == {2, 3}
+    assert {len(case.processes) for case in every["replicas"]} == {2, 4, 6}
     assert {case.percentages for case in every["mps"]} == {(), (50, 50), (30, 70)}
-    apps = {app for found in every.values() for case in found for process in case.processes for app in process}
+    assert [case.name for case in every["mps"] if case.outside] == ["mps-A-B-beside-C"]
+    apps = {
+        app.partition(":")[0] for found in every.values() for case in found if not case.torch
+        for process in case.processes for app in process
+    }  # fmt: skip
     assert apps == {"A", "B", "C", *run.MICRO}
+    assert {app for case in every["torch"] for process in case.processes for app in process} == {"serve", "train"}
     # A machine is lent for minutes: what nsys needs to start, the run itself, and half as much again.
     seconds = {stage: sum(1.5 * (run.LEAD_S + case.seconds) for case in found) for stage, found in every.items()}
     assert max(seconds.values()) < 600
     assert sum(seconds.values()) < 1800
+
+
+def test_options_of_an_application_reach_the_kit(tmp_path: Path) -> None:
+    command = run.Kit(tmp_path, None, 2.0).kit_command(("A:green=64", "B:priority=-5", "C"), tmp_path / "0", 0, 1.0)
+    assert command[1:10] == ["--app", "A", "--green", "64", "--app", "B", "--priority", "-5", "--app"]
+
+
+def test_a_process_outside_mps_does_not_see_its_daemon(tmp_path: Path) -> None:
+    (case,) = (case for case in run.cases("mps") if case.outside)
+    text = run.Kit(tmp_path, None, 2.0).together(case, tmp_path)[-1]
+    first, second, third = text.split("; ")[1:4]
+    assert third.startswith("env -u CUDA_MPS_PIPE_DIRECTORY -u CUDA_MPS_LOG_DIRECTORY ")
+    assert not any(line.startswith("env") for line in (first, second))
 
 
 def test_processes_of_a_case_begin_together_under_their_caps(tmp_path: Path) -> None:
@@ -234,11 +253,12 @@ def test_a_stage_runs_from_the_build_to_the_archive(on_cpu: Path, tmp_path: Path
     with tarfile.open(tmp_path / "hardware.tar.gz.00") as tar:
         names = set(tar.getnames())
         for case in run.cases("streams"):
-            inside = f"{case.name}/0-{'-'.join(case.processes[0])}.meta.json"
+            names_of = [app.partition(":")[0] for app in case.processes[0]]
+            inside = f"{case.name}/0-{'-'.join(names_of)}.meta.json"
             assert {inside, f"{case.name}/recording/samples.jsonl", f"{case.name}/recording/report.nsys-rep"} <= names
             member = tar.extractfile(inside)
             assert member is not None
-            assert json.load(member)["apps"] == list(case.processes[0])
+            assert json.load(member)["apps"] == names_of
 
 
 # The analysis side.
