@@ -396,7 +396,10 @@ def _residency(case: Case) -> Iterable[Observation]:
     # During the time slice of one of several tenants, it is the only resident one.
     could_alternate = not case.fact("co_busy_ns") or (case.fact("window_ns") or 0) > t.LONGEST_SLICE_NS
     held = None if top is None or top.n < t.MIN_SLICES else top.value
-    if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_alternate and not alternate:
+    # Of MPS clients, which share one context, the records name one (seen on an H100, driver 580): that the others
+    # worked all the same speaks for MPS, and is said below.
+    unnamed = (case.fact("co_busy_share") or 0) >= t.MIN_CO_BUSY_SHARE
+    if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_alternate and not alternate and not unnamed:
         yield _from_fact(
             case,
             "resident_share_top",
@@ -732,7 +735,9 @@ def _counters(case: Case) -> Iterable[Observation]:
         return
     if outside is None or outside.value is None or outside.n < t.MIN_COUNTER_SAMPLES:
         return
-    if outside.value <= t.MAX_QUIET_SM_ACTIVE_PCT:
+    # That nobody else worked says nothing of how several traced processes shared the GPU.
+    alone = (case.fact("traced_tenants") or 0) <= 1
+    if outside.value <= t.MAX_QUIET_SM_ACTIVE_PCT and alone:
         yield _from_fact(
             case,
             "metric_outside_pct",
