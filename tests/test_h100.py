@@ -1,4 +1,4 @@
-"""Is what the tool says of a real, shared GPU what really ran there? fixtures/captures/h100 says how it was recorded."""
+"""Is what the tool says of a real, shared GPU what really ran there? fixtures/hardware/h100 says how it was recorded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import pyanalyze
 
 ROOT = Path(__file__).parent.parent
-H100 = ROOT / "fixtures" / "captures" / "h100"
+H100 = ROOT / "fixtures" / "hardware" / "h100"
 #: What was started, not what the tool found.
 MODES = {
     "alone-A": "streams",
