@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from modules import module_at
 
 FUZZ = Path(__file__).parent.parent / "fuzz"
 #: Everything that opens, closes or links something in either language, and blanks of several kinds.
@@ -39,13 +38,7 @@ PARTS = (
 
 @pytest.fixture(scope="module")
 def fuzz() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fuzz_escaping", FUZZ / "escaping.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_at(FUZZ / "escaping.py")
 
 
 @pytest.mark.parametrize("path", sorted((FUZZ / "regressions" / "escaping").iterdir()), ids=lambda path: path.name)

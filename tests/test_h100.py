@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import sqlite3
-import sys
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
 import pytest
+from modules import module_at
 
 import pyanalyze
 
@@ -76,12 +75,7 @@ def test_switches_are_those_that_sql_counts() -> None:
 
 
 def test_blocks_fill_every_sm_as_cuda_says_they_fit() -> None:
-    spec = importlib.util.spec_from_file_location("hardware_blocks", ROOT / "fixtures/hardware/blocks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    blocks = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = blocks
-    spec.loader.exec_module(blocks)
+    blocks = module_at(ROOT / "fixtures/hardware/blocks.py")
     run = blocks.read_run(H100 / "alone-A.0-A")
     found = blocks.by_launch(run.blocks).join(run.launches, on="launch")
     # 317 blocks on 132 SMs, of which four fit on each: all SMs are reached, with two or three.

@@ -5,8 +5,8 @@ No GPU is needed here: the programs are only compiled, and the blocks are those 
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -14,12 +14,12 @@ import sys
 import tarfile
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import polars as pl
 import pytest
 from generate import built, scenario_names
+from modules import module_at
 
 import pyanalyze
 
@@ -27,17 +27,7 @@ ROOT = Path(__file__).parent.parent
 KIT = ROOT / "fixtures" / "hardware"
 
 
-def module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"hardware_{name}", KIT / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = found
-    spec.loader.exec_module(found)
-    return found
-
-
-blocks, collect, run = module("blocks"), module("collect"), module("run")
+blocks, collect, run = (module_at(KIT / f"{name}.py") for name in ("blocks", "collect", "run"))
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +54,7 @@ def test_the_kit_builds_and_says_what_is_wrong(kit: Path) -> None:
 def test_every_kernel_is_compiled_for_ampere_and_hopper(kit: Path) -> None:
     names = {"A1", "A2", "A3", "A4", "B1", "B2", "B3", "B4", "C1", "C2", "C3", "C4"}
     names |= {"compute_bound", "dram_bound", "l2_bound", "small_grid", "long_tail"}
+    assert names == set(run.KERNELS)
     binary = (kit / "kit").read_bytes()
     for name in names:
         # One section of machine code per kernel and architecture.
@@ -96,6 +87,20 @@ def test_each_stage_runs_what_it_is_named_for() -> None:
 def test_options_of_an_application_reach_the_kit(tmp_path: Path) -> None:
     command = run.Kit(tmp_path, None, 2.0).kit_command(("A:green=64", "B:priority=-5", "C"), tmp_path / "0", 0, 1.0)
     assert command[1:10] == ["--app", "A", "--green", "64", "--app", "B", "--priority", "-5", "--app"]
+
+
+def test_nsight_compute_counts_the_kernels_of_the_applications(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from test_record import script
+
+    log = tmp_path / "ncu.log"
+    script(tmp_path / "bin", "ncu", f'#!/bin/sh\nfor word; do echo "$word"; done >>{log}\n')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    run.Kit(tmp_path, None, 2.0).count()
+    words = log.read_text().splitlines()
+    pattern = words[words.index("--kernel-name") + 1].removeprefix("regex:")
+    assert all(re.search(pattern, kernel) for kernel in run.KERNELS)
+    assert re.search(pattern, "read_timer") is None
+    assert words[words.index("--clock-control") + 1] == "none"
 
 
 def test_a_process_outside_mps_does_not_see_its_daemon(tmp_path: Path) -> None:
