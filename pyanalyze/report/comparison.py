@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.comparison.split import part_words
-from pyanalyze.errors import UsageError
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table
+from pyanalyze.report.forms import file_of
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
@@ -54,20 +54,14 @@ def render_comparison(comparison: Comparison, form: str, timelines: alt.TopLevel
         from pyanalyze.report.text import text_page
 
         return text_page(page)
-    if form == "md":
-        from pyanalyze.report.markdown import markdown_page
 
-        return markdown_page(page)
-    if form == "html":
+    def charts() -> dict[str, alt.TopLevelMixin]:
         from pyanalyze.charts import time_split
-        from pyanalyze.core import _core
-        from pyanalyze.report.html import html_page
 
-        charts: dict[str, alt.TopLevelMixin] = {_CHART: time_split(comparison)}
-        if timelines is not None:
-            charts[_TIMELINES] = timelines
-        return html_page(page, charts, f"pyanalyze {_core.__version__}")
-    raise UsageError(f"there is no format {form}; choose from html, md, txt, json")
+        drawn: dict[str, alt.TopLevelMixin] = {_CHART: time_split(comparison)}
+        return drawn if timelines is None else {**drawn, _TIMELINES: timelines}
+
+    return file_of(page, form, charts, choices="html, md, txt, json")
 
 
 def _page(comparison: Comparison) -> Page:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.errors import UsageError
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Page, Para, Section, Table
+from pyanalyze.report.forms import file_of
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import altair as alt
 
     from pyanalyze.results.replicas import Copies, Estimate, ReplicaAdvice, ReplicaOption
 
@@ -275,19 +277,13 @@ def render_replicas(found: Sequence[ReplicaAdvice], form: str) -> str:
     """
     if form == "table":
         return replicas_text(found)
-    page = replicas_page(found, "Replicas")
-    if form == "md":
-        from pyanalyze.report.markdown import markdown_page
 
-        return markdown_page(page)
-    if form == "html":
+    def charts() -> dict[str, alt.TopLevelMixin]:
         from pyanalyze.charts import replica_front
-        from pyanalyze.core import _core
-        from pyanalyze.report.html import html_page
 
-        charts = {_front_key(advice): replica_front(advice) for advice in found if advice.options}
-        return html_page(page, charts, f"pyanalyze {_core.__version__}")
-    raise UsageError(f"there is no format {form}; choose from table, md, html")
+        return {_front_key(advice): replica_front(advice) for advice in found if advice.options}
+
+    return file_of(replicas_page(found, "Replicas"), form, charts, choices="table, md, html")
 
 
 def replicas_text(found: Sequence[ReplicaAdvice]) -> str:
