@@ -83,6 +83,8 @@ MOST_MISSED = 0.9
 SURE = 0.6
 #: A copy that adds less throughput than this does not pay.
 KNEE = 0.05
+#: What was recorded cannot be replayed.
+NOT_CHECKED = SelfCheck(possible=False, elapsed_error=None, p99_error=None, contention=None, outcome="not-possible")
 
 
 @dataclass(frozen=True)
@@ -223,8 +225,7 @@ def advise_copies(
     scene = _scene(tables, verdict, recorded.counted)
     operations, window_ns = _size(tables, verdict.device_id)
     if isinstance(scene, str):
-        check = SelfCheck(possible=False, elapsed_error=None, p99_error=None, contention=None, outcome="not-possible")
-        return _advice(verdict, objective, check, operations, window_ns, scene)
+        return _advice(verdict, objective, NOT_CHECKED, operations, window_ns, scene)
     by_name = {name: tenant for tenant, name in scene.names.items()}
     asked: list[dict[int, int]] = []
     for one in counts:
@@ -510,9 +511,7 @@ def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float
         low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
         contention = (low, middle, high + MORE_CONTENTION)
     if scene.recording is None:
-        return SelfCheck(
-            possible=False, elapsed_error=None, p99_error=None, contention=None, outcome="not-possible"
-        ), contention
+        return NOT_CHECKED, contention
     beside = float(measured[0]) if measured else None
     again = scene.recording.varied("check", contention=beside or 0.0)
     found = {

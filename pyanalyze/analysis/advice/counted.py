@@ -28,8 +28,6 @@ class Counted:
     ----------
     bandwidth
         Part of the DRAM bandwidth that a kernel takes solo, by its name in the table `kernels`.
-    covered
-        Part of a tenant's kernel time that is of counted kernels, by tenant.
     used
         Part of each resource that a tenant's kernels take solo, mean over their time; tenants of which at least
         `ENOUGH_TIME` is counted, and resources that the file holds.
@@ -38,7 +36,6 @@ class Counted:
     """
 
     bandwidth: Mapping[str, float] = field(default_factory=dict)
-    covered: Mapping[int, float] = field(default_factory=dict)
     used: Mapping[int, Mapping[Resource, float]] = field(default_factory=dict)
     l2_hit: Mapping[int, float] = field(default_factory=dict)
 
@@ -111,8 +108,7 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
         part = _mean((_dram(one, peak), one.duration_ns or 1.0) for one in same)
         if part is not None:
             bandwidth[name] = part
-    covered = {t: sum(ns for _, ns in mine) / max(whole[t], 1) for t, mine in found.items()}
-    enough = {t: mine for t, mine in found.items() if covered[t] >= ENOUGH_TIME}
+    enough = {t: mine for t, mine in found.items() if sum(ns for _, ns in mine) >= ENOUGH_TIME * max(whole[t], 1)}
 
     def of(
         mine: Sequence[tuple[list[CountedKernel], int]], value: Callable[[CountedKernel], float | None]
@@ -132,4 +128,4 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
         hit = of(mine, lambda k: k.l2_hit)
         if hit is not None:
             hits[tenant] = hit
-    return Counted(bandwidth, covered, used, hits)
+    return Counted(bandwidth, used, hits)

@@ -390,7 +390,7 @@ fn classes(
         of.iter().zip(ask).filter(|(_, ask)| **ask > 0).map(|(has, ask)| has / ask).min()
     };
     let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm).unwrap_or(u64::MAX));
-    let mut of = |place: &Place| match *place {
+    let mut of = |place: &Place, bandwidth: Option<f64>| match *place {
         Place::Copy(engine) => Class {
             copy: Some(engine),
             blocks: 1,
@@ -398,23 +398,14 @@ fn classes(
             ask: [0; 4],
             alone: 0,
             recorded: 1,
-            bandwidth: None,
+            bandwidth,
             span: Span::Waves(1),
         },
         Place::Device => {
             // With fewer SMs than it was seen on it takes longer in proportion: nothing better is known.
             let more = f64::from(program.visible_sms.max(sms)) / f64::from(sms.max(1));
             let (ask, span) = (room, Span::Times(more));
-            Class {
-                copy: None,
-                blocks: 1,
-                at_once: 1,
-                ask,
-                alone: alone(&ask),
-                recorded: 1,
-                bandwidth: None,
-                span,
-            }
+            Class { copy: None, blocks: 1, at_once: 1, ask, alone: alone(&ask), recorded: 1, bandwidth, span }
         }
         Place::Sms { count, per_sm, ask } => {
             let fits = fits(&ask, &room).unwrap_or(u64::MAX);
@@ -434,13 +425,13 @@ fn classes(
                 ask,
                 alone: alone(&ask),
                 recorded,
-                bandwidth: None,
+                bandwidth,
                 span,
             }
         }
     };
     let known = program.bandwidths.iter().copied().chain(std::iter::repeat(None));
-    program.places.iter().zip(known).map(|(place, bandwidth)| Class { bandwidth, ..of(place) }).collect()
+    program.places.iter().zip(known).map(|(place, bandwidth)| of(place, bandwidth)).collect()
 }
 
 impl<'a> Sim<'a> {
