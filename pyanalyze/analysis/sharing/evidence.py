@@ -398,7 +398,7 @@ def _residency(case: Case) -> Iterable[Observation]:
     held = None if top is None or top.n < t.MIN_SLICES else top.value
     # Of MPS clients, which share one context, the records name one (seen on an H100, driver 580): that the others
     # worked all the same speaks for MPS, and is said below.
-    unnamed = (case.fact("co_busy_share") or 0) >= t.MIN_CO_BUSY_SHARE
+    unnamed = (met or 0) >= t.MIN_CO_BUSY_SHARE
     if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_alternate and not alternate and not unnamed:
         yield _from_fact(
             case,
@@ -414,10 +414,9 @@ def _residency(case: Case) -> Iterable[Observation]:
             "untraced_resident",
             f"untraced processes account for {fmt.percent(untraced, 0)} of all resident time",
         )
-    together = case.fact("co_busy_share")
     if (
-        together is not None
-        and together >= t.MIN_CO_BUSY_SHARE
+        met is not None
+        and met >= t.MIN_CO_BUSY_SHARE
         and switches is not None
         and switches < t.MIN_ALTERNATIONS
         and (case.fact("switch_records") or 0) > 0
@@ -428,7 +427,7 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "co_busy_share",
             "busy_without_switches",
-            f"several tenants were busy at once for {fmt.percent(together)} of the busy time, with few context "
+            f"several tenants were busy at once for {fmt.percent(met)} of the busy time, with few context "
             "switches "
             "between them",
         )
@@ -736,7 +735,7 @@ def _counters(case: Case) -> Iterable[Observation]:
     if outside is None or outside.value is None or outside.n < t.MIN_COUNTER_SAMPLES:
         return
     # That nobody else worked says nothing of how several traced processes shared the GPU.
-    alone = (case.fact("traced_tenants") or 0) <= 1
+    alone = (case.fact("traced_tenants") or 0) < MANY
     if outside.value <= t.MAX_QUIET_SM_ACTIVE_PCT and alone:
         yield _from_fact(
             case,
