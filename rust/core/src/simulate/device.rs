@@ -19,7 +19,7 @@ use crate::base::picoseconds::{ps, Ps};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{Limits, Resources};
 use crate::simulate::event_queue::Agenda;
-use crate::simulate::host_program::{Place, Program, Step};
+use crate::simulate::host_program::{Host, Place, Program, Step};
 use crate::simulate::sharing_config::SharingConfig;
 
 /// What a tenant took.
@@ -127,6 +127,8 @@ enum Waiting {
     For(u32),
     All,
     Room,
+    /// Another host of the program.
+    Host(u32),
 }
 
 #[derive(Debug)]
@@ -490,9 +492,14 @@ impl<'a> Sim<'a> {
                     assignment.bandwidth > 0.0 || program.bandwidths.iter().any(Option::is_some);
             }
             let tenant = tenants.len();
-            let host = |(n, (_, steps)): (usize, &'a (i64, Vec<Step>))| {
+            let host = |(n, host): (usize, &'a Host)| {
                 sources.push(Source::Host(tenant, n));
-                HostState { steps, next: 0, waiting: None, source: sources.len().saturating_sub(1) }
+                HostState {
+                    steps: &host.steps,
+                    next: 0,
+                    waiting: None,
+                    source: sources.len().saturating_sub(1),
+                }
             };
             let hosts = program.hosts.iter().enumerate().map(host).collect();
             tenants.push(Tenant {
@@ -565,19 +572,17 @@ impl<'a> Sim<'a> {
     }
 
     fn begin(&mut self) {
-        let origin_ns =
-            self.tenants.iter().flat_map(|t| t.program.hosts.iter().map(|h| h.0)).min().unwrap_or(0);
+        let begins = self.tenants.iter().flat_map(|t| t.program.hosts.iter().filter_map(|h| h.begin_ns));
+        let origin_ns = begins.min().unwrap_or(0);
         for t in 0..self.tenants.len() {
             let Some(tenant) = self.tenants.get_mut(t) else { continue };
-            let begins: Vec<Ps> = tenant
-                .program
-                .hosts
-                .iter()
-                .map(|h| span(h.0.saturating_sub(origin_ns).saturating_add(tenant.start_ns)))
-                .collect();
-            tenant.first = begins.iter().copied().min().unwrap_or(Ps::MAX);
-            let sources: Vec<usize> = tenant.hosts.iter().map(|h| h.source).collect();
-            for (source, begin) in sources.into_iter().zip(begins) {
+            let begins = tenant.program.hosts.iter().zip(&tenant.hosts).filter_map(|(host, state)| {
+                let begin_ns = host.begin_ns?.saturating_sub(origin_ns).saturating_add(tenant.start_ns);
+                Some((span(begin_ns), state.source))
+            });
+            let begins: Vec<(Ps, usize)> = begins.collect();
+            tenant.first = begins.iter().map(|begin| begin.0).min().unwrap_or(Ps::MAX);
+            for (begin, source) in begins {
                 self.at(source, begin);
             }
         }
@@ -638,7 +643,7 @@ impl<'a> Sim<'a> {
     fn host(&mut self, tenant: usize, host: usize) {
         let Some(t) = self.tenants.get_mut(tenant) else { return };
         let submit = span(t.program.submit_ns);
-        let Some(state) = t.hosts.get_mut(host) else { return };
+        let Some(mut state) = t.hosts.get_mut(host) else { return };
         while let Some(step) = state.steps.get(state.next).copied() {
             match step {
                 Step::Think(ns) => {
@@ -692,7 +697,41 @@ impl<'a> Sim<'a> {
                     }
                     state.next = state.next.saturating_add(1);
                 }
+                Step::Start(other) => {
+                    state.next = state.next.saturating_add(1);
+                    let sources = [Some(state.source), t.hosts.get(other as usize).map(|h| h.source)];
+                    for source in sources.into_iter().flatten() {
+                        self.at(source, self.now);
+                    }
+                    return;
+                }
+                Step::Join(other) => {
+                    let over = |h: &HostState<'_>| h.next >= h.steps.len();
+                    if t.hosts.get(other as usize).is_some_and(|h| !over(h)) {
+                        if let Some(state) = t.hosts.get_mut(host) {
+                            state.waiting = Some(Waiting::Host(other));
+                        }
+                        t.waiting = t.waiting.saturating_add(1);
+                        return;
+                    }
+                    let Some(again) = t.hosts.get_mut(host) else { return };
+                    state = again;
+                    state.next = state.next.saturating_add(1);
+                }
             }
+        }
+        self.host_ended(tenant, host);
+    }
+
+    /// Lets hosts go on that wait for the end of this one.
+    fn host_ended(&mut self, tenant: usize, host: usize) {
+        let Some(t) = self.tenants.get_mut(tenant).filter(|t| t.waiting > 0) else { return };
+        let ended = u32::try_from(host).ok().map(Waiting::Host);
+        for state in t.hosts.iter_mut().filter(|h| h.waiting.is_some() && h.waiting == ended) {
+            state.waiting = None;
+            t.waiting = t.waiting.saturating_sub(1);
+            self.seq = self.seq.wrapping_add(1);
+            self.agenda.set(state.source, self.now, self.seq);
         }
     }
 
@@ -729,7 +768,7 @@ impl<'a> Sim<'a> {
                 Some(Waiting::For(wanted)) => wanted == op,
                 Some(Waiting::All) => t.outstanding == 0,
                 Some(Waiting::Room) => t.outstanding < QUEUE_DEPTH.saturating_sub(64),
-                None => false,
+                Some(Waiting::Host(_)) | None => false,
             };
             if over {
                 state.waiting = None;

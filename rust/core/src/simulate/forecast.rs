@@ -239,6 +239,9 @@ fn detail(p: &Program, made: &Programs) -> String {
     if p.opaque > 0 {
         text.push_str(&format!("; {} of unknown shape are taken to fill the device", p.opaque));
     }
+    if p.aside > 0 {
+        text.push_str(&format!("; {} long before or after its work are left out", p.aside));
+    }
     if !made.unknown.is_empty() {
         text.push_str("; what others ran was not traced and is not in it");
     }
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
     use crate::base::watch::{StopAfter, Unwatched};
     use crate::occupancy::theoretical::Limits;
-    use crate::simulate::host_program::{Op, Step, NO_UNIT};
+    use crate::simulate::host_program::{Host, Op, Step, NO_UNIT};
     use crate::simulate::sharing_config::Assignment;
 
     const WARPS: u64 = 64;
@@ -275,7 +278,7 @@ mod tests {
             ops,
             places,
             streams,
-            hosts: vec![(0, steps)],
+            hosts: vec![Host { begin_ns: Some(0), steps }],
             visible_sms: 10,
             from_calls: true,
             ..Program::default()
@@ -336,6 +339,25 @@ mod tests {
         let steps = vec![Step::Launch(0), Step::Think(20_000), Step::Launch(1)];
         let p = [program(0, vec![kernel(0, 10, 80, 8), kernel(0, 100, 80, 8)], steps)];
         assert_eq!(us(&p, &config(vec![assignment(0, 0, None)])), [120]);
+    }
+
+    #[test]
+    fn a_host_waits_for_the_end_of_those_it_started() {
+        // The first starts a second, which launches 100 and waits; the first then launches 50 more: 10 + 100 + 5 + 50.
+        let mut p = program(
+            0,
+            vec![kernel(0, 100, 80, 8), kernel(1, 50, 80, 8)],
+            vec![
+                Step::Think(10_000),
+                Step::Start(1),
+                Step::Join(1),
+                Step::Think(5_000),
+                Step::Launch(1),
+                Step::WaitAll,
+            ],
+        );
+        p.hosts.push(Host { begin_ns: None, steps: vec![Step::Launch(0), Step::Wait(0)] });
+        assert_eq!(us(&[p], &config(vec![assignment(0, 0, None)])), [165]);
     }
 
     #[test]
