@@ -93,7 +93,7 @@ def _slice_tables(device: Device) -> list[Block]:
     rows = tuple(
         (
             Cell(
-                labels.get(t.tenant_id, f"tenant {t.tenant_id}") + (", for all MPS clients" * (t.tenant_id in of_all)),
+                labels.get(t.tenant_id, f"tenant {t.tenant_id}") + (" (all clients)" * (t.tenant_id in of_all)),
                 tone="code",
             ),
             Cell(fmt.percent(t.gpu_time_share), basis=summary.basis),

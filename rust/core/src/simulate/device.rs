@@ -873,7 +873,7 @@ impl<'a> Sim<'a> {
         }
         let passed = self.now.saturating_sub(g.since);
         // The common case without rounding.
-        let own = if g.rate < 1.0 { (passed as f64 * g.rate) as Ps } else { passed };
+        let own = if g.rate != 1.0 { (passed as f64 * g.rate) as Ps } else { passed };
         g.local.saturating_add(own)
     }
 
@@ -913,7 +913,10 @@ impl<'a> Sim<'a> {
     fn has_work(&self, group: usize) -> bool {
         self.groups.get(group).is_some_and(|g| {
             !g.cohorts.is_empty()
-                || g.tenants.iter().any(|t| self.tenants.get(*t).is_some_and(|t| !t.queue.is_empty()))
+                // What the end of an operation released is there already: only the next launch of a host is not.
+                || g.tenants.iter().any(|t| {
+                    self.tenants.get(*t).is_some_and(|t| !t.queue.is_empty() || !t.releases.waiting.is_empty())
+                })
         })
     }
 
@@ -1130,7 +1133,7 @@ impl<'a> Sim<'a> {
     /// more than the instance has, all are slower by the same part.
     fn set_rates(&mut self, group: usize) {
         let Some(g) = self.groups.get(group) else { return };
-        if self.config.contention <= 0.0 && !g.shares_bandwidth {
+        if self.config.contention == 0.0 && !g.shares_bandwidth {
             return;
         }
         let running = || g.tenants.iter().filter_map(|t| self.tenants.get(*t)).filter(|t| t.in_flight > 0);
@@ -1144,7 +1147,11 @@ impl<'a> Sim<'a> {
         let missed = if cached > g.bandwidth { 1.0 - g.bandwidth / cached } else { 0.0 };
         let again = 1.0 + self.config.hits_over_misses * missed;
         let wanted: f64 = again * g.on_sms.iter().filter_map(wants).sum::<f64>();
-        let together = if running().count() >= 2 { 1.0 + self.config.contention } else { 1.0 };
+        let together = match self.config.contention {
+            0.0.. if running().count() >= 2 => 1.0 + self.config.contention,
+            ..0.0 => 1.0 / self.complementary(group),
+            _ => 1.0,
+        };
         let rate = (g.bandwidth / wanted.max(g.bandwidth)) / together;
         if (rate - g.rate).abs() > 1e-12 {
             self.settle(group);
@@ -1152,6 +1159,38 @@ impl<'a> Sim<'a> {
                 g.rate = rate;
             }
         }
+    }
+
+    /// How much faster blocks run that need other units of an SM than those of other tenants for which there is no room.
+    ///
+    /// Half of a kernel's blocks do more than half of its work: what limits it all is less used by them. So with room
+    /// for half of what all want, the SMs do `1 / (1 + contention)` of what they do for one tenant.
+    fn complementary(&self, group: usize) -> f64 {
+        let Some(g) = self.groups.get(group) else { return 1.0 };
+        let (mut tenants, mut wanted, mut placed) = (0_u32, 0.0, 0.0);
+        for tenant in &g.tenants {
+            let Some(t) = self.tenants.get(*tenant) else { continue };
+            let whole = |slot: u32| {
+                let live = t.live.get(slot as usize)?;
+                let class = t.classes.get(live.class as usize)?;
+                let all = live.unplaced.saturating_add(live.in_flight).min(class.at_once);
+                let alone = class.alone.max(1) as f64;
+                Some((all as f64 / alone, live.in_flight as f64 / alone))
+            };
+            let head = t.queue.front().copied();
+            let mine = g.on_sms.iter().filter(|k| k.tenant == *tenant);
+            let slots = mine.map(|k| k.slot).filter(|slot| Some(*slot) != head).chain(head);
+            let before = wanted;
+            for (want, has) in slots.filter_map(whole) {
+                (wanted, placed) = (wanted + want, placed + has);
+            }
+            tenants = tenants.saturating_add(u32::from(wanted > before));
+        }
+        if tenants < 2 || placed <= 0.0 {
+            return 1.0;
+        }
+        let gain = 1.0 / (1.0 + self.config.contention) - 1.0;
+        1.0 + gain * (wanted / placed - 1.0).clamp(0.0, 1.0)
     }
 
     /// Sets the alarm for the next blocks that end.
@@ -1164,7 +1203,7 @@ impl<'a> Sim<'a> {
             return;
         };
         let left = end.saturating_sub(local).max(0);
-        let wait = if g.rate < 1.0 { (left as f64 / g.rate).ceil() as Ps } else { left };
+        let wait = if g.rate != 1.0 { (left as f64 / g.rate).ceil() as Ps } else { left };
         self.at(source, self.now.saturating_add(wait));
     }
 
@@ -1199,7 +1238,9 @@ impl<'a> Sim<'a> {
         let left = i.slice_end.saturating_sub(self.now);
         let idle = current.is_some_and(|g| !self.has_work(g));
         match (waits, idle) {
-            (true, true) if doing == Doing::Running => self.alarm(instance, Doing::Lingering, ps(LINGER_NS)),
+            (true, true) if doing == Doing::Running => {
+                self.alarm(instance, Doing::Lingering, ps(self.config.linger_ns.unwrap_or(LINGER_NS)));
+            }
             (true, false) if doing == Doing::Lingering || !armed => {
                 self.alarm(instance, Doing::Running, left);
                 if let Some(i) = self.instances.get_mut(instance) {

@@ -42,6 +42,10 @@ const LONG_PAUSE: f64 = 0.05;
 /// What lies before or after such a pause is no part of the work if it took no more than this part of the time of all
 /// operations: a process loads, warms up, waits for the start, and copies results when all is done.
 const ASIDE: f64 = 0.02;
+/// Contexts that lost the engine without work, of which the time they kept it is taken.
+const ENOUGH_LOST: usize = 16;
+/// No context is taken to keep the engine for longer without work.
+const MOST_LINGER_NS: i64 = 40_000;
 /// nsys calls the legacy default stream so.
 const NULL_STREAM: u32 = 7;
 
@@ -158,6 +162,8 @@ pub(crate) struct Programs {
     pub state_ns: i64,
     /// Usual slice and usual gap between two, where switch records show any.
     pub slice_ns: Option<i64>,
+    /// How long a context without work keeps the engine, at most, where switch records and calls show it.
+    pub linger_ns: Option<i64>,
 }
 
 /// An operation as recorded.
@@ -314,6 +320,7 @@ pub(crate) fn read(
     made.state_ns = state as i64;
     let alone = shapes(&by_tenant, state, &mut made.shapes);
     let calls = calls(session, &who, device)?;
+    let mut lost: Vec<i64> = Vec::new();
     for (tenant, all) in by_tenant {
         watch.progress("programs", 0, 0)?;
         let seen = working_part(&all);
@@ -325,12 +332,16 @@ pub(crate) fn read(
         match calls {
             Some(calls) if threads(&mut program, seen, calls, units.get(&tenant)) => {
                 program.from_calls = true;
+                lost.extend(lost_after(&slices, tenant, seen, &launch_times(seen, calls), program.submit_ns));
             }
             _ => streams(&mut program, seen, turns.get(&tenant)),
         }
         if !program.ops.is_empty() {
             made.programs.push(program);
         }
+    }
+    if lost.len() >= ENOUGH_LOST {
+        made.linger_ns = Some(percentile(&mut lost, 0.02).min(MOST_LINGER_NS));
     }
     Ok(made)
 }
@@ -599,14 +610,20 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
     Ok(found)
 }
 
-/// Hosts from API calls; false where too few operations have one.
-fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&Vec<(i64, i64)>>) -> bool {
+/// Operations by the correlation id of the call that launched them.
+fn caused(seen: &[Seen]) -> HashMap<u32, Vec<u32>> {
     let mut caused: HashMap<u32, Vec<u32>> = HashMap::new();
     for (n, s) in seen.iter().enumerate() {
         if let Some(correlation) = s.work.correlation {
             caused.entry(correlation).or_default().push(n as u32);
         }
     }
+    caused
+}
+
+/// When the call began that launched each operation.
+fn launch_times(seen: &[Seen], calls: &[Call]) -> Vec<Option<i64>> {
+    let caused = caused(seen);
     let mut launched_ns: Vec<Option<i64>> = vec![None; seen.len()];
     for call in calls {
         for op in call.correlation.and_then(|c| caused.get(&c)).into_iter().flatten() {
@@ -615,6 +632,51 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
             }
         }
     }
+    launched_ns
+}
+
+/// How long after its last operation a tenant's next one came, each time that it had lost the engine by then.
+///
+/// ```text
+///   own slice    |==k1==|    |   another tenant's slice   |
+///                       <------>
+///                              its next launch
+/// ```
+/// It kept the engine for no longer than the least of these.
+fn lost_after(
+    slices: &[Slice],
+    tenant: u32,
+    seen: &[Seen],
+    launched_ns: &[Option<i64>],
+    submit_ns: i64,
+) -> Vec<i64> {
+    let mut found = Vec::new();
+    let mut next = 0;
+    let mut busy_until_ns = i64::MIN;
+    for pair in slices.windows(2) {
+        let [own, other] = pair else { continue };
+        if own.tenant != Some(tenant) || other.tenant == own.tenant {
+            continue;
+        }
+        while let Some(s) = seen.get(next).filter(|s| s.work.start_ns < own.end_ns) {
+            busy_until_ns = busy_until_ns.max(s.work.end_ns);
+            next = next.saturating_add(1);
+        }
+        let idle = busy_until_ns > own.start_ns && busy_until_ns <= own.end_ns;
+        let handed_over = other.start_ns.saturating_sub(own.end_ns) < IDLE_GAP_NS;
+        let launched = launched_ns.get(next).copied().flatten();
+        if let (true, true, Some(launched)) = (idle, handed_over, launched) {
+            let after_ns = launched.saturating_add(submit_ns).saturating_sub(busy_until_ns);
+            found.extend((after_ns > 0).then_some(after_ns));
+        }
+    }
+    found
+}
+
+/// Hosts from API calls; false where too few operations have one.
+fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&Vec<(i64, i64)>>) -> bool {
+    let caused = caused(seen);
+    let launched_ns = launch_times(seen, calls);
     let known = launched_ns.iter().flatten().count();
     // Ids repeat across processes and are lost with old exports; a program with holes would wait for nothing.
     if known.saturating_mul(100) < seen.len().saturating_mul(98) {
