@@ -14,6 +14,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import (
+    NAMED_SHARE,
     NEGLIGIBLE_RESIDENCY,
     SMALL_SHARE,
     Answer,
@@ -191,8 +192,6 @@ PART_WORDS = {
     Limit.API_CALLS: "CUDA calls",
     Limit.HOST: "host",
 }
-#: A part of a process's time below this fraction is left out of the sentence.
-_LEAST_PART = 0.01
 
 
 #: Directions of copies, and memory on the host's side.
@@ -244,7 +243,7 @@ def limit_text(device: Device) -> str | None:
         return None
     shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
-    others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= _LEAST_PART)
+    others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= NAMED_SHARE)
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
         time = "the durations of all, which overlap" if split.overlapping else "kernel time"
         time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
