@@ -176,7 +176,8 @@ class StreamReason(Word):
     DEFAULT_STREAM = "default-stream"
     SM_RESOURCES = "sm-resources"
     WHOLE_DEVICE_LAUNCH = "whole-device-launch"
-    SHARED_CHANNEL = "possibly-shared-channel"
+    SHARED_CHANNEL = "shared-channel"
+    POSSIBLY_SHARED_CHANNEL = "possibly-shared-channel"
     GRAPH = "graph"
     LAUNCH_BLOCKING = "launch-blocking"
     EVENT_TRACING = "possibly-event-tracing"
@@ -270,6 +271,8 @@ EXCLUDED_ABOVE: Final = 1.05
 NOISE_FLOOR: Final = 0.02
 #: Fraction of the window. What could save less time is not worth naming, or is called small.
 SMALL_SHARE: Final = 0.02
+#: Part of a process's time from which on a sentence names a part.
+NAMED_SHARE: Final = 0.01
 #: Fraction of a device's residency, or of the window. A tenant with less is a display, or a context that is created and
 #: closed: it changes no figure that is printed.
 NEGLIGIBLE_RESIDENCY: Final = 0.001

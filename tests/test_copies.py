@@ -118,7 +118,7 @@ def test_unified_memory_is_to_be_prefetched(tmp_path: Path) -> None:
     path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 2 * MS, 8 * MS)], copies=copies, processes={41: "train"})
     (advice,) = pyanalyze.load(path).advise()
     (item,) = (one for one in advice.actions if one.action.startswith("Prefetch the unified memory of train"))
-    assert item.at_stake_ns == 2 * MS and "1 migrations, 1 of them because of page faults" in item.why
+    assert item.at_stake_ns == 2 * MS and "1 migration (1 because of page faults) took" in item.why
     # One advice for one time.
     assert not any(one.action.startswith("Copy less") for one in advice.actions)
 

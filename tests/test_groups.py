@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 from command_line import run
 from exports import MS, US, call, copy, kernel, nvtx_range, resident, write
+from group_programs import FIRST_PID, Process, random_process, write_processes
 from test_streams import everything, nccl_1428
 
 import pyanalyze
@@ -20,6 +22,7 @@ from pyanalyze.report.text import render_text
 from pyanalyze.tables.groups import MOST_GROUPS, parse_by
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyanalyze.session import Session
@@ -81,6 +84,99 @@ def test_nccl_beside_attention_and_gemm(tmp_path: Path) -> None:
     assert all(t.slowdown.elapsed is None and t.slowdown.latency is None for t in device.tenants)
     assert device.sharing.mode == "streams"
     assert [(r.tenants, r.relation) for r in device.relations] == [((gemm, nccl), "side-by-side")]
+
+
+def told_and_true(
+    session: Session, processes: Sequence[Process]
+) -> list[tuple[float, float, float | None, float | None]]:
+    """Of each group the slowdown as told, the true one, and the interval; each group has one."""
+    (device,) = session.interference()
+    found = []
+    for tenant in device.tenants:
+        row = session.tenants.row(tenant.tenant_id, named=True)
+        process = processes[row["pid"] - FIRST_PID]
+        stream = next(g.stream for g in process.groups if f"stream {g.stream}" in tenant.name)
+        told = tenant.slowdown.resident
+        assert told is not None, tenant
+        found.append((told.value, process.slowdown(stream), told.low, told.high))
+    return found
+
+
+def test_three_groups_at_once(tmp_path: Path) -> None:
+    """Each solo, in pairs, and all at once: also of kernels that two others covered it is known how much longer they
+    took, and each of the two has its part."""
+    process = random_process(random.Random(5), groups=3, name="k", scatter=0.02)
+    for streams in ([7], [8], [9], [7, 8], [7, 9], [8, 9], [7, 8, 9]):
+        process.run(streams, 40)
+    session = pyanalyze.load(write_processes(tmp_path / "a.sqlite", [process]), by="stream")
+    for told, true, low, high in told_and_true(session, [process]):
+        assert told == pytest.approx(true, rel=0.01)
+        assert low is not None and high is not None and low < told < high < 1.1 * low
+    (device,) = session.interference()
+    assert device.figures is not None and device.figures.matrix is not None
+    stream_of = {
+        row["tenant_id"]: int(row["name"].rpartition("stream ")[2].rstrip(")"))
+        for row in session.tenants.filter(pl.col("served_by").is_not_null()).iter_rows(named=True)
+    }
+    cells = {(stream_of[c.victim], stream_of[c.aggressor]): c.execution for c in device.figures.matrix}
+    assert len(cells) == 6
+    for (victim, aggressor), execution in cells.items():
+        assert execution == pytest.approx(process.slowdown(victim, aggressor), rel=0.02)
+
+
+def test_kernels_that_several_streams_cover_name_no_single_aggressor(tmp_path: Path) -> None:
+    process = random_process(random.Random(5), groups=3, name="k", scatter=0.02)
+    for streams in ([7], [8], [9], [7, 8, 9]):
+        process.run(streams, 40)
+    session = pyanalyze.load(write_processes(tmp_path / "a.sqlite", [process]), by="stream")
+    for told, true, _, _ in told_and_true(session, [process]):
+        assert told == pytest.approx(true, rel=0.01)
+    (device,) = session.interference()
+    # Kernels of 7 that only 8 covered, because 9 was between two of its own, are few.
+    assert device.figures is not None and not device.figures.matrix
+
+
+def test_groups_of_processes_that_are_time_sliced(tmp_path: Path) -> None:
+    """Two processes of two streams in slices of 2 ms: what counts is the time in which the own process was resident."""
+    draw = random.Random(8)
+    processes = [random_process(draw, groups=2, name=name, scatter=0.02) for name in ("a", "b")]
+    for process in processes:
+        for streams in ([7], [8], [7, 8]):
+            process.run(streams, 40)
+    path = write_processes(tmp_path / "a.sqlite", processes)
+    session = pyanalyze.load(path, by="stream")
+    assert session.classify()[0].mode == "time-slicing"
+    told = told_and_true(session, processes)
+    assert len(told) == 4
+    for value, true, _, _ in told:
+        assert value == pytest.approx(true, rel=0.01)
+    # Without switch records it is not known when a context was resident.
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM GPU_CONTEXT_SWITCH_EVENTS")
+    (device,) = pyanalyze.load(path, by="stream").interference()
+    assert all(tenant.slowdown.resident is None for tenant in device.tenants)
+    assert all("record with --gpuctxsw=true" in (tenant.missing or "") for tenant in device.tenants if tenant.is_group)
+
+
+def test_a_recording_of_one_group_as_baseline(tmp_path: Path) -> None:
+    """The groups always ran at once: solo launches are those of a recording without the other."""
+    draw = random.Random(3)
+    process = random_process(draw, groups=2, name="k", scatter=0.02)
+    process.run([7, 8], 60)
+    path = write_processes(tmp_path / "a.sqlite", [process])
+    baselines = []
+    for group in process.groups:
+        run_of = Process(draw, [group], 0.02)
+        run_of.run([group.stream], 60)
+        baselines.append(write_processes(tmp_path / f"solo-{group.stream}.sqlite", [run_of]))
+    (alone,) = pyanalyze.load(path, by="stream").interference()
+    assert any("give a run without the others with --baseline" in (tenant.missing or "") for tenant in alone.tenants)
+    session = pyanalyze.load(path, by="stream", baselines=baselines)
+    for told, true, low, high in told_and_true(session, [process]):
+        assert told == pytest.approx(true, rel=0.01)
+        assert low is not None and high is not None and low < told < high
+    (device,) = session.interference()
+    assert {tenant.baseline for tenant in device.tenants} == {"solo-7.sqlite", "solo-8.sqlite"}
 
 
 def test_the_command_names_the_aggressor(tmp_path: Path) -> None:

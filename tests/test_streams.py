@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 from command_line import run
-from exports import MS, US, kernel, write
+from exports import MS, US, copy, kernel, write
 from stream_programs import Program
 
 import pyanalyze
 from pyanalyze.core import _core
+from pyanalyze.errors import UsageError
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 from pyanalyze.report.text import render_text
@@ -280,6 +283,41 @@ def test_one_stream_is_no_question(tmp_path: Path) -> None:
     path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, MS)], processes={41: "train"})
     assert pyanalyze.load(path).analysis.streams == {}
     assert "No process used several streams." in run("streams", path).stdout
+
+
+def test_migrations_of_unified_memory_are_no_stream(tmp_path: Path) -> None:
+    """nsys writes them with stream 0 and context 0: the program has streams 7 and 8 of context 1."""
+    moved = {"streamId": 0, "contextId": 0, "correlationId": 0}
+    copies = [copy(41, n * 100 * US, n * 100 * US + 50 * US, copyKind=11 + n % 3, **moved) for n in range(6)]
+    kernels = [kernel(41, 0, MS), kernel(41, 0, MS, streamId=8)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, copies=copies, processes={41: "train"})
+    streams = streams_of(path)
+    assert [(one.context_id, one.stream_id, one.operations) for one in streams.streams] == [(1, 7, 1), (1, 8, 1)]
+    session = pyanalyze.load(path)
+    assert session.tables.frame("memops").select("context_id", "stream_id").null_count().row(0) == (6, 6)
+    assert session.tables.contexts["context_id"].to_list() == [1]
+    # They are nobody's: other work of the process.
+    usage = session.by("stream").tenants.join(session.by("stream").tenant_usage, on=["tenant_id", "device_id"])
+    assert usage.filter(pl.col("memops") > 0)["name"].to_list() == ["other work of train"]
+    alone = write(tmp_path / "b.sqlite", kernels=kernels[:1], copies=copies, processes={41: "train"})
+    assert pyanalyze.load(alone).analysis.streams == {}
+    with pytest.raises(UsageError, match="no process used several; there is stream 7"):
+        pyanalyze.load(alone, by="stream")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["aws_gpu/report2.sqlite", "easycuda/nsys_easy.sqlite", "ctxsw-ada-timeslice/paging__report1.nsys2026.sqlite"],
+)
+def test_real_captures_with_migrations_have_one_stream(corpus: Path, name: str) -> None:
+    path = corpus / "exports" / name
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        ((migrated,),) = database.execute(
+            "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind BETWEEN 11 AND 13 AND streamId = 0"
+        ).fetchall()
+        ((streams,),) = database.execute("SELECT COUNT(DISTINCT streamId) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+    assert migrated > 0 and streams == 1
+    assert pyanalyze.load(path).analysis.streams == {}
 
 
 def test_every_reason_of_the_core_is_a_word(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.time_split import Limit, TimeSplit
-from pyanalyze.tables.selections import call_name, named, of_process
-from pyanalyze.vocabulary import SMALL_SHARE
+from pyanalyze.tables.selections import call_name, of_process
+from pyanalyze.vocabulary import NAMED_SHARE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,7 +50,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     for row in usage.join(who, on=["tenant_id", "device_id"]).iter_rows(named=True):
         window_ns = row["last_ns"] - row["first_ns"]
         idle_ns = row["idle_ns"] or 0
-        calls = _calls_in_gaps(tables, row) if idle_ns > SMALL_SHARE * window_ns else {}
+        calls = _calls_in_gaps(tables, row) if idle_ns >= NAMED_SHARE * window_ns else {}
         api_ns = min(calls.pop(None, 0), idle_ns)
         call = max(calls, key=lambda name: calls[name], default=None)
         kernel, kernel_ns, all_ns = _top_kernel(tables, row["device_id"], row["tenant_id"])
@@ -103,9 +103,8 @@ def _calls_in_gaps(tables: TableSet, tenant: dict[str, int | None]) -> dict[str 
     if calls is None or calls.is_empty():
         return {}
     gaps = _long_gaps(tables, tenant)
-    # Shorter ones fit between two launches, and are part of launching.
-    long = pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS // 5
-    own = calls.filter(of_process(tenant), long, ~named(calls, "Launch"))
+    # Launches as well: one that loads its code first takes milliseconds.
+    own = calls.filter(of_process(tenant))
     inside = own.select(call_name(), ns=_covered(gaps, own["end_ns"]) - _covered(gaps, own["start_ns"]))
     by_name = inside.group_by("name").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0)
     union = own.sort("start_ns").select("start_ns", "end_ns")

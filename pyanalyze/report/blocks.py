@@ -112,11 +112,15 @@ class Commands:
 
 @dataclass(frozen=True)
 class Chart:
-    """Room for a chart; formats that cannot draw leave it out, since tables hold the figures."""
+    """Room for a chart; formats that cannot draw leave it out, since tables hold the figures.
+
+    `controls`: what keys and the mouse do, for formats in which they do it.
+    """
 
     key: str
     title: str
     caption: str
+    controls: str = ""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ def _runs(comparison: Comparison) -> Section:
         _TIMELINES,
         "Both runs on one axis",
         "Each run begins at its own start. Bars: kernels (rounded: whole graphs, thin: copies). Shading: its context "
-        "was resident. Drag moves, Ctrl + scroll zooms, a double click resets. Keys: arrows, +, -, 0.",
+        "was resident.",
+        "Drag moves, Ctrl + scroll zooms, a double click resets. Keys: arrows, +, -, 0.",
     )
     return Section("runs", "The runs", (Table(columns, rows), chart))
 

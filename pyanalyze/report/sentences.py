@@ -14,7 +14,17 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, Answer, CopyDirection, HostMemory, Mode, StreamReason, unless
+from pyanalyze.vocabulary import (
+    NAMED_SHARE,
+    NEGLIGIBLE_RESIDENCY,
+    SMALL_SHARE,
+    Answer,
+    CopyDirection,
+    HostMemory,
+    Mode,
+    StreamReason,
+    unless,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, Occupancy
     from pyanalyze.results.report import Device, Report, Tenant
-    from pyanalyze.results.streams import Streams
+    from pyanalyze.results.streams import StreamPair, Streams
 
 __all__ = [
     "CAUSE_WORDS",
@@ -184,8 +194,6 @@ PART_WORDS = {
     Limit.API_CALLS: "CUDA calls",
     Limit.HOST: "host",
 }
-#: A part of a process's time below this fraction is left out of the sentence.
-_LEAST_PART = 0.01
 
 
 #: Directions of copies, and memory on the host's side.
@@ -216,7 +224,8 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
     StreamReason.DEFAULT_STREAM: "the legacy default stream",
     StreamReason.SM_RESOURCES: "no room on the SMs",
     StreamReason.WHOLE_DEVICE_LAUNCH: "a kernel that takes the whole device",
-    StreamReason.SHARED_CHANNEL: "possibly a shared channel",
+    StreamReason.SHARED_CHANNEL: "both streams share a channel to the GPU",
+    StreamReason.POSSIBLY_SHARED_CHANNEL: "possibly a shared channel to the GPU",
     StreamReason.GRAPH: "the order inside one graph",
     StreamReason.LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING",
     StreamReason.EVENT_TRACING: "possibly the event tracing of nsys",
@@ -236,7 +245,7 @@ def limit_text(device: Device) -> str | None:
         return None
     shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
-    others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= _LEAST_PART)
+    others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= NAMED_SHARE)
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
         time = "the durations of all, which overlap" if split.overlapping else "kernel time"
         time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
@@ -263,17 +272,28 @@ def stream_name(context: int | None, stream: int, *, contexts: bool) -> str:
 def lost_streams_text(label: str, streams: Streams) -> str:
     """Which two streams of a process lost most of its time, and why; else how much they overlapped."""
     pair = streams.most_lost
-    if pair is None:
-        overlap_ns = max((one.overlap_ns for one in streams.pairs), default=0)
-        if not overlap_ns:
-            return f"{label} used {len(streams.streams)} streams, never at the same time."
-        return f"{label} used {len(streams.streams)} streams; two of them overlapped for {fmt.duration(overlap_ns)}."
+    if pair is None or streams.lost_share < SMALL_SHARE:
+        most = max(streams.pairs, key=lambda one: one.overlap_ns, default=None)
+        if most is not None and most.overlap_ns:
+            a, b = _stream_names(most)
+            text = f"{label}: streams {a} and {b} overlapped for {fmt.duration(most.overlap_ns)}"
+            if not streams.calls_known:
+                return f"{text}."
+            return f"{text}, {fmt.percent(most.overlap_ns / most.both_had_work_ns)} of the time in which both had work."
+        if pair is None:
+            return f"{label} used {len(streams.streams)} streams, which never had work at the same time."
     lost = f"{fmt.duration(pair.lost_ns + pair.late_ns)} ({fmt.percent(streams.lost_share)} of its time)"
-    contexts = pair.context_a != pair.context_b
-    a = stream_name(pair.context_a, pair.stream_a, contexts=contexts)
-    b = stream_name(pair.context_b, pair.stream_b, contexts=contexts)
+    a, b = _stream_names(pair)
     why = "" if pair.reason is None else f": {STREAM_REASONS[pair.reason]}"
     return f"{label}: streams {a} and {b} did not overlap for {lost}{why}."
+
+
+def _stream_names(pair: StreamPair) -> tuple[str, str]:
+    contexts = pair.context_a != pair.context_b
+    return (
+        stream_name(pair.context_a, pair.stream_a, contexts=contexts),
+        stream_name(pair.context_b, pair.stream_b, contexts=contexts),
+    )
 
 
 #: Characters of the names of those that a tenant serves, in the label of a bar.

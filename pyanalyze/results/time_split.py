@@ -36,9 +36,13 @@ class TimeSplit(Result):
     copies_ns: int = Field(ge=0, description="Copies or sets were in flight, and no kernel.")
     launches_ns: int = Field(ge=0, description="Nothing was in flight, in gaps of at most 250 us: launching.")
     api_calls_ns: int = Field(
-        ge=0, description="Nothing was in flight, in longer gaps, while a CUDA call other than a launch ran."
+        ge=0, description="Nothing was in flight, in longer gaps, while a CUDA call ran: launches that load code too."
     )
-    host_ns: int = Field(ge=0, description="Nothing was in flight, in longer gaps, and no such call ran.")
+    host_ns: int = Field(
+        ge=0,
+        description="Nothing was in flight, in longer gaps, and no CUDA call ran. API calls are read where these gaps are "
+        "1 % of the time or more.",
+    )
     api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
     api_call_ns: int = Field(ge=0, description="Its part of api_calls_ns.")
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")

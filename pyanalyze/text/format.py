@@ -156,6 +156,17 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}".replace(",", _THIN)
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """A number of things.
+
+    Examples
+    --------
+    >>> counted(1, "copy", "copies"), counted(2, "copy", "copies"), counted(0, "kernel")
+    ('1 copy', '2 copies', '0 kernels')
+    """
+    return f"{count(number)} {one if number == 1 else many or one + 's'}"
+
+
 def ratio(value: float | None) -> str:
     """A slowdown.
 

@@ -12,7 +12,7 @@ from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of,
 from pyanalyze.analysis.advice.simple import Resident, record_first, simple_bounds, unknown_tenants
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
+from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode, unless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -232,12 +232,15 @@ def _actions(
         if traits.one_process and traits.mig_instance:
             yield _alone_in_instance(tables, verdict.device_id)
         elif traits.one_process:
+            known = verdict.condition is not None
+            why = "no other tenant is known" if known else "changing it gains nothing"
             yield Advice(
-                action="Keep the sharing configuration: changing it gains nothing",
+                action=f"Keep the sharing configuration: {why}",
                 commands=[],
                 expected=None,
-                bound="no other tenant used the GPU in this capture",
-                why="only one tenant was on the device; if it is slow, check the host, its kernels and the clocks",
+                bound=f"none{unless(verdict.condition)}",
+                why=f"only one tenant {'is known' if known else 'was'} on the device; if it is slow, check the host, "
+                "its kernels and the clocks",
                 undo=None,
                 wrong_if="samples or switch records of the same time show another process",
             )
@@ -254,10 +257,10 @@ def _alone_in_instance(tables: TableSet, device_id: int) -> Advice:
     known = shapes["waves"].null_count() == 0 and shapes.height > 0
     if known and not shapes.filter(pl.col("waves") > 1).height:
         return Advice(
-            action="Keep this MIG instance: its grids do not fill it, so a larger one gains nothing",
+            action="Keep this MIG instance: no kernel fills it, so a larger one gains nothing",
             commands=[],
             expected=None,
-            bound="every kernel has fewer blocks than the instance holds at once",
+            bound="none: every kernel has fewer blocks than the instance holds at once",
             why=f"the largest grid takes {fmt.percent(shapes['waves'].max())} of what the SMs hold",  # type: ignore[arg-type]
             undo=None,
             wrong_if="the workload runs with larger grids elsewhere",

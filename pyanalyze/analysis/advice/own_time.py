@@ -31,7 +31,8 @@ MOST_COPIES = 0.8
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
 #: What to do about CUDA calls that keep the GPU waiting; the first that matches counts.
 _CALLS = (
-    (r"Malloc|Free|MemAlloc|HostAlloc|HostRegister", "allocate once and reuse the memory, or use cudaMallocAsync"),
+    (r"Host|FreeHost|MallocHost", "allocate and register memory of the host once, and reuse it"),
+    (r"Malloc|Free|MemAlloc", "allocate once and reuse the memory, or use cudaMallocAsync"),
     (r"Library|Module|Kernel", "load code before the measured part (a warm-up run; CUDA_MODULE_LOADING=EAGER)"),
     (r"Synchronize|EventQuery|StreamQuery", "launch the next work before waiting for the last"),
     (r"Memcpy|Memset|Prefetch", "copy asynchronously, in a stream of its own"),
@@ -106,8 +107,8 @@ def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
             commands=[],
             expected=expected,
             bound=f"{fmt.duration(kind.exposed_ns)}, {fmt.percent(share)} of its time, if kernels then run meanwhile",
-            why=f"{kind.copies} copies {way} of pageable memory, {fmt.bytes_(kind.bytes)} at "
-            f"{fmt.rate(kind.bytes_per_s)}, were in flight without a kernel for {fmt.duration(kind.exposed_ns)}. "
+            why=f"{fmt.counted(kind.copies, 'copy', 'copies')} {way} of pageable memory, {fmt.bytes_(kind.bytes)} at "
+            f"{fmt.rate(kind.bytes_per_s)}, took {fmt.duration(kind.exposed_ns)} with no kernel in flight. "
             "Copies of pageable memory hold the host and do not overlap its other work: allocate with cudaMallocHost "
             "or pin_memory=True, or register the memory once",
             undo=None,
@@ -124,14 +125,14 @@ def _prefetched(name: str, copies: Copies) -> Iterator[Advice]:
     if moved is None or moved.exposed_ns < _worth_ns(copies.window_ns):
         return
     share = moved.exposed_ns / copies.window_ns
-    faults = "" if moved.by_page_fault is None else f", {moved.by_page_fault} of them because of page faults"
+    faults = "" if moved.by_page_fault is None else f" ({fmt.count(moved.by_page_fault)} because of page faults)"
+    count = moved.to_device + moved.to_host
     yield Advice(
         action=f"Prefetch the unified memory of {name} (cudaMemPrefetchAsync), or set where it should be",
         commands=[],
         expected=None,
         bound=f"{fmt.duration(moved.exposed_ns)}, {fmt.percent(share)} of its time",
-        why=f"{moved.to_device + moved.to_host} migrations{faults} were in flight without a kernel for "
-        f"{fmt.duration(moved.exposed_ns)}",
+        why=f"{fmt.counted(count, 'migration')}{faults} took {fmt.duration(moved.exposed_ns)} with no kernel in flight",
         undo=None,
         wrong_if="the migrations are prefetches already",
         at_stake_ns=moved.exposed_ns,
@@ -153,7 +154,7 @@ def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, w
         at_stake_ns = min(split.top_kernel_ns, at_stake_ns) or at_stake_ns
     if limit is Limit.API_CALLS:
         at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
-    beside = ", in which other kernels ran too" if limit is Limit.KERNELS and split.overlapping else ""
+    beside = ", in which several kernels ran at once" if limit is Limit.KERNELS and split.overlapping else ""
     share = at_stake_ns / split.window_ns
     return Advice(
         action=action,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.interference.baselines import flags, not_used
 from pyanalyze.analysis.interference.execution import split_execution
-from pyanalyze.analysis.interference.groups import NO_LATENCY, between_groups, group_ids
+from pyanalyze.analysis.interference.groups import NO_LATENCY, SoloRun, between_groups, group_ids
 from pyanalyze.analysis.interference.lost_time import device_figures, slowdown_from_lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
@@ -259,7 +259,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         if row["traced"] and row["busy_ns"] and row["tenant_id"] not in groups
     ]
     if groups:
-        return _with_groups(tables, rows, verdict.device_id, tenants)
+        return _with_groups(tables, rows, verdict, solo, tenants)
     elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
     antt = stp = jain = unfairness = speedup = None
     # One whose slowdown nobody knows would be missing from every sum.
@@ -295,21 +295,35 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
 
 
 def _with_groups(
-    tables: TableSet, rows: pl.DataFrame, device_id: int, processes: Sequence[TenantInterference]
+    tables: TableSet,
+    rows: pl.DataFrame,
+    verdict: Verdict,
+    solo: _Solo,
+    processes: Sequence[TenantInterference],
 ) -> DeviceInterference:
     """Groups of work beside processes that are not divided. Their host is one and the same: nothing is said of it."""
-    found = between_groups(tables, device_id)
+    device_id = verdict.device_id
+    held = {group: _against(tables, solo, group) for group in sorted(group_ids(tables, device_id))}
+    found = between_groups(
+        tables,
+        device_id,
+        time_sliced=TRAITS[verdict.mode].time_sliced is not False,
+        solo={group: one for group in held if (one := _solo_run(tables, solo, group, held[group])) is not None},
+    )
     groups = [
         TenantInterference(
             row["tenant_id"],
             row["name"],
             Slowdown(elapsed=None, latency=None, resident=found.slowdowns.get(row["tenant_id"])),
-            notes=(NO_LATENCY,) if row["tenant_id"] in found.slowdowns else (),
+            baseline=against.baseline,
+            notes=(*against.notes, *((NO_LATENCY,) if row["tenant_id"] in found.slowdowns else ())),
             missing=found.missing.get(row["tenant_id"]),
+            baselines_not_used=against.not_used,
             is_group=True,
         )
         for row in rows.iter_rows(named=True)
         if row["tenant_id"] in found.slowdowns or row["tenant_id"] in found.missing
+        for against in (held[row["tenant_id"]],)
     ]
     known = {one.tenant_id: one for one in processes if one.slowdown.elapsed or one.slowdown.latency}
     figures = None
@@ -324,6 +338,15 @@ def _with_groups(
         )
     tenants = sorted((*processes, *groups), key=lambda one: one.tenant_id)
     return DeviceInterference(device_id, tuple(tenants), figures, ())
+
+
+def _solo_run(tables: TableSet, solo: _Solo, group: int, against: _Against) -> SoloRun | None:
+    import polars as pl
+
+    if against.kind != "baseline":
+        return None
+    match = tables.baseline_matches.filter((pl.col("tenant_id") == group) & pl.col("used")).row(0, named=True)
+    return SoloRun(solo.baselines[match["baseline"]].tables, match["baseline_tenant_id"])
 
 
 @dataclass(frozen=True)

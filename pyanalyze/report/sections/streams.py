@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyanalyze.results.report import Device
-    from pyanalyze.results.streams import Streams
+    from pyanalyze.results.streams import StreamPair, Streams, StreamSlowdown
 
 #: Rows shown of each table; the JSON has all.
 _TOP = 12
@@ -54,25 +54,38 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
             f"{alternating.stream_b}, never at once. Contexts of one process are time-sliced, unless it is a client of "
             "MPS: put the work in streams of one context."
         )
-    yield _pairs(streams)
+    # What never had work at the same time says nothing but that.
+    pairs = [pair for pair in streams.pairs if pair.reason is not StreamReason.NO_WORK]
+    yield _pairs(streams, pairs) if pairs else Para(_executed(streams))
     if any(pair.losses for pair in streams.pairs):
         yield _reasons(streams)
     known = [one for one in streams.slowdowns if one.ratio is not None]
     if known:
         yield _slowdowns(streams)
-    if len(known) < len(streams.slowdowns):
+    unknown = {_kernel(one) for one in streams.slowdowns} - {_kernel(one) for one in known}
+    if unknown:
         yield Para(
-            f"For {_kernels(len(streams.slowdowns) - len(known))} the slowdown beside another stream is not known: "
-            "fewer than five launches beside it or solo, or an interval too wide to tell."
+            f"For {fmt.counted(len(unknown), 'kernel')} the slowdown beside another stream is not known: fewer than "
+            "five launches beside it or solo, or an interval too wide to tell."
         )
 
 
-def _kernels(count: int) -> str:
-    return f"{fmt.count(count)} kernel{'' if count == 1 else 's'}"
+def _kernel(one: StreamSlowdown) -> tuple[str | None, int | None, int | None]:
+    return one.kernel, one.grid_blocks, one.block_threads
 
 
-def _pairs(streams: Streams) -> Table:
-    shown = streams.pairs[:_TOP]
+def _executed(streams: Streams) -> str:
+    contexts = len({one.context_id for one in streams.streams}) > 1
+    shown = streams.streams[:_TOP]
+    names = [stream_name(one.context_id, one.stream_id, contexts=contexts) for one in shown]
+    said = [f"{name} {fmt.percent(one.busy_ns / streams.window_ns)}" for name, one in zip(names, shown, strict=True)]
+    left = len(streams.streams) - len(said)
+    more = f", and {fmt.count(left)} more" if left else ""
+    return f"Executed, of {fmt.duration(streams.window_ns)}: stream {', '.join(said)}{more} (observed)."
+
+
+def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
+    shown = pairs[:_TOP]
     share = {(one.context_id, one.stream_id): one.busy_ns / streams.window_ns for one in streams.streams}
     contexts = len({one.context_id for one in streams.streams}) > 1
     rows = tuple(
@@ -98,8 +111,11 @@ def _pairs(streams: Streams) -> Table:
         Column("Late", "launched after the other ended", True),
         Column("Main reason"),
     )
-    left = len(streams.pairs) - len(shown)
-    more = f" {fmt.count(left)} more pairs are in the JSON." if left > 0 else ""
+    left = len(pairs) - len(shown)
+    more = f" {fmt.counted(left, 'more pair')} {'is' if left == 1 else 'are'} in the JSON." if left > 0 else ""
+    apart = len(streams.pairs) - len(pairs)
+    if apart:
+        more += f" {fmt.counted(apart, 'pair')} of streams never had work at the same time."
     return Table(
         columns,
         rows,

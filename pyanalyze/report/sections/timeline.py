@@ -17,8 +17,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             chart_key("timeline", device.device_id),
             "Timeline",
             "Bars: kernels (rounded: whole graphs, thin: copies). Shading: its context was resident. Ticks: context "
-            "switches. Drag moves, Ctrl + scroll zooms, Shift + drag selects, a double click resets. Keys: arrows, +, "
-            "-, 0.",
+            "switches.",
+            "Drag moves, Ctrl + scroll zooms, Shift + drag selects, a double click resets. Keys: arrows, +, -, 0.",
         )
     ]
 

@@ -60,8 +60,9 @@ impl Durations {
             .enumerate()
             .map(|(place, ns)| (*ns, place))
             .max_by_key(|(ns, place)| (*ns, std::cmp::Reverse(*place)))?;
-        // Beside several at once it is not known whose the slowdown is.
-        if part(most) < BESIDE_AT_LEAST || part(others_ns.saturating_sub(most)) > SOLO_AT_MOST {
+        // Beside several it is not known whose the slowdown is: one after the other, or at once.
+        let another = overlap_ns.iter().enumerate().any(|(at, ns)| at != place && part(*ns) > SOLO_AT_MOST);
+        if part(most) < BESIDE_AT_LEAST || another {
             return None;
         }
         self.beside.entry((stream, identity, place)).or_default().launches.push((duration_ns, most));
@@ -108,6 +109,27 @@ pub(super) fn slowdown(launches: &[(i64, i64)], solo: &[i64]) -> Option<Slowdown
     let half = student(freedom) * variance.sqrt() / ratio;
     let told = Slowdown { ratio, low: ratio * (-half).exp(), high: ratio * half.exp() };
     (half.is_finite() && half <= MAX_HALF_WIDTH && told.low > 0.0).then_some(told)
+}
+
+/// How much longer launches took than solo, all in all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Added {
+    pub ns: f64,
+    /// Half of the 95 % interval: of what these launches would have taken solo, and of the solo mean.
+    pub half_ns: f64,
+}
+
+/// What the other stream added to launches beside it; `None` where solo launches are too few.
+pub(super) fn added(launches: &[(i64, i64)], solo: &[i64]) -> Option<Added> {
+    if launches.is_empty() || solo.len() < MIN_LAUNCHES {
+        return None;
+    }
+    let (n, n_solo) = (launches.len() as f64, solo.len() as f64);
+    let mean = solo.iter().map(|ns| *ns as f64).sum::<f64>() / n_solo;
+    let variance = solo.iter().map(|ns| (*ns as f64 - mean).powi(2)).sum::<f64>() / (n_solo - 1.0);
+    let took = launches.iter().map(|(d, _)| *d as f64).sum::<f64>();
+    let half_ns = student(n_solo - 1.0) * (variance * (n + n * n / n_solo)).sqrt();
+    Some(Added { ns: took - n * mean, half_ns })
 }
 
 /// Median of durations.
@@ -158,6 +180,17 @@ mod tests {
     }
 
     #[test]
+    fn what_was_added_is_uncertain_by_the_work_of_the_launches_and_by_the_solo_mean() {
+        // Solo: mean 100, variance 62.5, 5 launches. Beside: 3 launches of 200: 600 - 300.
+        let told = added(&[(200, 200); 3], &[90, 95, 100, 105, 110]).unwrap();
+        assert!((told.ns - 300.0).abs() < 1e-9);
+        // t(4) = 2.776; 62.5 x (3 + 9/5) = 300.
+        assert!((told.half_ns - 2.776 * 300.0_f64.sqrt()).abs() < 0.05, "{told:?}");
+        assert_eq!(added(&[(200, 200); 3], &[100; 4]), None);
+        assert_eq!(added(&[], &[100; 5]), None);
+    }
+
+    #[test]
     fn a_launch_counts_beside_the_one_stream_that_covers_it() {
         let mut durations = Durations::default();
         let kernel = (Some(1), Some(8), Some(128));
@@ -165,6 +198,8 @@ mod tests {
         assert_eq!(durations.add(0, kernel, 100, 60, &[0, 60]), Some(1));
         assert_eq!(durations.add(0, kernel, 100, 49, &[0, 49]), None);
         assert_eq!(durations.add(0, kernel, 100, 100, &[0, 60, 70]), None);
+        // Both cover all of it: which one slowed it?
+        assert_eq!(durations.add(0, kernel, 100, 100, &[0, 100, 100]), None);
         assert_eq!((durations.solo[&kernel].len(), durations.beside.len()), (1, 1));
     }
 }

@@ -259,6 +259,7 @@ fn contention_table(all: &[Found], names: &Interner) -> Result<arrow_array::Reco
         }
     }
     let told: Vec<Option<contention::Slowdown>> = rows.iter().map(ContentionRow::slowdown).collect();
+    let added: Vec<_> = rows.iter().map(|r| contention::added(&r.beside.launches, r.solo)).collect();
     let ratio = |value: fn(&contention::Slowdown) -> f64| {
         told.iter().map(|told| told.as_ref().map(value)).collect::<Float64Array>()
     };
@@ -286,6 +287,8 @@ fn contention_table(all: &[Found], names: &Interner) -> Result<arrow_array::Reco
             "solo_median_ns",
             rows.iter().map(|r| crate::base::statistics::median_ns(r.solo)).collect::<Int64Array>(),
         )
+        .put("added_ns", added.iter().map(|a| a.map(|a| a.ns)).collect::<Float64Array>())
+        .put("added_half_ns", added.iter().map(|a| a.map(|a| a.half_ns)).collect::<Float64Array>())
         .put("ratio", ratio(|told| told.ratio))
         .put("ratio_low", ratio(|told| told.low))
         .put("ratio_high", ratio(|told| told.high))

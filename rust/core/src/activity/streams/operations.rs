@@ -55,6 +55,8 @@ pub(super) struct Stream {
     pub green: bool,
     /// SMs that its context may use.
     pub sms: Option<u32>,
+    /// The channel to the device of all streams of its context; `None`: several, or not exported.
+    pub channel: Option<String>,
     /// Its operations, by start.
     pub operations: Vec<usize>,
     pub busy_ns: i64,
@@ -120,6 +122,7 @@ impl Process {
             legacy: false,
             green: false,
             sms: None,
+            channel: None,
             operations: Vec::new(),
             busy_ns: 0,
         };
@@ -239,6 +242,13 @@ fn of_stream<T: std::str::FromStr>(pairs: Option<&str>, stream: u32) -> Option<T
     })
 }
 
+/// The id in a list that has no other; however a list separates them.
+fn only_one(ids: &str) -> Option<String> {
+    let mut each = ids.split(|c: char| !c.is_ascii_alphanumeric()).filter(|id| !id.is_empty());
+    let first = each.next()?;
+    each.all(|id| id == first).then(|| first.to_owned())
+}
+
 fn read_contexts(session: &Tables, found: &mut BTreeMap<Owner, Process>) -> Result<()> {
     let Some(batch) = session.get(schema::CONTEXTS.name) else { return Ok(()) };
     let c = Columns::new(&schema::CONTEXTS, batch);
@@ -246,6 +256,7 @@ fn read_contexts(session: &Tables, found: &mut BTreeMap<Owner, Process>) -> Resu
     let (null_stream, green) = (c.u32("null_stream_id")?, c.bool("is_green")?);
     let (sms, parent) = (c.u32("sm_count")?, c.u32("parent_context_id")?);
     let (priorities, flags) = (c.text("stream_priorities")?, c.text("stream_flags")?);
+    let channels = c.text("channel_ids")?;
     for row in 0..c.rows() {
         for ((of, process, _), found) in &mut *found {
             if *of != capture.value(row) || *process != at(pid, row) {
@@ -257,6 +268,7 @@ fn read_contexts(session: &Tables, found: &mut BTreeMap<Owner, Process>) -> Resu
                 stream.legacy = stream.flag == Some(3) || at(null_stream, row) == Some(stream.id);
                 stream.green = (row < green.len() && green.value(row)) || at(parent, row).is_some();
                 stream.sms = at(sms, row);
+                stream.channel = text_at(channels, row).and_then(only_one);
             }
         }
     }

@@ -39,8 +39,10 @@ pub enum Reason {
     SmResources,
     /// A cooperative launch, or a kernel that fills the device with one wave.
     WholeDevice,
-    /// More streams with work than channels to the device.
+    /// Both streams are bound to one channel to the device.
     SharedChannel,
+    /// More streams with work than channels to the device.
+    PossiblySharedChannel,
     /// The order inside one graph.
     Graph,
     /// `CUDA_LAUNCH_BLOCKING`.
@@ -55,7 +57,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::LaunchLatency,
         Self::LaunchedLate,
         Self::CopyInFront,
@@ -68,6 +70,7 @@ impl Reason {
         Self::SmResources,
         Self::WholeDevice,
         Self::SharedChannel,
+        Self::PossiblySharedChannel,
         Self::Graph,
         Self::LaunchBlocking,
         Self::EventTracing,
@@ -90,7 +93,8 @@ impl Reason {
             Self::DefaultStream => "default-stream",
             Self::SmResources => "sm-resources",
             Self::WholeDevice => "whole-device-launch",
-            Self::SharedChannel => "possibly-shared-channel",
+            Self::SharedChannel => "shared-channel",
+            Self::PossiblySharedChannel => "possibly-shared-channel",
             Self::Graph => "graph",
             Self::LaunchBlocking => "launch-blocking",
             Self::EventTracing => "possibly-event-tracing",
@@ -254,13 +258,16 @@ impl<'a> Decider<'a> {
         if ended.is_empty() {
             return Reason::Unexplained;
         }
+        if ended.iter().any(|other| self.same_channel(one, other)) {
+            return Reason::SharedChannel;
+        }
         if self.traced_event(one, before) {
             return Reason::EventTracing;
         }
         let context = self.process.stream(one.stream).context;
         let used = self.process.streams.iter().filter(|s| s.context == context).count();
         if used > self.process.max_connections.unwrap_or(CONNECTIONS) {
-            return Reason::SharedChannel;
+            return Reason::PossiblySharedChannel;
         }
         Reason::Unexplained
     }
@@ -329,6 +336,12 @@ impl<'a> Decider<'a> {
         let one_is_legacy = mine.legacy && theirs.flag == Some(1);
         let other_is_legacy = theirs.legacy && mine.flag == Some(1);
         in_order && mine.context == theirs.context && (one_is_legacy || other_is_legacy)
+    }
+
+    /// Whether the export says that both streams are bound to the same channel, in which work runs in order.
+    fn same_channel(&self, one: &Operation, other: &Operation) -> bool {
+        let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
+        mine.channel.is_some() && mine.channel == theirs.channel && other.asked_ns < one.asked_ns
     }
 
     /// Whether two copies need the same engine.

@@ -183,7 +183,7 @@ impl<'a> Sweep<'a> {
                 reason = Reason::CopyInFront;
             }
             let apart = mine.context != theirs.context && !mine.green && !theirs.green;
-            if apart && matches!(reason, Reason::Unexplained | Reason::SharedChannel) {
+            if apart && matches!(reason, Reason::Unexplained | Reason::PossiblySharedChannel) {
                 reason = Reason::OtherContext;
             }
             let loss = pair.losses.get_mut(which).and_then(|all| all.get_mut(reason as usize));

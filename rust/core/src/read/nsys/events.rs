@@ -427,6 +427,12 @@ impl Activity {
         self
     }
 
+    /// For rows that belong to no context, whatever they say.
+    fn without_context(&self) -> Self {
+        let [start, end, global, device, _] = self.places;
+        Self { places: [start, end, global, device, None], ..*self }
+    }
+
     /// Puts the shared columns of a row; `false` if the row is to be left out.
     fn put(
         &self,
@@ -537,6 +543,10 @@ const COPY_KINDS: [&str; 14] = [
     "Unified Device-to-Device",
 ];
 
+/// CUPTI's copy kinds of unified memory. No stream and no context moves it: CUPTI calls the stream id of such a record
+/// invalid and gives it no context, and nsys writes 0 for both.
+const MIGRATIONS: std::ops::RangeInclusive<i64> = 11..=13;
+
 /// More than any memory that a copy could fill.
 const MOST_BYTES: i64 = 1 << 48;
 
@@ -558,8 +568,8 @@ pub(super) fn memops(
     let bytes = staged.column("bytes")?;
     let copy_kind = staged.column("copy_kind")?;
     let cause = staged.column("migration_cause")?;
-    let columns =
-        ["context_id", "stream_id", "correlation_id", "source_kind", "destination_kind", "graph_node_id"];
+    let place = [staged.column("context_id")?, staged.column("stream_id")?];
+    let columns = ["correlation_id", "source_kind", "destination_kind", "graph_node_id"];
     let mut slots = Vec::with_capacity(columns.len());
     for name in columns {
         slots.push((name, staged.column(name)?));
@@ -569,6 +579,8 @@ pub(super) fn memops(
     for (plan, is_copy) in [(copies, true), (sets, false)] {
         let Some(plan) = plan else { continue };
         activity = activity.of(&plan);
+        let nowhere = activity.without_context();
+        let places = [plan.at("context_id"), plan.at("stream_id")];
         let plain = Plain {
             columns: slots.iter().map(|(n, s)| (*n, *s, plan.at(n), *n == "graph_node_id")).collect(),
         };
@@ -576,8 +588,19 @@ pub(super) fn memops(
             (plan.at("copy_kind"), plan.at("bytes"), plan.at("migration_cause"));
         let mut odd = Odd::default();
         rows += reader.scan(&plan, |row| {
+            let kind = is_copy.then(|| {
+                integer(cell(row, kind_at)).ok().flatten().filter(|k| (0..256).contains(k)).unwrap_or(0)
+            });
+            let migrated = kind.is_some_and(|kind| MIGRATIONS.contains(&kind));
+            let activity = if migrated { &nowhere } else { &activity };
             if !activity.put(&mut staged, row, devices, seen, &mut odd) {
                 return Ok(());
+            }
+            for (slot, at) in place.iter().zip(places) {
+                match cell(row, at) {
+                    _ if migrated => staged.put(*slot, None),
+                    value => staged.put_cell(*slot, value),
+                }
             }
             plain.copy(&mut staged, row);
             let moved = integer(cell(row, bytes_at)).ok().flatten().filter(|n| (0..=MOST_BYTES).contains(n));
@@ -585,9 +608,7 @@ pub(super) fn memops(
                 staged.refuse("bytes");
             }
             staged.put(bytes, Some(moved.unwrap_or(0)));
-            if is_copy {
-                let kind =
-                    integer(cell(row, kind_at)).ok().flatten().filter(|k| (0..256).contains(k)).unwrap_or(0);
+            if let Some(kind) = kind {
                 let label = labels.entry(kind).or_insert_with(|| {
                     let known = usize::try_from(kind).ok().and_then(|k| COPY_KINDS.get(k).copied());
                     let stated = kinds.get(&kind).map(String::as_str).filter(|label| shape::is_label(label));
@@ -598,7 +619,7 @@ pub(super) fn memops(
                 staged.put(copy_kind, Some(kind));
                 // Older exports write 0 for every copy: no cause, unless it is unified memory.
                 match cell(row, cause_at) {
-                    Value::Int(0) if !(11..=13).contains(&kind) => staged.put(cause, None),
+                    Value::Int(0) if !migrated => staged.put(cause, None),
                     value => staged.put_cell(cause, value),
                 }
             } else {

@@ -83,6 +83,7 @@ sources! {
         pid: "processId", context_id: "contextId", device: "deviceId",
         null_stream_id: "nullStreamId" | "streamId", parent_context_id: "parentContextId",
         is_green: "isGreenContext", sm_count: "numMultiprocessors", tpc_mask: "tpcMask",
+        channel_ids: "workqueueChannelIds",
     }
     /// CUDA streams.
     STREAM = ["TARGET_INFO_CUDA_STREAM"] {

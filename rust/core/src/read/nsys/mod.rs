@@ -603,6 +603,7 @@ impl Reader<'_> {
                     green: number("is_green").map(|n| n != 0),
                     sms: sms.and_then(|n| u32::try_from(n).ok()),
                     tpc_mask: text(cell(row, at("tpc_mask"))).filter(|m| !m.is_empty()),
+                    channels: text(cell(row, at("channel_ids"))).filter(|ids| !ids.is_empty()),
                     priorities: BTreeMap::new(),
                     flags: BTreeMap::new(),
                 };
@@ -714,6 +715,7 @@ struct Context {
     green: Option<bool>,
     sms: Option<u32>,
     tpc_mask: Option<String>,
+    channels: Option<String>,
     priorities: BTreeMap<u32, i32>,
     flags: BTreeMap<u32, u32>,
 }
@@ -751,6 +753,7 @@ fn context_table(
         .put("is_green", contexts.values().map(|c| c.green).collect::<BooleanArray>())
         .put("sm_count", contexts.values().map(|c| c.sms).collect::<UInt32Array>())
         .put("tpc_mask", contexts.values().map(|c| c.tpc_mask.as_deref()).collect::<StringArray>())
+        .put("channel_ids", contexts.values().map(|c| c.channels.as_deref()).collect::<StringArray>())
         .put("stream_priorities", contexts.values().map(Context::stream_priorities).collect::<StringArray>())
         .put("stream_flags", contexts.values().map(Context::stream_flags).collect::<StringArray>())
         .finish(contexts.len())

@@ -61,6 +61,9 @@ pub const KERNELS: Table = Table {
     ],
 };
 
+const NO_PLACE: &str =
+    "the nsys version did not export it, or unified memory was migrated: no stream does that";
+
 /// Copies and sets.
 pub const MEMOPS: Table = Table {
     name: "memops",
@@ -70,8 +73,8 @@ pub const MEMOPS: Table = Table {
         CAPTURE_ID,
         PID,
         DEVICE_ID,
-        CONTEXT_ID,
-        STREAM_ID,
+        opt("context_id", U32, NO_PLACE, "CUDA context id, unique per process only."),
+        opt("stream_id", U32, NO_PLACE, "CUDA stream id, unique per process and context only."),
         CORRELATION_ID,
         START,
         END,

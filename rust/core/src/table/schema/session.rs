@@ -187,6 +187,7 @@ pub const CONTEXTS: Table = Table {
         opt("is_green", Bool, OLD, "A green context."),
         opt("sm_count", U32, OLD, "SMs that the context may use."),
         opt("tpc_mask", Text, OLD, "TPCs that the context may use, hexadecimal."),
+        opt("channel_ids", Text, OLD, "Channels to the device that its streams are bound to, as exported."),
         opt(
             "stream_priorities",
             Text,

@@ -8,6 +8,7 @@ const CONTEXT_A: Column = opt("context_a", U32, OLD, "Context of the first strea
 const STREAM_A: Column = col("stream_a", U32, "The first stream.");
 const CONTEXT_B: Column = opt("context_b", U32, OLD, "Context of the second stream.");
 const STREAM_B: Column = col("stream_b", U32, "The second stream.");
+const TOO_FEW_SOLO: &str = "fewer than five solo launches";
 const TOO_FEW_LAUNCHES: &str = "too few launches on either side, or an interval that says nothing";
 
 /// What each stream did.
@@ -114,6 +115,8 @@ pub const STREAM_CONTENTION: Table = Table {
         col("overlap_ns", I64, "Of which the other stream executed."),
         opt("median_ns", I64, "no launch", "Median duration beside it."),
         opt("solo_median_ns", I64, "never ran solo", "Median duration solo."),
+        opt("added_ns", F64, TOO_FEW_SOLO, "How much longer these launches took, in all, than as many solo."),
+        opt("added_half_ns", F64, TOO_FEW_SOLO, "Half of its 95 % interval."),
         opt("ratio", F64, TOO_FEW_LAUNCHES, "How many times as long as solo the kernel took while the other stream executed."),
         opt("ratio_low", F64, TOO_FEW_LAUNCHES, "Lower end of its 95 % interval."),
         opt("ratio_high", F64, TOO_FEW_LAUNCHES, "Upper end of it."),
