@@ -29,6 +29,7 @@ from pyanalyze.analysis.advice.options import (
     DEFAULT_SLICING,
     FORBIDDEN,
     JITTER,
+    LINGERING_NS,
     RAGGED,
     REPRODUCED,
     VERY_RAGGED,
@@ -39,6 +40,7 @@ from pyanalyze.analysis.advice.options import (
     memory_peaks,
     missed,
     not_replayable,
+    observed_slicing,
     recorded_config,
     replay_error,
     slicing_of,
@@ -139,6 +141,7 @@ class _Variant:
     seed: int
     counts: bool = True
     cache: _Cache = NO_CACHE
+    linger_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,7 @@ class _Scene:
     clients: Sequence[mps.Client]
     units: Mapping[int, list[tuple[int, int]]]
     slicing: tuple[int, int]
+    switches: bool
     never_waited: frozenset[int]
 
     def run(self, configs: Sequence[SharingConfig], threads: int) -> pl.DataFrame:
@@ -463,6 +467,7 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         clients=clients_of(tables, device_id, names, sm_count),
         units=_units(tables, device_id, names),
         slicing=slicing_of(tables, device_id) if traits.time_sliced else DEFAULT_SLICING,
+        switches=observed_slicing(tables, device_id) is not None,
         never_waited=_never_waited(tables, device_id, names),
     )
 
@@ -680,7 +685,11 @@ def _by_sms(scene: _Scene, family: mig_.Family, threads: int) -> dict[int, dict[
 
 
 def _variants(
-    candidate: _Candidate, contention: tuple[float, float, float], caches: tuple[_Cache, _Cache, _Cache] | None
+    candidate: _Candidate,
+    contention: tuple[float, float, float],
+    caches: tuple[_Cache, _Cache, _Cache] | None,
+    *,
+    switches: bool,
 ) -> list[_Variant]:
     low, middle, high = contention
     if len(candidate.counts) == 1:
@@ -699,7 +708,10 @@ def _variants(
         if caches is not None:
             found += [_Variant(0.0, 0.0, 1, counts=False, cache=one) for one in (least, most)]
         return found
-    return [_Variant(0.0, 0.0, 1), _Variant(0.0, 0.0, 2)]
+    found = [_Variant(0.0, 0.0, 1), _Variant(0.0, 0.0, 2)]
+    if candidate.kind == "time-sliced" and not switches:
+        found += [_Variant(0.0, 0.0, 3, counts=False, linger_ns=ns) for ns in LINGERING_NS]
+    return found
 
 
 def _with_cache(config: SharingConfig, cache: _Cache) -> SharingConfig:
@@ -730,10 +742,11 @@ def _forecast(
     _, window_ns = _size(scene.tables, scene.verdict.device_id)
     span_ns = min(int(APART * window_ns), MOST_APART_NS)
     for number, candidate in enumerate(candidates):
-        for at, v in enumerate(_variants(candidate, contention, scene.caches)):
+        for at, v in enumerate(_variants(candidate, contention, scene.caches, switches=scene.switches)):
             varied = candidate.config.varied(
                 f"{number}/{at}", contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
             )
+            varied = replace(varied, linger_ns=v.linger_ns)
             configs.append(_apart(_with_cache(varied, v.cache), v.seed, span_ns))
     rows = scene.run(configs, threads)
     took: dict[tuple[str, int], list[dict[str, object]]] = {}
@@ -747,7 +760,7 @@ def _forecast(
     for number, candidate in enumerate(candidates):
         runs = [
             ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v)
-            for at, v in enumerate(_variants(candidate, contention, scene.caches))
+            for at, v in enumerate(_variants(candidate, contention, scene.caches, switches=scene.switches))
         ]
         base = {t: max(int(str(took[f"alone {t}", t][0]["elapsed_ns"])), 1) for t in candidate.counts}
         options.append(_option(scene, candidate, runs, base, check, latency_of, slo_p99_ns))
