@@ -40,8 +40,8 @@ class TimeSplit(Result):
     )
     host_ns: int = Field(
         ge=0,
-        description="Nothing was in flight, in longer gaps, and no CUDA call ran. API calls are read where these gaps are "
-        "1 % of the time or more.",
+        description="Nothing was in flight, in longer gaps, and no CUDA call ran. API calls are read where these gaps "
+        "are 1 % of the time or more.",
     )
     api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
     api_call_ns: int = Field(ge=0, description="Its part of api_calls_ns.")
