@@ -173,6 +173,8 @@ class Program:
             if kind == other.kind == "kernel" and other.waves == 1 and other.start_ns <= ready < other.end_ns:
                 limits.append((other.end_ns + RELEASE_NS, "whole-device-launch"))
         if stream in self._elsewhere:
+            # Whether the event or something else took so long nobody could tell.
+            stall_ns = 0
             limits.append((self._elsewhere.pop(stream), "unknown-dependency"))
         start, reason = max(limits, key=lambda one: one[0])
         if reason == "sm-resources" and not certain:

@@ -57,11 +57,18 @@ def random_program(seed: int) -> Program:
         elif step < 0.75:
             waves = draw.choice((0.05, 0.1, 1, 3, 8))
             stall = draw.randint(100, 800) * US if draw.random() < 0.1 else 0
+            if contexts:
+                # A kernel cannot run while another context does: a stall meanwhile would have that reason as well.
+                stall = 0
             kind = "cooperative" if waves < 1 and not stall and draw.random() < 0.1 else "kernel"
             program.run(stream, kind, draw.randint(50, 2000) * US, waves=waves, stall_ns=stall)
         elif step < 0.85:
             program.record(stream, events)
-            program.wait(draw.choice([other for other in (13, 14, 15) if other != stream]), events)
+            # Whether ids of events are of a context or of a process, no export says.
+            others = [
+                other for other in (13, 14, 15) if other != stream and contexts.get(other) == contexts.get(stream)
+            ]
+            program.wait(draw.choice(others or [stream]), events)
             events += 1
         elif step < 0.87:
             program.wait_elsewhere(stream, 10_000 + events, program.now_ns + draw.randint(100, 2000) * US)
