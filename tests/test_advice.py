@@ -155,7 +155,7 @@ def missing_the_record(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
 
     def worse(*arguments: Any, **named: Any) -> pl.DataFrame:
         rows: pl.DataFrame = replayed(*arguments, **named)
-        check = pl.col("sharing_config").cast(pl.String) == "check"
+        check = pl.col("sharing_config").cast(pl.String).str.starts_with(options_module.CHECK)
         recorded = rows.filter(pl.col("sharing_config").cast(pl.String) == "recorded").select(
             "tenant_id", pl.col("elapsed_ns").alias("was_ns")
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
@@ -20,6 +21,10 @@ __all__ = ["time_splits"]
 _GENERIC = r"^(device_?)?[kK]ernel\d*$"
 #: Earlier than any time in a capture.
 _EVER = -(2**62)
+_PROCESS = ("device_id", "capture", "pid")
+_WORK = ("kernels", "memops", "graph_launches")
+#: From how many tenants on all work is told apart at once instead of looked through for each.
+_MANY_TENANTS = 64
 
 
 def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
@@ -46,14 +51,16 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
 
     who = tables.tenants.filter("traced").select("tenant_id", "device_id", "capture", "pid")
     usage = tables.tenant_usage.filter(pl.col("first_ns").is_not_null(), pl.col("busy_ns").is_not_null())
+    top_kernels = _top_kernels(tables)
+    calls = _CallsInGaps(tables)
     found = {}
     for row in usage.join(who, on=["tenant_id", "device_id"]).iter_rows(named=True):
         window_ns = row["last_ns"] - row["first_ns"]
         idle_ns = row["idle_ns"] or 0
-        calls = _calls_in_gaps(tables, row) if idle_ns >= NAMED_SHARE * window_ns else {}
-        api_ns = min(calls.pop(None, 0), idle_ns)
-        call = max(calls, key=lambda name: calls[name], default=None)
-        kernel, kernel_ns, all_ns = _top_kernel(tables, row["device_id"], row["tenant_id"])
+        named_ns = calls.of(row) if idle_ns >= NAMED_SHARE * window_ns else {}
+        api_ns = min(named_ns.pop(None, 0), idle_ns)
+        call = max(named_ns, key=lambda name: named_ns[name], default=None)
+        kernel, kernel_ns, all_ns = top_kernels.get((row["device_id"], row["tenant_id"]), (None, 0, 0))
         parts = {
             Limit.KERNELS: row["busy_ns"],
             Limit.COPIES: row["copy_only_ns"] or 0,
@@ -70,7 +77,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             api_calls_ns=parts[Limit.API_CALLS],
             host_ns=parts[Limit.HOST],
             api_call=call,
-            api_call_ns=0 if call is None else min(calls[call], api_ns),
+            api_call_ns=0 if call is None else min(named_ns[call], api_ns),
             top_kernel=kernel,
             top_kernel_ns=kernel_ns,
             top_kernel_share=kernel_ns / all_ns if all_ns else None,
@@ -78,56 +85,82 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     return found
 
 
-def _top_kernel(tables: TableSet, device_id: int, tenant_id: int) -> tuple[str | None, int, int]:
-    """Name of the kernel with most time, its time, and that of all."""
+def _top_kernels(tables: TableSet) -> dict[tuple[int, int], tuple[str | None, int, int]]:
+    """By device and tenant: name of the kernel with most time, its time, and that of all."""
     import polars as pl
 
-    shapes = tables.kernel_occupancy.filter(pl.col("device_id") == device_id, pl.col("tenant_id") == tenant_id)
     # One name for very different kernels says nothing: their first template argument tells them apart.
     plain, full = pl.col("short_name").cast(pl.String), pl.col("name").cast(pl.String)
     inner = full.str.extract(r"[kK]ernel\w*<\(?(?:\w+::)*(\w+)")
     told = pl.when(plain.str.contains(_GENERIC)).then(pl.format("{}<{}>", plain, inner)).fill_null(plain)
-    names = shapes.group_by(told.alias("short_name")).agg(pl.col("total_ns").sum())
-    names = names.sort("total_ns", "short_name", descending=[True, False])
-    if names.is_empty():
-        return None, 0, 0
-    name, total_ns = names.row(0)
-    return name, total_ns, int(names["total_ns"].sum())
-
-
-def _calls_in_gaps(tables: TableSet, tenant: dict[str, int | None]) -> dict[str | None, int]:
-    """Time of CUDA calls in the long gaps of a tenant, by name; None: of all of them, counted once."""
-    import polars as pl
-
-    calls = tables.calls()
-    if calls is None or calls.is_empty():
-        return {}
-    gaps = _long_gaps(tables, tenant)
-    # Launches as well: one that loads its code first takes milliseconds.
-    own = calls.filter(of_process(tenant))
-    inside = own.select(call_name(), ns=_covered(gaps, own["end_ns"]) - _covered(gaps, own["start_ns"]))
-    by_name = inside.group_by("name").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0)
-    union = own.sort("start_ns").select("start_ns", "end_ns")
-    until = pl.col("end_ns").cum_max().shift(1).fill_null(_EVER)
-    union = union.with_columns(start_ns=pl.max_horizontal("start_ns", until)).filter(
-        pl.col("start_ns") < pl.col("end_ns")
+    tenant = ["device_id", "tenant_id"]
+    names = tables.kernel_occupancy.group_by(*tenant, told.alias("short_name")).agg(pl.col("total_ns").sum())
+    names = names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
+    top = names.group_by(tenant, maintain_order=True).agg(
+        pl.first("short_name"), top_ns=pl.first("total_ns"), all_ns=pl.sum("total_ns")
     )
-    once = (_covered(gaps, union["end_ns"]) - _covered(gaps, union["start_ns"])).sum()
-    return {None: int(once), **dict(by_name.iter_rows())}
+    return {(device, one): (name, top_ns, all_ns) for device, one, name, top_ns, all_ns in top.iter_rows()}
 
 
-def _long_gaps(tables: TableSet, tenant: dict[str, int | None]) -> pl.DataFrame:
-    """Gaps between the operations of a tenant that are longer than launching takes, in order."""
-    import polars as pl
+class _CallsInGaps:
+    """CUDA calls in the long gaps of tenants: what a process called and did is told apart once, for all of them."""
 
-    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
-    columns = ("device_id", "capture", "pid", "start_ns", "end_ns")
-    work = pl.concat(
-        tables.columns(name, *columns).filter(mine).select("start_ns", "end_ns")
-        for name in ("kernels", "memops", "graph_launches")
-    ).sort("start_ns")
-    gaps = work.select(start_ns=pl.col("end_ns").cum_max().shift(1), end_ns="start_ns").drop_nulls()
-    return gaps.filter(pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS)
+    def __init__(self, tables: TableSet) -> None:
+        self._tables = tables
+
+    def of(self, tenant: dict[str, int | None]) -> dict[str | None, int]:
+        """Time of CUDA calls in the long gaps of a tenant, by name; None: of all of them, counted once."""
+        import polars as pl
+
+        own = self._calls.get((tenant["capture"], tenant["pid"]))
+        if own is None:
+            return {}
+        gaps = self._long_gaps(tenant)
+        inside = own.select(call_name(), ns=_covered(gaps, own["end_ns"]) - _covered(gaps, own["start_ns"]))
+        by_name = inside.group_by("name").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0)
+        union = own.sort("start_ns").select("start_ns", "end_ns")
+        until = pl.col("end_ns").cum_max().shift(1).fill_null(_EVER)
+        union = union.with_columns(start_ns=pl.max_horizontal("start_ns", until)).filter(
+            pl.col("start_ns") < pl.col("end_ns")
+        )
+        once = (_covered(gaps, union["end_ns"]) - _covered(gaps, union["start_ns"])).sum()
+        return {None: int(once), **dict(by_name.iter_rows())}
+
+    @cached_property
+    def _calls(self) -> dict[tuple[object, ...], pl.DataFrame]:
+        """Calls by capture and pid: launches as well, one that loads its code first takes milliseconds."""
+        calls = self._tables.calls()
+        if calls is None or calls.is_empty():
+            return {}
+        columns = ("capture", "pid", "name", "start_ns", "end_ns")
+        return calls.select(columns).partition_by("capture", "pid", as_dict=True)
+
+    def _work_of(self, tenant: dict[str, int | None]) -> pl.DataFrame:
+        """Kernels, copies and graphs of a tenant."""
+        import polars as pl
+
+        if self._tables.row_count("tenants") > _MANY_TENANTS:
+            return self._work[tenant["device_id"], tenant["capture"], tenant["pid"]]
+        # A few tenants may have millions of rows each: those of one are in memory at a time.
+        mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+        tables = (self._tables.columns(name, *_PROCESS, "start_ns", "end_ns").filter(mine) for name in _WORK)
+        return pl.concat(tables)
+
+    @cached_property
+    def _work(self) -> dict[tuple[object, ...], pl.DataFrame]:
+        """Kernels, copies and graphs by device, capture and pid."""
+        import polars as pl
+
+        work = pl.concat(self._tables.columns(name, *_PROCESS, "start_ns", "end_ns") for name in _WORK)
+        return work.partition_by(_PROCESS, as_dict=True)
+
+    def _long_gaps(self, tenant: dict[str, int | None]) -> pl.DataFrame:
+        """Gaps between the operations of a tenant that are longer than launching takes, in order."""
+        import polars as pl
+
+        work = self._work_of(tenant).sort("start_ns")
+        gaps = work.select(start_ns=pl.col("end_ns").cum_max().shift(1), end_ns="start_ns").drop_nulls()
+        return gaps.filter(pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS)
 
 
 def _covered(gaps: pl.DataFrame, times: pl.Series) -> pl.Series:

@@ -258,11 +258,11 @@ def _device(
     copies = analysis.copies if Part.COPIES in parts else {}
     held = analysis.residency if Part.RESIDENCY in parts else ()
     summary = next((one for one in held if one.device_id == verdict.device_id), None)
+    known = _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams, copies)
+    one_for_all = _one_client_for_all(verdict, known)
     tenants = [
-        _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts)
-        for tenant in _tenants(
-            tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams, copies
-        )
+        _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts, one_for_all=one_for_all)
+        for tenant in known
     ]
     interference = None
     if found is not None:
@@ -533,14 +533,28 @@ def _names_of_processes(tables: TableSet, device_id: int) -> dict[tuple[int, int
     return {(capture, pid): name for capture, pid, name in rows.select("capture", "pid", "name").iter_rows()}
 
 
-def _with_gpu_time(tenant: Tenant, summary: DeviceResidency | None, span_ns: int, *, known: bool) -> Tenant:
+def _one_client_for_all(verdict: Verdict, tenants: Sequence[Tenant]) -> bool:
+    """Whether switch records name one MPS client for the context that all of them share."""
+    traits = TRAITS[verdict.mode]
+    working = [tenant for tenant in tenants if tenant.busy_ns]
+    named = [tenant for tenant in tenants if tenant.resident_ns]
+    return traits.mps and not traits.time_sliced and len(working) > 1 and len(named) == 1 and named[0] in working
+
+
+def _with_gpu_time(
+    tenant: Tenant, summary: DeviceResidency | None, span_ns: int, *, known: bool, one_for_all: bool
+) -> Tenant:
     """Add the GPU time share, which has one denominator: the window.
 
     Observed residency, else inferred residency, else attributed time (all of busy, where nothing is switched out).
+    Residency that switch records give to one MPS client for all says nothing of its own.
     """
     share: float | None = None
     basis: Basis | None = None
-    if tenant.resident_ns is not None:
+    if one_for_all:
+        if tenant.busy_ns is not None and span_ns:
+            share, basis = tenant.busy_ns / span_ns, "inferred"
+    elif tenant.resident_ns is not None:
         share, basis = (tenant.resident_ns / span_ns if span_ns else None), "observed"
     elif known:
         inferred = () if summary is None else summary.tenants

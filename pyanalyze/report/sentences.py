@@ -5,6 +5,7 @@ They are built here from enums and numbers, which other modules decide: :mod:`py
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.impact import Cause, Reason, Victim, impact_of, untraced_share
@@ -41,6 +42,7 @@ __all__ = [
     "LONG",
     "STREAM_REASONS",
     "UNREAD",
+    "GpuTime",
     "aggressors_text",
     "agreement_note",
     "agreement_text",
@@ -319,7 +321,8 @@ def gpu_time_text(device: Device) -> str:
     if not shown:
         return f"not known. {why_missing(device, 'context_switches', 'residency', 'window')}"
     names = [
-        f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels)} {fmt.percent(t.gpu_time_share)}" for t in shown[:3]
+        f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels)} {fmt.percent(t.gpu_time_share)}{_idle(t, device)}"
+        for t in shown[:3]
     ]
     if len(shown) > 3:
         names.append(f"{len(shown) - 3} more")
@@ -340,26 +343,70 @@ def _with_gpu_time(device: Device) -> list[Tenant]:
 def _gpu_time_source(device: Device) -> str:
     if any(t.gpu_time_basis == "observed" for t in device.tenants):
         return "switch records"
+    if any(t.resident_ns is not None for t in device.tenants):
+        return "kernel intervals; switch records name one MPS client for all"
     if device.residency_summary is None:
         return "kernel intervals, no switch records"
     return "inferred residency, no switch records"
 
 
-def gpu_time_rows(device: Device) -> list[tuple[str, float]]:
-    """Name and GPU time share of every tenant whose share is known, the largest first."""
+@dataclass(frozen=True)
+class GpuTime:
+    """GPU time of a tenant, as a bar shows it.
+
+    Attributes
+    ----------
+    name
+        Name of the tenant, and whom it serves.
+    share
+        GPU time share.
+    with_work
+        The part of the window in which it was resident with work in flight; None where that is about the same, or not
+        known.
+    """
+
+    name: str
+    share: float
+    with_work: float | None
+
+
+def gpu_time_rows(device: Device) -> list[GpuTime]:
+    """Give the GPU time of every tenant whose share is known, the largest first."""
     labels = tenant_labels(device.tenants)
     return [
-        (
+        GpuTime(
             f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels, short=True)}",
             t.gpu_time_share or 0.0,
+            _with_work(t, device),
         )
         for t in _with_gpu_time(device)
     ]
 
 
+#: Part of the window for which a context is resident without work before it is told: nobody else wanted the engine, so
+#: that its share says little of who used the GPU.
+_NOTABLE_IDLE = 0.05
+
+
+def _with_work(tenant: Tenant, device: Device) -> float | None:
+    """The part of the window in which a tenant was resident with work, where that is notably less than its GPU time."""
+    summary, window_ns = device.residency_summary, _window_ns(device)
+    if summary is None or tenant.gpu_time_basis != "observed" or not window_ns or tenant.gpu_time_share is None:
+        return None
+    found = next((one for one in summary.tenants if one.tenant_id == tenant.tenant_id), None)
+    if found is None or found.idle_ns is None or found.idle_ns < _NOTABLE_IDLE * window_ns:
+        return None
+    return max(tenant.gpu_time_share - found.idle_ns / window_ns, 0.0)
+
+
+def _idle(tenant: Tenant, device: Device) -> str:
+    with_work = _with_work(tenant, device)
+    return "" if with_work is None else f" ({fmt.percent(with_work)} with work)"
+
+
 def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
-    together = sum(share for _, share in gpu_time_rows(device)) > 1 + _ROUNDING
+    together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
     at_once = ", at the same time" if together else ""
     text = f"of {fmt.duration(_window_ns(device))}{at_once} ({_gpu_time_source(device)})"
     said = _switching(device, short=True)

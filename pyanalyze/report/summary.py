@@ -51,6 +51,7 @@ from pyanalyze.text.shell import continued
 from pyanalyze.vocabulary import SMALL_SHARE, Answer, Mode, Part, unless
 
 if TYPE_CHECKING:
+    from pyanalyze.report.sentences import GpuTime
     from pyanalyze.results.report import Device, Report
     from pyanalyze.tables.tableset import TableSet
 
@@ -70,6 +71,8 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 _BAR = 36
 #: Columns of the name of a tenant.
 _NAME = 40
+#: Columns of how long a tenant was resident with work, behind its bar.
+_WITH_WORK = 20
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -285,11 +288,14 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
     switching = _switching(device)
     most = max(min(_BARS, room if beside else room - len(switching)), min(len(rows), 2))
     shown = rows if len(rows) <= most else rows[: most - 1]
-    wide = min(max(len(name) for name, _ in shown), _NAME)
-    bars = [f"{fmt.shortened(name, wide):<{wide}} {fmt.percent(share):>7} {_bar(share)}" for name, share in shown]
+    idle = any(row.with_work is not None for row in shown)
+    wide = min(max(len(row.name) for row in shown), _NAME - (_WITH_WORK if idle else 0) // 2)
+    bars = [
+        f"{fmt.shortened(row.name, wide):<{wide}} {fmt.percent(row.share):>7} {_bar(row, narrow=idle)}" for row in shown
+    ]
     if len(shown) < len(rows):
         rest = rows[len(shown) :]
-        bars.append(f"{len(rest)} more: {fmt.percent(sum(share for _, share in rest))}")
+        bars.append(f"{len(rest)} more: {fmt.percent(sum(row.share for row in rest))}")
     if beside:
         column = max(map(len, bars)) + 3
         words = _wrapped(switching_text(device), max(SUMMARY_COLUMNS - _LABEL - column, 1))
@@ -306,8 +312,14 @@ def _switching(device: Device) -> list[str]:
     return _lines("", switching_text(device), 2)
 
 
-def _bar(share: float) -> str:
-    return "█" * max(round(min(share, 1.0) * _BAR), 1 if share > 0 else 0)
+def _bar(row: GpuTime, *, narrow: bool) -> str:
+    """GPU time as a bar; where somebody was resident without work, that part is light and the rest has its number."""
+    columns = _BAR - (_WITH_WORK // 2 if narrow else 0)
+    whole = max(round(min(row.share, 1.0) * columns), 1 if row.share > 0 else 0)
+    if row.with_work is None:
+        return "█" * whole
+    dark = min(max(round(row.with_work * columns), 1 if row.with_work > 0 else 0), whole)
+    return f"{'█' * dark}{'░' * (whole - dark)} {fmt.percent(row.with_work)} with work"
 
 
 def _advice(device: Device, most: int) -> list[str]:

@@ -213,7 +213,8 @@ class TableSet(Frames):
     groups: Groups | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    _rows_by_device: dict[str, dict[int | None, list[dict[str, Any]]]] = field(default_factory=dict)
+    #: By table and column, by value of the column.
+    _rows_by: dict[tuple[str, str], dict[Any, list[dict[str, Any]]]] = field(default_factory=dict)
     #: By table and device: its first and last row, and how many there are.
     _places: dict[str, dict[int | None, list[int]]] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
@@ -227,7 +228,7 @@ class TableSet(Frames):
         """Return a new set in which some tables are others; nothing that was converted or computed is kept."""
         stored = {**self.stored, **changed}
         return replace(
-            self, stored=stored, producers={}, _frames={}, _rows={}, _rows_by_device={}, _places={}, _late={}, **fields
+            self, stored=stored, producers={}, _frames={}, _rows={}, _rows_by={}, _places={}, _late={}, **fields
         )
 
     def of_part(self, stored: Mapping[str, AnyTable], unchanged: Sequence[str], **fields: Any) -> Self:
@@ -292,12 +293,26 @@ class TableSet(Frames):
 
     def rows_of(self, name: str, device_id: int) -> list[dict[str, Any]]:
         """Return those rows of a small table that are of a device; rows of all devices are told apart once."""
-        by_device = self._rows_by_device.get(name)
-        if by_device is None:
-            by_device = self._rows_by_device[name] = {}
+        return self.rows_where(name, "device_id", device_id)
+
+    def rows_where(self, name: str, column: str, value: object) -> list[dict[str, Any]]:
+        """Return those rows of a small table that have a value in a column; all rows are told apart once.
+
+        Who asks for each of thousands of tenants would look through all rows for each.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> tables = pyanalyze.load(capture).tables
+        >>> [row["device_id"] for row in tables.rows_where("devices", "sm_count", 108)]
+        [0]
+        """
+        by_value = self._rows_by.get((name, column))
+        if by_value is None:
+            by_value = self._rows_by[name, column] = {}
             for row in self.rows(name):
-                by_device.setdefault(row["device_id"], []).append(row)
-        return by_device.get(device_id, [])
+                by_value.setdefault(row[column], []).append(row)
+        return by_value.get(value, [])
 
     def of_device(self, name: str, device_id: int) -> pl.DataFrame:
         """Return the rows of a device; where they stand together, without looking at those of the others.

@@ -29,17 +29,18 @@ from pyanalyze.analysis.advice.options import (
     DEFAULT_SLICING,
     FORBIDDEN,
     JITTER,
-    MEASURED_CONTENTION,
-    MORE_CONTENTION,
     RAGGED,
     REPRODUCED,
     VERY_RAGGED,
+    as_checked,
     clients_of,
     is_time_sliced,
+    measured_contention,
     memory_peaks,
     missed,
     not_replayable,
     recorded_config,
+    replay_error,
     slicing_of,
     visible_sms,
 )
@@ -506,25 +507,13 @@ def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float
     first = scene.recording or alone(scene.sm_count, next(iter(scene.names)))
     rows = scene.run([first.varied("first")], threads)
     measured = rows["contention"].drop_nulls().to_list()
-    contention = CONTENTION
-    if measured:
-        low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
-        contention = (low, middle, high + MORE_CONTENTION)
+    contention = measured_contention(measured[0]) if measured else CONTENTION
     if scene.recording is None:
         return NOT_CHECKED, contention
     beside = float(measured[0]) if measured else None
-    again = scene.recording.varied("check", contention=beside or 0.0)
-    found = {
-        (str(row["sharing_config"]), row["tenant_id"]): row for row in scene.run([again], threads).iter_rows(named=True)
-    }
-
-    def error(column: str) -> float | None:
-        pairs = [(found["check", tenant][column], found["recorded", tenant][column]) for tenant in scene.names]
-        known = [abs(replayed / seen - 1) for replayed, seen in pairs if replayed and seen]
-        return max(known) if len(known) == len(pairs) else None
-
-    elapsed = error("elapsed_ns")
-    p99 = error("unit_p99_ns" if scene.units else "latency_p99_ns")
+    again = scene.run(as_checked(scene.recording, beside), threads)
+    elapsed = replay_error(again, scene.names, "elapsed_ns")
+    p99 = replay_error(again, scene.names, "unit_p99_ns" if scene.units else "latency_p99_ns")
     if elapsed is None:
         outcome = "not-possible"
     elif elapsed > FORBIDDEN:
@@ -694,6 +683,9 @@ def _variants(
     candidate: _Candidate, contention: tuple[float, float, float], caches: tuple[_Cache, _Cache, _Cache] | None
 ) -> list[_Variant]:
     low, middle, high = contention
+    if len(candidate.counts) == 1:
+        # Copies of one program need the same units of an SM.
+        low, middle, high = max(low, 0.0), max(middle, 0.0), max(high, CONTENTION[2])
     least, usual, most = caches or (NO_CACHE, NO_CACHE, NO_CACHE)
     if candidate.kind in {"together", "overlap"}:
         return [

@@ -67,7 +67,10 @@ class SharingConfig:
         How long a group executes while others wait, and what lies between two of them.
     contention
         Part by which SMs are slower while kernels of two tenants share an instance: an allowance for memory, caches and
-        issue slots, which the replay does not know.
+        issue slots, which the replay does not know. Below 0 (at least -0.5) the two need different units of an SM:
+        where there is no room for all of their blocks, those that have some run faster.
+    linger_ns
+        A context without work keeps the engine that long once another one has some; None: as the capture shows.
     block_imbalance
         Block times of a kernel lie within this part of their mean; 0: all are equal.
     bandwidths
@@ -90,6 +93,7 @@ class SharingConfig:
     slice_ns: int = DEFAULT_SLICE_NS
     switch_ns: int = SWITCH_NS
     contention: float = 0.0
+    linger_ns: int | None = None
     block_imbalance: float = 0.0
     jitter: float = 0.0
     seed: int = 0

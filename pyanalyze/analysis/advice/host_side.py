@@ -93,7 +93,10 @@ def causes(
     for process, tenant in processes.items():
         shapes = tables.kernel_occupancy.filter(here & (pl.col("tenant_id") == tenant))
         own = streams.get(process, {})
-        found += _of_streams(tenant, own, shapes, serialised=_may_serialise(used.get((device_id, tenant))))
+        legacy = (
+            _legacy_between(tables, device_id, process, own) if _may_serialise(used.get((device_id, tenant))) else 0
+        )
+        found += _of_streams(tenant, own, shapes, legacy)
     return found
 
 
@@ -146,20 +149,44 @@ def _coexist(streams: Collection[_Stream]) -> bool:
     return any(later.first_ns < before.last_ns for before, later in itertools.pairwise(in_order))
 
 
-def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFrame, *, serialised: bool) -> list[Cause]:
+def _legacy_between(
+    tables: TableSet, device_id: int, process: tuple[int, int | None], streams: Mapping[int, _Stream]
+) -> int:
+    """Count kernels of the legacy default stream from the first to the last kernel of the process's other streams.
+
+    Those before and after, such as a program's initialisation, keep nothing from running.
+    """
+    import polars as pl
+
+    others = [one for stream, one in streams.items() if stream != DEFAULT_STREAM]
+    if DEFAULT_STREAM not in streams or not others:
+        return 0
+    first_ns, last_ns = min(one.first_ns for one in others), max(one.last_ns for one in others)
+    capture, pid = process
+    mine = (
+        (pl.col("device_id") == device_id)
+        & (pl.col("stream_id") == DEFAULT_STREAM)
+        & (pl.col("capture") == capture)
+        & pl.col("pid").eq_missing(pid)
+        & pl.col("start_ns").is_between(first_ns, last_ns)
+    )
+    pieces = tables.batches("kernels", "device_id", "capture", "pid", "stream_id", "start_ns")
+    return sum(piece.filter(mine).height for piece in pieces)
+
+
+def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFrame, legacy: int) -> list[Cause]:
     import polars as pl
 
     if len(streams) < 2 or not _coexist(streams.values()):
         return []
     found = []
     known = sum(one.kernels for one in streams.values())
-    legacy = streams[DEFAULT_STREAM].kernels if DEFAULT_STREAM in streams else 0
-    if serialised and NOTABLE_DEFAULT_STREAM * known <= legacy < known:
+    if legacy and NOTABLE_DEFAULT_STREAM * known <= legacy < known:
         found.append(
             Cause(
                 "default-stream", tenant,
-                f"{legacy} of {known} kernels were in the legacy default stream, which synchronises with its "
-                f"{len(streams) - 1} other streams unless they were created non-blocking",
+                f"{legacy} of {known} kernels were in the legacy default stream while others worked. It synchronises "
+                f"with the {len(streams) - 1} other streams unless they were created non-blocking",
                 "build with --default-stream per-thread, or create streams with cudaStreamNonBlocking",
             )
         )  # fmt: skip

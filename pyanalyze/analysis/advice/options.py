@@ -38,9 +38,11 @@ if TYPE_CHECKING:
 #: Kernels of a client may lose this much to its cap in the strategy `exact`.
 LOSE = 0.05
 #: Allowance for memory, caches and issue slots while kernels of two tenants share an instance, where nothing was
-#: measured: none, middle, much, as the simulations of the benchmark have it. Two kernels that each want all of the DRAM
-#: bandwidth slow each other by 1.0, and published cases go further: a capture in the mode decides.
-CONTENTION = (0.0, 0.03, 0.12)
+#: measured: least, middle, much, as the simulations of the benchmark have it. Two kernels that each want all of the
+#: DRAM bandwidth slow each other by 1.0, and published cases go further: a capture in the mode decides. Below 0 they
+#: need different units of an SM: two kernels of which each fills an H100, one bound by DRAM and one by arithmetic, took
+#: 1.36 times as long under MPS as solo, not 2 (fixtures/hardware/h100/units.csv).
+CONTENTION = (-0.3, 0.03, 0.12)
 #: Where it is measured (kernels of known time alone ran in the co-run): parts of it.
 MEASURED_CONTENTION = (0.5, 1.0, 1.3)
 #: And this much more may come with other caps, which change what meets what.
@@ -50,12 +52,16 @@ RAGGED = 0.35
 VERY_RAGGED = 0.45
 #: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
 JITTER = 0.04
+#: How long a context without work keeps the engine is not known where no switch records show it: none, and much.
+LINGERING_NS = (0, 40_000)
 #: What the replay itself missed in simulations that share no code with it: same launches, another mode (half width).
 MARGIN = {"time-sliced": 0.045, "together": 0.013, "instances": 0.04}
 #: Added where caps overlap: which SMs two clients have in common is not known.
 MARGIN_OVERLAP = 0.013
 #: Added for other modes where kernels' time alone had to be fitted to a capture of them side by side.
 MARGIN_FITTED = 0.02
+#: Two tenants lose at most so much less to each other than their blocks and SMs say: nothing at all is left.
+MOST_COMPLEMENTARY = 0.5
 #: Added where slices vary more than this (90th over 10th percentile): contexts drain before they leave, and part of
 #: their residency is idle SMs.
 DRAINING = 1.1
@@ -73,6 +79,8 @@ DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, SWITCH_NS)
 AS_GOOD = 0.03
 #: The replay of what was recorded may miss the record by so much without a consequence: the intervals hold it already.
 REPRODUCED = 0.02
+#: What the names of configs begin with that are compared with the record.
+CHECK = "check"
 #: Above this nothing is forecast.
 FORBIDDEN = 0.25
 
@@ -588,9 +596,78 @@ class _Variant:
     block_imbalance: float
     seed: int
     counts: bool
+    linger_ns: int | None = None
 
 
-def _variants(option: Option, contention: tuple[float, float, float]) -> list[_Variant]:
+def measured_contention(measured: float) -> tuple[float, float, float]:
+    """Return the least, the likely and the largest contention elsewhere, where it was measured as recorded.
+
+    Examples
+    --------
+    >>> measured_contention(0.2)
+    (0.1, 0.2, 0.34)
+    >>> measured_contention(-0.2)
+    (-0.26, -0.2, -0.02)
+    """
+    least, _, most = sorted(part * measured for part in MEASURED_CONTENTION)
+    return round(max(least, -MOST_COMPLEMENTARY), 6), measured, round(most + MORE_CONTENTION, 6)
+
+
+def as_checked(recording: SharingConfig, measured: float | None) -> list[SharingConfig]:
+    """Return the recorded config as its replay is compared with the record: the nearer counts.
+
+    Nothing says whether the blocks of its kernels took equally long. Where tenants are resident together that decides
+    whether their kernels mix.
+
+    Examples
+    --------
+    >>> [config.block_imbalance for config in as_checked(side_by_side(108, [0, 1]), 0.1)]
+    [0.0, 0.35]
+    """
+    spreads = (0.0, RAGGED) if recording.together else (0.0,)
+    return [
+        recording.varied(f"{CHECK} {spread}", contention=measured or 0.0, block_imbalance=spread) for spread in spreads
+    ]
+
+
+def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> float | None:
+    """Return how far the replay of the recorded config is from the record: the largest relative error over tenants.
+
+    Parameters
+    ----------
+    rows
+        The `forecast` table, with the configs of :func:`as_checked`.
+    tenants, column
+        Tenants, and the column that is compared.
+
+    Returns
+    -------
+    float or None
+        Of the config that is nearest; None where it is not known for all tenants.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.DataFrame(
+    ...     {"sharing_config": ["recorded", "check 0.0"], "tenant_id": [0, 0], "elapsed_ns": [100, 110]}
+    ... )
+    >>> round(replay_error(rows, [0], "elapsed_ns"), 3)
+    0.1
+    """
+    found: dict[str, dict[int, int]] = {}
+    for row in rows.iter_rows(named=True):
+        if row[column] is not None:
+            found.setdefault(str(row["sharing_config"]), {})[row["tenant_id"]] = row[column]
+    seen = found.get("recorded", {})
+    errors = [
+        max(abs(replayed.get(t, 0) / seen[t] - 1) for t in tenants)
+        for name, replayed in found.items()
+        if name.startswith(CHECK) and all(seen.get(t) and t in replayed for t in tenants)
+    ]
+    return min(errors, default=None)
+
+
+def _variants(option: Option, contention: tuple[float, float, float], *, switches: bool) -> list[_Variant]:
     low, middle, high = contention
     if option.config.together:
         return [
@@ -601,7 +678,10 @@ def _variants(option: Option, contention: tuple[float, float, float]) -> list[_V
         ]
     if option.placement is not None:
         return [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, RAGGED, 2, counts=True)]
-    return [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, 0.0, 2, counts=True)]
+    found = [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, 0.0, 2, counts=True)]
+    if not switches:
+        found += [_Variant(f"linger {ns}", 0.0, 0.0, 3, counts=False, linger_ns=ns) for ns in LINGERING_NS]
+    return found
 
 
 def _forecast(
@@ -630,37 +710,32 @@ def _forecast(
         time_sliced=time_sliced,
     )
     measured = first["contention"].drop_nulls().to_list()
-    contention = CONTENTION
-    if measured:
-        low, middle, high = (part * measured[0] for part in MEASURED_CONTENTION)
-        contention = (low, middle, high + MORE_CONTENTION)
-    elif recording is not None:
+    contention = measured_contention(measured[0]) if measured else CONTENTION
+    if not measured and recording is not None:
         wanted = bandwidth.demands(tables, device_id, list(names), time_sliced=not recording.together)
         asked = bandwidth.contention(wanted, list(names))
         if asked is not None:
             # Bandwidth is known then; caches and issue slots are not.
-            contention = (MEASURED_CONTENTION[0] * asked[0], asked[0] + CONTENTION[1], asked[1] + CONTENTION[2])
+            least = MEASURED_CONTENTION[0] * asked[0] if asked[0] > 0 else CONTENTION[0]
+            contention = (least, asked[0] + CONTENTION[1], asked[1] + CONTENTION[2])
+    switches = _seen_slicing(tables, device_id) is not None
     configs = [alone(sm_count, tenant) for tenant in names]
     if recording is not None:
-        configs.append(recording.varied("check", contention=measured[0] if measured else 0.0))
+        configs += as_checked(recording, measured[0] if measured else None)
     for option in candidates:
-        for v in _variants(option, contention):
+        for v in _variants(option, contention, switches=switches):
             name = f"{option.name} {v.name}"
-            configs.append(
-                option.config.varied(
-                    name, contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
-                )
+            varied = option.config.varied(
+                name, contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
             )
+            configs.append(replace(varied, linger_ns=v.linger_ns))
     draining = recording is not None and not recording.together and _slices_vary(tables, device_id)
     rows = forecast(tables, device_id, configs, recorded=recording, visible_sms=seen, time_sliced=time_sliced)
     took = {(str(row["sharing_config"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
     check = None
     if recording is not None:
-        check = max(
-            abs(took["check", tenant]["elapsed_ns"] / max(took["recorded", tenant]["elapsed_ns"], 1) - 1)
-            for tenant in names
-        )
-        if check > FORBIDDEN:
+        check = replay_error(rows, names, "elapsed_ns")
+        if check is not None and check > FORBIDDEN:
             return [], check
     from_calls = rows["latency_ns"].null_count() == 0
     made = []
@@ -675,7 +750,7 @@ def _forecast(
             margin += MARGIN_DRAINING
         # What the replay misses of the known mode it misses of the others too.
         margin += check or 0.0
-        variants = _variants(option, contention)
+        variants = _variants(option, contention, switches=switches)
         forecasts = []
         for tenant, name in names.items():
             whole = took[f"alone {tenant}", tenant]

@@ -30,7 +30,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode, is_slowed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
 
@@ -360,12 +360,9 @@ class _Against:
 
 
 def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> _Against:
-    import polars as pl
-
-    matches = tables.baseline_matches
-    used = matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
-    if used.is_empty():
-        matched = set(matches.filter("used")["baseline"])
+    match = next((row for row in tables.rows_where("baseline_matches", "tenant_id", tenant_id) if row["used"]), None)
+    if match is None:
+        matched = {row["baseline"] for row in tables.rows_where("baseline_matches", "used", value=True)}
         left = [one.path.name for number, one in enumerate(solo.baselines) if number not in matched]
         # Said of every tenant that has none: it may be the one that was meant.
         unlike = [
@@ -378,7 +375,6 @@ def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> _Against:
             for name in left
         ]
         return _Against(not_used=tuple(unlike))
-    match = used.row(0, named=True)
     baseline = solo.baselines[match["baseline"]]
     refuse, care = flags(tables, tenant_id, baseline.tables, match["baseline_tenant_id"])
     whose = (
@@ -493,17 +489,12 @@ def _from_recordings(
 def _slowed(
     tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], comparison: _Against, *, many: bool
 ) -> TenantInterference:
-    import polars as pl
-
     number, name = row["tenant_id"], row["name"]
     against, baseline, notes = comparison.kind, comparison.baseline, list(comparison.notes)
     refused = [one.detail for one in comparison.not_used]
-    mine = tables.tenant_slowdowns.filter(pl.col("tenant_id") == number).with_columns(
-        pl.col("measure", "against", "work").cast(pl.String)
-    )
-    kernels, units = mine.filter(pl.col("work").is_null()), mine.filter(pl.col("work").is_not_null())
-    found = {r["measure"]: r for r in kernels.filter(pl.col("against") == against).iter_rows(named=True)}
-    again = {r["measure"]: r for r in kernels.filter(pl.col("against") == "counterfactual").iter_rows(named=True)}
+    mine = tables.rows_where("tenant_slowdowns", "tenant_id", number)
+    found = {r["measure"]: r for r in mine if r["work"] is None and r["against"] == against}
+    again = {r["measure"]: r for r in mine if r["work"] is None and r["against"] == "counterfactual"}
     if not many and against == "counterfactual":
         why = "no other tenant is known on the device; a solo recording would show whether an unknown one slowed it"
         return TenantInterference(number, name, _NOT_KNOWN, missing=why, notes=tuple(refused))
@@ -559,19 +550,16 @@ def _slowed(
         added_ns,
         baseline,
         (*refused, *notes),
-        units=_units(units.filter(pl.col("against") == against)),
+        units=_units(r for r in mine if r["work"] is not None and r["against"] == against),
         execution_reasons=reasons,
     )
 
 
 def _alone(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[TableSet | None, int | None]:
     """The baseline that a tenant is held against, and its number there."""
-    import polars as pl
-
-    used = tables.baseline_matches.filter((pl.col("tenant_id") == tenant_id) & pl.col("used"))
-    if used.is_empty():
+    match = next((row for row in tables.rows_where("baseline_matches", "tenant_id", tenant_id) if row["used"]), None)
+    if match is None:
         return None, None
-    match = used.row(0, named=True)
     return solo.baselines[match["baseline"]].tables, int(match["baseline_tenant_id"])
 
 
@@ -588,10 +576,10 @@ def _latency_percentiles(rows: dict[str, dict[str, Any]]) -> list[LatencyPercent
     ]
 
 
-def _units(rows: pl.DataFrame) -> tuple[UnitsOfWork, ...]:
+def _units(rows: Iterable[dict[str, Any]]) -> tuple[UnitsOfWork, ...]:
     by_name: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows.iter_rows(named=True):
-        by_name.setdefault(str(row["work"]), {})[row["measure"]] = row
+    for row in rows:
+        by_name.setdefault(row["work"], {})[row["measure"]] = row
     found = [
         (
             measures["latency"]["shared_ns"],
@@ -623,22 +611,18 @@ def _waits_for_work(tables: TableSet, row: dict[str, Any]) -> bool:
 
 def _lost_records(tables: TableSet) -> str | None:
     """Say when so many switch records are missing that residency has gaps."""
-    import polars as pl
-
-    counts = tables.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"]
-    lost, slices = int(counts.sum()), tables.residency.height
+    counted = tables.rows_where("quality", "name", "switch_events_lost")
+    lost, slices = sum(row["count"] for row in counted), tables.row_count("residency")
     if lost <= 0.02 * slices:
         return None
     return f"{lost} switch records were lost, so residency has gaps and this is only a bound"
 
 
 def _server_held(tables: TableSet, row: dict[str, Any]) -> bool:
-    import polars as pl
-
     if row["served_by"] is None:
         return False
-    server = tables.tenant_usage.filter(pl.col("tenant_id") == row["served_by"])
-    return bool(server["resident_ns"].is_not_null().any())
+    server = tables.rows_where("tenant_usage", "tenant_id", row["served_by"])
+    return any(one["resident_ns"] is not None for one in server)
 
 
 def _width(estimate: Estimate | None) -> float:
@@ -674,13 +658,11 @@ def _shares_of_causes(
     tables: TableSet, number: int, against: str, *, blind: bool
 ) -> tuple[dict[str, float] | None, int | None]:
     """Shares of the added latency, and the added latency; without residency time slices hide in the other parts."""
-    import polars as pl
-
-    rows = tables.causes.filter((pl.col("tenant_id") == number) & (pl.col("against").cast(pl.String) == against))
-    if rows.is_empty():
+    rows = [row for row in tables.rows_where("causes", "tenant_id", number) if row["against"] == against]
+    if not rows:
         return None, None
-    added_ns = int(rows["added_ns"].sum())
-    shares = {str(cause): share for cause, share in rows.select("cause", "share").iter_rows()}
+    added_ns = sum(row["added_ns"] or 0 for row in rows)
+    shares = {row["cause"]: row["share"] for row in rows}
     if any(share is None for share in shares.values()):
         return None, added_ns
     causes = {

@@ -88,9 +88,14 @@ def _slice_tables(device: Device) -> list[Block]:
     if summary is None:
         return []
     labels = tenant_labels(device.tenants)
+    # Residency that is no GPU time of its own: switch records name this MPS client for the context of all of them.
+    of_all = {t.tenant_id for t in device.tenants if t.resident_ns is not None and t.gpu_time_basis == "inferred"}
     rows = tuple(
         (
-            Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),
+            Cell(
+                labels.get(t.tenant_id, f"tenant {t.tenant_id}") + (" (all clients)" * (t.tenant_id in of_all)),
+                tone="code",
+            ),
             Cell(fmt.percent(t.gpu_time_share), basis=summary.basis),
             Cell(fmt.count(t.slices)),
             value_cell(fmt.duration(t.median_slice_ns)),

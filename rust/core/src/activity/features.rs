@@ -234,8 +234,6 @@ struct OfTenant {
     /// The kernel that ends last.
     last_kernel: Option<(i64, i64)>,
     longest: Top,
-    /// The short kernel that ends last.
-    short_end_ns: Option<i64>,
     /// Contexts by capture-wide id; few, so they are looked through.
     contexts: Vec<OfContext>,
     several: Growing,
@@ -270,12 +268,41 @@ impl OfContext {
     }
 }
 
+/// The latest ends of two tenants, so that the latest of everybody but one is known without asking all of them.
+#[derive(Debug, Default)]
+struct LatestEnds {
+    first: Option<(i64, u32)>,
+    second: Option<(i64, u32)>,
+}
+
+impl LatestEnds {
+    fn see(&mut self, tenant: u32, end_ns: i64) {
+        match self.first {
+            Some((latest_ns, id)) if id == tenant => self.first = Some((latest_ns.max(end_ns), id)),
+            Some((latest_ns, _)) if latest_ns >= end_ns => {
+                if self.second.is_none_or(|(second_ns, _)| second_ns < end_ns) {
+                    self.second = Some((end_ns, tenant));
+                }
+            }
+            before => (self.first, self.second) = (Some((end_ns, tenant)), before),
+        }
+    }
+
+    fn of_others(&self, me: u32) -> i64 {
+        let other = self.first.filter(|(_, id)| *id != me).or(self.second);
+        other.map_or(i64::MIN, |(end_ns, _)| end_ns)
+    }
+}
+
 #[derive(Debug, Default)]
 struct OfDevice {
     kernels: u64,
     graphs: u64,
     busy: Union,
     tenants: BTreeMap<u32, OfTenant>,
+    /// Of work, and of short kernels.
+    ends_of_work: LatestEnds,
+    ends_of_shorts: LatestEnds,
     co_busy: Growing,
     first_ns: Option<i64>,
     last_ns: Option<i64>,
@@ -379,6 +406,12 @@ impl Residency {
             residency.0.sort_by_key(|s| (s.start_ns, s.end_ns));
         }
         found
+    }
+
+    /// Tenants whose residency began last before that time, the latest first, some of them twice.
+    fn tenants_before(&self, time_ns: i64) -> impl Iterator<Item = u32> + '_ {
+        let next = self.0.partition_point(|s| s.start_ns <= time_ns);
+        self.0.iter().take(next).rev().take(NEAR_INTERVALS).filter_map(|s| s.tenant)
     }
 
     /// Whether `me` ran from `start_ns` to `end_ns` in place of `other`, whose kernel `theirs` had begun before and ended
@@ -556,22 +589,19 @@ impl Facts {
         let is_short = w.kind == WorkKind::Kernel && dur_ns <= short.unwrap_or_else(|| short_ns(None));
         let known = w.kind == WorkKind::Kernel && self.same_pid.contains(&me);
         if let Some(residency) = self.residency.get(&w.device).filter(|_| known) {
-            let inside = |(id, other): (&u32, &OfTenant)| {
-                let theirs = other.last_kernel.filter(|theirs| theirs.0 < all.0 && all.1 < theirs.1);
-                *id != me
-                    && self.same_pid.contains(id)
-                    && theirs.is_some_and(|theirs| residency.in_place_of(me, *id, all, theirs))
+            let inside = |id: u32| {
+                let last = d.tenants.get(&id).and_then(|other| other.last_kernel);
+                let theirs = last.filter(|theirs| theirs.0 < all.0 && all.1 < theirs.1);
+                id != me
+                    && self.same_pid.contains(&id)
+                    && theirs.is_some_and(|theirs| residency.in_place_of(me, id, all, theirs))
             };
-            if d.tenants.iter().any(inside) {
+            if residency.tenants_before(all.0).any(inside) {
                 d.kernels_in_preemption = d.kernels_in_preemption.saturating_add(1);
                 d.top_in_preemption.see(dur_ns, || example(all));
             }
         }
-        let (mut busy_until, mut short_until) = (i64::MIN, i64::MIN);
-        for (_, other) in d.tenants.iter().filter(|(id, _)| **id != me) {
-            busy_until = busy_until.max(other.busy.end_ns().unwrap_or(i64::MIN));
-            short_until = short_until.max(other.short_end_ns.unwrap_or(i64::MIN));
-        }
+        let (busy_until, short_until) = (d.ends_of_work.of_others(me), d.ends_of_shorts.of_others(me));
         if let Some(new) = d.co_busy.add(w.start_ns, w.end_ns.min(busy_until)) {
             d.top_co_busy.see(new.1.saturating_sub(new.0), || example(new));
         }
@@ -587,6 +617,7 @@ impl Facts {
         let t = d.tenants.entry(me).or_default();
         let idle_from = t.busy.end_ns().unwrap_or(i64::MIN);
         t.busy.add(w.start_ns, w.end_ns);
+        t.busy.end_ns().into_iter().for_each(|end_ns| d.ends_of_work.see(me, end_ns));
         t.longest.see(dur_ns, || example(all));
         if w.kind == WorkKind::Graph {
             return;
@@ -595,7 +626,7 @@ impl Facts {
             t.last_kernel = Some(all);
         }
         if is_short {
-            t.short_end_ns = t.short_end_ns.max(Some(w.end_ns));
+            d.ends_of_shorts.see(me, w.end_ns);
         }
         let Some(context) = OfContext::of(&mut t.contexts, w, &self.null_streams) else { return };
         if let Some(copied) = context.copied.take() {

@@ -16,6 +16,7 @@
 //! Every step adds segments as long as it goes back, so that the segments of a unit add up to its duration.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::base::hardware::{CLOCK_ERROR_NS, START_NS, WAKE_NS};
 use crate::base::intervals::Union;
@@ -23,6 +24,7 @@ use crate::explain::units::{thread_of, waits_by_thread, Unit};
 use crate::explain::waits::Waits;
 use crate::residency::observed::Slice;
 use crate::slowdown::operations::{Calls, Op, Scene, Tenancy};
+use crate::slowdown::others::Present;
 use crate::table::work::WorkKind;
 
 /// Operations that are looked at to find one that ended or was in flight at some moment.
@@ -148,24 +150,43 @@ pub(crate) struct Walker<'a> {
     stream_waits: Waits,
     /// Places of operations, by end.
     by_end: Vec<u32>,
-    /// Places of operations, by start.
-    by_start: Vec<u32>,
     waits: BTreeMap<u32, Vec<(i64, i64)>>,
     /// By thread: in launch calls.
     launching: BTreeMap<u32, Union>,
-    copying: Union,
+    own: &'a Placed<'a>,
     /// By signature.
     usual_ns: &'a [Option<i64>],
-    others: Vec<Other<'a>>,
+    placed: &'a BTreeMap<u32, Placed<'a>>,
+    copying_here: &'a Present,
 }
 
-/// Another tenant of the device.
-pub(crate) struct Other<'a> {
-    id: u32,
+/// The operations of a tenant.
+pub(crate) struct Placed<'a> {
     tenant: &'a Tenancy,
-    /// Places of its operations, by start.
+    /// Their places, by start.
     by_start: Vec<u32>,
-    copying: Union,
+    copying: Arc<Union>,
+}
+
+impl<'a> Placed<'a> {
+    pub fn of(tenant: &'a Tenancy) -> Self {
+        let copies = tenant.ops.iter().filter(|op| op.kind == WorkKind::Copy);
+        let copying = Union::of(copies.map(|op| (op.start_ns, op.end_ns)).collect::<Vec<_>>());
+        Self {
+            tenant,
+            by_start: order_by(&tenant.ops, |op| (op.start_ns, op.end_ns)),
+            copying: Arc::new(copying),
+        }
+    }
+
+    /// When each tenant of a device copied.
+    pub fn copying<'p>(placed: impl Iterator<Item = (&'p u32, &'p Self)>, device: u32) -> Present
+    where
+        'a: 'p,
+    {
+        let here = placed.filter(|(_, one)| one.tenant.device == device);
+        Present::of(here.map(|(id, one)| (*id, Arc::clone(&one.copying))))
+    }
 }
 
 const NONE: u32 = u32::MAX;
@@ -176,11 +197,6 @@ fn order_by<K: Ord>(ops: &[Op], key: impl Fn(&Op) -> K) -> Vec<u32> {
     order
 }
 
-fn copies(tenant: &Tenancy) -> Union {
-    let copies = tenant.ops.iter().filter(|op| op.kind == WorkKind::Copy);
-    Union::of(copies.map(|op| (op.start_ns, op.end_ns)).collect::<Vec<_>>())
-}
-
 /// What is known of the whole device while units of one tenant are explained.
 pub(crate) struct Device<'a> {
     pub scene: &'a Scene,
@@ -189,16 +205,19 @@ pub(crate) struct Device<'a> {
     /// The tenant whose residency is that of the one that is explained.
     pub holder: u32,
     pub usual_ns: &'a [Option<i64>],
+    /// Operations of all tenants, and when those of the device copied.
+    pub placed: &'a BTreeMap<u32, Placed<'a>>,
+    pub copying: &'a Present,
 }
 
 impl<'a> Walker<'a> {
-    pub fn new(device: &Device<'a>, tenant: &'a Tenancy, stream_waits: Waits) -> Self {
-        let Device { scene, slices, others_unknown, holder, usual_ns } = *device;
+    pub fn new(device: &Device<'a>, own: &'a Placed<'a>, stream_waits: Waits) -> Self {
+        let Device { scene, slices, others_unknown, holder, usual_ns, placed, copying } = *device;
+        let tenant = own.tenant;
         let calls = scene.calls.get(&tenant.process);
-        let by_start = order_by(&tenant.ops, |op| (op.start_ns, op.end_ns));
         let mut before = vec![NONE; tenant.ops.len()];
         let mut last = vec![(i64::MIN, NONE); tenant.streams()];
-        for place in &by_start {
+        for place in &own.by_start {
             let Some(op) = tenant.ops.get(*place as usize) else { continue };
             let Some(latest) = last.get_mut(op.stream as usize) else { continue };
             if let Some(slot) = before.get_mut(*place as usize) {
@@ -214,12 +233,6 @@ impl<'a> Walker<'a> {
                 launching.entry(thread).or_default().push((op.launch_ns, op.called_ns));
             }
         }
-        // Whose work was there while it was, and who copied: `each` has the former.
-        let near = |t: &&Tenancy| {
-            tenant.each.contains_key(&t.id) || t.ops.iter().any(|op| op.kind == WorkKind::Copy)
-        };
-        let others = scene.tenants.iter().filter(|t| t.device == tenant.device && t.id != tenant.id);
-        let others = others.filter(near);
         Self {
             tenant,
             calls,
@@ -231,19 +244,12 @@ impl<'a> Walker<'a> {
             before,
             stream_waits,
             by_end: order_by(&tenant.ops, |op| (op.end_ns, op.start_ns)),
-            by_start,
             waits: calls.map(waits_by_thread).unwrap_or_default(),
             launching: launching.into_iter().map(|(thread, spans)| (thread, Union::of(spans))).collect(),
-            copying: copies(tenant),
+            own,
             usual_ns,
-            others: others
-                .map(|t| Other {
-                    id: t.id,
-                    tenant: t,
-                    by_start: order_by(&t.ops, |op| (op.start_ns, op.end_ns)),
-                    copying: copies(t),
-                })
-                .collect(),
+            placed,
+            copying_here: copying,
         }
     }
 
@@ -480,9 +486,8 @@ impl<'a> Walk<'_, 'a> {
         if op.co_running_ns == 0 {
             return None;
         }
-        let each = self.walker.tenant.each.iter();
-        let common = each.map(|(id, union)| (union.covered_ns(from_ns, to_ns), std::cmp::Reverse(*id)));
-        common.filter(|c| c.0 > 0).max().map(|c| c.1 .0)
+        let tenant = self.walker.tenant;
+        tenant.present.longest(from_ns, to_ns, None, tenant.id).map(|longest| longest.0)
     }
 
     /// Before an operation started: what came last of its launch, its stream, and its tenant's other streams.
@@ -581,10 +586,10 @@ impl<'a> Walk<'_, 'a> {
             None => union.covered_ns(from_ns, to_ns),
         };
         // Its own tenant's other streams, then others' work: what is left over goes on.
-        let own = if copy { &self.walker.copying } else { &*tenant.busy };
+        let own = if copy { &*self.walker.own.copying } else { &*tenant.busy };
         let own_ns = here(own).min(left_ns);
         if own_ns > START_NS {
-            let who = Walker::in_flight(tenant, &self.walker.by_start, from_ns, to_ns, place);
+            let who = Walker::in_flight(tenant, &self.walker.own.by_start, from_ns, to_ns, place);
             let segment = self.segment(SegmentKind::QueueOtherStream, from_ns, to_ns, own_ns, who);
             self.chain.segments.push(segment);
             left_ns = left_ns.saturating_sub(own_ns);
@@ -610,34 +615,23 @@ impl<'a> Walk<'_, 'a> {
     /// Time in which work of other tenants was on the device beside a ready operation, with the longest of it.
     fn behind_others(&mut self, copy: bool, from_ns: i64, to_ns: i64, most_ns: i64) -> i64 {
         let tenant = self.walker.tenant;
-        let covered = |other: &Other<'_>| {
-            if copy {
-                return other.copying.covered_ns(from_ns, to_ns);
-            }
-            let union = tenant.each.get(&other.id);
-            union.map_or(0, |union| match &tenant.ran {
-                Some(ran) => ran.common_within_ns(union, from_ns, to_ns),
-                None => union.covered_ns(from_ns, to_ns),
-            })
-        };
-        let most = self.walker.others.iter().map(|o| (covered(o), std::cmp::Reverse(o.id), o));
-        let Some((ns, _, other)) = most.max_by_key(|m| (m.0, m.1)).filter(|m| m.0 > 0) else { return 0 };
-        let dur_ns = if copy {
-            ns
+        let longest = if copy {
+            self.walker.copying_here.longest(from_ns, to_ns, None, tenant.id)
         } else {
-            match &tenant.ran {
-                Some(ran) => ran.common_within_ns(&tenant.beside, from_ns, to_ns),
-                None => tenant.beside.covered_ns(from_ns, to_ns),
-            }
+            tenant.present.longest(from_ns, to_ns, tenant.ran.as_ref(), tenant.id)
         };
+        let Some((id, ns)) = longest else { return 0 };
+        let dur_ns = if copy { ns } else { tenant.beside.covered_ns(from_ns, to_ns) };
         let dur_ns = dur_ns.clamp(0, most_ns);
         if dur_ns == 0 {
             return 0;
         }
-        let who = Walker::in_flight(other.tenant, &other.by_start, from_ns, to_ns, NONE);
         let mut segment = self.segment(SegmentKind::QueueOtherTenant, from_ns, to_ns, dur_ns, None);
-        segment.other = Some(other.id);
-        segment.signature = who.and_then(|p| other.tenant.ops.get(p as usize)).map(|op| op.signature);
+        segment.other = Some(id);
+        if let Some(other) = self.walker.placed.get(&id) {
+            let who = Walker::in_flight(other.tenant, &other.by_start, from_ns, to_ns, NONE);
+            segment.signature = who.and_then(|p| other.tenant.ops.get(p as usize)).map(|op| op.signature);
+        }
         self.chain.segments.push(segment);
         dur_ns
     }

@@ -10,17 +10,20 @@ mod waits;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use arrow_array::{BooleanArray, Int64Array, RecordBatch, UInt32Array};
 
 use crate::base::error::Result;
 use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median_of;
 use crate::base::watch::Watch;
-use crate::explain::chain::{Chain, Device, SegmentKind, Walker};
+use crate::explain::chain::{Chain, Device, Placed, SegmentKind, Walker};
 use crate::explain::units::{find, ranges, Choice, Found, Unit};
 use crate::explain::waits::Waits;
 use crate::residency::observed::{Ending, Slice};
 use crate::slowdown::operations::{Gathered, Scene, Signatures, Tenancy};
+use crate::slowdown::others::Present;
 use crate::table::builder::{Builder, Words};
 use crate::table::columns::Columns;
 use crate::table::events::Tables;
@@ -49,21 +52,47 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
     let who = Who::read(session)?;
     let ranges = ranges(session, choice)?;
     let mut written = Written::new(&signatures);
+    let served_by: BTreeMap<u32, u32> =
+        who.tenants.iter().filter_map(|t| Some((t.id, t.served_by?))).collect();
+    let mut slices_of: BTreeMap<u32, Vec<Slice>> = BTreeMap::new();
+    // Whose residency is known, and whether it was observed.
+    let mut holders: BTreeMap<(u32, u32), bool> = BTreeMap::new();
+    for s in slices {
+        if let Some(tenant) = s.tenant {
+            *holders.entry((s.device, tenant)).or_default() |= s.observed;
+        }
+        slices_of.entry(s.device).or_default().push(s);
+    }
+    let placed: BTreeMap<u32, Placed<'_>> =
+        scene.tenants.iter().map(|tenant| (tenant.id, Placed::of(tenant))).collect();
+    let mut copying_on: BTreeMap<u32, Present> = BTreeMap::new();
     for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
         let found = find(&scene, tenant, ranges.get(&tenant.process), &signatures, choice);
         if found.units.is_empty() {
             continue;
         }
-        let here: Vec<Slice> = slices.iter().filter(|s| s.device == tenant.device).copied().collect();
-        let served_by = who.tenants.iter().find(|t| t.id == tenant.id).and_then(|t| t.served_by);
-        let holds = |id: u32| here.iter().any(|s| s.tenant == Some(id));
-        let holder = served_by.filter(|server| !holds(tenant.id) && holds(*server)).unwrap_or(tenant.id);
+        let Some(own) = placed.get(&tenant.id) else { continue };
+        let here = slices_of.get(&tenant.device).map_or(&[][..], Vec::as_slice);
+        let held = |id: u32| holders.get(&(tenant.device, id)).copied();
+        let server = served_by.get(&tenant.id).copied();
+        let holder = server.filter(|server| held(tenant.id).is_none() && held(*server).is_some());
+        let holder = holder.unwrap_or(tenant.id);
         let usual_ns = usual_ns(tenant, signatures.list.len());
-        let recorded = here.iter().any(|s| s.tenant == Some(holder) && s.observed);
+        let recorded = held(holder).unwrap_or_default();
         let others_unknown = !recorded || choice.others_unseen.contains(&tenant.device);
-        let device = Device { scene: &scene, slices: &here, others_unknown, holder, usual_ns: &usual_ns };
+        let copying =
+            copying_on.entry(tenant.device).or_insert_with(|| Placed::copying(placed.iter(), tenant.device));
+        let device = Device {
+            scene: &scene,
+            slices: here,
+            others_unknown,
+            holder,
+            usual_ns: &usual_ns,
+            placed: &placed,
+            copying,
+        };
         let waits = Waits::read(session, tenant, scene.calls.get(&tenant.process))?;
-        let walker = Walker::new(&device, tenant, waits);
+        let walker = Walker::new(&device, own, waits);
         let total = found.units.len() as u64;
         let mut done = 0_u64;
         for part in found.units.chunks(BATCH) {

@@ -19,7 +19,7 @@ use crate::base::picoseconds::{ps, Ps};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{Limits, Resources};
 use crate::simulate::event_queue::Agenda;
-use crate::simulate::host_program::{Place, Program, Step};
+use crate::simulate::host_program::{Host, Place, Program, Step};
 use crate::simulate::sharing_config::SharingConfig;
 
 /// What a tenant took.
@@ -127,6 +127,8 @@ enum Waiting {
     For(u32),
     All,
     Room,
+    /// Another host of the program.
+    Host(u32),
 }
 
 #[derive(Debug)]
@@ -490,9 +492,14 @@ impl<'a> Sim<'a> {
                     assignment.bandwidth > 0.0 || program.bandwidths.iter().any(Option::is_some);
             }
             let tenant = tenants.len();
-            let host = |(n, (_, steps)): (usize, &'a (i64, Vec<Step>))| {
+            let host = |(n, host): (usize, &'a Host)| {
                 sources.push(Source::Host(tenant, n));
-                HostState { steps, next: 0, waiting: None, source: sources.len().saturating_sub(1) }
+                HostState {
+                    steps: &host.steps,
+                    next: 0,
+                    waiting: None,
+                    source: sources.len().saturating_sub(1),
+                }
             };
             let hosts = program.hosts.iter().enumerate().map(host).collect();
             tenants.push(Tenant {
@@ -565,19 +572,17 @@ impl<'a> Sim<'a> {
     }
 
     fn begin(&mut self) {
-        let origin_ns =
-            self.tenants.iter().flat_map(|t| t.program.hosts.iter().map(|h| h.0)).min().unwrap_or(0);
+        let begins = self.tenants.iter().flat_map(|t| t.program.hosts.iter().filter_map(|h| h.begin_ns));
+        let origin_ns = begins.min().unwrap_or(0);
         for t in 0..self.tenants.len() {
             let Some(tenant) = self.tenants.get_mut(t) else { continue };
-            let begins: Vec<Ps> = tenant
-                .program
-                .hosts
-                .iter()
-                .map(|h| span(h.0.saturating_sub(origin_ns).saturating_add(tenant.start_ns)))
-                .collect();
-            tenant.first = begins.iter().copied().min().unwrap_or(Ps::MAX);
-            let sources: Vec<usize> = tenant.hosts.iter().map(|h| h.source).collect();
-            for (source, begin) in sources.into_iter().zip(begins) {
+            let begins = tenant.program.hosts.iter().zip(&tenant.hosts).filter_map(|(host, state)| {
+                let begin_ns = host.begin_ns?.saturating_sub(origin_ns).saturating_add(tenant.start_ns);
+                Some((span(begin_ns), state.source))
+            });
+            let begins: Vec<(Ps, usize)> = begins.collect();
+            tenant.first = begins.iter().map(|begin| begin.0).min().unwrap_or(Ps::MAX);
+            for (begin, source) in begins {
                 self.at(source, begin);
             }
         }
@@ -638,7 +643,7 @@ impl<'a> Sim<'a> {
     fn host(&mut self, tenant: usize, host: usize) {
         let Some(t) = self.tenants.get_mut(tenant) else { return };
         let submit = span(t.program.submit_ns);
-        let Some(state) = t.hosts.get_mut(host) else { return };
+        let Some(mut state) = t.hosts.get_mut(host) else { return };
         while let Some(step) = state.steps.get(state.next).copied() {
             match step {
                 Step::Think(ns) => {
@@ -692,7 +697,41 @@ impl<'a> Sim<'a> {
                     }
                     state.next = state.next.saturating_add(1);
                 }
+                Step::Start(other) => {
+                    state.next = state.next.saturating_add(1);
+                    let sources = [Some(state.source), t.hosts.get(other as usize).map(|h| h.source)];
+                    for source in sources.into_iter().flatten() {
+                        self.at(source, self.now);
+                    }
+                    return;
+                }
+                Step::Join(other) => {
+                    let over = |h: &HostState<'_>| h.next >= h.steps.len();
+                    if t.hosts.get(other as usize).is_some_and(|h| !over(h)) {
+                        if let Some(state) = t.hosts.get_mut(host) {
+                            state.waiting = Some(Waiting::Host(other));
+                        }
+                        t.waiting = t.waiting.saturating_add(1);
+                        return;
+                    }
+                    let Some(again) = t.hosts.get_mut(host) else { return };
+                    state = again;
+                    state.next = state.next.saturating_add(1);
+                }
             }
+        }
+        self.host_ended(tenant, host);
+    }
+
+    /// Lets hosts go on that wait for the end of this one.
+    fn host_ended(&mut self, tenant: usize, host: usize) {
+        let Some(t) = self.tenants.get_mut(tenant).filter(|t| t.waiting > 0) else { return };
+        let ended = u32::try_from(host).ok().map(Waiting::Host);
+        for state in t.hosts.iter_mut().filter(|h| h.waiting.is_some() && h.waiting == ended) {
+            state.waiting = None;
+            t.waiting = t.waiting.saturating_sub(1);
+            self.seq = self.seq.wrapping_add(1);
+            self.agenda.set(state.source, self.now, self.seq);
         }
     }
 
@@ -729,7 +768,7 @@ impl<'a> Sim<'a> {
                 Some(Waiting::For(wanted)) => wanted == op,
                 Some(Waiting::All) => t.outstanding == 0,
                 Some(Waiting::Room) => t.outstanding < QUEUE_DEPTH.saturating_sub(64),
-                None => false,
+                Some(Waiting::Host(_)) | None => false,
             };
             if over {
                 state.waiting = None;
@@ -834,7 +873,7 @@ impl<'a> Sim<'a> {
         }
         let passed = self.now.saturating_sub(g.since);
         // The common case without rounding.
-        let own = if g.rate < 1.0 { (passed as f64 * g.rate) as Ps } else { passed };
+        let own = if g.rate != 1.0 { (passed as f64 * g.rate) as Ps } else { passed };
         g.local.saturating_add(own)
     }
 
@@ -874,7 +913,10 @@ impl<'a> Sim<'a> {
     fn has_work(&self, group: usize) -> bool {
         self.groups.get(group).is_some_and(|g| {
             !g.cohorts.is_empty()
-                || g.tenants.iter().any(|t| self.tenants.get(*t).is_some_and(|t| !t.queue.is_empty()))
+                // What the end of an operation released is there already: only the next launch of a host is not.
+                || g.tenants.iter().any(|t| {
+                    self.tenants.get(*t).is_some_and(|t| !t.queue.is_empty() || !t.releases.waiting.is_empty())
+                })
         })
     }
 
@@ -1091,7 +1133,7 @@ impl<'a> Sim<'a> {
     /// more than the instance has, all are slower by the same part.
     fn set_rates(&mut self, group: usize) {
         let Some(g) = self.groups.get(group) else { return };
-        if self.config.contention <= 0.0 && !g.shares_bandwidth {
+        if self.config.contention == 0.0 && !g.shares_bandwidth {
             return;
         }
         let running = || g.tenants.iter().filter_map(|t| self.tenants.get(*t)).filter(|t| t.in_flight > 0);
@@ -1105,7 +1147,11 @@ impl<'a> Sim<'a> {
         let missed = if cached > g.bandwidth { 1.0 - g.bandwidth / cached } else { 0.0 };
         let again = 1.0 + self.config.hits_over_misses * missed;
         let wanted: f64 = again * g.on_sms.iter().filter_map(wants).sum::<f64>();
-        let together = if running().count() >= 2 { 1.0 + self.config.contention } else { 1.0 };
+        let together = match self.config.contention {
+            0.0.. if running().count() >= 2 => 1.0 + self.config.contention,
+            ..0.0 => 1.0 / self.complementary(group),
+            _ => 1.0,
+        };
         let rate = (g.bandwidth / wanted.max(g.bandwidth)) / together;
         if (rate - g.rate).abs() > 1e-12 {
             self.settle(group);
@@ -1113,6 +1159,38 @@ impl<'a> Sim<'a> {
                 g.rate = rate;
             }
         }
+    }
+
+    /// How much faster blocks run that need other units of an SM than those of other tenants for which there is no room.
+    ///
+    /// Half of a kernel's blocks do more than half of its work: what limits it all is less used by them. So with room
+    /// for half of what all want, the SMs do `1 / (1 + contention)` of what they do for one tenant.
+    fn complementary(&self, group: usize) -> f64 {
+        let Some(g) = self.groups.get(group) else { return 1.0 };
+        let (mut tenants, mut wanted, mut placed) = (0_u32, 0.0, 0.0);
+        for tenant in &g.tenants {
+            let Some(t) = self.tenants.get(*tenant) else { continue };
+            let whole = |slot: u32| {
+                let live = t.live.get(slot as usize)?;
+                let class = t.classes.get(live.class as usize)?;
+                let all = live.unplaced.saturating_add(live.in_flight).min(class.at_once);
+                let alone = class.alone.max(1) as f64;
+                Some((all as f64 / alone, live.in_flight as f64 / alone))
+            };
+            let head = t.queue.front().copied();
+            let mine = g.on_sms.iter().filter(|k| k.tenant == *tenant);
+            let slots = mine.map(|k| k.slot).filter(|slot| Some(*slot) != head).chain(head);
+            let before = wanted;
+            for (want, has) in slots.filter_map(whole) {
+                (wanted, placed) = (wanted + want, placed + has);
+            }
+            tenants = tenants.saturating_add(u32::from(wanted > before));
+        }
+        if tenants < 2 || placed <= 0.0 {
+            return 1.0;
+        }
+        let gain = 1.0 / (1.0 + self.config.contention) - 1.0;
+        1.0 + gain * (wanted / placed - 1.0).clamp(0.0, 1.0)
     }
 
     /// Sets the alarm for the next blocks that end.
@@ -1125,7 +1203,7 @@ impl<'a> Sim<'a> {
             return;
         };
         let left = end.saturating_sub(local).max(0);
-        let wait = if g.rate < 1.0 { (left as f64 / g.rate).ceil() as Ps } else { left };
+        let wait = if g.rate != 1.0 { (left as f64 / g.rate).ceil() as Ps } else { left };
         self.at(source, self.now.saturating_add(wait));
     }
 
@@ -1160,7 +1238,9 @@ impl<'a> Sim<'a> {
         let left = i.slice_end.saturating_sub(self.now);
         let idle = current.is_some_and(|g| !self.has_work(g));
         match (waits, idle) {
-            (true, true) if doing == Doing::Running => self.alarm(instance, Doing::Lingering, ps(LINGER_NS)),
+            (true, true) if doing == Doing::Running => {
+                self.alarm(instance, Doing::Lingering, ps(self.config.linger_ns.unwrap_or(LINGER_NS)));
+            }
             (true, false) if doing == Doing::Lingering || !armed => {
                 self.alarm(instance, Doing::Running, left);
                 if let Some(i) = self.instances.get_mut(instance) {

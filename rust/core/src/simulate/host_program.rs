@@ -11,6 +11,7 @@
 //! - **With API calls** a host is a thread. Time between calls and inside them is its own, except in calls that block
 //!   (synchronisation, copies that are not asynchronous). Such a call waited for the operation that ended last before
 //!   the call did, if the two ends lie closer than [`WAKE_NS`]. A call in which nothing ended waited for nothing.
+//!   A thread that lives in a pause of another one was started by that one, which then waits for its end.
 //! - **Without API calls** a host is assumed for each stream. It waits for the operation before, then for what is left
 //!   of the gap without the residency of other tenants. Think time and waits for other streams cannot be told apart.
 //! - The **work** of a kernel is its solo duration. If its tenant was switched out, it is the covered part of the
@@ -35,6 +36,16 @@ use crate::table::work::{work, Work, WorkKind};
 
 /// A kernel of more waves than this is replayed in so many longer ones: cost follows waves.
 const MOST_WAVES: u64 = 12;
+/// A pause of at least this part of a program's time, from its first operation to its last, may divide what it does
+/// before its work, or after it, from its work.
+const LONG_PAUSE: f64 = 0.05;
+/// What lies before or after such a pause is no part of the work if it took no more than this part of the time of all
+/// operations: a process loads, warms up, waits for the start, and copies results when all is done.
+const ASIDE: f64 = 0.02;
+/// Contexts that lost the engine without work, of which the time they kept it is taken.
+const ENOUGH_LOST: usize = 16;
+/// No context is taken to keep the engine for longer without work.
+const MOST_LINGER_NS: i64 = 40_000;
 /// nsys calls the legacy default stream so.
 const NULL_STREAM: u32 = 7;
 
@@ -49,6 +60,18 @@ pub(crate) enum Step {
     Wait(u32),
     /// It waits for all that its process has launched.
     WaitAll,
+    /// It starts another host of its program.
+    Start(u32),
+    /// It waits until another host of its program has come to its end.
+    Join(u32),
+}
+
+/// What a thread of a program does.
+#[derive(Debug, Default)]
+pub(crate) struct Host {
+    /// When it begins; `None`: when another host starts it.
+    pub begin_ns: Option<i64>,
+    pub steps: Vec<Step>,
 }
 
 /// Where an operation runs.
@@ -100,8 +123,7 @@ pub(crate) struct Program {
     pub places: Vec<Place>,
     /// Part of the device's memory bandwidth that operations of each place take, where it was measured.
     pub bandwidths: Vec<Option<f64>>,
-    /// Steps of each host, and when it begins.
-    pub hosts: Vec<(i64, Vec<Step>)>,
+    pub hosts: Vec<Host>,
     pub streams: u32,
     /// The stream that all others wait for and that waits for them.
     pub barrier: Option<u32>,
@@ -117,6 +139,8 @@ pub(crate) struct Program {
     pub unit_ns: Option<(i64, i64)>,
     /// Kernels and whole graphs whose blocks are not known.
     pub opaque: u64,
+    /// Operations long before its work and long after it, which are not among [`Self::ops`].
+    pub aside: u64,
     /// Launch and wait times are from API calls.
     pub from_calls: bool,
     /// Part of the kernels' recorded time whose alone time had to be taken from others of equal shape.
@@ -138,6 +162,8 @@ pub(crate) struct Programs {
     pub state_ns: i64,
     /// Usual slice and usual gap between two, where switch records show any.
     pub slice_ns: Option<i64>,
+    /// How long a context without work keeps the engine, at most, where switch records and calls show it.
+    pub linger_ns: Option<i64>,
 }
 
 /// An operation as recorded.
@@ -294,23 +320,60 @@ pub(crate) fn read(
     made.state_ns = state as i64;
     let alone = shapes(&by_tenant, state, &mut made.shapes);
     let calls = calls(session, &who, device)?;
-    for (tenant, seen) in by_tenant {
+    let mut lost: Vec<i64> = Vec::new();
+    for (tenant, all) in by_tenant {
         watch.progress("programs", 0, 0)?;
+        let seen = working_part(&all);
         let sms = recorded.visible_sms.get(&tenant).copied().or(made.limits.sm_count).unwrap_or(0);
-        let mut program = Program { tenant, visible_sms: sms, ..Program::default() };
-        operations(&mut program, &seen, &made.limits, state, &alone, &measured);
+        let aside = all.len().saturating_sub(seen.len()) as u64;
+        let mut program = Program { tenant, visible_sms: sms, aside, ..Program::default() };
+        operations(&mut program, seen, &made.limits, state, &alone, &measured);
         let calls = calls.get(&tenant).filter(|c| !c.is_empty());
         match calls {
-            Some(calls) if threads(&mut program, &seen, calls, units.get(&tenant)) => {
+            Some(calls) if threads(&mut program, seen, calls, units.get(&tenant)) => {
                 program.from_calls = true;
+                lost.extend(lost_after(&slices, tenant, seen, &launch_times(seen, calls), program.submit_ns));
             }
-            _ => streams(&mut program, &seen, turns.get(&tenant)),
+            _ => streams(&mut program, seen, turns.get(&tenant)),
         }
         if !program.ops.is_empty() {
             made.programs.push(program);
         }
     }
+    if lost.len() >= ENOUGH_LOST {
+        made.linger_ns = Some(percentile(&mut lost, 0.02).min(MOST_LINGER_NS));
+    }
     Ok(made)
+}
+
+/// The operations of a program's work, without what it does long before and long after.
+///
+/// ```text
+///   |init|      a long pause      |op|op| |op| ... |op|op|      a long pause      |results|
+///                                 <--------- the work --->
+/// ```
+/// Pauses of a program do not change with the sharing mode: with these in it every mode seems to cost nothing.
+fn working_part(seen: &[Seen]) -> &[Seen] {
+    let first_ns = seen.iter().map(|s| s.work.start_ns).min().unwrap_or(0);
+    let last_ns = seen.iter().map(|s| s.work.end_ns).max().unwrap_or(0);
+    let pause_ns = LONG_PAUSE * last_ns.saturating_sub(first_ns) as f64;
+    let took_ns = |s: &Seen| s.work.end_ns.saturating_sub(s.work.start_ns) as f64;
+    let whole_ns: f64 = seen.iter().map(took_ns).sum();
+    let (mut from, mut to) = (0, seen.len());
+    let (mut done_ns, mut busy_until_ns) = (0.0, first_ns);
+    for (n, s) in seen.iter().enumerate() {
+        if s.work.start_ns.saturating_sub(busy_until_ns) as f64 >= pause_ns && n > 0 {
+            if done_ns <= ASIDE * whole_ns {
+                from = n;
+            } else if whole_ns - done_ns <= ASIDE * whole_ns {
+                to = n;
+                break;
+            }
+        }
+        done_ns += took_ns(s);
+        busy_until_ns = busy_until_ns.max(s.work.end_ns);
+    }
+    seen.get(from..to).unwrap_or(seen)
 }
 
 /// How much of each kernel its tenant was resident, and whether anything ran beside it then.
@@ -547,14 +610,20 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
     Ok(found)
 }
 
-/// Hosts from API calls; false where too few operations have one.
-fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&Vec<(i64, i64)>>) -> bool {
+/// Operations by the correlation id of the call that launched them.
+fn caused(seen: &[Seen]) -> HashMap<u32, Vec<u32>> {
     let mut caused: HashMap<u32, Vec<u32>> = HashMap::new();
     for (n, s) in seen.iter().enumerate() {
         if let Some(correlation) = s.work.correlation {
             caused.entry(correlation).or_default().push(n as u32);
         }
     }
+    caused
+}
+
+/// When the call began that launched each operation.
+fn launch_times(seen: &[Seen], calls: &[Call]) -> Vec<Option<i64>> {
+    let caused = caused(seen);
     let mut launched_ns: Vec<Option<i64>> = vec![None; seen.len()];
     for call in calls {
         for op in call.correlation.and_then(|c| caused.get(&c)).into_iter().flatten() {
@@ -563,6 +632,51 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
             }
         }
     }
+    launched_ns
+}
+
+/// How long after its last operation a tenant's next one came, each time that it had lost the engine by then.
+///
+/// ```text
+///   own slice    |==k1==|    |   another tenant's slice   |
+///                       <------>
+///                              its next launch
+/// ```
+/// It kept the engine for no longer than the least of these.
+fn lost_after(
+    slices: &[Slice],
+    tenant: u32,
+    seen: &[Seen],
+    launched_ns: &[Option<i64>],
+    submit_ns: i64,
+) -> Vec<i64> {
+    let mut found = Vec::new();
+    let mut next = 0;
+    let mut busy_until_ns = i64::MIN;
+    for pair in slices.windows(2) {
+        let [own, other] = pair else { continue };
+        if own.tenant != Some(tenant) || other.tenant == own.tenant {
+            continue;
+        }
+        while let Some(s) = seen.get(next).filter(|s| s.work.start_ns < own.end_ns) {
+            busy_until_ns = busy_until_ns.max(s.work.end_ns);
+            next = next.saturating_add(1);
+        }
+        let idle = busy_until_ns > own.start_ns && busy_until_ns <= own.end_ns;
+        let handed_over = other.start_ns.saturating_sub(own.end_ns) < IDLE_GAP_NS;
+        let launched = launched_ns.get(next).copied().flatten();
+        if let (true, true, Some(launched)) = (idle, handed_over, launched) {
+            let after_ns = launched.saturating_add(submit_ns).saturating_sub(busy_until_ns);
+            found.extend((after_ns > 0).then_some(after_ns));
+        }
+    }
+    found
+}
+
+/// Hosts from API calls; false where too few operations have one.
+fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&Vec<(i64, i64)>>) -> bool {
+    let caused = caused(seen);
+    let launched_ns = launch_times(seen, calls);
     let known = launched_ns.iter().flatten().count();
     // Ids repeat across processes and are lost with old exports; a program with holes would wait for nothing.
     if known.saturating_mul(100) < seen.len().saturating_mul(98) {
@@ -588,21 +702,34 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
     for call in calls {
         by_thread.entry(call.thread).or_default().push(call);
     }
+    // A thread without operations of the work is no host.
+    let causes = |call: &&Call| call.correlation.is_some_and(|id| caused.contains_key(&id));
+    by_thread.retain(|_, calls| calls.iter().any(causes));
+    let threads: Vec<Vec<&Call>> = by_thread.into_values().collect();
+    let lives: Vec<Life> = threads.iter().map(|calls| Life::of(calls, &causes)).collect();
+    let mut children = children(&threads, &lives);
     // What no call caused (records that were lost) cannot be placed among the calls: it is left out.
     let mut launched: Vec<bool> = launched_ns.iter().map(Option::is_none).collect();
+    let started: HashSet<u32> =
+        children.values().flatten().filter(|child| child.started).map(|child| child.host).collect();
     let mut first_ns = i64::MAX;
-    for calls in by_thread.into_values() {
+    for (host, calls) in (0_u32..).zip(&threads) {
         let mut steps: Vec<Step> = Vec::with_capacity(calls.len().saturating_mul(3));
         let mut begin_ns = None;
         let mut until_ns = 0;
-        for call in calls {
-            if call.start_ns >= last_ns {
+        for (n, call) in calls.iter().enumerate() {
+            let goes_on = call.start_ns < last_ns;
+            let lived = children.remove(&(host, n)).unwrap_or_default();
+            if !lived.is_empty() {
+                until_ns = live(&mut steps, &mut begin_ns, until_ns, &lived, goes_on);
+            }
+            if !goes_on {
                 break;
             }
             let ops = call.correlation.and_then(|c| caused.get(&c));
             if begin_ns.is_none() {
                 // Before its first launch a program initialises: no part of the work.
-                if ops.is_none() {
+                if ops.is_none() && !started.contains(&host) {
                     continue;
                 }
                 begin_ns = Some(call.start_ns);
@@ -625,13 +752,111 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
             }
             until_ns = call.end_ns;
         }
-        if let Some(begin) = begin_ns {
-            first_ns = first_ns.min(begin);
-            program.hosts.push((begin, steps));
-        }
+        let begin_ns = begin_ns.filter(|_| !started.contains(&host));
+        first_ns = first_ns.min(begin_ns.unwrap_or(i64::MAX));
+        program.hosts.push(Host { begin_ns, steps });
     }
     program.recorded_ns = last_ns.saturating_sub(first_ns);
     !program.hosts.is_empty()
+}
+
+/// When a thread makes calls.
+#[derive(Debug, Clone, Copy)]
+struct Life {
+    first_ns: i64,
+    /// Its first call that launches work.
+    launch_ns: i64,
+    last_ns: i64,
+}
+
+impl Life {
+    fn of(calls: &[&Call], causes: &dyn Fn(&&Call) -> bool) -> Self {
+        let first_ns = calls.first().map_or(0, |call| call.start_ns);
+        Self {
+            first_ns,
+            launch_ns: calls.iter().find(|call| causes(call)).map_or(first_ns, |call| call.start_ns),
+            last_ns: calls.iter().map(|call| call.end_ns).max().unwrap_or(first_ns),
+        }
+    }
+}
+
+/// A thread that lives in a pause of another one.
+#[derive(Debug, Clone, Copy)]
+struct Child {
+    host: u32,
+    life: Life,
+    /// The other one had launched work before: the child begins when that one has come so far.
+    started: bool,
+}
+
+/// Threads that live from their first call to their last in one pause of another thread, by that one and the number of
+/// its call after the pause; in the shortest such pause, if there are several.
+fn children(threads: &[Vec<&Call>], lives: &[Life]) -> BTreeMap<(u32, usize), Vec<Child>> {
+    let mut order: Vec<(i64, u32)> = lives.iter().map(|life| life.first_ns).zip(0..).collect();
+    order.sort_unstable();
+    let mut shortest: BTreeMap<u32, (i64, (u32, usize), bool)> = BTreeMap::new();
+    for ((parent, calls), own) in (0_u32..).zip(threads).zip(lives) {
+        let mut until_ns = i64::MAX;
+        for (n, call) in calls.iter().enumerate() {
+            let next_ns = call.start_ns;
+            if next_ns > until_ns {
+                let from = order.partition_point(|(first, _)| *first < until_ns);
+                for (_, child) in order.iter().skip(from).take_while(|(first, _)| *first < next_ns) {
+                    let ends = lives.get(*child as usize).is_some_and(|life| life.last_ns <= next_ns);
+                    let pause_ns = next_ns.saturating_sub(until_ns);
+                    let least = shortest.get(child).map_or(i64::MAX, |found| found.0);
+                    if ends && *child != parent && (pause_ns < least || !shortest.contains_key(child)) {
+                        shortest.insert(*child, (pause_ns, (parent, n), own.launch_ns < until_ns));
+                    }
+                }
+            }
+            until_ns = if n == 0 { call.end_ns } else { until_ns.max(call.end_ns) };
+        }
+    }
+    let mut found: BTreeMap<(u32, usize), Vec<Child>> = BTreeMap::new();
+    for (_, child) in &order {
+        let Some((life, (_, at, started))) = lives.get(*child as usize).zip(shortest.get(child)) else {
+            continue;
+        };
+        found.entry(*at).or_default().push(Child { host: *child, life: *life, started: *started });
+    }
+    found
+}
+
+/// Steps of a host in a pause in which others live: it starts them and waits for their ends. Returns the end of what it
+/// waited for, or the time to which the steps lead.
+fn live(
+    steps: &mut Vec<Step>,
+    begin_ns: &mut Option<i64>,
+    until_ns: i64,
+    lived: &[Child],
+    goes_on: bool,
+) -> i64 {
+    let launches = lived.iter().map(|child| child.life.launch_ns).min().unwrap_or(until_ns);
+    let mut until_ns = if begin_ns.is_some() { until_ns } else { launches };
+    begin_ns.get_or_insert(launches);
+    let mut running: Vec<&Child> = Vec::new();
+    for child in lived {
+        // Who ended before the next began was waited for first.
+        let (over, still): (Vec<&Child>, Vec<&Child>) =
+            running.into_iter().partition(|other| other.life.last_ns <= child.life.first_ns);
+        running = still;
+        for other in over {
+            steps.push(Step::Join(other.host));
+            until_ns = until_ns.max(other.life.last_ns);
+        }
+        if child.started {
+            think(steps, child.life.first_ns.saturating_sub(until_ns));
+            steps.push(Step::Start(child.host));
+            until_ns = until_ns.max(child.life.first_ns);
+        }
+        running.push(child);
+    }
+    for other in running.into_iter().filter(|_| goes_on) {
+        steps.push(Step::Join(other.host));
+        until_ns = until_ns.max(other.life.last_ns);
+    }
+    until_ns
 }
 
 /// Assigns operations to the units of work in which they were launched.
@@ -743,7 +968,79 @@ fn streams(program: &mut Program, seen: &[Seen], turns: Option<&Union>) {
         host.1 = host.1.max(end);
         host.3 = Some(n as u32);
     }
-    program.hosts = hosts.into_values().map(|(begin, _, steps, _)| (begin, steps)).collect();
+    program.hosts =
+        hosts.into_values().map(|(begin, _, steps, _)| Host { begin_ns: Some(begin), steps }).collect();
     program.recorded_ns = last_ns.saturating_sub(first_ns).max(0);
     (program.submit_ns, program.release_ns) = (0, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::work::Work;
+
+    fn seen(start_us: i64, end_us: i64) -> Seen {
+        Seen {
+            work: Work {
+                kind: WorkKind::Kernel,
+                row: 0,
+                capture: 0,
+                pid: None,
+                device: 0,
+                context: None,
+                stream: None,
+                correlation: None,
+                start_ns: start_us * 1000,
+                end_ns: end_us * 1000,
+            },
+            launch: None,
+            name: None,
+            copy: 0,
+            covered_ns: 0,
+            edges: 0,
+            clear: true,
+        }
+    }
+
+    fn call(start_us: i64, end_us: i64, correlation: Option<u32>) -> Call {
+        Call { thread: 0, start_ns: start_us * 1000, end_ns: end_us * 1000, correlation, blocks: None }
+    }
+
+    #[test]
+    fn what_lies_long_before_and_after_the_work_is_left_out() {
+        let mut all = vec![seen(0, 10)];
+        all.extend((0..20).map(|n| seen(5_000 + n * 100, 5_090 + n * 100)));
+        all.push(seen(9_000, 9_010));
+        assert_eq!(working_part(&all).first().map(|s| s.work.start_ns), Some(5_000_000));
+        assert_eq!(working_part(&all).len(), 20);
+        // Requests far apart are all work.
+        let requests: Vec<Seen> = (0..10).map(|n| seen(n * 1_000, n * 1_000 + 50)).collect();
+        assert_eq!(working_part(&requests).len(), 10);
+        assert!(working_part(&[]).is_empty());
+    }
+
+    #[test]
+    fn threads_in_a_pause_of_another_are_its_children() {
+        // The first calls at 0 and 1000; in between the second lives, and in the second's pause the third. The fourth
+        // outlives the pause.
+        let calls = [
+            vec![call(0, 10, Some(1)), call(1_000, 1_010, Some(2))],
+            vec![call(100, 110, Some(3)), call(800, 900, None)],
+            vec![call(200, 210, Some(4)), call(300, 310, None)],
+            vec![call(400, 410, Some(5)), call(1_200, 1_210, None)],
+        ];
+        let threads: Vec<Vec<&Call>> = calls.iter().map(|calls| calls.iter().collect()).collect();
+        let lives: Vec<Life> =
+            threads.iter().map(|c| Life::of(c, &|call| call.correlation.is_some())).collect();
+        let found = children(&threads, &lives);
+        let at = |key| found.get(&key).map(|all| all.iter().map(|c| (c.host, c.started)).collect::<Vec<_>>());
+        assert_eq!(at((0, 1)), Some(vec![(1, true)]));
+        assert_eq!(at((1, 1)), Some(vec![(2, true)]));
+        assert_eq!(found.len(), 2);
+        // The first starts the second 90 us after its own call, waits for its end and goes on 100 us later.
+        let (mut steps, mut begin_ns) = (Vec::new(), Some(0));
+        let until = live(&mut steps, &mut begin_ns, 10_000, &found[&(0, 1)], true);
+        assert_eq!(steps, [Step::Think(90_000), Step::Start(1), Step::Join(1)]);
+        assert_eq!(until, 900_000);
+    }
 }

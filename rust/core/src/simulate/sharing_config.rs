@@ -26,6 +26,9 @@ pub struct Assignment {
     pub cache: f64,
 }
 
+/// Two tenants of which each wants the whole device lose nothing to each other.
+pub const MOST_COMPLEMENTARY: f64 = -0.5;
+
 /// A way to share a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SharingConfig {
@@ -41,8 +44,12 @@ pub struct SharingConfig {
     pub slice_ns: i64,
     /// From the end of one group's execution to the begin of the next one's.
     pub switch_ns: i64,
-    /// Part by which the SMs are slower while kernels of two tenants are on them.
+    /// Part by which the SMs are slower while kernels of two tenants are on them. Below 0 the two need different units of
+    /// an SM: where there is no room for all of their blocks, those that have some run faster, by up to as much as if
+    /// each of two that want the whole device took so much less.
     pub contention: f64,
+    /// A context without work keeps the engine that long once another has some; `None`: as the capture shows.
+    pub linger_ns: Option<i64>,
     /// Block times of a kernel lie within this part of their mean; 0: all equal.
     pub block_imbalance: f64,
     /// Every operation takes longer or shorter by up to this part, differently for each `seed`. Programs that repeat
@@ -68,8 +75,14 @@ impl SharingConfig {
                 self.slice_ns, self.switch_ns
             ));
         }
-        if !(0.0..=10.0).contains(&self.contention) {
-            return wrong(format!("contention {} is not between 0 and 10", self.contention));
+        if !(MOST_COMPLEMENTARY..=10.0).contains(&self.contention) {
+            return wrong(format!(
+                "contention {} is not between {MOST_COMPLEMENTARY} and 10",
+                self.contention
+            ));
+        }
+        if self.linger_ns.is_some_and(|ns| ns < 0) {
+            return wrong("a context without work keeps the engine for 0 ns or longer".to_owned());
         }
         if !(0.0..=0.5).contains(&self.block_imbalance) || !(0.0..=0.5).contains(&self.jitter) {
             return wrong(format!(

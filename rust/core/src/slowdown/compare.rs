@@ -7,7 +7,6 @@
 //! kernel durations, and the error of the model on generated captures.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::base::intervals::{Union, Walk};
 use crate::base::maps::NumberMap;
@@ -549,13 +548,14 @@ fn aggressor_shares(
     if rows().take(ENOUGH).count() < ENOUGH {
         return Vec::new();
     }
+    let each = tenant.present.during(rows().map(|(op, _)| (op.launch_ns, op.end_ns)), tenant.id);
     // Time-sliced tenants run one at a time: whose turn it was is a matter of record, not of regression.
     if tenant.ran.is_some() && tenant.beside.total_ns() == 0 {
-        return turns(rows(), &tenant.each, blocks, draws);
+        return turns(rows(), &each, blocks, draws);
     }
     let rows: Vec<(&Op, f64)> = rows().collect();
     let mut exposed: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
-    for (other, union) in &tenant.each {
+    for (other, union) in &each {
         let mut walk = Walk::default();
         let times: Vec<f64> =
             rows.iter().map(|(op, _)| walk.covered_ns(union, op.launch_ns, op.end_ns) as f64).collect();
@@ -651,7 +651,7 @@ fn aggressor_shares(
 /// Added latency by whose turn it was; what the turns do not explain is nobody's.
 fn turns<'a>(
     rows: impl Iterator<Item = (&'a Op, f64)>,
-    each: &BTreeMap<u32, Arc<Union>>,
+    each: &[(u32, &Union)],
     blocks: &Blocks,
     draws: &Resamples,
 ) -> Vec<AggressorShare> {
@@ -668,7 +668,7 @@ fn turns<'a>(
         count += 1;
         let block = blocks.at(op.launch_ns);
         enter(0, block, added);
-        for (n, (union, walk)) in each.values().zip(&mut walks).enumerate() {
+        for (n, ((_, union), walk)) in each.iter().zip(&mut walks).enumerate() {
             let time = walk.covered_ns(union, op.launch_ns, op.end_ns) as f64;
             enter(1, block, time);
             enter(n + 2, block, time);
@@ -685,9 +685,9 @@ fn turns<'a>(
         }
     };
     let total = |c: &Vec<f64>| c.iter().sum::<f64>();
-    each.keys()
+    each.iter()
         .enumerate()
-        .filter_map(|(n, id)| {
+        .filter_map(|(n, (id, _))| {
             let (added, all, own) = (columns.first()?, columns.get(1)?, columns.get(n + 2)?);
             if total(own) <= 0.0 {
                 return None;

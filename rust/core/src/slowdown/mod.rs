@@ -14,6 +14,7 @@ mod baseline;
 mod compare;
 mod counterfactual;
 pub(crate) mod operations;
+pub(crate) mod others;
 pub(crate) mod ranges;
 
 use std::collections::BTreeMap;

@@ -11,10 +11,9 @@
 //! An operation is a kernel, a whole graph or a copy. Its latency runs from the start of the launch call (the start of
 //! its interval where calls were not captured) to its end, and splits into parts that sum to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::activity::overlap::MANY_TENANTS;
 use crate::base::error::{Error, Result};
 use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS, MOST_RESTORE_NS, MOST_SAVE_NS};
 use crate::base::intervals::{Union, Walk};
@@ -23,6 +22,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median;
 use crate::base::watch::Watch;
 use crate::residency::observed::Slice;
+use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
@@ -275,11 +275,11 @@ pub(crate) struct Tenancy {
     pub exact: bool,
     pub busy: Arc<Union>,
     /// Others had work on the device (recorded intervals, or residency of those not traced).
-    pub others: Arc<Union>,
+    pub others: Arc<Others>,
     /// Others' work could have run at the same time as its own.
-    pub beside: Arc<Union>,
-    /// By tenant: when that other's work could run.
-    pub each: BTreeMap<u32, Arc<Union>>,
+    pub beside: Arc<Others>,
+    /// When each tenant of its device could run its work, itself included.
+    pub present: Arc<Present>,
     /// Somebody else with work on the device was not traced and has no residency of its own.
     pub strangers: bool,
     /// By signature: kernels and graphs that are usual, solo, waiting and contended (as `CoRun` counts).
@@ -287,6 +287,15 @@ pub(crate) struct Tenancy {
     /// Context and stream, by the number that operations have of it.
     streams: NumberMap<StreamKey, u32>,
     last_stream: Option<(StreamKey, u32)>,
+}
+
+/// When tenants of a device had work, and when that could run.
+#[derive(Debug, Default)]
+struct OnDevice {
+    work: Vec<(u32, Arc<Union>)>,
+    present: Vec<(u32, Arc<Union>)>,
+    /// Of some the two are not the same.
+    differ: bool,
 }
 
 /// Everything that the comparison looks at.
@@ -362,21 +371,6 @@ impl Split {
             self.execution_ns,
         ]
     }
-}
-
-/// Time that both cover, as a union.
-pub(crate) fn common(a: &Union, b: &Union) -> Union {
-    let mut out = Union::default();
-    let (mut left, mut right) = (a.spans().iter().peekable(), b.spans().iter().peekable());
-    while let (Some(x), Some(y)) = (left.peek(), right.peek()) {
-        out.add(x.0.max(y.0), x.1.min(y.1));
-        if x.1 <= y.1 {
-            left.next();
-        } else {
-            right.next();
-        }
-    }
-    out
 }
 
 impl Tenancy {
@@ -763,84 +757,55 @@ impl Scene {
     /// Enters for every tenant what the others did.
     fn see_others(&mut self, who: &Who) {
         // A server's residency is its clients', who are looked at themselves.
-        let serves = |id: u32| who.tenants.iter().any(|t| t.served_by == Some(id));
-        let active: Vec<(u32, u32, Arc<Union>, Arc<Union>)> = self
-            .tenants
-            .iter()
-            .filter_map(|t| {
-                let (work, present) = if t.traced {
-                    let present = match &t.ran {
-                        Some(ran) => Arc::new(common(&t.busy, ran)),
-                        None => Arc::clone(&t.busy),
-                    };
-                    (Arc::clone(&t.busy), present)
-                } else if serves(t.id) {
-                    return None;
-                } else {
-                    let ran = Arc::new(t.ran.clone()?);
+        let serving: BTreeSet<u32> = who.tenants.iter().filter_map(|t| t.served_by).collect();
+        let mut of_device: BTreeMap<u32, OnDevice> = BTreeMap::new();
+        let mut blind: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for t in &self.tenants {
+            let (work, present) = match &t.ran {
+                Some(ran) if t.traced => (Arc::clone(&t.busy), Arc::new(common(&t.busy, ran))),
+                None if t.traced => (Arc::clone(&t.busy), Arc::clone(&t.busy)),
+                _ if serving.contains(&t.id) => continue,
+                Some(ran) => {
+                    let ran = Arc::new(ran.clone());
                     (Arc::clone(&ran), ran)
-                };
-                Some((t.id, t.device, work, present))
-            })
-            .collect();
-        let blind: Vec<(u32, u32)> = self
-            .tenants
-            .iter()
-            .filter(|t| !t.traced && t.ran.is_none() && !serves(t.id))
-            .map(|t| (t.id, t.device))
-            .collect();
-        let mut of_device: BTreeMap<u32, Vec<_>> = BTreeMap::new();
-        for one in active {
-            of_device.entry(one.1).or_default().push(one);
+                }
+                None => {
+                    blind.entry(t.device).or_default().insert(t.id);
+                    continue;
+                }
+            };
+            let here = of_device.entry(t.device).or_default();
+            here.differ |= !Arc::ptr_eq(&work, &present);
+            here.work.push((t.id, work));
+            here.present.push((t.id, present));
+        }
+        let mut seen = BTreeMap::new();
+        for (device, here) in of_device {
+            // The same in one place is looked at once.
+            let could_run = here.differ.then(|| Others::of_each(&here.present));
+            seen.insert(
+                device,
+                (Others::of_each(&here.work), could_run, Arc::new(Present::of(here.present))),
+            );
         }
         for tenant in &mut self.tenants {
-            let here = of_device.get(&tenant.device).map_or(&[][..], Vec::as_slice);
-            // Thousands have nothing to do with each other but with who was there at the time.
-            let extent = (here.len() > MANY_TENANTS).then(|| tenant.extent()).flatten();
-            let met = |work: &Union| {
-                let spans = work.spans();
-                extent.is_none_or(|(first, last)| {
-                    spans.first().is_some_and(|s| s.0 < last) && spans.last().is_some_and(|s| s.1 > first)
-                })
+            let id = tenant.id;
+            tenant.strangers =
+                blind.get(&tenant.device).is_some_and(|blind| blind.iter().any(|other| *other != id));
+            let Some((work, could_run, present)) = seen.get_mut(&tenant.device) else { continue };
+            // Whoever is not there has no operations of which that is asked.
+            tenant.others = Arc::new(work.remove(&id).unwrap_or_default());
+            let beside = match could_run {
+                Some(could_run) => Arc::new(could_run.remove(&id).unwrap_or_default()),
+                None => Arc::clone(&tenant.others),
             };
-            let mine: Vec<_> = here.iter().filter(|a| a.0 != tenant.id && met(&a.2)).collect();
-            tenant.others = together(mine.iter().map(|a| &a.2));
-            let present = || together(mine.iter().map(|a| &a.3));
             tenant.beside = match &tenant.ran {
-                Some(ran) => Arc::new(common(&present(), ran)),
-                // The same in one place is looked at once.
-                None if mine.iter().all(|a| Arc::ptr_eq(&a.2, &a.3)) => Arc::clone(&tenant.others),
-                None => present(),
+                Some(ran) => Arc::new(beside.within(ran)),
+                None => beside,
             };
-            tenant.each = mine.iter().map(|a| (a.0, Arc::clone(&a.3))).collect();
-            tenant.strangers = blind.iter().any(|b| b.1 == tenant.device && b.0 != tenant.id);
+            tenant.present = Arc::clone(present);
         }
     }
-}
-
-impl Tenancy {
-    /// From its first call, work or residency to the last; `None` where it had none.
-    fn extent(&self) -> Option<(i64, i64)> {
-        let ops = self.ops.iter().map(|op| (op.launch_ns.min(op.start_ns), op.end_ns.max(op.called_ns)));
-        let held = self.ran.iter().chain([&*self.busy]).flat_map(|union| union.spans().iter().copied());
-        ops.chain(held).reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
-    }
-}
-
-/// The union of unions.
-fn together<'a>(of: impl Iterator<Item = &'a Arc<Union>>) -> Arc<Union> {
-    let of: Vec<&Arc<Union>> = of.filter(|u| u.total_ns() > 0).collect();
-    if let [one] = of.as_slice() {
-        return Arc::clone(one);
-    }
-    let mut spans: Vec<(i64, i64)> = of.iter().flat_map(|u| u.spans().iter().copied()).collect();
-    // A stable sort finds that these are a few sorted lists.
-    spans.sort();
-    let mut all = Union::default();
-    for (start, end) in spans {
-        all.add(start, end);
-    }
-    Arc::new(all)
 }
 
 /// How many operations each tenant has at most, by tenant id.
@@ -1059,8 +1024,8 @@ impl Tenancy {
         let mut usual = vec![[0; 3]; signatures];
         let (ran, busy, others, beside) = (&self.ran, &*self.busy, &*self.others, &*self.beside);
         let same = Arc::ptr_eq(&self.others, &self.beside);
-        let mut walks = [Walk::default(); 6];
-        let [inside, before, at_work, there, own, near] = &mut walks;
+        let [inside, before, at_work, near] = &mut [OthersWalk::default(); 4];
+        let [there, own] = &mut [Walk::default(); 2];
         for op in &mut self.ops {
             if let Some(seen) = seen.get_mut(op.signature as usize) {
                 let first = !std::mem::replace(seen, true);
