@@ -7,6 +7,8 @@ waits for and the legacy default stream let it. The last of these is what it wai
 from __future__ import annotations
 
 import itertools
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,9 @@ class Ran:
     reason: str
     late: str
     correlation: int
+    graph: bool = False
+    cooperative: bool = False
+    pageable: bool = False
 
 
 @dataclass
@@ -47,6 +52,10 @@ class Program:
 
     flags: dict[int, int]
     launch_blocking: bool = False
+    #: Context of each stream, 1 without one: contexts of a process alternate.
+    contexts: dict[int, int] = field(default_factory=dict)
+    #: All streams of all contexts are bound to one channel, which the export names.
+    one_channel: bool = False
     ran: list[Ran] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -55,6 +64,7 @@ class Program:
     _done: dict[int, int] = field(default_factory=dict)
     _awaited: dict[int, list[int]] = field(default_factory=dict)
     _held: list[tuple[int, int, str]] = field(default_factory=list)
+    _elsewhere: dict[int, int] = field(default_factory=dict)
 
     def _call(self, name: str, length_ns: int) -> int:
         correlation = len(self.calls) + 1
@@ -82,28 +92,55 @@ class Program:
         self._held.append((self.now_ns, until, "synchronization"))
         self._call("cudaDeviceSynchronize_v3020", until - self.now_ns)
 
-    def record(self, stream: int, event: int) -> None:
-        """Record an event in a stream."""
+    def record(self, stream: int, event: int, *, traced: bool = False) -> None:
+        """Record an event in a stream; `traced`: nsys traces when the device comes to it."""
         ended = [one.end_ns for one in self.ran if one.stream == stream]
         self._done[event] = max([0, *ended, *(self._done[other] for other in self._awaited.get(stream, []))])
-        self._event(self.records, "cudaEventRecord_v3020", stream, event, {"timestamp": 0})
+        time = self.now_ns + US if traced else 0
+        self._event(self.records, "cudaEventRecord_v3020", stream, event, {"timestamp": time})
 
     def wait(self, stream: int, event: int) -> None:
         """Let a stream wait for an event."""
         self._awaited.setdefault(stream, []).append(event)
         self._event(self.waits, "cudaStreamWaitEvent_v3020", stream, event, {"start": self.now_ns, "end": self.now_ns})
 
+    def wait_elsewhere(self, stream: int, event: int, until_ns: int) -> None:
+        """Let a stream wait for an event that somebody else records: another process, or before the recording."""
+        self._elsewhere[stream] = until_ns
+        self._event(self.waits, "cudaStreamWaitEvent_v3020", stream, event, {"start": self.now_ns, "end": self.now_ns})
+
+    def run_graph(self, nodes: list[tuple[int, int]]) -> None:
+        """Launch a graph of kernels, each after the one before it: (stream, length)."""
+        asked = self.now_ns
+        correlation = self._call("cudaGraphLaunch_v10000", CALL_NS)
+        for place, (stream, length_ns) in enumerate(nodes):
+            own = [one.end_ns for one in self.ran if one.stream == stream]
+            start = max([self.now_ns + LATENCY_NS, *(end + RELEASE_NS for end in own)])
+            reason = "launch-latency"
+            if place and self.ran[-1].end_ns + RELEASE_NS >= start:
+                start, reason = self.ran[-1].end_ns + RELEASE_NS, "graph"
+            end = start + length_ns
+            self.ran.append(
+                Ran(stream, "kernel", asked, self.now_ns, start, end, 0.1, reason, "", correlation, graph=True)
+            )
+
     def _event(self, rows: list[dict[str, Any]], name: str, stream: int, event: int, more: dict[str, Any]) -> None:
         correlation = self._call(name, US)
         rows.append(
             {
-                **more, "contextId": 1, "streamId": stream, "correlationId": correlation,
+                **more, "contextId": self.contexts.get(stream, 1), "streamId": stream, "correlationId": correlation,
                 "globalPid": global_pid(PID), "eventId": event, "eventSyncId": None,
             }
         )  # fmt: skip
 
     def run(self, stream: int, kind: str, length_ns: int, *, waves: float = 0.1, stall_ns: int = 0) -> None:
-        """Launch an operation: `kernel`, `to-device` or `to-host`; `stall_ns`: what nobody records holds it so long."""
+        """Launch an operation; `stall_ns`: what nobody records holds it so long.
+
+        `kind`: `kernel`, `cooperative` (a kernel whose blocks all run at once), `to-device`, `to-host`, or
+        `pageable-to-device`: its call returns when it has ended.
+        """
+        pageable, cooperative = kind == "pageable-to-device", kind == "cooperative"
+        kind = "to-device" if pageable else "kernel" if cooperative else kind
         name = "cudaLaunchKernel_v7000" if kind == "kernel" else "cudaMemcpyAsync_v3020"
         asked = self.now_ns
         correlation = self._call(name, CALL_NS)
@@ -120,6 +157,13 @@ class Program:
             held |= self.flags[stream] == 3 and self.flags[other.stream] == 1
             if held:
                 limits.append((other.end_ns + RELEASE_NS, "default-stream"))
+            apart = self.contexts.get(stream, 1) != self.contexts.get(other.stream, 1)
+            if apart and kind == other.kind == "kernel":
+                limits.append((other.end_ns + RELEASE_NS, "other-context"))
+            if self.one_channel:
+                limits.append((other.end_ns + RELEASE_NS, "shared-channel"))
+            if cooperative and other.kind == "kernel" and other.start_ns <= ready < other.end_ns:
+                limits.append((other.end_ns + RELEASE_NS, "whole-device-launch"))
             if kind == other.kind != "kernel":
                 limits.append((other.end_ns + RELEASE_NS, "copy-engine"))
             if kind == other.kind == "kernel" and other.waves > 1 and other.start_ns <= ready:
@@ -128,6 +172,10 @@ class Program:
                 certain |= (other.end_ns - ready) / wave_ns > 2
             if kind == other.kind == "kernel" and other.waves == 1 and other.start_ns <= ready < other.end_ns:
                 limits.append((other.end_ns + RELEASE_NS, "whole-device-launch"))
+        if stream in self._elsewhere:
+            # Whether the event or something else took so long nobody could tell.
+            stall_ns = 0
+            limits.append((self._elsewhere.pop(stream), "unknown-dependency"))
         start, reason = max(limits, key=lambda one: one[0])
         if reason == "sm-resources" and not certain:
             # With two waves left or less of every kernel nobody may name a reason.
@@ -139,6 +187,13 @@ class Program:
         if start - ready <= SHORT_NS and not asked_for:
             reason = "launch-latency"
         self.ran.append(Ran(stream, kind, asked, launched, start, start + length_ns, waves, reason, "", correlation))
+        self.ran[-1].cooperative = cooperative
+        self.ran[-1].pageable = pageable
+        if pageable and not self.launch_blocking:
+            self.ran[-1].launched_ns = start
+            self.now_ns = max(self.now_ns, start + length_ns)
+            self._held.append((asked, self.now_ns, "blocking-call"))
+            self.calls[-1]["end"] = self.now_ns
         if self.launch_blocking:
             # The call returns after the operation: as far as nsys shows, it was launched when it started.
             self.ran[-1].launched_ns = start
@@ -149,20 +204,22 @@ class Program:
         """Write what nsys would have recorded."""
         kernels, copies = [], []
         for one in self.ran:
-            place = {"streamId": one.stream}
+            place = {"streamId": one.stream, "contextId": self.contexts.get(one.stream, 1)}
+            node = {"launchType": 2 if one.cooperative else 1, "graphNodeId": 1 + len(kernels) if one.graph else None}
             if one.kind == "kernel":
                 blocks = max(round(one.waves * CAPACITY), 1)
                 # Full SMs have no room for a further block.
                 kernels.append(
-                    (one, kernel(PID, one.start_ns, one.end_ns, gridX=blocks, sharedMemoryExecuted=0, **place))
+                    (one, kernel(PID, one.start_ns, one.end_ns, gridX=blocks, sharedMemoryExecuted=0, **place, **node))
                 )
             else:
-                kind = {"copyKind": 1, "srcKind": 1, "dstKind": 2}
+                kind = {"copyKind": 1, "srcKind": 0 if one.pageable else 1, "dstKind": 2}
                 if one.kind == "to-host":
                     kind = {"copyKind": 2, "srcKind": 2, "dstKind": 1}
                 copies.append(copy(PID, one.start_ns, one.end_ns, correlationId=one.correlation, **place, **kind))
         # `write` numbers kernels 1, 2, ... by their place: calls follow, and those of other operations come after.
         new = {one.correlation: number for number, (one, _) in enumerate(kernels, 1)}
+        shared = [(new[one.correlation], number) for number, (one, _) in enumerate(kernels, 1) if one.graph]
         free = len(kernels) + 1
         for call in self.calls:
             if call["correlationId"] not in new:
@@ -170,7 +227,7 @@ class Program:
         for rows in (self.calls, copies, self.records, self.waits):
             for row in rows:
                 row["correlationId"] = new[row["correlationId"]]
-        return write(
+        write(
             path,
             kernels=[row for _, row in kernels],
             copies=copies,
@@ -180,7 +237,18 @@ class Program:
             streams=[(PID, stream, 0, flag) for stream, flag in self.flags.items()],
             processes={PID: "train"},
             environment={PID: "CUDA_LAUNCH_BLOCKING=1"} if self.launch_blocking else None,
+            contexts=[(PID, context) for context in sorted(set(self.contexts.values()) - {1})],
         )
+        with closing(sqlite3.connect(path)) as database, database:
+            # Nodes of one launch have the correlation id of the launch.
+            for launch, number in shared:
+                database.execute(
+                    "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = ? WHERE correlationId = ?", (launch, number)
+                )
+            if self.one_channel:
+                database.execute("ALTER TABLE TARGET_INFO_CUDA_CONTEXT_INFO ADD COLUMN workqueueChannelIds TEXT")
+                database.execute("UPDATE TARGET_INFO_CUDA_CONTEXT_INFO SET workqueueChannelIds = '5'")
+        return path
 
     def lost(self) -> dict[str, int]:
         """Lost time of all pairs of streams by reason: both had work, and only one executed."""

@@ -138,6 +138,49 @@ def launches_block() -> Program:
     return program
 
 
+def pageable_copy() -> Program:
+    program = Program({13: FREE, 14: FREE, 15: FREE})
+    program.run(13, "kernel", MS)
+    program.run(15, "pageable-to-device", 1100 * US)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def event_of_somebody_else() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 3 * MS)
+    program.wait_elsewhere(14, 1, 2 * MS)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def cooperative_launch() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 2 * MS)
+    program.run(14, "cooperative", MS)
+    return program
+
+
+def nodes_of_one_graph() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run_graph([(13, MS), (14, 2 * MS), (13, MS)])
+    return program
+
+
+def one_channel() -> Program:
+    program = Program({13: FREE, 14: FREE}, one_channel=True)
+    program.run(13, "kernel", 2 * MS)
+    program.run(14, "kernel", MS)
+    return program
+
+
+def two_contexts() -> Program:
+    program = Program({13: FREE, 14: FREE}, contexts={13: 1, 14: 2})
+    program.run(13, "kernel", 2 * MS)
+    program.run(14, "kernel", MS)
+    return program
+
+
 def everything() -> Program:
     program = Program({7: LEGACY, 13: FREE, 14: FREE, 15: BLOCKING})
     for n in range(20):
@@ -165,6 +208,12 @@ def everything() -> Program:
         (one_wave_that_fills_the_device, {"whole-device-launch"}, set()),
         (nothing_says_why, {"unexplained"}, set()),
         (two_waves_left, {"unexplained"}, set()),
+        (pageable_copy, set(), {"blocking-call"}),
+        (event_of_somebody_else, {"unknown-dependency"}, set()),
+        (cooperative_launch, {"whole-device-launch"}, set()),
+        (nodes_of_one_graph, {"graph"}, set()),
+        (one_channel, {"shared-channel"}, set()),
+        (two_contexts, {"other-context"}, set()),
         (launched_late, set(), {"launched-late"}),
         (host_waits, set(), {"synchronization"}),
         (host_allocates, set(), {"blocking-call"}),
@@ -182,6 +231,24 @@ def test_the_time_lost_has_its_reason(
     assert by_reason(streams, had_work=False) == program.late()
     assert program.late().keys() == late
     assert sum(pair.lost_ns for pair in streams.pairs) == sum(found.values())
+
+
+def test_what_is_possible_is_not_said_to_be_so(tmp_path: Path) -> None:
+    """A kernel starts when one of another stream ends: nsys traced an event in front of it, or streams are many."""
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 2 * MS)
+    program.record(14, 1, traced=True)
+    program.run(14, "kernel", MS, stall_ns=2 * MS + 2 * US)
+    found = by_reason(streams_of(program.write(tmp_path / "a.sqlite")), had_work=True)
+    assert found.keys() == {"possibly-event-tracing"}
+    program = Program(dict.fromkeys(range(13, 22), FREE))
+    for stream in range(15, 22):
+        program.run(stream, "kernel", 10 * US)
+    program.sleep(MS)
+    program.run(13, "kernel", 2 * MS)
+    program.run(14, "kernel", MS, stall_ns=2 * MS + 3 * US)
+    found = by_reason(streams_of(program.write(tmp_path / "b.sqlite")), had_work=True)
+    assert found.keys() - {"launch-latency"} == {"possibly-shared-channel"}
 
 
 def test_reasons_that_are_mixed(tmp_path: Path) -> None:

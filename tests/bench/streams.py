@@ -43,7 +43,9 @@ def random_program(seed: int) -> Program:
     """A program with several streams that waits for everything there is."""
     draw = random.Random(seed)
     flags = {7: 3, 13: draw.choice((1, 2)), 14: draw.choice((1, 2)), 15: 2}
-    program = Program(flags, launch_blocking=draw.random() < 0.05)
+    kind = draw.random()
+    contexts = {15: 2} if 0.05 <= kind < 0.1 else {}
+    program = Program(flags, launch_blocking=kind < 0.05, contexts=contexts, one_channel=0.1 <= kind < 0.15)
     events = 0
     for _ in range(draw.randint(20, 60)):
         step = draw.random()
@@ -55,14 +57,30 @@ def random_program(seed: int) -> Program:
         elif step < 0.75:
             waves = draw.choice((0.05, 0.1, 1, 3, 8))
             stall = draw.randint(100, 800) * US if draw.random() < 0.1 else 0
-            program.run(stream, "kernel", draw.randint(50, 2000) * US, waves=waves, stall_ns=stall)
+            if contexts:
+                # A kernel cannot run while another context does: a stall meanwhile would have that reason as well.
+                stall = 0
+            kind = "cooperative" if waves < 1 and not stall and draw.random() < 0.1 else "kernel"
+            program.run(stream, kind, draw.randint(50, 2000) * US, waves=waves, stall_ns=stall)
         elif step < 0.85:
             program.record(stream, events)
-            program.wait(draw.choice([other for other in (13, 14, 15) if other != stream]), events)
+            # Whether ids of events are of a context or of a process, no export says.
+            others = [
+                other for other in (13, 14, 15) if other != stream and contexts.get(other) == contexts.get(stream)
+            ]
+            program.wait(draw.choice(others or [stream]), events)
             events += 1
-        elif step < 0.9:
+        elif step < 0.87:
+            program.wait_elsewhere(stream, 10_000 + events, program.now_ns + draw.randint(100, 2000) * US)
+            events += 1
+        elif step < 0.89:
+            others = draw.sample((13, 14, 15), 2)
+            program.run_graph([(others[n % 2], draw.randint(50, 500) * US) for n in range(draw.randint(2, 5))])
+        elif step < 0.92:
             program.synchronize()
-        elif step < 0.95:
+        elif step < 0.94:
+            program.run(stream, "pageable-to-device", draw.randint(50, 500) * US)
+        elif step < 0.97:
             program.block(draw.randint(100, 2000) * US)
         else:
             program.sleep(draw.randint(50, 500) * US)

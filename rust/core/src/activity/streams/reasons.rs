@@ -240,6 +240,10 @@ impl<'a> Decider<'a> {
         if one.start_ns.saturating_sub(ready_ns) <= FOLLOWS_NS {
             return Reason::LaunchLatency;
         }
+        // In one channel everything is in order, whatever else would have let it wait.
+        if ended.iter().any(|other| self.same_channel(one, other)) {
+            return Reason::SharedChannel;
+        }
         if one.kind == WorkKind::Copy && ended.iter().any(|other| self.same_engine(one, other)) {
             return Reason::CopyEngine;
         }
@@ -252,14 +256,14 @@ impl<'a> Decider<'a> {
                 return Reason::SmResources;
             }
         }
+        if ended.iter().any(|other| self.other_context(one, other)) {
+            return Reason::OtherContext;
+        }
         if unknown {
             return Reason::UnknownDependency;
         }
         if ended.is_empty() {
             return Reason::Unexplained;
-        }
-        if ended.iter().any(|other| self.same_channel(one, other)) {
-            return Reason::SharedChannel;
         }
         if self.traced_event(one, before) {
             return Reason::EventTracing;
@@ -342,6 +346,13 @@ impl<'a> Decider<'a> {
     fn same_channel(&self, one: &Operation, other: &Operation) -> bool {
         let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
         mine.channel.is_some() && mine.channel == theirs.channel && other.asked_ns < one.asked_ns
+    }
+
+    /// Whether both need the compute engine, each for a context of its own.
+    fn other_context(&self, one: &Operation, other: &Operation) -> bool {
+        let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
+        let compute = one.kind != WorkKind::Copy && other.kind != WorkKind::Copy;
+        compute && mine.context != theirs.context && !mine.green && !theirs.green
     }
 
     /// Whether two copies need the same engine.
