@@ -56,7 +56,7 @@ pub fn run(
     let configs: Vec<SharingConfig> = configs.iter().map(as_shown).collect();
     let as_recorded = recorded.config.as_ref().map(as_shown);
     let contention = match as_recorded {
-        Some(config) => fit(&mut made, config, watch)?,
+        Some(config) => fit(&mut made, &config, watch)?,
         None => None,
     };
     let threads = match threads {
@@ -186,7 +186,7 @@ struct Fitted {
 ///
 /// Blocks that all take equally long leave the device to one kernel after the other; those of uneven ones mix. What of
 /// both reproduces the recorded run better is taken.
-fn fit(made: &mut Programs, config: SharingConfig, watch: &dyn Watch) -> Result<Option<f64>> {
+fn fit(made: &mut Programs, config: &SharingConfig, watch: &dyn Watch) -> Result<Option<f64>> {
     let copy = |p: &Program, class: u32| matches!(p.places.get(class as usize), Some(Place::Copy(_)));
     let co_run = |p: &Program| p.ops.iter().any(|op| op.co_run && !copy(p, op.class));
     if !made.programs.iter().any(co_run) {
@@ -501,7 +501,7 @@ mod tests {
         let shapes = vec![crate::simulate::host_program::ShapeSeen { known: false }; 2];
         let mut made = Programs { programs: vec![a, b], shapes, limits: limits(), ..Programs::default() };
         let capped = config(vec![assignment(0, 0, Some(5)), assignment(1, 0, Some(5))]);
-        assert_eq!(fit(&mut made, capped, &Unwatched).unwrap(), None);
+        assert_eq!(fit(&mut made, &capped, &Unwatched).unwrap(), None);
         let alone: Vec<i64> = made.programs.iter().map(|p| p.ops[0].work_ns / 1000).collect();
         assert!((alone[0] - 100).abs() <= 4 && (alone[1] - 100).abs() <= 4, "{alone:?}");
     }
