@@ -287,8 +287,11 @@ fn contention_table(all: &[Found], names: &Interner) -> Result<arrow_array::Reco
             "solo_median_ns",
             rows.iter().map(|r| crate::base::statistics::median_ns(r.solo)).collect::<Int64Array>(),
         )
-        .put("added_ns", added.iter().map(|a| a.map(|a| a.ns)).collect::<Float64Array>())
-        .put("added_half_ns", added.iter().map(|a| a.map(|a| a.half_ns)).collect::<Float64Array>())
+        .put("added_ns", added.iter().map(|a| a.map(|a| a.ns.round() as i64)).collect::<Int64Array>())
+        .put(
+            "added_half_ns",
+            added.iter().map(|a| a.map(|a| a.half_ns.ceil() as i64)).collect::<Int64Array>(),
+        )
         .put("ratio", ratio(|told| told.ratio))
         .put("ratio_low", ratio(|told| told.low))
         .put("ratio_high", ratio(|told| told.high))
