@@ -202,7 +202,8 @@ class Program:
 
     def write(self, path: Path) -> Path:
         """Write what nsys would have recorded."""
-        kernels, copies = [], []
+        kernels: list[tuple[Ran, dict[str, Any]]] = []
+        copies: list[dict[str, Any]] = []
         for one in self.ran:
             place = {"streamId": one.stream, "contextId": self.contexts.get(one.stream, 1)}
             node = {"launchType": 2 if one.cooperative else 1, "graphNodeId": 1 + len(kernels) if one.graph else None}

@@ -60,8 +60,8 @@ def random_program(seed: int) -> Program:
             if contexts:
                 # A kernel cannot run while another context does: a stall meanwhile would have that reason as well.
                 stall = 0
-            kind = "cooperative" if waves < 1 and not stall and draw.random() < 0.1 else "kernel"
-            program.run(stream, kind, draw.randint(50, 2000) * US, waves=waves, stall_ns=stall)
+            launch = "cooperative" if waves < 1 and not stall and draw.random() < 0.1 else "kernel"
+            program.run(stream, launch, draw.randint(50, 2000) * US, waves=waves, stall_ns=stall)
         elif step < 0.85:
             program.record(stream, events)
             # Whether ids of events are of a context or of a process, no export says.
