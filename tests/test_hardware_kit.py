@@ -71,7 +71,10 @@ def test_each_stage_runs_what_it_is_named_for() -> None:
     assert {len(case.processes) for case in every["slices"]} == {2, 3}
     assert {len(case.processes) for case in every["replicas"]} == {2, 4, 6}
     assert {case.percentages for case in every["mps"]} == {(), (50, 50), (30, 70)}
-    assert [case.name for case in every["mps"] if case.outside] == ["mps-A-B-beside-C"]
+    beside = [case for case in every["mps"] if case.outside]
+    assert next(case.name for case in beside) == "mps-A-B-beside-C"
+    assert all(len(case.processes) == 3 and case.outside == (2,) and "-beside-" in case.name for case in beside)
+    assert [case.name for case in every["mps"] if "-beside-" in case.name] == [case.name for case in beside]
     apps = {
         app.partition(":")[0] for found in every.values() for case in found if not case.torch
         for process in case.processes for app in process
@@ -104,7 +107,7 @@ def test_nsight_compute_counts_the_kernels_of_the_applications(tmp_path: Path, m
 
 
 def test_a_process_outside_mps_does_not_see_its_daemon(tmp_path: Path) -> None:
-    (case,) = (case for case in run.cases("mps") if case.outside)
+    case = next(case for case in run.cases("mps") if case.outside)
     text = run.Kit(tmp_path, None, 2.0).together(case, tmp_path)[-1]
     first, second, third = text.split("; ")[1:4]
     assert third.startswith("env -u CUDA_MPS_PIPE_DIRECTORY -u CUDA_MPS_LOG_DIRECTORY ")
