@@ -22,7 +22,7 @@ from pyanalyze.analysis.advice import (
     Options,
     SharingConfig,
     advise,
-    bandwidth,
+    demands,
     forecast,
     host_side,
     kubernetes,
@@ -358,7 +358,7 @@ def test_counters_tell_what_bandwidth_tenants_want(tmp_path: Path) -> None:
     generate.generate([tmp_path / "bandwidth.toml"], tmp_path, 1)
     session = pyanalyze.load(tmp_path / "bandwidth.sqlite", tables=WITH_CALLS)
     names = dict(session.tenants.filter("traced").select("tenant_id", "name").iter_rows())
-    wanted = bandwidth.demands(session.tables, 0, list(names), time_sliced=True)
+    wanted = demands.bandwidth(session.tables, 0, list(names), time_sliced=True)
     by_name = {names[tenant]: part for tenant, part in wanted.items()}
     # 0.4 of the blocks that fill the device, times what those would want: 0.7 and 0.5 of the bandwidth.
     assert by_name["a"] == pytest.approx(0.70, abs=0.05)

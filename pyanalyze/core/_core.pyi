@@ -112,6 +112,8 @@ class _Assignment(Protocol):
     @property
     def bandwidth(self) -> float: ...
     @property
+    def sm_throughput(self) -> float: ...
+    @property
     def cache(self) -> float: ...
 
 class _SharingConfig(Protocol):
@@ -139,6 +141,8 @@ class _SharingConfig(Protocol):
     def seed(self) -> int: ...
     @property
     def hits_over_misses(self) -> float: ...
+    @property
+    def crowding(self) -> float: ...
 
 def read_capture(path: str, capture: int, tables: Sequence[str], progress: _Progress = None) -> _Tables:
     """Read one nsys export on its own clock; `tables` are the event tables wanted."""
@@ -237,7 +241,7 @@ def forecast(
     recorded: _SharingConfig | None,
     configs: Sequence[_SharingConfig],
     units: Mapping[int, Sequence[tuple[int, int]]],
-    kernel_bandwidth: Mapping[str, float],
+    kernel_demands: Mapping[str, tuple[float | None, float | None]],
     threads: int,
     progress: _Progress = None,
 ) -> _Tables:

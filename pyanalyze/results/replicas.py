@@ -186,7 +186,8 @@ class ReplicaAdvice(Result):
     knee: Knee | None = Field(description="Where more copies stop to pay; null: one number was asked for.")
     certain: bool = Field(description="The interval of the recommended one overlaps that of no other configuration.")
     demands: list[Demand] = Field(
-        default=[], description="What is known of the tenants' demands; forecasts use DRAM bandwidth alone."
+        default=[],
+        description="What is known of the tenants' demands; forecasts use DRAM bandwidth and the throughput of SMs.",
     )
     check: SelfCheck = Field(description="The forecast of what was recorded.")
     checked: Checked = Field(description="What forecasts of this kind were checked against.")

@@ -3,9 +3,11 @@
 Every number of copies is replayed under time-slicing, MPS (without caps, with NVIDIA's provisioning strategies, with
 the least caps that lose nothing), MIG profiles with their placement, and MPS inside MIG instances. Copies run the
 recorded program, begin apart and vary each in its own way. What limits them are, by name: SMs with warps, registers,
-shared memory and block slots; the copy engines; the launch path of each copy's host; DRAM bandwidth, where Nsight
-Compute counted it kernel by kernel or GPU metrics show what each tenant takes of it solo; and the L2 cache, where
-contention was recorded. Issue slots, pipes, PCIe and clocks are in the intervals only.
+shared memory and block slots; the copy engines; the launch path of each copy's host; DRAM bandwidth and the
+throughput of SMs (issue slots, or the pipe that is used most), where Nsight Compute counted them kernel by kernel or
+GPU metrics show what each tenant takes of them solo; and the L2 cache, where contention was recorded. Where it is not
+known what kernels take of the SMs, the intervals reach from nothing to all of it. PCIe and clocks are in the intervals
+only.
 
 The recorded configuration is replayed first. What that misses is added to every interval, and above a limit nothing is
 forecast.
@@ -19,8 +21,10 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pyanalyze.analysis.advice import bandwidth, counted, mps
+from pyanalyze.analysis.advice import counted, mps
+from pyanalyze.analysis.advice import demands as sampled
 from pyanalyze.analysis.advice import mig as mig_
+from pyanalyze.analysis.advice.counted import ON_SMS
 from pyanalyze.analysis.advice.fitted import COPIES
 from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, alone, forecast
 from pyanalyze.analysis.advice.options import (
@@ -86,6 +90,10 @@ MOST_MISSED = 0.9
 SURE = 0.6
 #: A copy that adds less throughput than this does not pay.
 KNEE = 0.05
+#: What samples say of SMs: of those that hold blocks.
+ACTIVE_SMS = "throughput of active SMs"
+#: Part of the SMs' throughput that kernels take of which nothing is known, in the middle.
+UNKNOWN_ON_SMS = 0.5
 #: What was recorded cannot be replayed.
 NOT_CHECKED = SelfCheck(possible=False, elapsed_error=None, p99_error=None, contention=None, outcome="not-possible")
 
@@ -136,12 +144,28 @@ class _Candidate:
 
 @dataclass(frozen=True)
 class _Variant:
+    """Assumptions of one replay.
+
+    Attributes
+    ----------
+    contention, block_imbalance, seed, linger_ns, crowding
+        As a config has them.
+    counts
+        It is one of those whose mean is the forecast; others widen the interval only.
+    cache
+        What happens to L2.
+    unknown_on_sms
+        Part of the SMs' throughput that tenants take of whom it is not known.
+    """
+
     contention: float
     block_imbalance: float
     seed: int
     counts: bool = True
     cache: _Cache = NO_CACHE
     linger_ns: int | None = None
+    crowding: float = 0.0
+    unknown_on_sms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -157,7 +181,9 @@ class _Scene:
     memory_bytes: int | None
     memory: Mapping[int, int]
     demands: Mapping[int, float]
+    on_sms: Mapping[int, float]
     counted: counted.Counted
+    by_kernel: Mapping[str, tuple[float | None, float | None]]
     caches: tuple[_Cache, _Cache, _Cache] | None
     recording: SharingConfig | None
     clients: Sequence[mps.Client]
@@ -175,14 +201,25 @@ class _Scene:
             units=self.units,
             visible_sms=visible_sms(self.tables, self.verdict.device_id),
             time_sliced=is_time_sliced(self.verdict),
-            kernel_bandwidth=self.counted.bandwidth,
+            kernel_demands=self.by_kernel,
             threads=threads,
         )
 
     def placed(
         self, tenant: int, copy: int, *, instance: int = 0, group: int = 0, sms: int | None = None
     ) -> Assignment:
-        return Assignment(tenant, instance, group, sms, copy, 0, self.demands.get(tenant, 0.0))
+        bandwidth, on_sms = self.demands.get(tenant, 0.0), self.on_sms.get(tenant, 0.0)
+        return Assignment(tenant, instance, group, sms, copy, 0, bandwidth, sm_throughput=on_sms)
+
+    @property
+    def unknown_on_sms(self) -> set[int]:
+        """Tenants of which neither samples nor counted kernels say what they take of the SMs."""
+        counted = {tenant for tenant, used in self.counted.used.items() if ON_SMS & set(used)}
+        return set(self.names) - set(self.on_sms) - counted
+
+    def solo(self, tenant: int) -> SharingConfig:
+        """One copy with the whole device."""
+        return replace(alone(self.sm_count, tenant), assignments=(self.placed(tenant, 0),))
 
 
 def advise_copies(
@@ -251,16 +288,15 @@ def advise_copies(
     candidates = [candidate for one in asked for candidate in _candidates(scene, one, threads)]
     options, latency_of = _forecast(scene, candidates, contention, check, slo_p99_ns, threads)
     options = _ranked(options, objective)
-    missing = []
-    if unmeasured:
-        who = ", ".join(scene.names[tenant] for tenant in sorted(unmeasured))
-        missing.append(
-            Missing(
-                what=f"memory bandwidth of {who}",
-                why="neither counted kernels nor enough GPU metrics in which it ran solo: the intervals allow for it",
-                how="--ncu FILE with `ncu --csv` of the same program, or nsys profile --gpu-metrics-devices=all ...",
-            )
+    missing = [
+        Missing(
+            what=f"{what} of {', '.join(scene.names[tenant] for tenant in sorted(who))}",
+            why="neither counted kernels nor enough GPU metrics in which it ran solo: the intervals allow for it",
+            how="--ncu FILE with `ncu --csv` of the same program, or nsys profile --gpu-metrics-devices=all ...",
         )
+        for what, who in (("memory bandwidth", unmeasured), ("throughput of SMs", scene.unknown_on_sms))
+        if who
+    ]
     if any(option.memory_fits == "cannot-tell" for option in options):
         missing.append(
             Missing(
@@ -320,6 +356,9 @@ def _demands(scene: _Scene) -> Iterator[Demand]:
         if Resource.DRAM not in used and sampled is not None:
             part = min(1.0, sampled)
             yield Demand(tenant_id=tenant, name=name, resource=Resource.DRAM.value, part=part, source="sampled")
+        if not ON_SMS & set(used) and tenant in scene.on_sms:
+            part = scene.on_sms[tenant]
+            yield Demand(tenant_id=tenant, name=name, resource=ACTIVE_SMS, part=part, source="sampled")
 
 
 def _hits_over_misses(scene: _Scene) -> tuple[float, float, float]:
@@ -443,12 +482,25 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
     traits = TRAITS[verdict.mode]
     memory = None if device["memory_bytes"] is None else int(device["memory_bytes"])
     matched = counted.match(tables, device_id, kernels)
-    demands = bandwidth.demands(tables, device_id, list(names), time_sliced=is_time_sliced(verdict))
+    time_sliced = is_time_sliced(verdict)
+    demands = sampled.bandwidth(tables, device_id, list(names), time_sliced=time_sliced)
+    on_sms = sampled.sm_throughput(tables, device_id, list(names), time_sliced=time_sliced)
     # Counted kernels say more than samples, which gaps between kernels dilute.
     demands |= {t: used[Resource.DRAM] for t, used in matched.used.items() if t in names and Resource.DRAM in used}
+    by_kernel = sampled.by_kernel(tables, device_id, list(names), time_sliced=time_sliced)
+    for name, parts in matched.by_kernel.items():
+        seen = by_kernel.get(name, (None, None))
+        by_kernel[name] = (seen[0] if parts[0] is None else parts[0], seen[1] if parts[1] is None else parts[1])
     recording = recorded_config(tables, verdict, list(names), sm_count)
-    if recording is not None and demands:
-        assignments = tuple(replace(one, bandwidth=demands.get(one.tenant_id, 0.0)) for one in recording.assignments)
+    if recording is not None:
+        assignments = tuple(
+            replace(
+                one,
+                bandwidth=demands.get(one.tenant_id, 0.0),
+                sm_throughput=on_sms.get(one.tenant_id, 0.0),
+            )
+            for one in recording.assignments
+        )
         recording = replace(recording, assignments=assignments)
     capability = device["compute_major"]
     return _Scene(
@@ -461,7 +513,9 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         memory_bytes=memory,
         memory=memory_peaks(tables, device_id),
         demands=demands,
+        on_sms=on_sms,
         counted=matched,
+        by_kernel=by_kernel,
         caches=None,
         recording=recording,
         clients=clients_of(tables, device_id, names, sm_count),
@@ -690,23 +744,27 @@ def _variants(
     caches: tuple[_Cache, _Cache, _Cache] | None,
     *,
     switches: bool,
+    unknown: bool,
 ) -> list[_Variant]:
     low, middle, high = contention
     if len(candidate.counts) == 1:
         # Copies of one program need the same units of an SM.
         low, middle, high = max(low, 0.0), max(middle, 0.0), max(high, CONTENTION[2])
     least, usual, most = caches or (NO_CACHE, NO_CACHE, NO_CACHE)
+    on_sms = UNKNOWN_ON_SMS if unknown else 0.0
     if candidate.kind in {"together", "overlap"}:
         return [
-            _Variant(middle, EVEN, 1, cache=usual),
-            _Variant(middle, RAGGED, 2, cache=usual),
+            _Variant(middle, EVEN, 1, cache=usual, unknown_on_sms=on_sms, crowding=0.5),
+            _Variant(middle, RAGGED, 2, cache=usual, unknown_on_sms=on_sms, crowding=1.0),
             _Variant(low, VERY_RAGGED, 3, counts=False, cache=least),
-            _Variant(high, EVEN, 4, counts=False, cache=most),
+            _Variant(high, EVEN, 4, counts=False, cache=most, crowding=1.0, unknown_on_sms=float(unknown)),
         ]
     if candidate.kind == "instances":
         found = [_Variant(0.0, 0.0, 1, cache=usual), _Variant(0.0, RAGGED, 2, cache=usual)]
         if caches is not None:
             found += [_Variant(0.0, 0.0, 1, counts=False, cache=one) for one in (least, most)]
+        if unknown:
+            found.append(_Variant(0.0, 0.0, 1, counts=False, cache=usual, unknown_on_sms=1.0))
         return found
     found = [_Variant(0.0, 0.0, 1), _Variant(0.0, 0.0, 2)]
     if candidate.kind == "time-sliced" and not switches:
@@ -714,9 +772,19 @@ def _variants(
     return found
 
 
-def _with_cache(config: SharingConfig, cache: _Cache) -> SharingConfig:
-    assignments = tuple(replace(one, cache=cache.kept) for one in config.assignments)
-    return replace(config, assignments=assignments, hits_over_misses=cache.hits_over_misses)
+def _assumed(config: SharingConfig, v: _Variant, known: Mapping[int, float]) -> SharingConfig:
+    """A config with what a variant assumes of L2 and of the SMs."""
+    assignments = tuple(
+        replace(one, cache=v.cache.kept, sm_throughput=known.get(one.tenant_id, v.unknown_on_sms))
+        for one in config.assignments
+    )
+    return replace(
+        config,
+        assignments=assignments,
+        hits_over_misses=v.cache.hits_over_misses,
+        crowding=v.crowding,
+        linger_ns=v.linger_ns,
+    )
 
 
 def _apart(config: SharingConfig, seed: int, span_ns: int) -> SharingConfig:
@@ -738,16 +806,21 @@ def _forecast(
     threads: int,
 ) -> tuple[list[ReplicaOption], LatencyOf | None]:
     """Replay every candidate with its variants."""
-    configs = [alone(scene.sm_count, tenant).varied(f"alone {tenant}", jitter=JITTER, seed=1) for tenant in scene.names]
+    configs = [scene.solo(tenant).varied(f"alone {tenant}", jitter=JITTER, seed=1) for tenant in scene.names]
+    # Contention that was recorded holds what tenants cost each other on the SMs.
+    unknown = check.contention is None and bool(scene.unknown_on_sms)
+
+    def variants(candidate: _Candidate) -> list[_Variant]:
+        return _variants(candidate, contention, scene.caches, switches=scene.switches, unknown=unknown)
+
     _, window_ns = _size(scene.tables, scene.verdict.device_id)
     span_ns = min(int(APART * window_ns), MOST_APART_NS)
     for number, candidate in enumerate(candidates):
-        for at, v in enumerate(_variants(candidate, contention, scene.caches, switches=scene.switches)):
+        for at, v in enumerate(variants(candidate)):
             varied = candidate.config.varied(
                 f"{number}/{at}", contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
             )
-            varied = replace(varied, linger_ns=v.linger_ns)
-            configs.append(_apart(_with_cache(varied, v.cache), v.seed, span_ns))
+            configs.append(_apart(_assumed(varied, v, scene.on_sms), v.seed, span_ns))
     rows = scene.run(configs, threads)
     took: dict[tuple[str, int], list[dict[str, object]]] = {}
     for row in rows.iter_rows(named=True):
@@ -759,8 +832,7 @@ def _forecast(
     options = []
     for number, candidate in enumerate(candidates):
         runs = [
-            ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v)
-            for at, v in enumerate(_variants(candidate, contention, scene.caches, switches=scene.switches))
+            ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v) for at, v in enumerate(variants(candidate))
         ]
         base = {t: max(int(str(took[f"alone {t}", t][0]["elapsed_ns"])), 1) for t in candidate.counts}
         options.append(_option(scene, candidate, runs, base, check, latency_of, slo_p99_ns))

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Counted", "match"]
 
+#: What kernels share of an SM.
+ON_SMS = frozenset({Resource.ISSUE, Resource.SM, Resource.TENSOR, Resource.FMA, Resource.FP64})
 #: Part of a tenant's kernel time that must be of counted kernels; below it the tenant's demand is not known.
 ENOUGH_TIME = 0.9
+#: Part of a kernel's launches that others of its process ran beside: its durations are then no solo durations.
+MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,10 @@ class Counted:
     Attributes
     ----------
     bandwidth
-        Part of the DRAM bandwidth that a kernel takes solo, by its name in the table `kernels`.
+        Part of the DRAM bandwidth that a kernel takes solo, by its name in the table `kernels`: over the time that it
+        took in the capture, if only one tenant was there.
+    sm_throughput
+        Part of the throughput of all SMs that it takes solo (issue slots, or the pipe that is used most), likewise.
     used
         Part of each resource that a tenant's kernels take solo, mean over their time; tenants of which at least
         `ENOUGH_TIME` is counted, and resources that the file holds.
@@ -36,8 +43,21 @@ class Counted:
     """
 
     bandwidth: Mapping[str, float] = field(default_factory=dict)
+    sm_throughput: Mapping[str, float] = field(default_factory=dict)
     used: Mapping[int, Mapping[Resource, float]] = field(default_factory=dict)
     l2_hit: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def by_kernel(self) -> dict[str, tuple[float | None, float | None]]:
+        """Parts of DRAM bandwidth and of the SMs' throughput, by kernel.
+
+        Examples
+        --------
+        >>> Counted({"copy": 0.9}, {"gemm": 0.8}).by_kernel
+        {'copy': (0.9, None), 'gemm': (None, 0.8)}
+        """
+        names = dict.fromkeys([*self.bandwidth, *self.sm_throughput])
+        return {name: (self.bandwidth.get(name), self.sm_throughput.get(name)) for name in names}
 
 
 def _mean(pairs: Iterable[tuple[float | None, float]]) -> float | None:
@@ -52,6 +72,10 @@ def _dram(kernel: CountedKernel, peak_bytes_per_s: int | None) -> float | None:
     if part is None and kernel.dram_bytes_per_s is not None and peak_bytes_per_s:
         return min(1.0, kernel.dram_bytes_per_s / peak_bytes_per_s)
     return part
+
+
+def _sm_throughput(kernel: CountedKernel) -> float | None:
+    return max((part for resource, part in kernel.used.items() if resource in ON_SMS), default=None)
 
 
 def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) -> Counted:
@@ -81,13 +105,20 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
     (peak,) = tables.devices.filter(here)["memory_bandwidth_bytes_per_s"]
     times = tables.columns("kernels", "device_id", "capture", "pid", "name", "short_name", "start_ns", "end_ns")
     who = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
+    took = pl.col("end_ns") - pl.col("start_ns")
+    meets_one = (pl.col("end_ns").cum_max().shift(1) > pl.col("start_ns")) | (
+        pl.col("start_ns").shift(-1) < pl.col("end_ns")
+    )
     rows = (
         times.filter(here)
         .join(who, on=["capture", "pid"], nulls_equal=True)
+        .sort("start_ns")
+        .with_columns(meets_one.fill_null(value=False).over("tenant_id").alias("meets_one"))
         .group_by("tenant_id", pl.col("name").cast(pl.String), pl.col("short_name").cast(pl.String))
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
+        .agg(took.sum().alias("ns"), took.median().alias("median_ns"), pl.col("meets_one").mean())
         .sort("tenant_id", "name")
     )
+    alone = rows["tenant_id"].n_unique() == 1
     by_full: dict[str, list[CountedKernel]] = defaultdict(list)
     by_base: dict[str, list[CountedKernel]] = defaultdict(list)
     for kernel in kernels:
@@ -96,6 +127,7 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
     found: dict[int, list[tuple[list[CountedKernel], int]]] = {}
     whole: dict[int, int] = {}
     bandwidth: dict[str, float] = {}
+    on_sms: dict[str, float] = {}
     for row in rows.iter_rows(named=True):
         tenant, name, ns = row["tenant_id"], row["name"], row["ns"]
         whole[tenant] = whole.get(tenant, 0) + ns
@@ -105,9 +137,16 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
         if not same:
             continue
         found.setdefault(tenant, []).append((same, ns))
+        # Beside other kernels of its own process it took longer than counted alone, and less at a time.
+        counted_ns = _mean((one.duration_ns, 1.0) for one in same)
+        stretched = alone and row["meets_one"] > MOSTLY and row["median_ns"]
+        slower = min(1.0, counted_ns / row["median_ns"]) if stretched and counted_ns else 1.0
         part = _mean((_dram(one, peak), one.duration_ns or 1.0) for one in same)
         if part is not None:
-            bandwidth[name] = part
+            bandwidth[name] = slower * part
+        part = _mean((_sm_throughput(one), one.duration_ns or 1.0) for one in same)
+        if part is not None:
+            on_sms[name] = slower * part
     enough = {t: mine for t, mine in found.items() if sum(ns for _, ns in mine) >= ENOUGH_TIME * max(whole[t], 1)}
 
     def of(
@@ -128,4 +167,4 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
         hit = of(mine, lambda k: k.l2_hit)
         if hit is not None:
             hits[tenant] = hit
-    return Counted(bandwidth, used, hits)
+    return Counted(bandwidth, on_sms, used, hits)

@@ -1,4 +1,4 @@
-"""How much DRAM bandwidth does each tenant want?  Where GPU metrics were sampled."""
+"""How much DRAM bandwidth, and of its SMs, does each tenant want?  Where GPU metrics were sampled."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 ENOUGH_SAMPLES = 10
 #: Kernels of a tenant with gaps up to this count as one stretch of work.
 STRETCH_NS = 20_000
+#: Of a launch: their product is its threads.
+SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+DRAM = r"^DRAM (Read|Write) "
+#: What limits the work of SMs: instructions that their schedulers issue, or the tensor pipe.
+SM_LIMITS = r"^(SM Issue|Tensor Active)"
+SMS_ACTIVE = r"^SMs? Active"
+#: Of a sample with fewer SMs active nothing is concluded: their part is a ratio of two small numbers.
+ENOUGH_ACTIVE = 0.01
 
 
-def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, time_sliced: bool) -> dict[int, float]:
+def bandwidth(tables: TableSet, device_id: int, tenants: Sequence[int], *, time_sliced: bool) -> dict[int, float]:
     """Part of the DRAM bandwidth that each tenant used while it had the device for itself.
 
     Parameters
@@ -39,20 +47,154 @@ def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, time_sl
     Examples
     --------
     >>> import pyanalyze
-    >>> demands(pyanalyze.load(capture).tables, 0, [0, 1], time_sliced=True)
+    >>> bandwidth(pyanalyze.load(capture).tables, 0, [0, 1], time_sliced=True)
+    {}
+    """
+    return _solo(tables, device_id, tenants, _dram(tables, device_id), time_sliced=time_sliced)
+
+
+def sm_throughput(tables: TableSet, device_id: int, tenants: Sequence[int], *, time_sliced: bool) -> dict[int, float]:
+    """Part of the throughput of the SMs that held its blocks which each tenant used while it had the device for itself.
+
+    Issue slots or the tensor pipe, whichever is used more: a ratio of two values of one sample, so that gaps between
+    kernels do not dilute it.
+
+    Parameters
+    ----------
+    tables, device_id, tenants, time_sliced
+        As for :func:`bandwidth`.
+
+    Returns
+    -------
+    dict of int to float
+        Median over the samples (0 to 1), sampled; tenants with too few samples are left out.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sm_throughput(pyanalyze.load(capture).tables, 0, [0, 1], time_sliced=True)
     {}
     """
     import polars as pl
 
     samples = (
-        tables.counters(lambda name: name.str.contains(r"^DRAM (Read|Write) "))
-        .filter(pl.col("device_id") == device_id)
-        .group_by("time_ns")
-        .agg(pl.col("value").sum() / 100)
-        .sort("time_ns")
-        .with_columns(pl.col("time_ns").shift(1).alias("since_ns"))
-        .drop_nulls()
+        _most(tables, device_id, SM_LIMITS)
+        .join(_most(tables, device_id, SMS_ACTIVE), on="time_ns", suffix="_active")
+        .filter(pl.col("value_active") >= ENOUGH_ACTIVE)
+        .select("time_ns", (pl.col("value") / pl.col("value_active")).clip(0, 1))
     )
+    return _solo(tables, device_id, tenants, samples, time_sliced=time_sliced)
+
+
+def by_kernel(
+    tables: TableSet, device_id: int, tenants: Sequence[int], *, time_sliced: bool
+) -> dict[str, tuple[float | None, float | None]]:
+    """Parts of the DRAM bandwidth and of all SMs' throughput that kernels used, by name.
+
+    Counted are samples that lie within kernels of one tenant and no others. What such a sample shows is divided among
+    the kernels by their threads: two that run beside each other take no more than both were seen to take.
+
+    Parameters
+    ----------
+    tables, device_id, tenants, time_sliced
+        As for :func:`bandwidth`.
+
+    Returns
+    -------
+    dict of str to tuple of float or None
+        Medians (0 to 1), sampled; kernels with too few samples are left out, as most of those are that are shorter than
+        the time between samples.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> by_kernel(pyanalyze.load(capture).tables, 0, [0, 1], time_sliced=True)
+    {}
+    """
+    import polars as pl
+
+    metrics = ("dram", "on_sms")
+    dram = _dram(tables, device_id).rename({"value": "dram"})
+    on_sms = _most(tables, device_id, SM_LIMITS).rename({"value": "on_sms"})
+    samples = _lasting(dram.join(on_sms, on="time_ns", how="full", coalesce=True))
+    if len(samples) < ENOUGH_SAMPLES:
+        return {}
+    solo = _solo_samples(tables, device_id, tenants, samples, time_sliced=time_sliced)
+    mine = pl.concat([rows.with_columns(tenant_id=pl.lit(tenant, pl.UInt32)) for tenant, rows in solo.items()])
+    part = pl.col("threads") / pl.col("threads").sum().over("time_ns")
+    found = (
+        _throughout(tables, device_id, samples)
+        .join(mine, on=["tenant_id", "time_ns"])
+        .with_columns(pl.col(metric) * part for metric in metrics)
+        .group_by("name")
+        .agg(pl.when(pl.col(one).count() >= ENOUGH_SAMPLES).then(pl.col(one).median()).alias(one) for one in metrics)
+        .sort("name")
+    )
+    return {row["name"]: (row["dram"], row["on_sms"]) for row in found.iter_rows(named=True)}
+
+
+def _dram(tables: TableSet, device_id: int) -> pl.DataFrame:
+    """Read and write bandwidth together at each time, 0 to 1."""
+    import polars as pl
+
+    found = tables.counters(lambda name: name.str.contains(DRAM)).filter(pl.col("device_id") == device_id)
+    return found.group_by("time_ns").agg(pl.col("value").sum() / 100)
+
+
+def _most(tables: TableSet, device_id: int, pattern: str) -> pl.DataFrame:
+    """Largest of some metrics at each time, 0 to 1."""
+    import polars as pl
+
+    found = tables.counters(lambda name: name.str.contains(pattern)).filter(pl.col("device_id") == device_id)
+    return found.group_by("time_ns").agg(pl.col("value").max() / 100)
+
+
+def _lasting(samples: pl.DataFrame) -> pl.DataFrame:
+    """Samples in order, each with the time since the one before it, which it is the mean of."""
+    import polars as pl
+
+    return samples.sort("time_ns").with_columns(pl.col("time_ns").shift(1).alias("since_ns")).drop_nulls("since_ns")
+
+
+def _throughout(tables: TableSet, device_id: int, samples: pl.DataFrame) -> pl.DataFrame:
+    """Kernels that ran from begin to end of a sample: `time_ns`, `tenant_id`, `name`, `threads` of the launch."""
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    who = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
+    columns = ("device_id", "capture", "pid", "name", "start_ns", "end_ns", *SHAPE)
+    threads = pl.fold(1.0, lambda a, b: a * b, [pl.col(name).cast(pl.Float64) for name in SHAPE])
+    kernels = tables.columns("kernels", *columns).filter(here).join(who, on=["capture", "pid"], nulls_equal=True)
+    first = samples["since_ns"].search_sorted(kernels["start_ns"], side="left").cast(pl.Int64)
+    after = samples["time_ns"].search_sorted(kernels["end_ns"], side="right").cast(pl.Int64)
+    times = samples.with_row_index("sample").select(pl.col("sample").cast(pl.Int64), "time_ns")
+    return (
+        kernels.select("tenant_id", pl.col("name").cast(pl.String), threads.alias("threads"), first=first, after=after)
+        .filter(pl.col("first") < pl.col("after"))
+        .drop_nulls()
+        .with_columns(pl.int_ranges("first", "after").alias("sample"))
+        .explode("sample")
+        .join(times, on="sample")
+        .select("time_ns", "tenant_id", "name", "threads")
+    )
+
+
+def _solo(
+    tables: TableSet, device_id: int, tenants: Sequence[int], samples: pl.DataFrame, *, time_sliced: bool
+) -> dict[int, float]:
+    """Median over the samples in which the device was one tenant's; those with enough of them."""
+    solo = _solo_samples(tables, device_id, tenants, _lasting(samples), time_sliced=time_sliced)
+    # Samples that hold the begin or the end of a slice show less than what its kernels want.
+    usual = {tenant: mine["value"].median() for tenant, mine in solo.items() if len(mine) >= ENOUGH_SAMPLES}
+    return {tenant: value for tenant, value in usual.items() if isinstance(value, float)}
+
+
+def _solo_samples(
+    tables: TableSet, device_id: int, tenants: Sequence[int], samples: pl.DataFrame, *, time_sliced: bool
+) -> dict[int, pl.DataFrame]:
+    """The samples in which the device was one tenant's."""
+    import polars as pl
+
     if len(samples) < ENOUGH_SAMPLES:
         return {}
     work = {tenant: _stretches(tables, device_id, tenant, time_sliced=time_sliced) for tenant in tenants}
@@ -65,10 +207,7 @@ def demands(tables: TableSet, device_id: int, tenants: Sequence[int], *, time_sl
                 mine = mine.join_asof(work[other], left_on="time_ns", right_on="start_ns", strategy="backward")
                 beside = (pl.col("end_ns") > pl.col("since_ns")).fill_null(value=False)
                 mine = mine.filter(~beside).drop("start_ns", "end_ns")
-        # Samples that hold the begin or the end of a slice show less than what its kernels want.
-        usual = mine["value"].median()
-        if len(mine) >= ENOUGH_SAMPLES and isinstance(usual, float):
-            found[tenant] = usual
+        found[tenant] = mine
     return found
 
 

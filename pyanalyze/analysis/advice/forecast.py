@@ -39,6 +39,9 @@ class Assignment:
         Part of the device's memory bandwidth that its kernels take while they run solo; 0: not known.
     cache
         Part of the device's L2 cache that the data fill which its kernels come back to; 0: not known.
+    sm_throughput
+        Part of the throughput (issue slots, or the pipe that is used most) of the SMs that hold its blocks while it
+        runs solo; 0: not known.
     """
 
     tenant_id: int
@@ -49,6 +52,7 @@ class Assignment:
     start_ns: int = 0
     bandwidth: float = 0.0
     cache: float = 0.0
+    sm_throughput: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,13 @@ class SharingConfig:
     bandwidths
         Part of the device's memory bandwidth that each instance has; empty: all of it.
     jitter, seed
-        Every operation takes longer or shorter by up to this part, differently for each seed: programs that repeat
-        themselves fall into step with each other by chance.
+        Every operation, and every pause of a host, takes longer or shorter by up to this part, differently for each
+        seed and copy: programs that repeat themselves fall into step with each other by chance.
     hits_over_misses
         DRAM traffic that is added where L2 holds nothing of what kernels come back to, as a part of their traffic solo.
+    crowding
+        Which SM sets the pace where blocks want more of some SMs than those have: the mean (0), or one of those with a
+        block more than others (1).
 
     Examples
     --------
@@ -99,6 +106,7 @@ class SharingConfig:
     seed: int = 0
     bandwidths: tuple[float, ...] = ()
     hits_over_misses: float = 0.0
+    crowding: float = 0.0
 
     def varied(
         self, name: str, *, contention: float = 0.0, block_imbalance: float = 0.0, jitter: float = 0.0, seed: int = 0
@@ -174,7 +182,7 @@ def forecast(
     time_sliced: bool,
     recorded: SharingConfig | None = None,
     units: Mapping[int, Sequence[tuple[int, int]]] | None = None,
-    kernel_bandwidth: Mapping[str, float] | None = None,
+    kernel_demands: Mapping[str, tuple[float | None, float | None]] | None = None,
     threads: int = 0,
 ) -> pl.DataFrame:
     """Run what was recorded of one device in each config.
@@ -198,9 +206,9 @@ def forecast(
     units
         Units of work by tenant, in order: begin and end of the range in which their operations were launched. Their
         time is forecast too where API calls were recorded.
-    kernel_bandwidth
-        Part of the device's memory bandwidth that a kernel takes solo, by its name in the table `kernels`; others take
-        their assignment's.
+    kernel_demands
+        Parts of the device's memory bandwidth and of the throughput of all its SMs that a kernel takes solo, by its
+        name in the table `kernels`; None for what was not measured. Others take their assignment's.
     threads
         Layouts are spread over so many threads; 0: all processors.
 
@@ -236,7 +244,7 @@ def forecast(
         recorded,
         configs,
         units or {},
-        kernel_bandwidth or {},
+        kernel_demands or {},
         threads,
         None,
     )

@@ -7,7 +7,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.advice import bandwidth, mps
+from pyanalyze.analysis.advice import demands, mps
 from pyanalyze.analysis.advice import mig as mig_
 from pyanalyze.analysis.advice.forecast import (
     Assignment,
@@ -712,8 +712,8 @@ def _forecast(
     measured = first["contention"].drop_nulls().to_list()
     contention = measured_contention(measured[0]) if measured else CONTENTION
     if not measured and recording is not None:
-        wanted = bandwidth.demands(tables, device_id, list(names), time_sliced=not recording.together)
-        asked = bandwidth.contention(wanted, list(names))
+        wanted = demands.bandwidth(tables, device_id, list(names), time_sliced=not recording.together)
+        asked = demands.contention(wanted, list(names))
         if asked is not None:
             # Bandwidth is known then; caches and issue slots are not.
             least = MEASURED_CONTENTION[0] * asked[0] if asked[0] > 0 else CONTENTION[0]

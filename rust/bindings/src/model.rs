@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyanalyze_core::base::hardware;
 use pyanalyze_core::occupancy::placement::{Model, PlacementPolicy, Sharing, SmSet};
 use pyanalyze_core::pipeline;
-use pyanalyze_core::simulate::sharing_config::{self, Recorded};
+use pyanalyze_core::simulate::sharing_config::{self, Demand, Recorded};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -106,6 +106,7 @@ pub(crate) struct Assignment {
     copy: u32,
     start_ns: i64,
     bandwidth: f64,
+    sm_throughput: f64,
     cache: f64,
 }
 
@@ -124,6 +125,7 @@ pub(crate) struct SharingConfig {
     jitter: f64,
     seed: u64,
     hits_over_misses: f64,
+    crowding: f64,
 }
 
 impl From<SharingConfig> for sharing_config::SharingConfig {
@@ -136,6 +138,7 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
             copy: assignment.copy,
             start_ns: assignment.start_ns,
             bandwidth: assignment.bandwidth,
+            sm_throughput: assignment.sm_throughput,
             cache: assignment.cache,
         };
         Self {
@@ -151,13 +154,14 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
             jitter: config.jitter,
             seed: config.seed,
             hits_over_misses: config.hits_over_misses,
+            crowding: config.crowding,
         }
     }
 }
 
 /// What recorded programs would have taken in other configs.
 #[pyfunction]
-#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, kernel_bandwidth, threads, progress=None))]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, kernel_demands, threads, progress=None))]
 #[allow(clippy::too_many_arguments)] // Python names them
 pub(crate) fn forecast(
     py: Python<'_>,
@@ -168,12 +172,14 @@ pub(crate) fn forecast(
     recorded: Option<SharingConfig>,
     configs: Vec<SharingConfig>,
     units: BTreeMap<u32, Vec<(i64, i64)>>,
-    kernel_bandwidth: BTreeMap<String, f64>,
+    kernel_demands: BTreeMap<String, (Option<f64>, Option<f64>)>,
     threads: usize,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
-    let recorded = Recorded { visible_sms, time_sliced, kernel_bandwidth, config: recorded.map(Into::into) };
+    let demand = |(name, (bandwidth, sm_throughput))| (name, Demand { bandwidth, sm_throughput });
+    let kernel_demands = kernel_demands.into_iter().map(demand).collect();
+    let recorded = Recorded { visible_sms, time_sliced, kernel_demands, config: recorded.map(Into::into) };
     let configs: Vec<sharing_config::SharingConfig> = configs.into_iter().map(Into::into).collect();
     let watch = PyWatch::new(progress);
     let made =

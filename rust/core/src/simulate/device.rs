@@ -20,7 +20,7 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{Limits, Resources};
 use crate::simulate::event_queue::Agenda;
 use crate::simulate::host_program::{Host, Place, Program, Step};
-use crate::simulate::sharing_config::SharingConfig;
+use crate::simulate::sharing_config::{Demand, SharingConfig};
 
 /// What a tenant took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,6 +108,13 @@ struct Class {
     recorded: u64,
     /// Part of the device's memory bandwidth that it then takes, where that was measured.
     bandwidth: Option<f64>,
+    /// Part of an SM's throughput that a block takes while no other tenant's are there.
+    of_an_sm: f64,
+    /// That was counted kernel by kernel; otherwise it is what its tenant's kernels take together.
+    of_an_sm_counted: bool,
+    /// How much longer its blocks take because the SMs that it may use are fewer than where it was recorded, and have
+    /// not the throughput for the blocks that find room there.
+    slowed: f64,
     /// The kernel's time over a block's time.
     span: Span,
 }
@@ -171,6 +178,7 @@ struct Tenant<'a> {
     copy: u32,
     start_ns: i64,
     bandwidth: f64,
+    sm_throughput: f64,
     cache: f64,
     program: &'a Program,
     classes: Vec<Class>,
@@ -204,6 +212,15 @@ struct Tenant<'a> {
 /// how many parts, see `Live::ends`.
 type Cohort = Reverse<(Ps, usize, u32, u64, u32)>;
 
+/// What the blocks of a tenant want: part of the device's memory bandwidth, the throughput of so many SMs; and how many
+/// there are.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Takes {
+    bandwidth: f64,
+    sms: f64,
+    blocks: u64,
+}
+
 /// A kernel with blocks on the SMs.
 #[derive(Debug, Clone, Copy)]
 struct OnSms {
@@ -230,8 +247,8 @@ struct Group {
     disjoint: bool,
     /// Part of the device's memory bandwidth that its instance has.
     bandwidth: f64,
-    /// Some of its tenants are known to take memory bandwidth.
-    shares_bandwidth: bool,
+    /// What some of its tenants take of memory bandwidth or SMs is known.
+    demands: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -360,6 +377,9 @@ fn makespan(count: u64, at_once: u64, lengths: Lengths) -> f64 {
     (now as f64 / PARTS as f64 + skipped as f64).max(1.0)
 }
 
+/// Added to the seed for times between calls, so that they do not vary as the operations of the same number do.
+const THOUGHTS: u64 = 0x5bd1_e995;
+
 /// A number between -1 and 1 for an operation of a copy, the same in every run.
 fn spread(seed: u64, tenant: u32, copy: u32, op: u32) -> f64 {
     // splitmix64
@@ -378,13 +398,16 @@ fn span(event_ns: i64) -> Ps {
     ps(event_ns.max(0))
 }
 
-/// What the classes of a program ask in a config: on so many SMs of an instance of so many.
+/// What the classes of a program ask in a config: on so many SMs of an instance of so many, with kernels that take
+/// so much of the SMs that hold their blocks, if they were not counted.
 fn classes(
     program: &Program,
     per_sm: Resources,
     sms: u32,
     whole: u32,
     lengths: Option<Lengths>,
+    sm_throughput: f64,
+    crowding: f64,
 ) -> Vec<Class> {
     let mut makespans: HashMap<(u64, u64), f64> = HashMap::new();
     let room = per_sm.map(|has| has.saturating_mul(u64::from(sms)));
@@ -392,7 +415,15 @@ fn classes(
         of.iter().zip(ask).filter(|(_, ask)| **ask > 0).map(|(has, ask)| has / ask).min()
     };
     let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm).unwrap_or(u64::MAX));
-    let mut of = |place: &Place, bandwidth: Option<f64>| match *place {
+    let visible = f64::from(program.visible_sms.max(1));
+    // Solo no SM is asked for more than it has: what that costs is in the recorded time.
+    let of_an_sm = |recorded: u64, counted: Option<f64>| {
+        let on_device = counted.map(|part| part * visible / recorded as f64);
+        let each =
+            on_device.unwrap_or_else(|| sm_throughput * visible.min(recorded as f64) / recorded as f64);
+        each.min(1.0 / (recorded as f64 / visible).ceil().max(1.0))
+    };
+    let mut of = |place: &Place, demand: Demand| match *place {
         Place::Copy(engine) => Class {
             copy: Some(engine),
             blocks: 1,
@@ -400,14 +431,29 @@ fn classes(
             ask: [0; 4],
             alone: 0,
             recorded: 1,
-            bandwidth,
+            bandwidth: demand.bandwidth,
+            of_an_sm: 0.0,
+            of_an_sm_counted: false,
+            slowed: 1.0,
             span: Span::Waves(1),
         },
         Place::Device => {
             // With fewer SMs than it was seen on it takes longer in proportion: nothing better is known.
             let more = f64::from(program.visible_sms.max(sms)) / f64::from(sms.max(1));
             let (ask, span) = (room, Span::Times(more));
-            Class { copy: None, blocks: 1, at_once: 1, ask, alone: alone(&ask), recorded: 1, bandwidth, span }
+            Class {
+                copy: None,
+                blocks: 1,
+                at_once: 1,
+                ask,
+                alone: alone(&ask),
+                recorded: 1,
+                bandwidth: demand.bandwidth,
+                of_an_sm: 0.0,
+                of_an_sm_counted: false,
+                slowed: 1.0,
+                span,
+            }
         }
         Place::Sms { count, per_sm, ask } => {
             let fits = fits(&ask, &room).unwrap_or(u64::MAX);
@@ -420,6 +466,9 @@ fn classes(
                 None => Span::Waves(Ps::try_from(count.div_ceil(then).max(1)).unwrap_or(Ps::MAX)),
             };
             let recorded = count.min(then).max(1);
+            let each = of_an_sm(recorded, demand.sm_throughput);
+            let slowed = (each * on_busiest(count.min(at_once), sms, crowding)).max(1.0);
+            let of_an_sm = each / slowed;
             Class {
                 copy: None,
                 blocks: count.max(1),
@@ -427,13 +476,22 @@ fn classes(
                 ask,
                 alone: alone(&ask),
                 recorded,
-                bandwidth,
+                bandwidth: demand.bandwidth,
+                of_an_sm,
+                of_an_sm_counted: demand.sm_throughput.is_some(),
+                slowed,
                 span,
             }
         }
     };
-    let known = program.bandwidths.iter().copied().chain(std::iter::repeat(None));
-    program.places.iter().zip(known).map(|(place, bandwidth)| of(place, bandwidth)).collect()
+    let known = program.demands.iter().copied().chain(std::iter::repeat(Demand::default()));
+    program.places.iter().zip(known).map(|(place, demand)| of(place, demand)).collect()
+}
+
+/// How many of so many blocks are on the SM that sets the pace: they are spread evenly, but for the last ones.
+fn on_busiest(blocks: u64, sms: u32, crowding: f64) -> f64 {
+    let even = blocks as f64 / f64::from(sms.max(1));
+    crowding.mul_add(even.ceil() - even, even)
 }
 
 impl<'a> Sim<'a> {
@@ -477,7 +535,7 @@ impl<'a> Sim<'a> {
                     rate: 1.0,
                     disjoint: false,
                     bandwidth: config.bandwidths.get(assignment.instance).copied().unwrap_or(1.0),
-                    shares_bandwidth: false,
+                    demands: false,
                 });
                 if let Some(instance) = instances.get_mut(assignment.instance) {
                     instance.groups.push(groups.len().saturating_sub(1));
@@ -488,8 +546,9 @@ impl<'a> Sim<'a> {
                 group.tenants.push(tenants.len());
                 *asked = asked.saturating_add(sms);
                 group.disjoint = *asked <= whole;
-                group.shares_bandwidth |=
-                    assignment.bandwidth > 0.0 || program.bandwidths.iter().any(Option::is_some);
+                group.demands |= assignment.bandwidth > 0.0
+                    || assignment.sm_throughput > 0.0
+                    || program.demands.iter().any(|demand| *demand != Demand::default());
             }
             let tenant = tenants.len();
             let host = |(n, host): (usize, &'a Host)| {
@@ -507,9 +566,18 @@ impl<'a> Sim<'a> {
                 copy: assignment.copy,
                 start_ns: assignment.start_ns,
                 bandwidth: assignment.bandwidth,
+                sm_throughput: assignment.sm_throughput,
                 cache: assignment.cache,
                 program,
-                classes: classes(program, per_sm, sms, whole, lengths),
+                classes: classes(
+                    program,
+                    per_sm,
+                    sms,
+                    whole,
+                    lengths,
+                    assignment.sm_throughput,
+                    config.crowding,
+                ),
                 group,
                 ops: vec![AHEAD; program.ops.len()],
                 live: Vec::new(),
@@ -615,9 +683,12 @@ impl<'a> Sim<'a> {
                 let state = slot.and_then(|slot| Some((slot, t.live.get_mut(slot as usize)?)));
                 let Some((slot, state)) = state else { return };
                 state.waits_for = state.waits_for.saturating_sub(1);
-                if state.waits_for == 0 {
+                let (waits, group) = (state.waits_for > 0, t.group);
+                if !waits {
                     self.ready(tenant, slot);
                 }
+                // What was on its way to the device counted as work of its group: a copy, or what waits for more, is none.
+                self.look(group);
             }
             Source::Blocks(group) => {
                 self.agenda.clear(source);
@@ -647,8 +718,15 @@ impl<'a> Sim<'a> {
         while let Some(step) = state.steps.get(state.next).copied() {
             match step {
                 Step::Think(ns) => {
+                    let mut think = span(ns);
+                    if self.config.jitter > 0.0 {
+                        let seed = self.config.seed.wrapping_add(THOUGHTS);
+                        let number = u32::try_from(state.next).unwrap_or(u32::MAX);
+                        let drawn = spread(seed, t.program.tenant, t.copy, number);
+                        think = (think as f64 * self.config.jitter.mul_add(drawn, 1.0)) as Ps;
+                    }
                     state.next = state.next.saturating_add(1);
-                    let (source, time) = (state.source, self.now.saturating_add(span(ns)));
+                    let (source, time) = (state.source, self.now.saturating_add(think));
                     self.at(source, time);
                     return;
                 }
@@ -837,6 +915,9 @@ impl<'a> Sim<'a> {
             Span::Over(span) => ((work as f64 / span) as Ps).max(1),
             Span::Times(more) => (work as f64 * more) as Ps,
         };
+        if class.slowed > 1.0 {
+            live.block = (live.block as f64 * class.slowed) as Ps;
+        }
         (live.ready, live.unplaced, live.started) = (now, class.blocks, -1);
         let group = t.group;
         t.queue.push_back(slot);
@@ -1133,32 +1214,71 @@ impl<'a> Sim<'a> {
     /// more than the instance has, all are slower by the same part.
     fn set_rates(&mut self, group: usize) {
         let Some(g) = self.groups.get(group) else { return };
-        if self.config.contention == 0.0 && !g.shares_bandwidth {
+        if self.config.contention == 0.0 && !g.demands {
             return;
         }
         let running = || g.tenants.iter().filter_map(|t| self.tenants.get(*t)).filter(|t| t.in_flight > 0);
-        let wants = |k: &OnSms| {
-            let t = self.tenants.get(k.tenant)?;
-            let class = t.classes.get(t.live.get(k.slot as usize)?.class as usize)?;
-            Some(class.bandwidth.unwrap_or(t.bandwidth) * k.blocks as f64 / class.recorded as f64)
-        };
         // L2 goes with the memory slices of an instance. What it cannot hold of all data together is read again.
         let cached: f64 = running().map(|t| t.cache).sum();
         let missed = if cached > g.bandwidth { 1.0 - g.bandwidth / cached } else { 0.0 };
         let again = 1.0 + self.config.hits_over_misses * missed;
-        let wanted: f64 = again * g.on_sms.iter().filter_map(wants).sum::<f64>();
+        let (mut bandwidth, mut on_sms, mut blocks) = (0.0, 0.0, 0_u64);
+        for tenant in &g.tenants {
+            let takes = self.takes(group, *tenant);
+            bandwidth += takes.bandwidth;
+            on_sms += takes.sms;
+            blocks = blocks.saturating_add(takes.blocks);
+        }
+        let wanted = again * bandwidth;
+        // Where caps leave room for everybody no SM has blocks of two tenants.
+        let busiest = if g.disjoint { 1.0 } else { self.busiest_sm(group, on_sms, blocks) };
         let together = match self.config.contention {
             0.0.. if running().count() >= 2 => 1.0 + self.config.contention,
             ..0.0 => 1.0 / self.complementary(group),
             _ => 1.0,
         };
-        let rate = (g.bandwidth / wanted.max(g.bandwidth)) / together;
+        let rate = (g.bandwidth / wanted.max(g.bandwidth)).min(1.0 / busiest) / together;
         if (rate - g.rate).abs() > 1e-12 {
             self.settle(group);
             if let Some(g) = self.groups.get_mut(group) {
                 g.rate = rate;
             }
         }
+    }
+
+    /// What a tenant's blocks want together of what it shares with others.
+    ///
+    /// Of what was measured for a tenant, and not kernel by kernel, its kernels beside each other want no more than that;
+    /// and none of them more than there is: what they cost each other is in the recorded times.
+    fn takes(&self, group: usize, tenant: usize) -> Takes {
+        let mut takes = Takes::default();
+        let (Some(g), Some(t)) = (self.groups.get(group), self.tenants.get(tenant)) else { return takes };
+        let sms = f64::from(self.config.instances.get(g.instance).copied().unwrap_or(0));
+        let (mut bandwidth, mut on_sms) = (0.0, 0.0);
+        for k in g.on_sms.iter().filter(|k| k.tenant == tenant) {
+            let live = t.live.get(k.slot as usize);
+            let Some(class) = live.and_then(|live| t.classes.get(live.class as usize)) else { continue };
+            takes.blocks = takes.blocks.saturating_add(k.blocks);
+            let there = k.blocks as f64;
+            match class.bandwidth {
+                Some(part) => takes.bandwidth += part * there / class.recorded as f64,
+                None => bandwidth += t.bandwidth * there / class.recorded as f64,
+            }
+            *(if class.of_an_sm_counted { &mut takes.sms } else { &mut on_sms }) += class.of_an_sm * there;
+        }
+        takes.bandwidth = (takes.bandwidth + bandwidth.min(t.bandwidth)).min(1.0_f64.max(t.bandwidth));
+        takes.sms = (takes.sms + on_sms.min(t.sm_throughput * sms)).min(sms);
+        takes
+    }
+
+    /// Throughput that blocks want of the SM that sets their pace, over what it has; 1 where there is enough.
+    ///
+    /// Blocks go to the SM with most room: those of all kernels together are spread evenly, but for the last ones.
+    fn busiest_sm(&self, group: usize, wanted: f64, blocks: u64) -> f64 {
+        let instance = self.groups.get(group).map_or(0, |g| g.instance);
+        let sms = self.config.instances.get(instance).copied().unwrap_or(0);
+        let each = wanted / blocks.max(1) as f64;
+        (each * on_busiest(blocks, sms, self.config.crowding)).max(1.0)
     }
 
     /// How much faster blocks run that need other units of an SM than those of other tenants for which there is no room.

@@ -14,9 +14,10 @@
 //!
 //! The rules: blocks of equal length; SMs with warps, registers, shared memory and block slots; one queue for each
 //! tenant, as MPS clients have. The kernel that has waited longest goes first; what is left goes to the heads of the
-//! other queues. Not modelled: stream priorities, programmatic dependent launch, memory, caches and issue slots.
-//! [`SharingConfig::contention`] is a stated allowance for them: while kernels of two tenants have blocks on one
-//! instance at once, its SMs run slower by that part. A group that is not resident stands still; its host does not.
+//! other queues. Memory bandwidth and the throughput of SMs are shared where it is known what kernels take of them solo.
+//! Not modelled: stream priorities and programmatic dependent launch. [`SharingConfig::contention`] is a stated allowance
+//! for what is not known of caches, bandwidth and SMs: while kernels of two tenants have blocks on one instance at once,
+//! its SMs run slower by that part. A group that is not resident stands still; its host does not.
 //!
 //! Cost follows operations, not blocks: equal waves of one kernel that no other kernel can disturb are one event.
 
@@ -312,7 +313,7 @@ mod tests {
     use crate::base::watch::{StopAfter, Unwatched};
     use crate::occupancy::theoretical::Limits;
     use crate::simulate::host_program::{Host, Op, Step, NO_UNIT};
-    use crate::simulate::sharing_config::Assignment;
+    use crate::simulate::sharing_config::{Assignment, Demand};
 
     const WARPS: u64 = 64;
 
@@ -360,6 +361,7 @@ mod tests {
             contention: 0.0,
             linger_ns: Some(25_000),
             hits_over_misses: 0.0,
+            crowding: 0.0,
             block_imbalance: 0.0,
             jitter: 0.0,
             seed: 0,
@@ -560,6 +562,22 @@ mod tests {
     }
 
     #[test]
+    fn a_context_whose_kernels_have_ended_leaves_while_it_copies() {
+        // The first one's copy of 300 us follows its kernel; the second one's kernel comes while the first one's runs. It
+        // begins once the first context has lingered for 25 us and been switched for 100 us, not at the end of a slice.
+        let copies = |us: i64| {
+            let op =
+                Op { stream: 0, class: 1, work_ns: us * 1000, seen_ns: us * 1000, ..kernel(0, 0, 1, 8).0 };
+            (op, Place::Copy(1))
+        };
+        let first = burst(0, vec![kernel(0, 100, 80, 8), copies(300)]);
+        let second = burst(1, vec![kernel(0, 100, 80, 8)]);
+        let later = Assignment { start_ns: 50_000, ..assignment(1, 1, None) };
+        let sliced = config(vec![assignment(0, 0, None), later]);
+        assert_eq!(us(&[first, second], &sliced), [400, 275]);
+    }
+
+    #[test]
     fn memory_bandwidth_is_shared_by_what_each_wants() {
         // Room for both; each wants 80 % of the bandwidth: both take 1.6 times as long.
         let p = [burst(0, vec![kernel(0, 1000, 40, 8)]), burst(1, vec![kernel(0, 1000, 40, 8)])];
@@ -574,12 +592,61 @@ mod tests {
     #[test]
     fn a_kernel_of_known_bandwidth_takes_that_and_not_its_tenants() {
         let mut p = [burst(0, vec![kernel(0, 1000, 40, 8)]), burst(1, vec![kernel(0, 1000, 40, 8)])];
-        p[0].bandwidths = vec![Some(0.8)];
+        p[0].demands = vec![Demand { bandwidth: Some(0.8), ..Demand::default() }];
         let wants = |tenant, bandwidth| Assignment { bandwidth, ..assignment(tenant, 0, None) };
         assert_eq!(us(&p, &config(vec![wants(0, 0.1), wants(1, 0.8)])), [1600, 1600]);
         // Measured as nothing is not unknown.
-        p[0].bandwidths = vec![Some(0.0)];
+        p[0].demands = vec![Demand { bandwidth: Some(0.0), ..Demand::default() }];
         assert_eq!(us(&p, &config(vec![wants(0, 0.8), wants(1, 0.8)])), [1000, 1000]);
+    }
+
+    #[test]
+    fn throughput_of_sms_is_shared_by_what_each_wants() {
+        // Two blocks on each of 10 SMs, each of which wants 0.45 of one: of two such kernels an SM has four, 1.8 of it.
+        let p = [burst(0, vec![kernel(0, 1000, 20, 8)]), burst(1, vec![kernel(0, 1000, 20, 8)])];
+        let wants = |tenant, sm_throughput| Assignment { sm_throughput, ..assignment(tenant, 0, None) };
+        assert_eq!(us(&p, &config(vec![wants(0, 0.9), wants(1, 0.9)])), [1800, 1800]);
+        assert_eq!(us(&p, &config(vec![wants(0, 0.9), wants(1, 0.1)])), [1000, 1000]);
+        // Five SMs each: nobody meets anybody, and each SM has four blocks of one tenant.
+        let capped = |tenant, sm_throughput| Assignment { sms: Some(5), ..wants(tenant, sm_throughput) };
+        assert_eq!(us(&p, &config(vec![capped(0, 0.9), capped(1, 0.4)])), [1800, 1000]);
+    }
+
+    #[test]
+    fn kernels_of_one_tenant_beside_each_other_want_no_more_than_it_was_seen_to_take() {
+        // Two streams: each SM has a block of each kernel, and the tenant was seen to take 0.8 of it, not 1.6.
+        let own = |tenant| burst(tenant, vec![kernel(0, 1000, 10, 8), kernel(1, 1000, 10, 8)]);
+        let wants = |tenant| Assignment { sm_throughput: 0.8, bandwidth: 0.5, ..assignment(tenant, 0, None) };
+        let other = || burst(1, vec![kernel(0, 1000, 10, 8)]);
+        assert_eq!(us(&[own(0), other()], &config(vec![wants(0), wants(1)])), [1600, 1600]);
+        // Counted one by one each wants 0.8; they got by with one SM's throughput where they were recorded.
+        let mut counted = own(0);
+        counted.demands = vec![Demand { sm_throughput: Some(0.8), ..Demand::default() }; 2];
+        assert_eq!(us(&[counted, other()], &config(vec![wants(0), wants(1)])), [1800, 1800]);
+    }
+
+    #[test]
+    fn blocks_on_part_of_the_sms_meet_on_some_of_them() {
+        // 7 blocks each, which want all of an SM: 14 on 10 SMs are 1.4 in the mean, and two on the busiest.
+        let p = [burst(0, vec![kernel(0, 1000, 7, 8)]), burst(1, vec![kernel(0, 1000, 7, 8)])];
+        let wants = |tenant| Assignment { sm_throughput: 1.0, ..assignment(tenant, 0, None) };
+        let both = config(vec![wants(0), wants(1)]);
+        assert_eq!(us(&p, &both), [1400, 1400]);
+        assert_eq!(us(&p, &SharingConfig { crowding: 1.0, ..both.clone() }), [2000, 2000]);
+        assert_eq!(us(&p, &SharingConfig { crowding: 0.5, ..both }), [1700, 1700]);
+        // Solo nobody is slower than recorded.
+        assert_eq!(us(&p, &SharingConfig { crowding: 1.0, ..config(vec![wants(0)]) }), [1000]);
+    }
+
+    #[test]
+    fn a_counted_kernel_takes_what_was_counted_of_all_sms() {
+        // 0.7 of all SMs' throughput by 7 blocks on 10 SMs: each wants all of one. Its tenant's 0.1 does not count.
+        let mut p = [burst(0, vec![kernel(0, 1000, 7, 8)]), burst(1, vec![kernel(0, 1000, 7, 8)])];
+        for program in &mut p {
+            program.demands = vec![Demand { sm_throughput: Some(0.7), ..Demand::default() }];
+        }
+        let wants = |tenant| Assignment { sm_throughput: 0.1, ..assignment(tenant, 0, None) };
+        assert_eq!(us(&p, &config(vec![wants(0), wants(1)])), [1400, 1400]);
     }
 
     #[test]
@@ -622,6 +689,8 @@ mod tests {
             config(vec![assignment(0, 0, Some(0))]),
             config(vec![Assignment { start_ns: -1, ..Assignment::default() }]),
             config(vec![Assignment { bandwidth: -1.0, ..Assignment::default() }]),
+            config(vec![Assignment { sm_throughput: 1.1, ..Assignment::default() }]),
+            SharingConfig { crowding: -0.1, ..good.clone() },
             SharingConfig { bandwidths: vec![0.5, 0.5], ..good.clone() },
             SharingConfig { bandwidths: vec![0.0], ..good.clone() },
             SharingConfig { hits_over_misses: f64::NAN, ..good.clone() },

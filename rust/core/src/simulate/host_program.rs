@@ -27,7 +27,7 @@ use crate::base::statistics::median_ns;
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
 use crate::residency::observed::{slice_lengths, Slice};
-use crate::simulate::sharing_config::{self, Units};
+use crate::simulate::sharing_config::{self, Demand, Units};
 use crate::table::columns::{Columns, NameColumn};
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
@@ -121,8 +121,8 @@ pub(crate) struct Program {
     pub ops: Vec<Op>,
     /// Where operations run, every way once.
     pub places: Vec<Place>,
-    /// Part of the device's memory bandwidth that operations of each place take, where it was measured.
-    pub bandwidths: Vec<Option<f64>>,
+    /// What operations of each place take, where it was measured.
+    pub demands: Vec<Demand>,
     pub hosts: Vec<Host>,
     pub streams: u32,
     /// The stream that all others wait for and that waits for them.
@@ -211,11 +211,23 @@ fn residency_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i
     turns
 }
 
-/// Measured bandwidths are told apart to so many parts of the device's: kernels that differ by less are of one class.
+/// Measured demands are told apart to so many parts of what the device has: kernels that differ by less are of one class.
 const PARTS: f64 = 1000.0;
 
-/// Measured bandwidths by number of the kernel's name, in [`PARTS`].
-fn by_key(names: &NameColumn<'_>, rows: usize, measured: &BTreeMap<String, f64>) -> HashMap<u32, u32> {
+/// A [`Demand`] in [`PARTS`].
+type DemandParts = (Option<u32>, Option<u32>);
+
+fn demand((bandwidth, sm_throughput): DemandParts) -> Demand {
+    let part = |n: u32| f64::from(n) / PARTS;
+    Demand { bandwidth: bandwidth.map(part), sm_throughput: sm_throughput.map(part) }
+}
+
+/// Measured demands by number of the kernel's name.
+fn by_key(
+    names: &NameColumn<'_>,
+    rows: usize,
+    measured: &BTreeMap<String, Demand>,
+) -> HashMap<u32, DemandParts> {
     let mut found = HashMap::new();
     if measured.is_empty() {
         return found;
@@ -223,8 +235,10 @@ fn by_key(names: &NameColumn<'_>, rows: usize, measured: &BTreeMap<String, f64>)
     let mut seen: HashSet<u32> = HashSet::new();
     for key in (0..rows).filter_map(|row| names.key(row)) {
         let wants = seen.insert(key).then(|| names.text(key).and_then(|name| measured.get(name))).flatten();
-        if let Some(part) = wants {
-            found.insert(key, (part.clamp(0.0, 10.0) * PARTS).round() as u32);
+        if let Some(wants) = wants {
+            let parts = |part: f64, most: f64| (part.clamp(0.0, most) * PARTS).round() as u32;
+            let bandwidth = wants.bandwidth.map(|part| parts(part, 10.0));
+            found.insert(key, (bandwidth, wants.sm_throughput.map(|part| parts(part, 1.0))));
         }
     }
     found
@@ -280,7 +294,7 @@ pub(crate) fn read(
     let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
     let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
     let measured = names.as_ref().map_or_else(HashMap::new, |n| {
-        by_key(n, kernels.as_ref().map_or(0, Columns::rows), &recorded.kernel_bandwidth)
+        by_key(n, kernels.as_ref().map_or(0, Columns::rows), &recorded.kernel_demands)
     });
     let memops = events.get(&schema::MEMOPS);
     let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
@@ -488,12 +502,12 @@ fn operations(
     limits: &Limits,
     state_ns: f64,
     alone: &HashMap<Shape, (u32, i64)>,
-    measured: &HashMap<u32, u32>,
+    measured: &HashMap<u32, DemandParts>,
 ) {
     let surely = |s: &Seen| own_ns(s, state_ns);
     let mut fits: HashMap<Recorded, Option<(u64, Resources)>> = HashMap::new();
     let mut numbers: BTreeMap<(Option<u32>, Option<u32>), u32> = BTreeMap::new();
-    let mut classes: HashMap<(Place, Option<u32>), u32> = HashMap::new();
+    let mut classes: HashMap<(Place, DemandParts), u32> = HashMap::new();
     let (mut kernels_ns, mut replaced_ns) = (0_i64, 0_i64);
     for s in seen {
         let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
@@ -528,10 +542,10 @@ fn operations(
             (place, ns)
         };
         let (seen_ns, co_run) = (surely(s), !s.clear);
-        let wants = s.name.and_then(|name| measured.get(&name)).copied();
+        let wants = s.name.and_then(|name| measured.get(&name)).copied().unwrap_or_default();
         let class = *classes.entry((place, wants)).or_insert_with(|| {
             program.places.push(place);
-            program.bandwidths.push(wants.map(|n| f64::from(n) / PARTS));
+            program.demands.push(demand(wants));
             u32::try_from(program.places.len().saturating_sub(1)).unwrap_or(u32::MAX)
         });
         program.ops.push(Op {

@@ -20,10 +20,22 @@ pub struct Assignment {
     /// The copy begins that much later than the program was recorded to begin.
     pub start_ns: i64,
     /// Part of the device's memory bandwidth that its kernels take while they run solo; 0: not known. Kernels of which
-    /// it was measured one by one ([`Recorded::kernel_bandwidth`]) take theirs.
+    /// it was measured one by one ([`Recorded::kernel_demands`]) take theirs.
     pub bandwidth: f64,
+    /// Part of the throughput (issue slots, or the pipe that is used most) of the SMs that hold its blocks while it runs
+    /// solo; 0: not known. Kernels of which it was measured one by one take theirs.
+    pub sm_throughput: f64,
     /// Part of the device's L2 cache that the data fill which its kernels come back to; 0: none.
     pub cache: f64,
+}
+
+/// What a kernel takes while it runs solo, as parts of what the device has; `None`: not measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Demand {
+    /// Of the memory bandwidth.
+    pub bandwidth: Option<f64>,
+    /// Of the throughput of all SMs: issue slots, or the pipe that is used most.
+    pub sm_throughput: Option<f64>,
 }
 
 /// Two tenants of which each wants the whole device lose nothing to each other.
@@ -52,14 +64,18 @@ pub struct SharingConfig {
     pub linger_ns: Option<i64>,
     /// Block times of a kernel lie within this part of their mean; 0: all equal.
     pub block_imbalance: f64,
-    /// Every operation takes longer or shorter by up to this part, differently for each `seed`. Programs that repeat
-    /// themselves fall into step, or out of it, by chance: what holds for one phase need not hold for the next.
+    /// Every operation, and every pause of a host, takes longer or shorter by up to this part, differently for each
+    /// `seed` and copy. Programs that repeat themselves fall into step, or out of it, by chance: what holds for one phase
+    /// need not hold for the next.
     pub jitter: f64,
     /// See `jitter`.
     pub seed: u64,
     /// DRAM traffic that is added where L2 holds nothing of what kernels come back to, as a part of the traffic where it
     /// holds all: hits over misses.
     pub hits_over_misses: f64,
+    /// Which SM sets the pace of kernels whose blocks want more of some SMs than there is: the mean (0), or one of those
+    /// with a block more than others (1).
+    pub crowding: f64,
 }
 
 impl SharingConfig {
@@ -90,6 +106,9 @@ impl SharingConfig {
                 self.block_imbalance, self.jitter
             ));
         }
+        if !(0.0..=1.0).contains(&self.crowding) {
+            return wrong(format!("a crowding of {} is not between 0 and 1", self.crowding));
+        }
         if !(0.0..=1000.0).contains(&self.hits_over_misses) {
             return wrong(format!("{} hits for each miss are not between 0 and 1000", self.hits_over_misses));
         }
@@ -108,6 +127,12 @@ impl SharingConfig {
                 return wrong(format!(
                     "tenant {} begins {} ns later and takes {} of the memory bandwidth; take 0 or more, and 0 to 10",
                     assignment.tenant, assignment.start_ns, assignment.bandwidth
+                ));
+            }
+            if !(0.0..=1.0).contains(&assignment.sm_throughput) {
+                return wrong(format!(
+                    "tenant {} takes {} of the throughput of its SMs; take 0 to 1",
+                    assignment.tenant, assignment.sm_throughput
                 ));
             }
             if !(0.0..=10.0).contains(&assignment.cache) {
@@ -134,8 +159,8 @@ pub struct Recorded {
     pub visible_sms: BTreeMap<u32, u32>,
     /// Kernels of different tenants never ran at one instant, though their recorded intervals may overlap.
     pub time_sliced: bool,
-    /// Part of the device's memory bandwidth that a kernel takes solo, by its name; others take their tenant's.
-    pub kernel_bandwidth: BTreeMap<String, f64>,
+    /// What a kernel takes solo, by its name; others take what their tenant does.
+    pub kernel_demands: BTreeMap<String, Demand>,
     /// The config that it was: what kernels take alone is fitted to it where none of equal shape was ever alone.
     pub config: Option<SharingConfig>,
 }
