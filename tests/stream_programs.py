@@ -7,6 +7,7 @@ waits for and the legacy default stream let it. The last of these is what it wai
 from __future__ import annotations
 
 import itertools
+import math
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -167,9 +168,11 @@ class Program:
             if kind == other.kind != "kernel":
                 limits.append((other.end_ns + RELEASE_NS, "copy-engine"))
             if kind == other.kind == "kernel" and other.waves > 1 and other.start_ns <= ready:
-                wave_ns = (other.end_ns - other.start_ns) / other.waves
+                # A last wave that is not full takes as long as a full one.
+                wave_ns = (other.end_ns - other.start_ns) / math.ceil(other.waves)
                 limits.append((int(other.end_ns - wave_ns), "sm-resources"))
-                certain |= (other.end_ns - ready) / wave_ns > 2
+                left = (other.end_ns - ready) / (other.end_ns - other.start_ns) * other.waves
+                certain |= left > 2 or ready - other.start_ns < wave_ns / 2
             if kind == other.kind == "kernel" and other.waves == 1 and other.start_ns <= ready < other.end_ns:
                 limits.append((other.end_ns + RELEASE_NS, "whole-device-launch"))
         if stream in self._elsewhere:
@@ -178,7 +181,7 @@ class Program:
             limits.append((self._elsewhere.pop(stream), "unknown-dependency"))
         start, reason = max(limits, key=lambda one: one[0])
         if reason == "sm-resources" and not certain:
-            # With two waves left or less of every kernel nobody may name a reason.
+            # With two waves left or less of every kernel, none of them in its first, nobody may name a reason.
             reason = "unexplained"
         if stall_ns and start - ready <= SHORT_NS:
             # Of a wait for several things the truth would be none.

@@ -84,6 +84,13 @@ def full_sms() -> Program:
     return program
 
 
+def a_first_wave_that_fills_the_device() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 4 * MS, waves=1.6)
+    program.run(14, "kernel", MS)
+    return program
+
+
 def one_wave_that_fills_the_device() -> Program:
     program = Program({13: FREE, 14: FREE})
     program.run(13, "kernel", 4 * MS, waves=1)
@@ -205,6 +212,7 @@ def everything() -> Program:
         (dependency, {"dependency"}, set()),
         (legacy_default_stream, {"default-stream"}, set()),
         (full_sms, {"sm-resources"}, set()),
+        (a_first_wave_that_fills_the_device, {"sm-resources"}, set()),
         (one_wave_that_fills_the_device, {"whole-device-launch"}, set()),
         (nothing_says_why, {"unexplained"}, set()),
         (two_waves_left, {"unexplained"}, set()),

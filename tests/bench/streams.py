@@ -55,7 +55,7 @@ def random_program(seed: int) -> Program:
         elif step < 0.3:
             program.run(stream, draw.choice(("to-device", "to-host")), draw.randint(50, 1000) * US)
         elif step < 0.75:
-            waves = draw.choice((0.05, 0.1, 1, 3, 8))
+            waves = draw.choice((0.05, 0.1, 1, 1.6, 3, 8))
             stall = draw.randint(100, 800) * US if draw.random() < 0.1 else 0
             if contexts:
                 # A kernel cannot run while another context does: a stall meanwhile would have that reason as well.

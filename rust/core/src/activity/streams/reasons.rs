@@ -35,7 +35,7 @@ pub enum Reason {
     Synchronization,
     /// The legacy default stream.
     DefaultStream,
-    /// A kernel with more than two waves of blocks left.
+    /// A kernel with more than two waves of blocks left, or in its first of several.
     SmResources,
     /// A cooperative launch, or a kernel that fills the device with one wave.
     WholeDevice,
@@ -108,6 +108,9 @@ impl Reason {
 pub(super) const FOLLOWS_NS: i64 = WAKE_NS;
 /// Waves of blocks that a kernel has left at least where it is certain that others do not fit beside it.
 const WAVES_LEFT: f64 = 2.0;
+/// Part of its first wave in which none of a kernel's blocks has ended yet; and how far, in waves, one that it has kept
+/// waiting may start before the wave that leaves room, of uneven blocks.
+const UNEVEN: f64 = 0.5;
 /// How far events are followed that wait for others.
 const MAX_DEPTH: u32 = 8;
 
@@ -363,7 +366,10 @@ impl<'a> Decider<'a> {
         both && (single || one.copy_kind == other.copy_kind)
     }
 
-    /// Whether `other` had more waves left than let anything start beside it, and `one` started in the last of them.
+    /// Whether the blocks of `other` left no room when `one` was ready, and it started where they did.
+    ///
+    /// They surely left none with more waves left than let anything start beside it, or in the first of several, where
+    /// none of them has ended.
     fn no_sms(&self, one: &Operation, other: &Operation, ready_ns: i64) -> bool {
         let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
         // A higher priority goes first at the next block: only equal ones that are known let it wait.
@@ -375,10 +381,14 @@ impl<'a> Decider<'a> {
         let wave_ns = (other.end_ns - other.start_ns) as f64 / waves;
         let left = (other.end_ns - ready_ns) as f64 / wave_ns;
         let started = (other.end_ns - one.start_ns) as f64;
-        waves > WAVES_LEFT
-            && left > WAVES_LEFT
-            && started <= WAVES_LEFT * wave_ns
-            && started >= -(FOLLOWS_NS as f64)
+        let late = waves > WAVES_LEFT && left > WAVES_LEFT && started <= WAVES_LEFT * wave_ns;
+        // A last wave that is not full takes as long as a full one.
+        let full_ns = (other.end_ns - other.start_ns) as f64 / waves.ceil();
+        let after = |ns: i64, part: f64| (ns - other.start_ns) as f64 >= part * full_ns;
+        let first =
+            waves > 1.0 && !after(ready_ns, UNEVEN) && after(one.start_ns, waves.ceil() - 1.0 - UNEVEN);
+        let in_first = first && self.launches.no_room_beside(one, other, &limits) == Some(true);
+        (late || in_first) && started >= -(FOLLOWS_NS as f64)
     }
 
     /// Whether it, or what ended just before it started, needs the whole device.
