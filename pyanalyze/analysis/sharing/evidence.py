@@ -101,6 +101,9 @@ class Pair:
     through_server: bool = False
     #: switches from one of them to the other; None: not recorded
     switches: int | None = None
+    #: as many switches as the device makes on average in the time when both had work, where each of them alternated
+    #: with the one other tenant of the device: of three that take turns every two follow each other
+    expected_switches: float = 0.0
 
     @property
     def together(self) -> bool:
@@ -115,7 +118,12 @@ class Pair:
         # The scheduler does not switch between clients of one MPS server.
         if (self.switches or 0) >= t.MIN_ALTERNATIONS:
             return False
-        return self.through_server or (enough and self.short_met >= t.MIN_SHORT_OVERLAP_SHARE * self.short_kernels)
+        unswitched = self.switches == 0 and self.expected_switches >= t.MIN_EXPECTED_SWITCHES
+        return (
+            unswitched
+            or self.through_server
+            or (enough and self.short_met >= t.MIN_SHORT_OVERLAP_SHARE * self.short_kernels)
+        )
 
     @property
     def excluding(self) -> bool:
@@ -174,11 +182,24 @@ def pairs_of(
             row["short_overlapping"],
             through_server=one in without and other in without,
             switches=switched.get((one, other), 0) + switched.get((other, one), 0) if switched else None,
+            expected_switches=row["co_busy_ns"] * _switch_rate((one, other), usage, switched),
         )
         for row in overlaps
         for one, other in ((row["tenant_a"], row["tenant_b"]),)
         if all(row[name] is not None for name in known)
     )
+
+
+def _switch_rate(
+    pair: tuple[int, int], usage: Sequence[Mapping[str, Any]], switched: Mapping[tuple[int, int], int]
+) -> float:
+    """Switches per ns of residency, where both of a pair were switched with the only third tenant; else 0."""
+    between = {frozenset(ids): count for ids, count in switched.items() if ids[0] != ids[1]}
+    third = {tenant for ids in between for tenant in ids} - set(pair)
+    resident_ns = sum(row["resident_ns"] or 0 for row in usage)
+    if len(third) != 1 or not resident_ns or any(frozenset((one, *third)) not in between for one in pair):
+        return 0.0
+    return sum(count for ids, count in switched.items() if ids[0] != ids[1]) / resident_ns
 
 
 @dataclass(frozen=True)
