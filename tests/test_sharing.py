@@ -209,6 +209,7 @@ def test_a_limiter_that_left_the_gpu_idle_held_back(limit: str, busy: float, *, 
 
 #: Thresholds with a test of their own in this file, or that decide nothing by themselves.
 TESTED_ELSEWHERE = {
+    "MIN_EXPECTED_SWITCHES",
     "MIN_ALTERNATIONS",
     "MIN_ALTERNATION_SHARE",
     "MIN_STREAM_OVERLAP_SHARE",
@@ -384,6 +385,15 @@ def test_both_sides_of_the_other_thresholds(
     assert hasattr(t, threshold)
     assert observation not in observe(sided(below))
     assert observation in observe(sided(above))
+
+
+def test_two_that_never_follow_each_other_are_together_where_they_would_have() -> None:
+    few = Pair((0, 1), 1_000_000, 0, 0, switches=0, expected_switches=t.MIN_EXPECTED_SWITCHES - 1)
+    enough = replace(few, expected_switches=t.MIN_EXPECTED_SWITCHES)
+    assert (few.together, enough.together) == (False, True)
+    assert not replace(enough, switches=int(t.MIN_ALTERNATIONS)).together
+    # Nothing was recorded of switches.
+    assert not replace(enough, switches=None).together
 
 
 def test_every_threshold_has_both_sides_tested(tmp_path: Path) -> None:

@@ -139,8 +139,8 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
         found.setdefault(tenant, []).append((same, ns))
         # Beside other kernels of its own process it took longer than counted alone, and less at a time.
         counted_ns = _mean((one.duration_ns, 1.0) for one in same)
-        stretched = alone and row["meets_one"] > MOSTLY and row["median_ns"]
-        slower = min(1.0, counted_ns / row["median_ns"]) if stretched and counted_ns else 1.0
+        beside_others = alone and row["meets_one"] > MOSTLY and row["median_ns"]
+        slower = min(1.0, counted_ns / row["median_ns"]) if beside_others and counted_ns else 1.0
         part = _mean((_dram(one, peak), one.duration_ns or 1.0) for one in same)
         if part is not None:
             bandwidth[name] = slower * part

@@ -102,7 +102,7 @@ class Pair:
     #: switches from one of them to the other; None: not recorded
     switches: int | None = None
     #: as many switches as the device makes on average in the time when both had work, where each of them alternated
-    #: with the one other tenant of the device: of three that take turns every two follow each other
+    #: with the one other tenant of the device: of three that are time-sliced every two follow each other
     expected_switches: float = 0.0
 
     @property
@@ -196,7 +196,7 @@ def _switch_rate(
     """Switches per ns of residency, where both of a pair were switched with the only third tenant; else 0."""
     between = {frozenset(ids): count for ids, count in switched.items() if ids[0] != ids[1]}
     third = {tenant for ids in between for tenant in ids} - set(pair)
-    resident_ns = sum(row["resident_ns"] or 0 for row in usage)
+    resident_ns: int = sum(row["resident_ns"] or 0 for row in usage)
     if len(third) != 1 or not resident_ns or any(frozenset((one, *third)) not in between for one in pair):
         return 0.0
     return sum(count for ids, count in switched.items() if ids[0] != ids[1]) / resident_ns

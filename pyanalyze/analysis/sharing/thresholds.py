@@ -29,8 +29,8 @@ RARE = -3.0
 #: time-slicing captures hold 79 to 1213 of them.
 MIN_ALTERNATIONS = 8.0
 #: Switches that a device makes in the time when two of three tenants had work, from which on it says something that
-#: none was between those two: of three that take turns a third of all switches are. Captures of an H100 with two MPS
-#: clients beside a third process hold 63 to 613, and none between the two.
+#: none was between those two: of three that are time-sliced a third of all switches are. Captures of an H100 with two
+#: MPS clients beside a third process hold 63 to 613, and none between the two.
 MIN_EXPECTED_SWITCHES = 30.0
 #: Share of neighbouring slices that change tenant, above which tenants were time-sliced. Real: 0.97 to 1.0.
 MIN_ALTERNATION_SHARE = 0.5
