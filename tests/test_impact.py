@@ -11,7 +11,7 @@ import report_examples as examples
 
 from pyanalyze.analysis.impact import ANSWERS, Cause, Impact, Reason, impact_of
 from pyanalyze.analysis.interference.slowdown import TenantInterference
-from pyanalyze.report.sentences import cause_sentence
+from pyanalyze.report.sentences import cause_sentence, cause_text
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.report import Device, Tenant
 from pyanalyze.vocabulary import Basis, Condition, Mode
@@ -161,25 +161,23 @@ def test_the_victim_has_the_larger_of_elapsed_and_latency() -> None:
     assert (found.victim.tenant.name, found.victim.kind) == ("t1", "resident")
 
 
-@pytest.mark.parametrize(
-    ("parts", "first"),
-    [
-        ({"queue": 0.9, "launch": 0.1}, Cause.LAUNCH),
-        ({"queue": 0.6, "not_resident": 0.3, "execution": 0.1}, Cause.NOT_RESIDENT),
-        # A hundredth counts, less does not; what is not explained holds up nothing that has a name.
-        ({"queue": 0.99, "switch": 0.01}, Cause.SWITCH),
-        ({"queue": 0.991, "switch": 0.009}, None),
-        ({"queue": 0.6, "unexplained": 0.4}, None),
-        # Nothing is queued behind another part.
-        ({"execution": 0.7, "queue": 0.3}, None),
-    ],
-)
-def test_what_holds_up_the_head_of_a_queue(parts: dict[str, float], first: Cause | None) -> None:
-    found = impact_of(device(tenants(slowdown(SLOWED), slowdown(None), causes=causes(**parts))))
+def test_the_cause_is_what_holds_up_the_head_of_a_queue() -> None:
+    queued = causes(queue=0.9, launch=0.09, not_resident=0.01)
+    found = impact_of(device(tenants(slowdown(SLOWED), slowdown(None), causes=queued)))
     assert found.victim is not None
-    assert found.victim.first == first
-    name, part = max(parts.items(), key=lambda pair: pair[1])
-    assert found.victim.top == (Cause(name), part)
+    assert found.victim.top == (Cause.QUEUE, 0.9)
+    roots = causes(queue=0.1, launch=0.09, not_resident=0.81)
+    found = impact_of(device(tenants(slowdown(SLOWED), slowdown(None), causes=queued, root_causes=roots)))
+    assert found.victim is not None
+    assert (found.victim.top, found.answer) == ((Cause.NOT_RESIDENT, 0.81), "yes")
+    assert (
+        cause_text(found.victim) == "waiting for its time slice with the queue behind it (81.0 % of the added latency)"
+    )
+    # Nothing waited behind it.
+    alone = causes(not_resident=0.81, launch=0.19)
+    found = impact_of(device(tenants(slowdown(SLOWED), slowdown(None), causes=alone, root_causes=alone)))
+    assert found.victim is not None
+    assert cause_text(found.victim) == "waiting for its time slice (81.0 % of the added latency)"
 
 
 @pytest.mark.parametrize(

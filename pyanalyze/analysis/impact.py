@@ -98,9 +98,6 @@ ANSWERS: Mapping[Reason, Answer] = {
     Reason.CAUSE: Answer.YES,
 }
 
-#: Fraction of the added latency. A smaller part is noise, not what holds up the head of a queue.
-_NOTABLE_PART = 0.01
-
 
 @dataclass(frozen=True)
 class Victim:
@@ -115,9 +112,8 @@ class Victim:
     estimate
         That slowdown.
     top
-        The largest part of its added latency, and the fraction that it is; None: not known.
-    first
-        Where `top` is the queue: the largest other part, which holds up the head of the queue; None: none is notable.
+        The largest part of its added latency, with what queued behind it where that is known, and the fraction that it
+        is; None: not known.
     switched_out
         Fraction of its busy time in which another context was resident; None: not known, or none of it.
     """
@@ -126,7 +122,6 @@ class Victim:
     kind: SlowdownKind
     estimate: Estimate
     top: tuple[Cause, float] | None = None
-    first: Cause | None = None
     switched_out: float | None = None
 
     @property
@@ -219,28 +214,17 @@ def _rank(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> tuple[bool,
 
 
 def _victim(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> Victim:
-    top = None if tenant.causes is None else _top_cause(tenant.causes)
+    causes = tenant.root_causes or tenant.causes
+    top = None if causes is None else _top_cause(causes)
     if tenant.group_of is not None:
         # Of groups of work nothing but execution is compared.
         top = Cause.EXECUTION, 1.0
-    queued = tenant.causes is not None and top is not None and top[0] is Cause.QUEUE
-    first = _first_cause(tenant.causes) if tenant.causes is not None and queued else None
-    return Victim(tenant, kind, estimate, top, first, _switched_out(tenant))
-
-
-def _parts(causes: Causes) -> list[tuple[Cause, float]]:
-    return [(cause, value) for cause in Cause if (value := getattr(causes, cause)) is not None]
+    return Victim(tenant, kind, estimate, top, _switched_out(tenant))
 
 
 def _top_cause(causes: Causes) -> tuple[Cause, float] | None:
-    return max(_parts(causes), key=lambda pair: pair[1], default=None)
-
-
-def _first_cause(causes: Causes) -> Cause | None:
-    """The largest part that is no queue: a queue is long because something else holds up its head."""
-    no_head = (Cause.QUEUE, Cause.UNEXPLAINED)
-    pairs = [(cause, part) for cause, part in _parts(causes) if cause not in no_head and part >= _NOTABLE_PART]
-    return max(pairs, key=lambda pair: pair[1], default=(None, 0.0))[0]
+    parts = [(cause, value) for cause in Cause if (value := getattr(causes, cause)) is not None]
+    return max(parts, key=lambda pair: pair[1], default=None)
 
 
 def _switched_out(tenant: Tenant) -> float | None:

@@ -507,6 +507,7 @@ def _tenants(
                 slowdown=Slowdown(elapsed=None, latency=None, resident=None) if found is None else found.slowdown,
                 # Of a tenant that was not slowed there are no causes.
                 causes=found.causes if found is not None and found.slowed else None,
+                root_causes=found.root_causes if found is not None and found.slowed else None,
                 work=work.get((row["device_id"], row["tenant_id"])),
                 time_split=splits.get((row["device_id"], row["tenant_id"])),
                 copies=copies.get((row["device_id"], row["tenant_id"])),

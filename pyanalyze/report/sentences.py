@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.impact import Cause, Reason, Victim, impact_of, untraced_share
 from pyanalyze.results.labels import device_title, tenant_labels
+from pyanalyze.results.sharing import most_likely
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, Occupancy
     from pyanalyze.results.report import Device, Report, Tenant
+    from pyanalyze.results.sharing import Sharing
     from pyanalyze.results.streams import StreamPair, Streams
 
 __all__ = [
@@ -163,6 +165,14 @@ def grouped_text(grouped_by: str) -> str:
     return f"groups of work inside each process (--by {visible(grouped_by, 40)})"
 
 
+def likely_text(sharing: Sharing) -> str:
+    """The most likely mode where none is certain."""
+    likely = most_likely(sharing.alternatives)
+    if likely is None:
+        return "no evidence" if not sharing.alternatives else "no mode is likelier than another"
+    return f"most likely {likely.mode}, {sharing.confidence:.2f}"
+
+
 def mode_text(device: Device) -> str:
     """The sharing mode with confidence and basis, to stand behind a label."""
     sharing = device.sharing
@@ -171,10 +181,7 @@ def mode_text(device: Device) -> str:
             return f"undetermined. {visible(sharing.summary, None)}"
         return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
-        if not sharing.alternatives:
-            return "undetermined (no evidence)."
-        likely = f"most likely {sharing.alternatives[0].mode}, {sharing.confidence:.2f}"
-        return f"undetermined ({likely})."
+        return f"undetermined ({likely_text(sharing)})."
     return f"{sharing.mode}{unless(sharing.condition)} (confidence {sharing.confidence:.2f}, {sharing.basis})."
 
 
@@ -249,7 +256,10 @@ def limit_text(device: Device) -> str | None:
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
         time = "the durations of all, which overlap" if split.overlapping else "kernel time"
         time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
-        named = f"{visible(split.top_kernel, 40)} has {fmt.percent(split.top_kernel_share)} of {time}"
+        share = f"{fmt.percent(split.top_kernel_share)} of {time}"
+        named = f"{visible(split.top_kernel, 40)} has {share}"
+        if split.top_kernel_kinds > 1:
+            named = f"{fmt.count(split.top_kernel_kinds)} kernels named {visible(split.top_kernel, 40)} have {share}"
         others = f"{named}; {others}" if others else named
     if split.limit is Limit.API_CALLS and split.api_call is not None:
         named = f"{visible(split.api_call, 40)} {fmt.percent(split.api_call_ns / split.window_ns)}"
@@ -489,6 +499,8 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     return found
 
 
+#: Fraction of the added latency: a smaller part is not worth a word.
+_NOTABLE_PART = 0.01
 #: Where the added latency went, as the name of a cause.
 CAUSE_WORDS = {
     Cause.LAUNCH: "launch overhead (the API call)",
@@ -501,18 +513,15 @@ CAUSE_WORDS = {
 
 
 def cause_text(victim: Victim) -> str:
-    """Name the cause of a victim's added latency; of a queue, what its first kernel waits for."""
+    """Name the cause of a victim's added latency."""
     if victim.top is None:
         return fmt.UNKNOWN
     cause, part = victim.top
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
-    share = f"{fmt.percent(part)} of the added latency"
-    if victim.first is not None and victim.tenant.causes is not None:
-        head = getattr(victim.tenant.causes, victim.first.value)
-        queued = f"{fmt.percent(part)} queueing behind it"
-        return f"{CAUSE_WORDS[victim.first]} ({fmt.percent(head)} of the added latency, {queued})"
-    return f"{CAUSE_WORDS[cause]} ({share})"
+    direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
+    behind = "" if direct is None or part - direct < _NOTABLE_PART else " with the queue behind it"
+    return f"{CAUSE_WORDS[cause]}{behind} ({fmt.percent(part)} of the added latency)"
 
 
 def percentile_text(victim: Victim) -> str:

@@ -240,6 +240,10 @@ class Tenant(Result):
     memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")
     slowdown: Slowdown = Field(description="How much slower than alone.")
     causes: Causes | None = Field(description="Where the added latency went; null: not known, or nothing was added.")
+    root_causes: Causes | None = Field(
+        default=None,
+        description="The same, with the wait behind an operation of the same stream counted for what delayed that one.",
+    )
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
     time_split: TimeSplit | None = Field(
         default=None, description="Where its time went, and what limits it; null: not traced, or not asked for."

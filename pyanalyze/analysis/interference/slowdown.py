@@ -77,6 +77,8 @@ class TenantInterference:
         Kernels and graph launches a second, shared and solo.
     causes
         Parts of the added latency, summing to 1; None: nothing was added, or it is not known.
+    root_causes
+        The same, with the wait behind an operation of the same stream counted for what had delayed that one.
     units
         Units of work, most of the time first.
     execution_reasons
@@ -107,6 +109,7 @@ class TenantInterference:
     execution_reasons: Mapping[str, str] = field(default_factory=dict)
     baselines_not_used: tuple[BaselineNotUsed, ...] = ()
     is_group: bool = False
+    root_causes: Causes | None = None
 
     def __repr__(self) -> str:
         """Name the tenant and what is known of its slowdown."""
@@ -533,10 +536,13 @@ def _slowed(
     if elapsed_row is not None and elapsed_row["solo_ns"] and elapsed_row["n"] >= ENOUGH:
         n = 1e9 * elapsed_row["n"]
         throughput = Throughput(shared_per_s=n / elapsed_row["shared_ns"], solo_per_s=n / elapsed_row["solo_ns"])
-    shares, added_ns = _shares_of_causes(tables, number, against, blind=time_sliced and not held)
+    blind = time_sliced and not held
+    shares, added_ns = _shares_of_causes(tables, number, against, "share", blind=blind)
+    # What cannot be told apart delays nothing by name.
+    roots = None if blind else _shares_of_causes(tables, number, against, "root_share", blind=False)[0]
     split: ExecutionSplit | None = None
     reasons: dict[str, str] = {}
-    if shares is not None and not (time_sliced and not held):
+    if shares is not None and not blind:
         alone, alone_id = _alone(tables, solo, number) if against == "baseline" else (None, None)
         if (parts := split_execution(tables, number, against, alone, alone_id)) is not None:
             split, reasons = parts
@@ -552,6 +558,7 @@ def _slowed(
         (*refused, *notes),
         units=_units(r for r in mine if r["work"] is not None and r["against"] == against),
         execution_reasons=reasons,
+        root_causes=None if roots is None else Causes(**roots, execution_split=None),
     )
 
 
@@ -655,14 +662,14 @@ def _from_lost_time(
 
 
 def _shares_of_causes(
-    tables: TableSet, number: int, against: str, *, blind: bool
+    tables: TableSet, number: int, against: str, column: str, *, blind: bool
 ) -> tuple[dict[str, float] | None, int | None]:
     """Shares of the added latency, and the added latency; without residency time slices hide in the other parts."""
     rows = [row for row in tables.rows_where("causes", "tenant_id", number) if row["against"] == against]
     if not rows:
         return None, None
     added_ns = sum(row["added_ns"] or 0 for row in rows)
-    shares = {row["cause"]: row["share"] for row in rows}
+    shares = {row["cause"]: row[column] for row in rows}
     if any(share is None for share in shares.values()):
         return None, added_ns
     causes = {

@@ -295,11 +295,15 @@ def _cause_blocks(device: Device) -> list[Block]:
     rows = tuple(
         (
             Cell(labels[t.tenant_id], tone="code"),
-            *(value_cell(fmt.percent(getattr(t.causes, name))) for name in names),
+            Cell(counted),
+            *(value_cell(fmt.percent(getattr(causes, name))) for name in names),
         )
         for t in known
+        for counted, causes in (("by itself", t.causes), ("with the queue behind it", t.root_causes))
+        if causes is not None
     )
-    columns = (Column("Tenant"), *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
+    heads = (Column("Tenant"), Column("Each cause"))
+    columns = (*heads, *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
     chart = Chart(
         chart_key("causes", device.device_id),
         "Where the added latency went",

@@ -41,12 +41,44 @@ pub(crate) struct Figure {
     pub solo_ns: f64,
 }
 
-/// Added latency by where it went: name, shared, solo.
-pub(crate) type Part = (&'static str, f64, f64);
+/// One place where added latency went.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub name: &'static str,
+    pub shared_ns: f64,
+    pub solo_ns: f64,
+    /// What it added to operations and, through the queue of their streams, to those behind them.
+    pub root_ns: f64,
+}
 
 /// The names of `Split::parts`.
 pub(crate) const PARTS: [&str; 6] =
     ["launch", "queue_same_tenant", "queue_other_tenant", "not_resident", "switch", "execution"];
+/// The places of the launch call, and of an operation's wait for those before it in its stream.
+const LAUNCH: usize = 0;
+const OWN_QUEUE: usize = 1;
+
+/// What an operation's latency grew by, its wait in its own stream as what held up the one before it (`before`: the same
+/// of that one). A launch call that takes longer delays the next launch as much as the operation: nobody queues for it.
+fn roots(shared: [i64; 6], solo: [i64; 6], mut before: [f64; 6]) -> [f64; 6] {
+    let mut grew = [0.0; 6];
+    for ((grew, shared), solo) in grew.iter_mut().zip(shared).zip(solo) {
+        *grew = shared.saturating_sub(solo) as f64;
+    }
+    if let Some(launch) = before.get_mut(LAUNCH) {
+        *launch = 0.0;
+    }
+    let whole: f64 = before.iter().map(|part| part.max(0.0)).sum();
+    let Some(queued) = grew.get_mut(OWN_QUEUE) else { return grew };
+    let behind = queued.min(whole);
+    if behind > 0.0 {
+        *queued -= behind;
+        for (grew, part) in grew.iter_mut().zip(before) {
+            *grew += behind * part.max(0.0) / whole;
+        }
+    }
+    grew
+}
 
 /// What one aggressor added.
 #[derive(Debug, Clone)]
@@ -322,7 +354,9 @@ pub(crate) fn compare(
     out.blocks = blocks.count;
     let draws = Resamples::new(blocks.count);
     let mut sums = vec![vec![0.0_f64; blocks.count]; 6];
-    let mut parts = [[0.0_f64; 2]; 6];
+    let mut parts = [[0.0_f64; 3]; 6];
+    // Of each stream, what its last operation was delayed by.
+    let mut delayed = vec![[0.0_f64; 6]; tenant.streams()];
     let mut latency_values = [Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len())];
     let (mut kept, mut cut, mut no_latency) = (0, 0, 0);
     let mut ran = [0.0_f64; 2];
@@ -349,10 +383,16 @@ pub(crate) fn compare(
         }
         add(0, block, op.latency_ns() as f64);
         add(1, block, a.latency_ns as f64);
-        for ((sum, shared), without) in parts.iter_mut().zip(tenant.split(op, switching).parts()).zip(a.parts)
-        {
+        let split = tenant.split(op, switching).parts();
+        let stream = op.stream as usize;
+        let root = roots(split, a.parts, delayed.get(stream).copied().unwrap_or_default());
+        for (((sum, shared), without), root) in parts.iter_mut().zip(split).zip(a.parts).zip(root) {
             sum[0] += shared as f64;
             sum[1] += without as f64;
+            sum[2] += root;
+        }
+        if let Some(before) = delayed.get_mut(stream) {
+            *before = root;
         }
         latency_values[0].push(op.latency_ns() as f64);
         latency_values[1].push(a.latency_ns as f64);
@@ -439,8 +479,13 @@ pub(crate) fn compare(
                 out.figures.push(Figure { measure, value, bounds: None, n, shared_ns, solo_ns });
             }
         }
-        out.parts =
-            PARTS.iter().zip(parts).map(|(name, [shared, without])| (*name, shared, without)).collect();
+        let part = |(name, [shared_ns, solo_ns, root_ns]): (&&'static str, [f64; 3])| Part {
+            name,
+            shared_ns,
+            solo_ns,
+            root_ns,
+        };
+        out.parts = PARTS.iter().zip(parts).map(part).collect();
     }
     out.aggressors = aggressor_shares(tenant, solo, &blocks, &draws);
     out
@@ -714,5 +759,28 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
     } else {
         // Exposures that never vary go together with everything.
         1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::roots;
+
+    #[test]
+    fn what_waits_in_a_queue_waits_for_what_delayed_the_one_before_it() {
+        // Launch, own queue, other queue, not resident, switch, execution. The first waits 80 for its slice and 20 for the
+        // switch; the second for the first alone, and 10 more than solo at work; the third for both.
+        let first = roots([1, 0, 0, 80, 20, 5], [1, 0, 0, 0, 0, 5], [0.0; 6]);
+        assert_eq!(first, [0.0, 0.0, 0.0, 80.0, 20.0, 0.0]);
+        let second = roots([1, 104, 0, 0, 0, 15], [1, 4, 0, 0, 0, 5], first);
+        assert_eq!(second, [0.0, 0.0, 0.0, 80.0, 20.0, 10.0]);
+        let third = roots([1, 119, 0, 0, 0, 5], [1, 9, 0, 0, 0, 5], second);
+        assert_eq!(third, [0.0, 0.0, 0.0, 80.0, 20.0, 10.0]);
+        // It waits for more than the one before it was late, the host was faster: that stays the queue's.
+        let fourth = roots([1, 159, 0, 0, 0, 5], [1, 9, 0, 0, 0, 5], third);
+        assert_eq!(fourth, [0.0, 40.0, 0.0, 80.0, 20.0, 10.0]);
+        // A longer launch call, and what was faster than solo, delay nobody.
+        let fifth = roots([1, 60, 0, 0, 0, 5], [1, 0, 0, 0, 0, 5], [70.0, 0.0, -50.0, 60.0, 0.0, 0.0]);
+        assert_eq!(fifth, [0.0, 0.0, 0.0, 60.0, 0.0, 0.0]);
     }
 }

@@ -625,7 +625,8 @@ fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
     let all: Vec<(&Row<'_>, &compare::Part, f64)> = rows
         .iter()
         .flat_map(|r| {
-            let (shared, solo) = r.compared.parts.iter().fold((0.0, 0.0), |(a, b), (_, x, y)| (a + x, b + y));
+            let (shared, solo) =
+                r.compared.parts.iter().fold((0.0, 0.0), |(a, b), p| (a + p.shared_ns, b + p.solo_ns));
             // Shares of next to nothing are noise.
             let added = if shared > (1.0 + LEAST_ADDED) * solo { shared - solo } else { 0.0 };
             r.compared.parts.iter().map(move |p| (r, p, added))
@@ -634,21 +635,20 @@ fn cause_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
     let ns = |pick: &dyn Fn(&compare::Part) -> f64| {
         all.iter().map(|(_, p, _)| Some(pick(p).round() as i64)).collect::<Int64Array>()
     };
+    let share = |pick: &dyn Fn(&compare::Part) -> f64| {
+        all.iter().map(|(_, p, added)| (*added > 0.0).then(|| pick(p) / added)).collect::<Float64Array>()
+    };
     Builder::new(&schema::CAUSES)
         .put("tenant_id", all.iter().map(|(r, ..)| Some(r.tenant.id)).collect::<UInt32Array>())
         .put("device_id", all.iter().map(|(r, ..)| Some(r.tenant.device)).collect::<UInt32Array>())
         .put_names("against", all.iter().map(|(r, ..)| Some(r.against)))
         .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
-        .put_names("cause", all.iter().map(|(_, p, _)| Some(p.0)))
-        .put("shared_ns", ns(&|p| p.1))
-        .put("solo_ns", ns(&|p| p.2))
-        .put("added_ns", ns(&|p| p.1 - p.2))
-        .put(
-            "share",
-            all.iter()
-                .map(|(_, p, added)| (*added > 0.0).then(|| (p.1 - p.2) / added))
-                .collect::<Float64Array>(),
-        )
+        .put_names("cause", all.iter().map(|(_, p, _)| Some(p.name)))
+        .put("shared_ns", ns(&|p| p.shared_ns))
+        .put("solo_ns", ns(&|p| p.solo_ns))
+        .put("added_ns", ns(&|p| p.shared_ns - p.solo_ns))
+        .put("share", share(&|p| p.shared_ns - p.solo_ns))
+        .put("root_share", share(&|p| p.root_ns))
         .put(
             "residency_known",
             all.iter().map(|(r, ..)| Some(r.tenant.ran.is_some())).collect::<BooleanArray>(),

@@ -111,6 +111,7 @@ pub const CAUSES: Table = Table {
         col("solo_ns", I64, "Alone."),
         col("added_ns", I64, "The difference."),
         opt("share", F64, "nothing was added", "Of all that was added; may be negative."),
+        opt("root_share", F64, "nothing was added", "The same, with the wait behind an operation of the same stream counted for what had delayed that one."),
         col("residency_known", Bool, "Switch records say when its context ran; otherwise time switched out hides in queue_other_tenant and execution."),
         BASIS,
     ],
