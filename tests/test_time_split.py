@@ -9,6 +9,7 @@ from exports import MS, US, copy, global_pid, kernel, write
 
 import pyanalyze
 from pyanalyze.report.layout import lay_out
+from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def split_of(path: Path) -> TimeSplit:
 
 
 def parts(split: TimeSplit) -> tuple[int, int, int, int, int]:
-    return split.kernels_ns, split.copies_ns, split.launches_ns, split.api_calls_ns, split.host_ns
+    return split.kernels_ns, split.copies_ns, split.launches_ns, split.api_calls_ns or 0, split.host_ns
 
 
 @pytest.fixture
@@ -102,6 +103,71 @@ def test_a_gap_of_250_us_is_launching(tmp_path: Path, gap_us: int, limit: str) -
     assert split.part_ns(split.limit) == 19 * gap_us * US
 
 
+def test_a_call_that_hands_over_no_work_is_not_launching(tmp_path: Path) -> None:
+    """Gaps of 100 us: in each the host waits for 60 us, and launches for 30, of which 10 beside another thread's wait."""
+    times = [n * 200 * US for n in range(20)]
+    kernels = [kernel(41, start, start + 100 * US) for start in times]
+    calls = []
+    for start in times[:-1]:
+        calls += [
+            call("cudaStreamSynchronize_v3020", start + 100 * US, start + 160 * US),
+            call("cudaLaunchKernel_v7000", start + 160 * US, start + 190 * US),
+            call("cudaEventQuery_v3020", start + 160 * US, start + 170 * US, thread=42),
+        ]
+    split = split_of(write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"}))
+    assert (split.launches_ns, split.api_calls_ns, split.host_ns) == (19 * 40 * US, 19 * 60 * US, 0)
+    assert (split.api_call, split.api_call_ns, split.api_call_count) == ("cudaStreamSynchronize", 19 * 60 * US, 19)
+
+
+def test_nobody_launches_a_migration(tmp_path: Path) -> None:
+    """A kernel, and two migrations of unified memory, 100 us apart: those gaps are the host's."""
+    moved = [copy(41, start * US, (start + 50) * US, copyKind=11) | {"correlationId": 0} for start in (200, 350)]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 100 * US)], copies=moved, processes={41: "train"})
+    assert parts(split_of(path)) == (100 * US, 100 * US, 0, 0, 200 * US)
+
+
+def test_calls_that_were_not_read_are_not_said_to_be_none(tmp_path: Path) -> None:
+    """A gap of 300 us in 100 ms, in which a call ran."""
+    kernels = [kernel(41, 0, 50 * MS), kernel(41, 50 * MS + 300 * US, 100 * MS)]
+    calls = [call("cudaMalloc_v3020", 50 * MS, 50 * MS + 200 * US)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
+    assert split_of(path).api_calls_ns is None
+    (line,) = (
+        line
+        for line in render_markdown(pyanalyze.load(path).report()).splitlines()
+        if line.startswith("| train | 100.0 ms")
+    )
+    assert line.count("not known") == 2
+
+
+def test_kernels_that_share_a_name_are_not_one(tmp_path: Path) -> None:
+    """Two kernels of one name with 3 and 2 ms, and one of another with 1 ms."""
+    calls = [call(name, n, n + 1) for n, name in enumerate(["loop", "void loop<A>()", "void loop<B>()", "other"])]
+    kernels = [
+        kernel(41, start * MS, end * MS, shortName=short, demangledName=full)
+        for start, end, short, full in [(1, 4, 2, 3), (5, 7, 2, 4), (8, 9, 5, 5)]
+    ]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
+    split = split_of(path)
+    assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_kinds) == ("loop", 5 * MS, 2)
+    (action, *_) = pyanalyze.load(path).advise()[0].actions
+    assert action.action == "Make the 2 kernels loop of train faster"
+    assert action.why.endswith("2 kernels of that name have 83.3 % of all kernel time")
+
+
+def test_overlap_hides_no_more_than_the_kernels(tmp_path: Path) -> None:
+    """Copies of 9 ms, one kernel of 1 ms."""
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=[kernel(41, 9 * MS, 10 * MS)],
+        copies=[copy(41, 0, 9 * MS)],
+        processes={41: "train"},
+    )
+    (action, *_) = pyanalyze.load(path).advise()[0].actions
+    assert action.action == "Copy less in train"
+    assert "can hide 1.000 ms of that at most" in action.why
+
+
 def test_time_in_flight_counts_once(tmp_path: Path) -> None:
     """Two streams overlap: |0==2| and |1==3|."""
     kernels = [kernel(41, 0, 2 * MS), kernel(41, MS, 3 * MS, streamId=8)]
@@ -149,8 +215,8 @@ def test_kernels_of_one_library_name_are_told_apart(tmp_path: Path) -> None:
     split = split_of(path)
     assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_share) == ("Kernel<Gemm>", 3 * MS, 0.6)
     (action, *_) = pyanalyze.load(path).advise()[0].actions
-    assert action.action == "Make kernel Kernel<Gemm> of train faster"
-    assert action.commands == ["ncu --set full -c 3 --kernel-name-base demangled -k regex:Gemm PROGRAM"]
+    assert action.action == "Make the 2 kernels Kernel<Gemm> of train faster"
+    assert action.commands == ["ncu --set full -c 4 --kernel-name-base demangled -k regex:Gemm PROGRAM"]
 
 
 def test_real_captures_add_up(corpus: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.time_split import Limit, TimeSplit
 from pyanalyze.tables.selections import call_name, of_process
-from pyanalyze.vocabulary import NAMED_SHARE
+from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,6 +20,8 @@ __all__ = ["time_splits"]
 
 #: Names that libraries give to all of their kernels: `cutlass::Kernel<...>`.
 _GENERIC = r"^(device_?)?[kK]ernel\d*$"
+#: CUDA calls that hand over work and return: while one runs in a short gap, the process is launching.
+_HANDS_OVER = r"Launch|Async|EventRecord|StreamWaitEvent"
 #: Earlier than any time in a capture.
 _EVER = -(2**62)
 _PROCESS = ("device_id", "capture", "pid")
@@ -33,7 +36,8 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     Parameters
     ----------
     tables
-        The tables. API calls are read where a tenant had nothing on the device for a notable part of its time.
+        The tables. API calls are read where a tenant had nothing on the device for a notable part of its time: in gaps
+        up to 250 us for 2 %, in longer ones for 1 %.
 
     Returns
     -------
@@ -57,16 +61,19 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     for row in usage.join(who, on=["tenant_id", "device_id"]).iter_rows(named=True):
         window_ns = row["last_ns"] - row["first_ns"]
         idle_ns = row["idle_ns"] or 0
-        named_ns = calls.of(row) if idle_ns >= NAMED_SHARE * window_ns else {}
-        api_ns = min(named_ns.pop(None, 0), idle_ns)
-        call = max(named_ns, key=lambda name: named_ns[name], default=None)
-        kernel, kernel_ns, all_ns = top_kernels.get((row["device_id"], row["tenant_id"]), (None, 0, 0))
+        read = idle_ns >= NAMED_SHARE * window_ns or row["launch_gap_ns"] >= SMALL_SHARE * window_ns
+        found_calls = calls.of(row) if read else None
+        long_ns, short_ns = (0, 0) if found_calls is None else (found_calls.long_ns, found_calls.short_ns)
+        long_ns, short_ns = min(long_ns, idle_ns), min(short_ns, row["launch_gap_ns"])
+        named = {} if found_calls is None else found_calls.by_name
+        call = max(named, key=lambda name: named[name][0], default=None)
+        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         parts = {
             Limit.KERNELS: row["busy_ns"],
             Limit.COPIES: row["copy_only_ns"] or 0,
-            Limit.LAUNCHES: row["launch_gap_ns"],
-            Limit.API_CALLS: api_ns,
-            Limit.HOST: idle_ns - api_ns,
+            Limit.LAUNCHES: row["launch_gap_ns"] - short_ns,
+            Limit.API_CALLS: long_ns + short_ns,
+            Limit.HOST: idle_ns - long_ns,
         }
         found[row["device_id"], row["tenant_id"]] = TimeSplit(
             limit=max(parts, key=lambda limit: parts[limit]),
@@ -74,19 +81,31 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             kernels_ns=parts[Limit.KERNELS],
             copies_ns=parts[Limit.COPIES],
             launches_ns=parts[Limit.LAUNCHES],
-            api_calls_ns=parts[Limit.API_CALLS],
+            api_calls_ns=None if found_calls is None else parts[Limit.API_CALLS],
             host_ns=parts[Limit.HOST],
             api_call=call,
-            api_call_ns=0 if call is None else min(named_ns[call], api_ns),
-            top_kernel=kernel,
-            top_kernel_ns=kernel_ns,
-            top_kernel_share=kernel_ns / all_ns if all_ns else None,
+            api_call_ns=0 if call is None else min(named[call][0], parts[Limit.API_CALLS]),
+            api_call_count=0 if call is None else named[call][1],
+            top_kernel=top.name,
+            top_kernel_ns=top.ns,
+            top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
+            top_kernel_kinds=top.kinds,
         )
     return found
 
 
-def _top_kernels(tables: TableSet) -> dict[tuple[int, int], tuple[str | None, int, int]]:
-    """By device and tenant: name of the kernel with most time, its time, and that of all."""
+@dataclass(frozen=True)
+class _TopKernel:
+    """Name of the kernel with most time, its time, and that of all; how many kernels have that name."""
+
+    name: str | None
+    ns: int
+    all_ns: int
+    kinds: int
+
+
+def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
+    """The kernel name with most time, by device and tenant."""
     import polars as pl
 
     # One name for very different kernels says nothing: their first template argument tells them apart.
@@ -94,37 +113,65 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], tuple[str | None, in
     inner = full.str.extract(r"[kK]ernel\w*<\(?(?:\w+::)*(\w+)")
     told = pl.when(plain.str.contains(_GENERIC)).then(pl.format("{}<{}>", plain, inner)).fill_null(plain)
     tenant = ["device_id", "tenant_id"]
-    names = tables.kernel_occupancy.group_by(*tenant, told.alias("short_name")).agg(pl.col("total_ns").sum())
+    named = tables.kernel_occupancy.group_by(*tenant, told.alias("short_name"))
+    names = named.agg(pl.col("total_ns").sum(), kinds=full.n_unique())
     names = names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
     top = names.group_by(tenant, maintain_order=True).agg(
-        pl.first("short_name"), top_ns=pl.first("total_ns"), all_ns=pl.sum("total_ns")
+        pl.first("short_name"), top_ns=pl.first("total_ns"), all_ns=pl.sum("total_ns"), kinds=pl.first("kinds")
     )
-    return {(device, one): (name, top_ns, all_ns) for device, one, name, top_ns, all_ns in top.iter_rows()}
+    return {(device, one): _TopKernel(*told) for device, one, *told in top.iter_rows()}
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """CUDA calls while a tenant had nothing on the device.
+
+    Attributes
+    ----------
+    long_ns
+        In gaps longer than launching takes, of all calls, counted once.
+    short_ns
+        In shorter gaps, of calls that hand over no work, where none that does ran beside them.
+    by_name
+        By name, the sum of both, and how many calls.
+    """
+
+    long_ns: int
+    short_ns: int
+    by_name: dict[str, tuple[int, int]]
 
 
 class _CallsInGaps:
-    """CUDA calls in the long gaps of tenants: what a process called and did is told apart once, for all of them."""
+    """CUDA calls in the gaps of tenants: what a process called and did is told apart once, for all of them."""
 
     def __init__(self, tables: TableSet) -> None:
         self._tables = tables
 
-    def of(self, tenant: dict[str, int | None]) -> dict[str | None, int]:
-        """Time of CUDA calls in the long gaps of a tenant, by name; None: of all of them, counted once."""
+    def of(self, tenant: dict[str, int | None]) -> _Calls | None:
+        """CUDA calls in the gaps of a tenant; None: none was recorded."""
         import polars as pl
 
         own = self._calls.get((tenant["capture"], tenant["pid"]))
         if own is None:
-            return {}
-        gaps = self._long_gaps(tenant)
-        inside = own.select(call_name(), ns=_covered(gaps, own["end_ns"]) - _covered(gaps, own["start_ns"]))
-        by_name = inside.group_by("name").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0)
-        union = own.sort("start_ns").select("start_ns", "end_ns")
-        until = pl.col("end_ns").cum_max().shift(1).fill_null(_EVER)
-        union = union.with_columns(start_ns=pl.max_horizontal("start_ns", until)).filter(
-            pl.col("start_ns") < pl.col("end_ns")
+            return None
+        gaps = self._gaps(tenant)
+        long = pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS
+        long_gaps, short_gaps = gaps.filter(long), gaps.filter(~long)
+        hands_over = pl.col("name").cast(pl.String).str.contains(_HANDS_OVER)
+        others = own.filter(~hands_over)
+        inside = [
+            calls.select(call_name(), ns=_covered(gaps, calls["end_ns"]) - _covered(gaps, calls["start_ns"]))
+            for gaps, calls in ((long_gaps, own), (short_gaps, others))
+        ]
+        by_name = (
+            pl.concat(inside).filter(pl.col("ns") > 0).group_by("name").agg(pl.col("ns").sum(), pl.len().alias("calls"))
         )
-        once = (_covered(gaps, union["end_ns"]) - _covered(gaps, union["start_ns"])).sum()
-        return {None: int(once), **dict(by_name.iter_rows())}
+        every, launching = _union(own), _union(own.filter(hands_over))
+        return _Calls(
+            _covered_by(every, long_gaps),
+            _covered_by(every, short_gaps) - _covered_by(launching, short_gaps),
+            {name: (ns, calls) for name, ns, calls in by_name.sort("name").iter_rows()},
+        )
 
     @cached_property
     def _calls(self) -> dict[tuple[object, ...], pl.DataFrame]:
@@ -154,13 +201,29 @@ class _CallsInGaps:
         work = pl.concat(self._tables.columns(name, *_PROCESS, "start_ns", "end_ns") for name in _WORK)
         return work.partition_by(_PROCESS, as_dict=True)
 
-    def _long_gaps(self, tenant: dict[str, int | None]) -> pl.DataFrame:
-        """Gaps between the operations of a tenant that are longer than launching takes, in order."""
+    def _gaps(self, tenant: dict[str, int | None]) -> pl.DataFrame:
+        """Gaps between the operations of a tenant, in order."""
         import polars as pl
 
         work = self._work_of(tenant).sort("start_ns")
         gaps = work.select(start_ns=pl.col("end_ns").cum_max().shift(1), end_ns="start_ns").drop_nulls()
-        return gaps.filter(pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS)
+        return gaps.filter(pl.col("end_ns") > pl.col("start_ns"))
+
+
+def _union(calls: pl.DataFrame) -> pl.DataFrame:
+    """When any of these calls ran."""
+    import polars as pl
+
+    calls = calls.sort("start_ns").select("start_ns", "end_ns")
+    until = pl.col("end_ns").cum_max().shift(1).fill_null(_EVER)
+    return calls.with_columns(start_ns=pl.max_horizontal("start_ns", until)).filter(
+        pl.col("start_ns") < pl.col("end_ns")
+    )
+
+
+def _covered_by(calls: pl.DataFrame, gaps: pl.DataFrame) -> int:
+    """Time of calls, none beside another, in gaps."""
+    return int((_covered(gaps, calls["end_ns"]) - _covered(gaps, calls["start_ns"])).sum())
 
 
 def _covered(gaps: pl.DataFrame, times: pl.Series) -> pl.Series:

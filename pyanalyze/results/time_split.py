@@ -35,18 +35,22 @@ class TimeSplit(Result):
     kernels_ns: int = Field(ge=0, description="Kernels or whole graphs were in flight.")
     copies_ns: int = Field(ge=0, description="Copies or sets were in flight, and no kernel.")
     launches_ns: int = Field(ge=0, description="Nothing was in flight, in gaps of at most 250 us: launching.")
-    api_calls_ns: int = Field(
-        ge=0, description="Nothing was in flight, in longer gaps, while a CUDA call ran: launches that load code too."
+    api_calls_ns: int | None = Field(
+        ge=0,
+        description="Nothing was in flight while a CUDA call ran: in longer gaps, launches that load code too; in gaps "
+        "of at most 250 us, calls that hand over no work. Null: not read, or not recorded.",
     )
     host_ns: int = Field(
         ge=0,
-        description="Nothing was in flight, in longer gaps, and no CUDA call ran. API calls are read where these gaps "
-        "are 1 % of the time or more.",
+        description="Nothing was in flight, in longer gaps, and no CUDA call is known to have run. API calls are read "
+        "where longer gaps are 1 % of the time or more, or shorter ones 2 %.",
     )
     api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
     api_call_ns: int = Field(ge=0, description="Its part of api_calls_ns.")
+    api_call_count: int = Field(ge=0, description="How many such calls ran then.")
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")
+    top_kernel_kinds: int = Field(ge=0, description="Kernels of that name with different full names.")
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
 
     @property
@@ -89,6 +93,6 @@ class TimeSplit(Result):
             Limit.KERNELS: self.kernels_ns,
             Limit.COPIES: self.copies_ns,
             Limit.LAUNCHES: self.launches_ns,
-            Limit.API_CALLS: self.api_calls_ns,
+            Limit.API_CALLS: self.api_calls_ns or 0,
             Limit.HOST: self.host_ns,
         }[limit]

@@ -25,6 +25,8 @@ __all__ = ["of_copies", "of_process", "of_shared_process"]
 WORTH_NS = 10_000
 #: Copies of pageable memory up to this size are staged: they return to the host at once.
 STAGED_BYTES = 64 << 10
+#: Calls up to which none can be left out by calling less often.
+FEW_CALLS = 2
 #: Part of the time of copies that kinds with advice of their own must have for there to be none about copies as such.
 MOST_COPIES = 0.8
 #: Part of its time above which launching, or copying, limits a process that is not the only one.
@@ -191,14 +193,19 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
         case Limit.COPIES:
             action = f"Copy less in {name}, or overlap its copies with kernels"
             shared = "Copy engines and the link are shared in every mode, MIG included"
+            if split.kernels_ns < split.copies_ns:
+                action = f"Copy less in {name}"
+                shared = f"Overlap with its kernels can hide {fmt.duration(split.kernels_ns)} of that at most. {shared}"
             return action, [], f"copies were in flight without a kernel for {part}. {shared}"
         case Limit.LAUNCHES:
             action = f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)"
             gaps = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"
-            return action, [], f"{gaps}: launching takes longer than the work"
+            return action, [], f"{gaps}, and no CUDA call ran then that launches nothing"
         case Limit.API_CALLS:
             call = split.api_call or "CUDA calls"
             remedy = next((do for named, do in _CALLS if re.search(named, call)), "call it less often")
+            if split.api_call_count <= FEW_CALLS and remedy == "call it less often":
+                remedy = "the first call initialises the device; make one before the measured part"
             most = f"most of it, {fmt.duration(split.api_call_ns)}, in {call}"
             why = f"nothing was in flight while CUDA calls ran for {part}; {most}"
             return f"Spend less time in {call} in {name}: {remedy}", [], why
@@ -222,6 +229,11 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     # Without `regex:` ncu compares the whole name; a template argument stands in the demangled name only.
     argument = kernel.partition("<")[2].rstrip(">")
     chosen = ["--kernel-name-base", "demangled", "-k", f"regex:{re.escape(argument)}"] if argument else ["-k", kernel]
-    command = shell_line(["ncu", "--set", "full", "-c", "3", *chosen, "PROGRAM"])
-    share = f"this kernel has {fmt.percent(split.top_kernel_share)} of {_durations(split)}"
-    return f"Make kernel {kernel} of {name} faster", [command], f"kernels were in flight for {part}; {share}"
+    launches = max(3, 2 * split.top_kernel_kinds) if split.top_kernel_kinds > 1 else 3
+    command = shell_line(["ncu", "--set", "full", "-c", str(launches), *chosen, "PROGRAM"])
+    share = f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}"
+    if split.top_kernel_kinds > 1:
+        kinds = fmt.count(split.top_kernel_kinds)
+        why = f"kernels were in flight for {part}; {kinds} kernels of that name have {share}"
+        return f"Make the {kinds} kernels {kernel} of {name} faster", [command], why
+    return f"Make kernel {kernel} of {name} faster", [command], f"kernels were in flight for {part}; it has {share}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import PART_WORDS, limit_text
 from pyanalyze.results.labels import tenant_labels
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 def _top_kernel(split: TimeSplit) -> str:
     if split.top_kernel is None:
         return fmt.UNKNOWN
-    return f"{visible(split.top_kernel, 60)} ({fmt.percent(split.top_kernel_share)})"
+    kinds = "" if split.top_kernel_kinds <= 1 else f", {fmt.count(split.top_kernel_kinds)} of that name"
+    outside = " outside whole graphs" if split.graphs_in_kernels else ""
+    return f"{visible(split.top_kernel, 60)} ({fmt.percent(split.top_kernel_share)}{outside}{kinds})"
+
+
+def _part(split: TimeSplit, one: Limit) -> str:
+    if one is Limit.API_CALLS and split.api_calls_ns is None:
+        return fmt.UNKNOWN
+    return fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -33,8 +41,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         (
             Cell(visible(label)),
             Cell(fmt.duration(split.window_ns)),
-            *(Cell(fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)) for one in Limit),
-            Cell(visible(split.api_call, 60) or "none"),
+            *(value_cell(_part(split, one)) for one in Limit),
+            value_cell(visible(split.api_call, 60) or (fmt.UNKNOWN if split.api_calls_ns is None else "none")),
             Cell(_top_kernel(split)),
         )
         for label, split in splits
@@ -48,8 +56,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     )
     caption = (
         "Observed parts of each tenant's time; they add up to 100 %. Kernels in flight count as kernels even while "
-        "they wait. Gaps of at most 250 us are launching; longer ones belong to a CUDA call that ran then, else to the "
-        "host."
+        "they wait. In gaps of at most 250 us it was launching, unless a CUDA call ran that hands over no work; longer "
+        "ones belong to a CUDA call that ran then, else to the host."
     )
     said = limit_text(device)
     return [*([Para(said)] if said else []), Table(columns, rows, caption)]

@@ -322,7 +322,9 @@ impl Overlap {
         u.first_ns = Some(u.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
         u.last_ns = Some(u.last_ns.map_or(w.end_ns, |t| t.max(w.end_ns)));
         if let Some(gap) = u.work.end_ns().map(|end| w.start_ns.saturating_sub(end)) {
-            if gap > 0 && gap <= LAUNCH_GAP_NS {
+            // Nobody launches a migration of unified memory.
+            let launched = w.kind != WorkKind::Copy || w.correlation != Some(0);
+            if launched && gap > 0 && gap <= LAUNCH_GAP_NS {
                 u.launch_gap_ns = u.launch_gap_ns.saturating_add(gap);
             }
         }

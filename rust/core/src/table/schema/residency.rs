@@ -176,13 +176,13 @@ pub const TENANT_USAGE: Table = Table {
             "launch_gap_ns",
             I64,
             "its kernels were not traced",
-            "Nothing of it was in flight, in gaps of at most 250 us between two operations: launching.",
+            "Nothing of it was in flight, in gaps of at most 250 us before an operation that a call launched.",
         ),
         opt(
             "idle_ns",
             I64,
             "its kernels were not traced, or it had no activity",
-            "Nothing of it was in flight, in longer gaps. busy_ns + copy_only_ns + launch_gap_ns + idle_ns = last_ns - first_ns.",
+            "Nothing of it was in flight, in other gaps. busy_ns + copy_only_ns + launch_gap_ns + idle_ns = last_ns - first_ns.",
         ),
         opt(
             "resident_ns",
