@@ -16,6 +16,7 @@ from pyanalyze.analysis.impact import sole_tenant, untraced_share
 from pyanalyze.errors import UsageError
 from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.labels import device_title, tenant_labels
+from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.nearest import did_you_mean
@@ -144,7 +145,8 @@ def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing, wanted = device.sharing, " or ".join(limits.expect_mode)
     known = f"(confidence {sharing.confidence:.2f}, {sharing.basis})"
     if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
-        likely = f"most likely {sharing.alternatives[0].mode} {known}" if sharing.alternatives else "no evidence"
+        first = most_likely(sharing.alternatives)
+        likely = "no evidence" if first is None else f"most likely {first.mode} {known}"
         detail = f"undetermined: {likely}, expected {wanted}"
         yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return

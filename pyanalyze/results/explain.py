@@ -155,6 +155,18 @@ class UnitGroup(Result):
         """The causes that text and tables show: those with most excess."""
         return [cause for cause in self.causes if cause.ns > 0][:MOST_CAUSES]
 
+    @property
+    def rest_ns(self) -> float:
+        """What the other causes add, mean; below 0: they are shorter than in a typical unit."""
+        return sum(cause.ns for cause in self.causes) - sum(cause.ns for cause in self.largest)
+
+    @property
+    def rest_share(self) -> float | None:
+        """The same of the excess; None: there is next to none."""
+        excess_ns = sum(cause.ns for cause in self.causes)
+        known = all(cause.share is not None for cause in self.causes)
+        return self.rest_ns / excess_ns if known and excess_ns else None
+
 
 class SlowUnits(Result):
     """Units of one tenant and name whose slowest are much slower than the others."""
@@ -309,4 +321,6 @@ def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
         lines.append(
             f"  {fmt.duration(cause.ns):>9} {fmt.percent(cause.share):>9}  {cause_text(cause):<46} {operation}".rstrip()
         )
+    if group.rest_ns:
+        lines.append(f"  {fmt.duration(group.rest_ns):>9} {fmt.percent(group.rest_share):>9}  all other causes")
     return lines

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text
 from pyanalyze.vocabulary import Basis, Condition, Mode, RelationKind
 
-__all__ = ["Alternative", "Detail", "Evidence", "Example", "Relation", "Segment", "Sharing"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Alternative", "Detail", "Evidence", "Example", "Relation", "Segment", "Sharing", "most_likely"]
 
 
 class Example(Result):
@@ -55,6 +58,23 @@ class Alternative(Result):
     mode: Mode = Field(description="The mode.")
     confidence: Fraction = Field(description="Its probability.")
     why_not: Text = Field(description="What weighs against it.")
+
+
+def most_likely(alternatives: Sequence[Alternative]) -> Alternative | None:
+    """The one alternative that is likelier than all others; None: none is.
+
+    Examples
+    --------
+    >>> most_likely([])
+    >>> one, other = (Alternative(mode=mode, confidence=0.4, why_not="") for mode in (Mode.MPS, Mode.STREAMS))
+    >>> most_likely([one, other])
+    >>> most_likely([one]).mode.value
+    'mps'
+    """
+    if not alternatives:
+        return None
+    first, *others = alternatives
+    return first if all(other.confidence < first.confidence for other in others) else None
 
 
 class Sharing(Result):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.results.advice import Advice
+from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import TRAITS
 
@@ -63,7 +64,8 @@ def record_first(verdict: Verdict) -> Iterator[Advice]:
 
 def _likeliest(verdict: Verdict) -> str:
     """The most likely mode in parentheses; empty where nothing speaks for any."""
-    return f" (most likely {verdict.alternatives[0].mode})" if verdict.alternatives else ""
+    likely = most_likely(verdict.alternatives)
+    return "" if likely is None else f" (most likely {likely.mode})"
 
 
 def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:

@@ -53,6 +53,8 @@ _EXCLUDES_BUSY = frozenset({"kernel_durations_stable", "prompt_starts", "idle_st
 #: Compute capabilities of boards that MIG can partition (MIG user guide, supported GPUs): A100 and A30, H100 and
 #: H200, B200 and B300, RTX PRO Blackwell. No GeForce is among them.
 _WITH_MIG = frozenset({(8, 0), (9, 0), (10, 0), (10, 3), (12, 0)})
+#: SMs of the largest MIG instance of an A100 (7g); a device with more is a whole board, and MIG is off.
+_MOST_SMS_OF_AN_INSTANCE = {(8, 0): 98}
 
 
 def condition_of(case: Case) -> Condition | None:
@@ -101,6 +103,9 @@ def _other_instance_possible(case: Case) -> bool:
     if case.compute_capability is not None and case.compute_capability not in _WITH_MIG:
         return False
     if "geforce" in (case.name or "").lower():
+        return False
+    largest = None if case.compute_capability is None else _MOST_SMS_OF_AN_INSTANCE.get(case.compute_capability)
+    if largest is not None and case.sm_count is not None and case.sm_count > largest:
         return False
     return case.product_sms is None or case.sm_count != case.product_sms
 

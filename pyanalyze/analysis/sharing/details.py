@@ -341,7 +341,8 @@ def _mig(case: Case) -> Iterable[Detail]:
             value=float(inside),
             unit="processes",
             basis="observed",
-            detail=f"{inside} process(es) ran in the instance" + (" and share its SMs" if inside >= MANY else ""),
+            detail=f"{fmt.counted(inside, 'process', 'processes')} ran in the instance"
+            + (" and share its SMs" if inside >= MANY else ""),
         )
 
 

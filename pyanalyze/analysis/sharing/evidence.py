@@ -583,8 +583,8 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "prompt_start_share",
             "prompt_starts",
-            f"{fmt.percent(prompt.value, 0)} of {prompt.n} kernels after a copy in their stream started within 0.1 ms; "
-            "another busy tenant would have delayed them",
+            f"{fmt.percent(prompt.value, 0)} of {prompt.n} kernels after a copy of 50 us or more in their stream "
+            "started within 0.1 ms; another busy tenant would have delayed them",
         )
     if sole:
         yield from _idle_starts(case)

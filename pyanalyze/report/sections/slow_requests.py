@@ -54,7 +54,7 @@ def _said(slow: SlowUnits) -> str:
 
 
 def _excess(group: UnitGroup) -> Table:
-    rows = tuple(
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             Cell(cause_text(cause)),
             Cell(operation_text(cause.operation, _NAME)),
@@ -64,6 +64,9 @@ def _excess(group: UnitGroup) -> Table:
         )
         for cause in group.largest
     )
+    if group.rest_ns:
+        rest = (fmt.duration(group.rest_ns), fmt.percent(group.rest_share))
+        rows += ((Cell("all other causes"), Cell(""), Cell(""), *(Cell(text) for text in rest)),)
     columns = (
         Column("Cause"),
         Column("Operation", "most of the time"),
@@ -71,10 +74,9 @@ def _excess(group: UnitGroup) -> Table:
         Column("Excess", "mean", True),
         Column("Share", "of the excess", True),
     )
-    caption = (
-        f"What the slowest 1 % ({fmt.count(group.slow)} of {fmt.count(group.count)}) take longer than a typical unit "
-        f"[{group.basis}]."
-    )
+    of = f"{fmt.count(group.slow)} of {fmt.count(group.count)}"
+    chosen = f"the slowest 1 % ({of}) take" if group.slow > 1 else f"the slowest of {fmt.count(group.count)} takes"
+    caption = f"What {chosen} longer than a typical unit [{group.basis}]."
     return Table(columns, rows, caption)
 
 

@@ -143,11 +143,13 @@ def _reasons(streams: Streams) -> Table:
         Column("Time", "", True),
         Column("Operations", "", True),
     )
+    left = len(losses) - len(rows)
+    more = f" {fmt.count(left)} more are in the JSON." if left else ""
     return Table(
         columns,
         rows,
         "Inferred from the operation that ended just before, where the capture says why the two could not run at once. "
-        "Where it does not, the time is unexplained.",
+        f"Where it does not, the time is unexplained.{more}",
     )
 
 

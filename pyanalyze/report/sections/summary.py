@@ -8,7 +8,7 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts
 from pyanalyze.report.sampled_text import only_sampled
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, bounded_text, by_traced
+from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, bounded_text, by_traced, likely_text
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Mode, unless
@@ -68,9 +68,7 @@ def _confidence(device: Device) -> str:
     sharing = device.sharing
     if sharing.mode != Mode.UNDETERMINED:
         return f"confidence {sharing.confidence:.2f}{unless(sharing.condition)}"
-    if not sharing.alternatives:
-        return "no evidence"
-    return f"most likely {sharing.alternatives[0].mode}, {sharing.alternatives[0].confidence:.2f}"
+    return likely_text(sharing)
 
 
 SECTION = DeviceSection("summary", "Key numbers", _blocks)
