@@ -129,6 +129,11 @@ class Analysis:
         return cases_of(self.tables)
 
     @cached_property
+    def case_by_device(self) -> dict[int, Case]:
+        """The cases, by device id."""
+        return {case.device_id: case for case in self.cases}
+
+    @cached_property
     def verdicts(self) -> tuple[Verdict, ...]:
         """The sharing mode of every device with activity, by device id."""
         from pyanalyze.analysis.sharing.case import verdicts_of
@@ -173,6 +178,11 @@ class Analysis:
         from pyanalyze.analysis.residency import residency_summary
 
         return residency_summary(self.tables)
+
+    @cached_property
+    def residency_by_device(self) -> dict[int, DeviceResidency]:
+        """The same, by device id."""
+        return {one.device_id: one for one in self.residency}
 
     @cached_property
     def _occupancy_tables(self) -> Mapping[str, AnyTable]:

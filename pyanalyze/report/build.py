@@ -202,7 +202,7 @@ def _residency(tables: TableSet, device_id: int) -> list[ResidencySlice]:
     """Every residency interval."""
     import polars as pl
 
-    slices = tables.residency.filter(pl.col("device_id") == device_id).sort("start_ns")
+    slices = tables.of_device("residency", device_id).sort("start_ns")
     columns = slices.select("tenant_id", "hw_context", "start_ns", "end_ns", pl.col("basis").cast(pl.String))
     return [ResidencySlice(**row) for row in columns.iter_rows(named=True)]
 
@@ -216,19 +216,22 @@ def _device(
     *,
     detail: bool,
 ) -> Device:
-    import polars as pl
 
     tables = analysis.tables
-    here = pl.col("device_id") == verdict.device_id
-    device = tables.devices.filter(here).row(0, named=True)
-    usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
+    device = tables.rows_of("devices", verdict.device_id)[0]
+    usage = tables.of_device("tenants", verdict.device_id).join(
+        tables.of_device("tenant_usage", verdict.device_id), on=["tenant_id", "device_id"]
+    )
     usage = _shown(tables, usage, verdict)
     missing = list(verdict.missing)
     window = _window(usage)
-    pairs = next((case.pairs for case in analysis.cases if case.device_id == verdict.device_id), ())
+    case = analysis.case_by_device.get(verdict.device_id)
+    pairs = () if case is None else case.pairs
     if analysis.processes is not None:
         pairs = pairs_of(
-            tables.overlaps.filter(here).iter_rows(named=True), usage.to_dicts(), tables.switched(verdict.device_id)
+            tables.of_device("overlaps", verdict.device_id).iter_rows(named=True),
+            usage.to_dicts(),
+            tables.switched(verdict.device_id),
         )
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
@@ -256,8 +259,7 @@ def _device(
     splits = analysis.time_splits if Part.ADVICE in parts else {}
     streams = analysis.streams if Part.STREAMS in parts else {}
     copies = analysis.copies if Part.COPIES in parts else {}
-    held = analysis.residency if Part.RESIDENCY in parts else ()
-    summary = next((one for one in held if one.device_id == verdict.device_id), None)
+    summary = analysis.residency_by_device.get(verdict.device_id) if Part.RESIDENCY in parts else None
     known = _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams, copies)
     one_for_all = _one_client_for_all(verdict, known)
     tenants = [
@@ -267,7 +269,8 @@ def _device(
     interference = None
     if found is not None:
         interference = _interference(found, usage, tables.labels(verdict.device_id), missing)
-        missing += _lost_launches(tables if analysis.processes is None else analysis.processes.tables, here)
+        of_processes = tables if analysis.processes is None else analysis.processes.tables
+        missing += _lost_launches(of_processes, verdict.device_id)
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
@@ -349,6 +352,8 @@ def _unavailable(tables: TableSet, device_id: int) -> list[Missing]:
     """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
     import polars as pl
 
+    if tables.samples.is_empty():
+        return []
     rows = tables.samples.filter(
         (pl.col("device_id") == device_id)
         & pl.col("pid").is_null()
@@ -374,7 +379,7 @@ def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, wind
     import polars as pl
 
     inside = (
-        tables.residency.filter(pl.col("device_id") == device_id)
+        tables.of_device("residency", device_id)
         .with_columns(pl.col("start_ns").clip(window.start_ns), pl.col("end_ns").clip(upper_bound=window.end_ns))
         .filter(pl.col("end_ns") > pl.col("start_ns"))
         .group_by("tenant_id")
@@ -417,12 +422,12 @@ def _memory(tables: TableSet, device: dict[str, Any], missing: list[Missing]) ->
 def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> ContextSwitches | None:
     import polars as pl
 
-    here = pl.col("device_id") == device_id
-    if tables.facts.filter(here & (pl.col("name") == "switch_records") & (pl.col("value") > 0)).is_empty():
+    facts = tables.rows_of("facts", device_id)
+    if not any(row["name"] == "switch_records" and (row["value"] or 0) > 0 for row in facts):
         return None
-    switches = tables.switches.filter(here)
+    switches = tables.of_device("switches", device_id)
     counted = switches.filter(pl.col("kind") == "switch")
-    slices = tables.residency.filter(here & pl.col("complete"))
+    slices = tables.of_device("residency", device_id).filter("complete")
     full = counted.filter(pl.col("full_ns").is_not_null())
     # The full cost needs tags that most drivers do not give; a mixture of both kinds would compare with neither.
     kind: CostKind = "full" if counted.height and full.height == counted.height else "gap"
@@ -600,9 +605,9 @@ def _how_kernels(verdict: Verdict) -> str:
     return HOW["kernels"] if lost is None else lost
 
 
-def _lost_launches(tables: TableSet, here: pl.Expr) -> list[Missing]:
+def _lost_launches(tables: TableSet, device_id: int) -> list[Missing]:
     """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
-    traced = tables.tenants.filter(here, "traced")
+    traced = tables.of_device("tenants", device_id).filter("traced")
     # The kernel of a call near the end of a window may lie behind it.
     if traced.is_empty() or not tables.paths or (tables.selection.start_ns, tables.selection.end_ns) != (None, None):
         return []
@@ -763,7 +768,7 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
     served = {frozenset(pair) for pair in usage.select("tenant_id", "served_by").drop_nulls().iter_rows()}
     relations = []
     shown = {pair.tenants: pair for pair in pairs}
-    rows = tables.overlaps.filter(pl.col("device_id") == verdict.device_id)
+    rows = tables.of_device("overlaps", verdict.device_id)
     if usage.height > MOST_TENANTS:
         # Of many tenants the table has the pairs that met, by short kernels one soon after the other too.
         rows = rows.filter((pl.col("co_busy_ns") > 0) | (pl.col("co_resident_ns") > 0))

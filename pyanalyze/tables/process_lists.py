@@ -34,6 +34,8 @@ def process_memory(tables: TableSet, device_id: int) -> dict[int, int]:
     >>> process_memory(pyanalyze.load(capture).tables, 0)
     {}
     """
+    if tables.samples.is_empty():
+        return {}
     import polars as pl
 
     device = tables.devices.row(by_predicate=pl.col("device_id") == device_id, named=True)

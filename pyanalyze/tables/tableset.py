@@ -418,9 +418,7 @@ class TableSet(Frames):
         >>> sum(pyanalyze.load(capture).tables.switched(0).values())
         365
         """
-        import polars as pl
-
-        here = self.switches.filter(pl.col("device_id") == device_id).select("from_tenant_id", "to_tenant_id")
+        here = self.of_device("switches", device_id).select("from_tenant_id", "to_tenant_id")
         counted = here.drop_nulls().group_by("from_tenant_id", "to_tenant_id", maintain_order=True).len()
         return {(one, other): count for one, other, count in counted.iter_rows()}
 

@@ -168,7 +168,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         if tables.quality.filter(pl.col("name") == "switch_events_lost", pl.col("count") > 0).height:
             # What is made of records with holes takes more than a query.
             physical["switch_events"] = None
-        cases = [replace(case, tables=_tables_of(tables, case, physical, alone=len(cases) == 1)) for case in cases]
+        alone, several = len(cases) == 1, _pids_on_several(tables)
+        cases = [replace(case, tables=_tables_of(tables, case, physical, several, alone=alone)) for case in cases]
     # Idle GPUs beside a busy one are left out; where nothing ran at all, that is what there is to say.
     return tuple(cases or idle)
 
@@ -181,16 +182,25 @@ def _starts_would_tell(tenants: Sequence[Mapping[str, Any]], facts: Mapping[str,
     return not starts_promptly(facts) and not durations_stable(facts)
 
 
-def _tables_of(tables: TableSet, case: Case, physical: dict[str, str | None], *, alone: bool) -> dict[str, str | None]:
+def _pids_on_several(tables: TableSet) -> set[int]:
+    """Traced processes that are on several devices."""
+    devices: dict[int, set[int]] = {}
+    for row in tables.rows("tenants"):
+        if row["traced"] and row["pid"] is not None:
+            devices.setdefault(row["pid"], set()).add(row["device_id"])
+    return {pid for pid, ids in devices.items() if len(ids) > 1}
+
+
+def _tables_of(
+    tables: TableSet, case: Case, physical: dict[str, str | None], several: set[int], *, alone: bool
+) -> dict[str, str | None]:
     """Tables of the only export, or what in them belongs to the device."""
     if alone:
         return physical
-    here = pl.col("device_id") == case.device_id
-    traced = tables.tenants.filter("traced")
-    pids = set(traced.filter(here)["pid"].drop_nulls().to_list())
-    elsewhere = set(traced.filter(~here)["pid"].drop_nulls().to_list())
-    device = tables.devices.filter(here).row(0, named=True)
-    return narrowed(physical, None if pids & elsewhere or not pids else pids, device["cuda_ordinal"], device["gpu_id"])
+    here = tables.rows_of("tenants", case.device_id)
+    pids = {row["pid"] for row in here if row["traced"] and row["pid"] is not None}
+    device = tables.rows_of("devices", case.device_id)[0]
+    return narrowed(physical, None if pids & several or not pids else pids, device["cuda_ordinal"], device["gpu_id"])
 
 
 def _source_states(tables: TableSet) -> dict[str, str]:

@@ -173,6 +173,7 @@ def pairs_of(
     without = {row["tenant_id"] for row in usage if row["traced"]} - held if server else set()
     # Null: one of the two was not traced.
     known = ("co_busy_ns", "short_kernels", "short_short_overlapping")
+    rates = _switch_rates(usage, switched)
     return tuple(
         Pair(
             (one, other),
@@ -182,7 +183,7 @@ def pairs_of(
             row["short_overlapping"],
             through_server=one in without and other in without,
             switches=switched.get((one, other), 0) + switched.get((other, one), 0) if switched else None,
-            expected_switches=row["co_busy_ns"] * _switch_rate((one, other), usage, switched),
+            expected_switches=row["co_busy_ns"] * rates.get(frozenset((one, other)), 0.0),
         )
         for row in overlaps
         for one, other in ((row["tenant_a"], row["tenant_b"]),)
@@ -190,16 +191,21 @@ def pairs_of(
     )
 
 
-def _switch_rate(
-    pair: tuple[int, int], usage: Sequence[Mapping[str, Any]], switched: Mapping[tuple[int, int], int]
-) -> float:
-    """Switches per ns of residency, where both of a pair were switched with the only third tenant; else 0."""
-    between = {frozenset(ids): count for ids, count in switched.items() if ids[0] != ids[1]}
-    third = {tenant for ids in between for tenant in ids} - set(pair)
+def _switch_rates(
+    usage: Sequence[Mapping[str, Any]], switched: Mapping[tuple[int, int], int]
+) -> dict[frozenset[int], float]:
+    """Switches per ns of residency, by pair; only pairs of which both were switched with the only third tenant."""
+    between = {frozenset(ids) for ids in switched if ids[0] != ids[1]}
+    tenants = frozenset(tenant for ids in between for tenant in ids)
     resident_ns: int = sum(row["resident_ns"] or 0 for row in usage)
-    if len(third) != 1 or not resident_ns or any(frozenset((one, *third)) not in between for one in pair):
-        return 0.0
-    return sum(count for ids, count in switched.items() if ids[0] != ids[1]) / resident_ns
+    if len(tenants) != 3 or not resident_ns:
+        return {}
+    rate = sum(count for ids, count in switched.items() if ids[0] != ids[1]) / resident_ns
+    return {
+        tenants - {third}: rate
+        for third in tenants
+        if all(frozenset((one, third)) in between for one in tenants - {third})
+    }
 
 
 @dataclass(frozen=True)

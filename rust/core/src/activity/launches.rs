@@ -12,13 +12,16 @@
 //!
 //! Absent: another tenant's context was resident. Beside (b): a co-resident tenant had kernels in flight while this one
 //! was not absent. Idle: the rest. Launches come by start, so of all other tenants only what covers the open gap is
-//! kept.
+//! kept. In a gap a tenant launches nothing itself: what tenants launch that run beside each other is added up once for
+//! all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use arrow_array::{Array, Int64Array, UInt32Array};
 
 use crate::base::error::{Error, Result};
+use crate::base::intervals::Growing;
 use crate::base::maps::{Interner, NumberMap};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::product;
@@ -129,10 +132,31 @@ impl Covered {
     }
 }
 
+/// Tenants that may run beside each other: all of a device, or the clients of one MPS server.
+type Group = (u32, Option<u32>);
+
+/// The launches of a group.
+#[derive(Debug, Default)]
+struct Launching {
+    busy: Growing,
+    /// When gaps of its tenants open, soonest first.
+    gaps: BinaryHeap<Reverse<(i64, u32)>>,
+}
+
+impl Launching {
+    /// Time covered before `time_ns`, which none of the launches so far starts after.
+    fn before_ns(&self, time_ns: i64) -> i64 {
+        let until_ns = self.busy.end_ns().unwrap_or(i64::MIN);
+        self.busy.total_ns.saturating_sub(until_ns.saturating_sub(time_ns).max(0))
+    }
+}
+
 /// A tenant, and what it launched so far.
 #[derive(Debug)]
 struct Tally {
     device: u32,
+    /// Who may run beside it: with residency that is known, only clients of its own server.
+    group: Option<Group>,
     /// Its own context, and the one that serves it.
     holders: [Option<u32>; 2],
     residency_known: bool,
@@ -143,7 +167,8 @@ struct Tally {
     /// Latest end of its launches; before the first there is no gap.
     free_ns: i64,
     absent: Covered,
-    beside: Covered,
+    /// What its group had covered when the gap opened.
+    group_ns: i64,
     launches: u64,
     batches: Vec<Batch>,
     /// Of each batch: what its launches were attributed, each the part in which no earlier one was in flight.
@@ -152,17 +177,16 @@ struct Tally {
 
 impl Tally {
     #[allow(clippy::cast_precision_loss)] // of nanoseconds beyond 2^53 none counts
-    fn take(&mut self, start_ns: i64, end_ns: i64, attributed_ns: i64) {
+    fn take(&mut self, start_ns: i64, end_ns: i64, attributed_ns: i64, group_ns: i64) {
         if self.launches == 0 {
             self.free_ns = start_ns;
             self.absent.reopen(start_ns);
-            self.beside.reopen(start_ns);
         }
         let free_ns = self.free_ns;
         let gap_ns = start_ns.saturating_sub(free_ns).max(0);
         let busy_ns = end_ns.saturating_sub(start_ns.max(free_ns)).max(0);
         let absent_ns = self.absent.before_ns(free_ns, start_ns).min(gap_ns);
-        let beside_ns = self.beside.before_ns(free_ns, start_ns).min(gap_ns.saturating_sub(absent_ns));
+        let beside_ns = group_ns.saturating_sub(self.group_ns).min(gap_ns.saturating_sub(absent_ns));
         let length_ns = end_ns.saturating_sub(start_ns).max(1);
 
         let count = (self.expected / LEAST_IN_BATCH).clamp(1, BATCHES);
@@ -185,7 +209,6 @@ impl Tally {
         self.launches = self.launches.saturating_add(1);
         self.free_ns = free_ns.max(end_ns);
         self.absent.reopen(self.free_ns);
-        self.beside.reopen(self.free_ns);
     }
 
     /// Overlapping launches share a tenant's time: what each was attributed is scaled to what all were.
@@ -284,8 +307,10 @@ pub struct Launches {
     who: Who,
     /// By tenant; none of those whose kernels were not traced.
     tallies: Vec<Option<Tally>>,
-    /// By tenant: those that have it as a fellow.
-    fellow_of: Vec<Vec<usize>>,
+    /// Those that a tenant may run beside.
+    groups: BTreeMap<Group, Launching>,
+    /// By device: tenants of which residency is known.
+    known_on: BTreeMap<u32, Vec<usize>>,
     slices: Option<Slices>,
     attributed: Option<Int64Array>,
     names: Interner,
@@ -316,6 +341,7 @@ impl Launches {
         let holding: BTreeSet<u32> =
             slices.iter().flat_map(|slices| slices.tenant.iter().flatten()).collect();
         let mut tallies: Vec<Option<Tally>> = who.tenants.iter().map(|_| None).collect();
+        let (mut groups, mut known_on) = (BTreeMap::new(), BTreeMap::<u32, Vec<usize>>::new());
         if let Some(batch) = session.get(schema::TENANT_USAGE.name) {
             let c = Columns::new(&schema::TENANT_USAGE, batch);
             let (kernels, graphs) = (c.u64("kernels")?, c.u64("graph_launches")?);
@@ -326,41 +352,37 @@ impl Launches {
                     continue;
                 };
                 let holders = [Some(tenant.id), tenant.served_by];
+                let residency_known = holders.iter().flatten().any(|tenant| holding.contains(tenant));
+                let group = (tenant.served_by.is_some() || !residency_known)
+                    .then_some((tenant.device, tenant.served_by.filter(|_| residency_known)));
+                if residency_known {
+                    known_on.entry(tenant.device).or_default().push(place);
+                }
+                groups.extend(group.map(|group| (group, Launching::default())));
                 *tally = Some(Tally {
                     device: tenant.device,
+                    group,
                     holders,
-                    residency_known: holders.iter().flatten().any(|tenant| holding.contains(tenant)),
+                    residency_known,
                     expected: kernels.value(row).saturating_add(graphs.value(row)),
                     attributed_ns: at(attributed, row).unwrap_or(0),
                     free_ns: i64::MAX,
                     absent: Covered::NOTHING,
-                    beside: Covered::NOTHING,
+                    group_ns: 0,
                     launches: 0,
                     batches: Vec::new(),
                     attributed: Vec::new(),
                 });
             }
         }
-        // Beside it may run who shares its MPS server; without switch records it may be anybody.
-        let fellows = |me: usize, tally: &Tally, other: usize| {
-            let (Some(mine), Some(theirs)) = (who.tenants.get(me), who.tenants.get(other)) else {
-                return false;
-            };
-            let alike = mine.served_by.is_some() && mine.served_by == theirs.served_by;
-            me != other && mine.device == theirs.device && (!tally.residency_known || alike)
-        };
-        let fellow_of = (0..tallies.len()).map(|other| {
-            let counted = tallies.iter().enumerate().filter_map(|(me, tally)| Some((me, tally.as_ref()?)));
-            counted.filter(|(me, tally)| fellows(*me, tally, other)).map(|(me, _)| me).collect()
-        });
-        let fellow_of = fellow_of.collect();
         let attributed = session.get(schema::KERNEL_ATTRIBUTION.name);
         let attributed = attributed
             .map(|batch| Columns::new(&schema::KERNEL_ATTRIBUTION, batch).i64("attributed_ns").cloned());
         Ok(Self {
             who,
             tallies,
-            fellow_of,
+            groups,
+            known_on,
             slices,
             attributed: attributed.transpose()?,
             names: Interner::default(),
@@ -389,11 +411,27 @@ impl Launches {
             let (device, end_ns) = (at(&slices.device, slices.next), at(&slices.end, slices.next));
             let holder = at(&slices.tenant, slices.next);
             slices.next = slices.next.saturating_add(1);
-            for tally in self.tallies.iter_mut().flatten() {
-                let mine = holder.is_some() && tally.holders.contains(&holder);
-                if tally.residency_known && Some(tally.device) == device && !mine {
+            for place in device.and_then(|device| self.known_on.get(&device)).into_iter().flatten() {
+                let Some(Some(tally)) = self.tallies.get_mut(*place) else { continue };
+                if holder.is_none() || !tally.holders.contains(&holder) {
                     tally.absent.add(tally.free_ns, start_ns, end_ns.unwrap_or(start_ns));
                 }
+            }
+        }
+    }
+
+    /// Opens the gaps of a group that begin no later than `time_ns`.
+    fn open_until(&mut self, group: Group, time_ns: i64) {
+        let Some(launching) = self.groups.get_mut(&group) else { return };
+        while let Some(Reverse((free_ns, tenant))) = launching.gaps.peek().copied() {
+            if free_ns > time_ns {
+                return;
+            }
+            launching.gaps.pop();
+            // It may have launched since, and be busy for longer.
+            let tally = self.tallies.get_mut(tenant as usize).and_then(Option::as_mut);
+            if let Some(tally) = tally.filter(|tally| tally.free_ns == free_ns) {
+                tally.group_ns = launching.before_ns(free_ns);
             }
         }
     }
@@ -401,12 +439,24 @@ impl Launches {
     fn take(&mut self, w: &Work, tenant: u32, attributed_ns: i64) {
         self.hold_until(w.start_ns);
         let place = tenant as usize;
-        if let Some(Some(tally)) = self.tallies.get_mut(place) {
-            tally.take(w.start_ns, w.end_ns, attributed_ns);
+        let Some(who) = self.who.tenants.get(place) else { return };
+        let server = who.served_by.map(|server| (who.device, Some(server)));
+        let counted_in = [Some((who.device, None)), server];
+        for group in counted_in.into_iter().flatten() {
+            self.open_until(group, w.start_ns);
         }
-        for other in self.fellow_of.get(place).into_iter().flatten() {
-            if let Some(Some(tally)) = self.tallies.get_mut(*other) {
-                tally.beside.add(tally.free_ns, w.start_ns, w.end_ns);
+        if let Some(Some(tally)) = self.tallies.get_mut(place) {
+            let free_ns = tally.free_ns;
+            let launching = tally.group.and_then(|group| self.groups.get_mut(&group));
+            let group_ns = launching.as_ref().map_or(0, |launching| launching.before_ns(w.start_ns));
+            tally.take(w.start_ns, w.end_ns, attributed_ns, group_ns);
+            if let Some(launching) = launching.filter(|_| tally.free_ns != free_ns) {
+                launching.gaps.push(Reverse((tally.free_ns, tenant)));
+            }
+        }
+        for group in counted_in.into_iter().flatten() {
+            if let Some(launching) = self.groups.get_mut(&group) {
+                launching.busy.add(w.start_ns, w.end_ns);
             }
         }
     }
@@ -522,6 +572,7 @@ mod tests {
     use super::*;
     use crate::activity::attribution::Attribution;
     use crate::activity::overlap::Overlap;
+    use crate::base::intervals::Union;
     use crate::base::watch::Unwatched;
     use crate::pipeline::{attribution, launches, reconstruct};
     use crate::residency::observed::Slice;
@@ -597,6 +648,36 @@ mod tests {
         // 7's gap 10..40: 8 beside it until 20. 8's gap 20..45: 7 beside it from 40. 9 has one launch.
         let expected = [vec![[20, 0, 10, 20, 20]], vec![[20, 0, 5, 30, 30]], vec![[0, 0, 0, 5, 5]]];
         assert_eq!(parts(&seen), expected);
+    }
+
+    #[test]
+    fn beside_a_tenant_is_the_union_of_all_others() {
+        // Launches of five processes in any order, some of no length, some of which start at once.
+        let mut seed = 7_u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            i64::try_from((seed >> 33) % below).unwrap()
+        };
+        let mut rows: Vec<_> = (0..400)
+            .map(|_| {
+                let (pid, start) = (u32::try_from(draw(5)).unwrap(), draw(3000));
+                (0, 7 + pid, 0, 1, 7, start, start + draw(30))
+            })
+            .collect();
+        rows.sort_by_key(|row| row.5);
+        let expected = (0..5).map(|pid| {
+            let own = rows.iter().filter(|row| row.1 == 7 + pid);
+            let others = Union::of(rows.iter().filter(|row| row.1 != 7 + pid).map(|row| (row.5, row.6)));
+            let (mut free, mut beside) = (i64::MAX, 0);
+            for (start, end) in own.map(|row| (row.5, row.6)) {
+                beside += others.covered_ns(free, start);
+                free = if free == i64::MAX { end } else { free.max(end) };
+            }
+            beside
+        });
+        let seen = reconstructed(Tables::from([("kernels", kernels(&rows))]));
+        let found = parts(&seen).into_iter().map(|batches| batches.iter().map(|batch| batch[2]).sum::<i64>());
+        assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 
     #[test]

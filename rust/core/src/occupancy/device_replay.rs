@@ -166,7 +166,9 @@ impl Sums {
                     *sum += if *n > 0 { length } else { 0.0 };
                 }
             }
-            for (held, member) in resident.tenants.iter().zip(members).filter(|(held, _)| held.warps > 0) {
+            for tenant in resident.holding {
+                let held = resident.tenants.get(*tenant).zip(members.get(*tenant));
+                let Some((held, member)) = held else { continue };
                 let Some((_, warps, sms)) = self.tenants.get_mut(*member) else { continue };
                 if let Some(sum) = warps.get_mut(*cursor) {
                     *sum += held.warps as f64 * length;

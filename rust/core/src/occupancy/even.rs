@@ -37,6 +37,8 @@ pub(super) struct Device {
     /// The bin in which the last change was.
     pub(super) cursor: usize,
     pub(super) tenants: BTreeMap<u32, Tenant>,
+    /// Those with kernels in flight.
+    pub(super) flying: BTreeSet<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +64,7 @@ impl Placement {
         // (tenant, even share of warps and SMs, least, most)
         let mut asked: Vec<(u32, [f64; 4])> = Vec::new();
         let mut waiting = BTreeSet::new();
-        let flying = || state.tenants.iter().filter(|(_, t)| t.load.kernels > 0);
+        let flying = || state.flying.iter().filter_map(|id| state.tenants.get_key_value(id));
         for (id, _) in flying() {
             if self.turns(device, *id) && !self.held.contains_key(&(device, self.holder(*id))) {
                 waiting.insert(self.group(device, *id));
@@ -144,6 +146,9 @@ impl Placement {
                             tenant.load.warps = tenant.load.warps.saturating_sub(warps);
                             tenant.load.sms = tenant.load.sms.saturating_sub(sms);
                             tenant.load.least = tenant.load.least.saturating_sub(least);
+                            if tenant.load.kernels == 0 {
+                                self.devices.entry(device).or_default().flying.remove(&id);
+                            }
                         }
                     }
                 }

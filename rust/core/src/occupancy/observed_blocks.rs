@@ -23,7 +23,7 @@
 //! did; see [`Machine::new`] for what counts as short. It keeps its blocks until it ends.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::base::picoseconds::Ps;
 use crate::occupancy::sm_array::{BlockFootprint, PerSm, SmArray};
@@ -83,6 +83,8 @@ pub(crate) struct ResidentBlocks<'a> {
     pub everywhere: bool,
     /// Of each tenant of the machine.
     pub tenants: &'a [TenantBlocks],
+    /// Those that hold warps.
+    pub holding: &'a BTreeSet<usize>,
 }
 
 /// What a tenant holds.
@@ -145,6 +147,8 @@ pub(crate) struct Machine {
     /// When last settled.
     warps: Vec<PerSm>,
     tenants: Vec<TenantBlocks>,
+    /// Those that hold warps.
+    holding: BTreeSet<usize>,
     since: Ps,
     blocked: Vec<u32>,
     done: Vec<Reached>,
@@ -171,6 +175,7 @@ impl Machine {
             waiting: Vec::new(),
             flying: Vec::new(),
             tenants: Vec::new(),
+            holding: BTreeSet::new(),
             since: Ps::MIN,
             blocked: Vec::new(),
             done: Vec::new(),
@@ -225,12 +230,15 @@ impl Machine {
         if self.since < now {
             if !self.flying.is_empty() {
                 let everywhere = self.floor.warps(&mut self.warps);
-                for held in self.tenants.iter_mut().filter(|held| held.changed) {
+                for tenant in &self.holding {
+                    let Some(held) = self.tenants.get_mut(*tenant).filter(|held| held.changed) else {
+                        continue;
+                    };
                     held.sms = occupied(&held.blocks);
                     held.changed = false;
                 }
-                let (warps, tenants) = (&self.warps, &self.tenants);
-                meter.stretch(self.since, now, &ResidentBlocks { warps, everywhere, tenants });
+                let (warps, tenants, holding) = (&self.warps, &self.tenants, &self.holding);
+                meter.stretch(self.since, now, &ResidentBlocks { warps, everywhere, tenants, holding });
             }
             self.since = now;
         }
@@ -419,7 +427,9 @@ impl Machine {
         let crowded = if live.holds { live.cohorts > 1 } else { live.cohorts > PHASES && !last };
         let end = cohort.end;
         let (warps, tenant) = (live.kernel.ask.warps, live.kernel.tenant);
-        stand(self.tenants.get_mut(tenant), &cohort.on, count, warps, 1);
+        if stand(self.tenants.get_mut(tenant), &cohort.on, count, warps, 1) {
+            self.holding.insert(tenant);
+        }
         if !(crowded && self.merge(slot, id, end)) {
             self.events.push(Reverse((end, slot)));
         }
@@ -474,7 +484,9 @@ impl Machine {
         live.in_flight -= cohort.count.min(live.in_flight);
         live.cohorts -= 1;
         let (warps, tenant) = (live.kernel.ask.warps, live.kernel.tenant);
-        stand(self.tenants.get_mut(tenant), &cohort.on, cohort.count, warps, -1);
+        if !stand(self.tenants.get_mut(tenant), &cohort.on, cohort.count, warps, -1) {
+            self.holding.remove(&tenant);
+        }
         let id = cohort.live;
         cohort.live = usize::MAX;
         self.idle_cohorts.push(slot);
@@ -802,14 +814,16 @@ fn occupied(blocks: &[PerSm]) -> u32 {
     blocks.chunks(1 << 15).map(|sms| u32::from(some(sms))).sum()
 }
 
-/// Blocks of `each` warps begin on SMs; -1 times that where they end. Sums wrap, as in [`SmArray`].
-fn stand(tenant: Option<&mut TenantBlocks>, on: &[PerSm], count: u64, each: i32, sign: PerSm) {
-    let Some(held) = tenant else { return };
+/// Blocks of `each` warps begin on SMs; -1 times that where they end. Sums wrap, as in [`SmArray`]. Returns whether the
+/// tenant holds warps then.
+fn stand(tenant: Option<&mut TenantBlocks>, on: &[PerSm], count: u64, each: i32, sign: PerSm) -> bool {
+    let Some(held) = tenant else { return false };
     held.warps += i64::try_from(count).unwrap_or(0) * i64::from(each) * i64::from(sign);
     held.changed = true;
     for (blocks, on) in held.blocks.iter_mut().zip(on) {
         *blocks = blocks.wrapping_add(on.wrapping_mul(sign));
     }
+    held.warps > 0
 }
 
 #[cfg(test)]

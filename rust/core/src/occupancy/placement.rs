@@ -647,6 +647,7 @@ impl Placement {
         tenant.load.warps += warps;
         tenant.load.sms += sms;
         tenant.load.least += least;
+        self.devices.entry(gpu).or_default().flying.insert(assignment.tenant);
         self.ends.push(Reverse((to, gpu, assignment.tenant, End::Kernel { warps, sms, least })));
     }
 
@@ -748,16 +749,18 @@ impl EventPass for Placement {
         let (mut warps, mut sm_active, mut low, mut high) = (vec![], vec![], vec![], vec![]);
         for (device, state) in &self.devices {
             let replayed = self.replays.get(device).filter(|_| self.model == Model::Replay);
+            let replayed: BTreeMap<u32, _> =
+                replayed.iter().flat_map(|s| &s.sums.tenants).map(|(id, w, a)| (*id, (w, a))).collect();
             let slots = self.limits.get(device).and_then(|l| Some((l.sm_count?, l.max_warps_per_sm?)));
             let (sm_count, max_warps) = slots.map_or((1.0, 1.0), |s| (f64::from(s.0), f64::from(s.1)));
             for (id, tenant) in state.tenants.iter().filter(|t| t.1.seen) {
-                let own = replayed.and_then(|s| s.sums.tenants.iter().find(|t| t.0 == *id));
+                let own = replayed.get(id);
                 for bin in 0..self.bins.n {
                     let (from, to) = (self.bins.edge(bin), self.bins.edge(bin + 1));
                     let length = (to - from).max(1) as f64;
                     let mean = |series: &[f64]| series.get(bin).copied().unwrap_or(0.0) / length;
                     let (w, a) = match own {
-                        Some((_, w, a)) => (mean(w) / (sm_count * max_warps), mean(a) / sm_count),
+                        Some((w, a)) => (mean(w) / (sm_count * max_warps), mean(a) / sm_count),
                         None => (mean(&tenant.warps), mean(&tenant.sm_active)),
                     };
                     device_id.push(*device);
