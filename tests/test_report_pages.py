@@ -692,21 +692,21 @@ def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
     )
 
 
-def test_a_trace_of_a_cause_does_not_hold_up_a_queue() -> None:
-    """Others' blocks make the queue: a launch call of a third of a percent is not what stands at its head."""
+def test_the_cause_is_what_held_up_the_queue() -> None:
+    """Kernels behind others' blocks queue for them; kernels behind one that waited for its slice wait for that."""
     report = examples.time_sliced()
     (device,) = report.devices
     (victim, *others) = device.tenants
 
-    def said(launch: float) -> str:
-        causes = Causes(
-            launch=launch, queue=1 - launch, not_resident=0, switch=0, execution=0, unexplained=0, execution_split=None
-        )
-        tenants = [victim.model_copy(update={"causes": causes}), *others]
+    def said(waited: float) -> str:
+        rest = {"launch": 0.003, "switch": 0, "execution": 0, "unexplained": 0, "execution_split": None}
+        causes = Causes(queue=0.987, not_resident=0.01, **rest)
+        roots = Causes(queue=0.997 - waited, not_resident=waited, **rest)
+        tenants = [victim.model_copy(update={"causes": causes, "root_causes": roots}), *others]
         return cause_sentence(device.model_copy(update={"tenants": tenants, "host": []}))
 
-    assert said(0.003) == "Sharing is the cause: yes. Queueing (99.7 % of the added latency)."
-    assert "Launch overhead (the API call) (10.0 % of the added latency, 90.0 % queueing behind it" in said(0.1)
+    assert said(0.01) == "Sharing is the cause: yes. Queueing (98.7 % of the added latency)."
+    assert "Waiting for its time slice with the queue behind it (90.0 % of the added latency)" in said(0.9)
 
 
 def test_a_long_reason_ends_between_words() -> None:

@@ -479,14 +479,17 @@ UNDISTURBED = {**ALONE, "stream_overlap_share": 0.0}
 @pytest.mark.parametrize(
     ("changes", "condition"),
     [
-        ({"name": "NVIDIA A100-SXM4-40GB"}, "unless-mps-mig-or-rare-tenant"),
+        ({"name": "NVIDIA H100 80GB HBM3", "compute_capability": (9, 0)}, "unless-mps-mig-or-rare-tenant"),
+        # An instance of an A100 has 98 SMs at most: with 108 it is not partitioned.
+        ({"sm_count": 98}, "unless-mps-mig-or-rare-tenant"),
+        ({"sm_count": 108}, "unless-mps-or-rare-tenant"),
         # All SMs of the named board: it is not partitioned. Nor can chips of compute capability 8.9, nor a GeForce.
-        ({"product_sms": 108}, "unless-mps-or-rare-tenant"),
+        ({"product_sms": 132, "sm_count": 132, "compute_capability": (9, 0)}, "unless-mps-or-rare-tenant"),
         ({"compute_capability": (8, 9)}, "unless-mps-or-rare-tenant"),
         ({"name": "NVIDIA GeForce RTX 5090", "compute_capability": (12, 0)}, "unless-mps-or-rare-tenant"),
         ({"mig_enabled": False}, "unless-mps-or-rare-tenant"),
         # The processes of the whole machine are listed, and MPS is not among them.
-        ({"no_mps_process": True}, "unless-mig-or-rare-tenant"),
+        ({"no_mps_process": True, "compute_capability": (9, 0)}, "unless-mig-or-rare-tenant"),
         ({"no_mps_process": True, "product_sms": 108}, "unless-rare-tenant"),
         # A list of the driver with one process, and counters that show idle SMs, exclude all of them.
         ({"nvml_processes": [(7, "a", "C")]}, None),
@@ -593,7 +596,7 @@ def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tm
     assert verdict.summary.startswith(
         "No work on this GPU was traced, so its sharing mode is not known; SM activity was"
     )
-    assert verdict.summary.endswith("another process, or work that CUPTI does not record.")
+    assert verdict.summary.endswith("of another process, or work that CUPTI does not record.")
     assert {gap.what for gap in verdict.missing} >= {"kernels", "context_switches"}
 
 
@@ -1065,7 +1068,7 @@ def test_a_board_has_seven_instances(instances: int, *, over: bool) -> None:
     assert mig["profile"] == "instance 1g.5gb, 14 SMs"
     assert mig["gi"] == "GPU instance 9 (nvidia-smi)"
     assert mig["ci"] == "compute instance 0 (nvidia-smi)"
-    assert mig["processes_inside"].startswith("1 process(es)")
+    assert mig["processes_inside"].startswith("1 process ran")
 
 
 def test_mps_says_generation_clients_caps_and_the_sms_they_reach() -> None:

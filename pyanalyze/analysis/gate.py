@@ -146,7 +146,7 @@ def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     known = f"(confidence {sharing.confidence:.2f}, {sharing.basis})"
     if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
         first = most_likely(sharing.alternatives)
-        likely = "no evidence" if first is None else f"most likely {first.mode} {known}"
+        likely = f"{first} {known}" if first else "no evidence"
         detail = f"undetermined: {likely}, expected {wanted}"
         yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return

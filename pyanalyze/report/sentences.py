@@ -168,9 +168,7 @@ def grouped_text(grouped_by: str) -> str:
 def likely_text(sharing: Sharing) -> str:
     """The most likely mode where none is certain."""
     likely = most_likely(sharing.alternatives)
-    if likely is None:
-        return "no evidence" if not sharing.alternatives else "no mode is likelier than another"
-    return f"most likely {likely.mode}, {sharing.confidence:.2f}"
+    return f"{likely}, {sharing.confidence:.2f}" if likely else "no evidence"
 
 
 def mode_text(device: Device) -> str:

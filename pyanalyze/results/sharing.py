@@ -60,21 +60,18 @@ class Alternative(Result):
     why_not: Text = Field(description="What weighs against it.")
 
 
-def most_likely(alternatives: Sequence[Alternative]) -> Alternative | None:
-    """The one alternative that is likelier than all others; None: none is.
+def most_likely(alternatives: Sequence[Alternative]) -> str:
+    """Name the modes than which no other is likelier; empty where there are none.
 
     Examples
     --------
-    >>> most_likely([])
     >>> one, other = (Alternative(mode=mode, confidence=0.4, why_not="") for mode in (Mode.MPS, Mode.STREAMS))
-    >>> most_likely([one, other])
-    >>> most_likely([one]).mode.value
-    'mps'
+    >>> most_likely([]), most_likely([one]), most_likely([one, other])
+    ('', 'most likely mps', 'most likely mps or streams')
     """
-    if not alternatives:
-        return None
-    first, *others = alternatives
-    return first if all(other.confidence < first.confidence for other in others) else None
+    most = max((one.confidence for one in alternatives), default=None)
+    named = " or ".join(one.mode for one in alternatives if one.confidence == most)
+    return f"most likely {named}" if named else ""
 
 
 class Sharing(Result):

@@ -65,7 +65,7 @@ def record_first(verdict: Verdict) -> Iterator[Advice]:
 def _likeliest(verdict: Verdict) -> str:
     """The most likely mode in parentheses; empty where nothing speaks for any."""
     likely = most_likely(verdict.alternatives)
-    return "" if likely is None else f" (most likely {likely.mode})"
+    return f" ({likely})" if likely else ""
 
 
 def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:

@@ -35,8 +35,8 @@ LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 HOW = {
     "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
     "kernels": "nsys profile -t cuda ...",
-    "kernel_records": "compute-sanitizer PROGRAM finds the failing kernel; where no call failed, call "
-    "cudaDeviceSynchronize before the program ends, and record until then",
+    "kernel_records": "call cudaDeviceSynchronize before the program ends, and record until then; where a call failed, "
+    "compute-sanitizer PROGRAM finds the kernel",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "during the run, given as --samples",
     "mps_control": "echo ps | nvidia-cuda-mps-control > mps-clients.txt   # while they run, given as --context; the "
@@ -776,8 +776,8 @@ def _counters(case: Case) -> Iterable[Observation]:
             case,
             "metric_outside_pct",
             "sm_active_outside_traced_kernels",
-            f"SM activity was {outside.value:.1f} % while no traced kernel ran ({outside.n} samples): another process "
-            "worked",
+            f"SM activity was {outside.value:.1f} % while no traced kernel ran ({outside.n} samples): of another "
+            "process, or work that CUPTI does not record",
         )
 
 

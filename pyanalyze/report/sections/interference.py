@@ -299,7 +299,7 @@ def _cause_blocks(device: Device) -> list[Block]:
             *(value_cell(fmt.percent(getattr(causes, name))) for name in names),
         )
         for t in known
-        for counted, causes in (("by itself", t.causes), ("with the queue behind it", t.root_causes))
+        for counted, causes in (("by itself", t.causes), ("with its queue", t.root_causes))
         if causes is not None
     )
     heads = (Column("Tenant"), Column("Each cause"))
