@@ -55,7 +55,7 @@ KEYS = {
     "devices.residency_summary.tenants": "tenant_id slices cut_slices gpu_time_share idle_ns idle_share p10_slice_ns "
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod group_of contexts served_by busy_ns resident_ns "
-    "attributed_ns gpu_time_share gpu_time_basis slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes work "
+    "attributed_ns gpu_time_share gpu_time_basis slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes root_causes work "
     "time_split copies streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns batches",

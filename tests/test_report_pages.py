@@ -699,9 +699,9 @@ def test_the_cause_is_what_held_up_the_queue() -> None:
     (victim, *others) = device.tenants
 
     def said(waited: float) -> str:
-        rest = {"launch": 0.003, "switch": 0, "execution": 0, "unexplained": 0, "execution_split": None}
-        causes = Causes(queue=0.987, not_resident=0.01, **rest)
-        roots = Causes(queue=0.997 - waited, not_resident=waited, **rest)
+        rest = {"launch": 0.003, "switch": 0.0, "execution": 0.0, "unexplained": 0.0}
+        causes = Causes(queue=0.987, not_resident=0.01, **rest, execution_split=None)
+        roots = Causes(queue=0.997 - waited, not_resident=waited, **rest, execution_split=None)
         tenants = [victim.model_copy(update={"causes": causes, "root_causes": roots}), *others]
         return cause_sentence(device.model_copy(update={"tenants": tenants, "host": []}))
 
