@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.results.time_split import Limit, TimeSplit
-from pyanalyze.tables.selections import call_name, of_process
+from pyanalyze.tables.selections import call_name, named, of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         found_calls = calls.of(row) if read else None
         long_ns, short_ns = (0, 0) if found_calls is None else (found_calls.long_ns, found_calls.short_ns)
         long_ns, short_ns = min(long_ns, idle_ns), min(short_ns, row["launch_gap_ns"])
-        named = {} if found_calls is None else found_calls.by_name
-        call = max(named, key=lambda name: named[name][0], default=None)
+        by_name = {} if found_calls is None else found_calls.by_name
+        call = max(by_name, key=lambda name: by_name[name][0], default=None)
         top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         parts = {
             Limit.KERNELS: row["busy_ns"],
@@ -84,8 +84,8 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             api_calls_ns=None if found_calls is None else parts[Limit.API_CALLS],
             host_ns=parts[Limit.HOST],
             api_call=call,
-            api_call_ns=0 if call is None else min(named[call][0], parts[Limit.API_CALLS]),
-            api_call_count=0 if call is None else named[call][1],
+            api_call_ns=0 if call is None else min(by_name[call][0], parts[Limit.API_CALLS]),
+            api_call_count=0 if call is None else by_name[call][1],
             top_kernel=top.name,
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
@@ -157,21 +157,22 @@ class _CallsInGaps:
         gaps = self._gaps(tenant)
         long = pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS
         long_gaps, short_gaps = gaps.filter(long), gaps.filter(~long)
-        hands_over = pl.col("name").cast(pl.String).str.contains(_HANDS_OVER)
+        hands_over = named(own, _HANDS_OVER)
         others = own.filter(~hands_over)
-        inside = [
-            calls.select(call_name(), ns=_covered(gaps, calls["end_ns"]) - _covered(gaps, calls["start_ns"]))
-            for gaps, calls in ((long_gaps, own), (short_gaps, others))
-        ]
-        by_name = (
-            pl.concat(inside).filter(pl.col("ns") > 0).group_by("name").agg(pl.col("ns").sum(), pl.len().alias("calls"))
-        )
-        every, launching = _union(own), _union(own.filter(hands_over))
-        return _Calls(
-            _covered_by(every, long_gaps),
-            _covered_by(every, short_gaps) - _covered_by(launching, short_gaps),
-            {name: (ns, calls) for name, ns, calls in by_name.sort("name").iter_rows()},
-        )
+        found = _Calls(0, 0, {})
+        inside = []
+        if long_gaps.height:
+            inside.append(_inside(own, long_gaps))
+            found = replace(found, long_ns=_covered_by(_union(own), long_gaps))
+        # Of millions of calls that hand over work nothing is to be added up.
+        if others.height:
+            inside.append(_inside(others, short_gaps))
+            launching_ns = _covered_by(_union(own.filter(hands_over)), short_gaps)
+            found = replace(found, short_ns=_covered_by(_union(own), short_gaps) - launching_ns)
+        if inside:
+            sums = pl.concat(inside).group_by("name").agg(pl.col("ns").sum(), pl.len().alias("calls"))
+            found = replace(found, by_name={name: (ns, calls) for name, ns, calls in sums.sort("name").iter_rows()})
+        return found
 
     @cached_property
     def _calls(self) -> dict[tuple[object, ...], pl.DataFrame]:
@@ -219,6 +220,14 @@ def _union(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.with_columns(start_ns=pl.max_horizontal("start_ns", until)).filter(
         pl.col("start_ns") < pl.col("end_ns")
     )
+
+
+def _inside(calls: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Calls that ran in gaps, by name, with their time in them."""
+    import polars as pl
+
+    ns = _covered(gaps, calls["end_ns"]) - _covered(gaps, calls["start_ns"])
+    return calls.select("name", ns=ns).filter(pl.col("ns") > 0).select(call_name(), "ns")
 
 
 def _covered_by(calls: pl.DataFrame, gaps: pl.DataFrame) -> int:

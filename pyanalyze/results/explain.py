@@ -240,6 +240,8 @@ def cause_text(cause: Excess | UnitSegment) -> str:
 def main_cause_text(unit: ExplainedUnit, main: Excess) -> str:
     """Say the main cause of a unit, and how far that can be trusted."""
     share = "" if main.share is None else f", {fmt.percent(main.share)} of the excess"
+    if main.share is not None and main.share > 1:
+        share = ", which shorter parts offset"
     said = f"{cause_text(main)}, +{fmt.duration(main.ns)}{share}"
     if unit.doubt is not None and unit.undecided:
         return f"Main cause: not decided ({DOUBT_TEXT[unit.doubt]}); as recorded: {said}"
