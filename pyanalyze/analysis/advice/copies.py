@@ -1,9 +1,9 @@
 """How many copies of a recorded tenant fit on the device, and shared in which way?  From the replay of its launches.
 
 Every number of copies is replayed under time-slicing, MPS (without caps, with NVIDIA's provisioning strategies, with
-the least caps that lose nothing), MIG profiles with their placement, and MPS inside MIG instances. Copies run the
-recorded program, begin apart and vary each in its own way. What limits them are, by name: SMs with warps, registers,
-shared memory and block slots; the copy engines; the launch path of each copy's host; DRAM bandwidth and the
+the least caps that still hold all blocks), MIG profiles with their placement, and MPS inside MIG instances. Copies run
+the recorded program, begin apart and vary each in its own way. What limits them are, by name: SMs with warps,
+registers, shared memory and block slots; the copy engines; the launch path of each copy's host; DRAM bandwidth and the
 throughput of SMs (issue slots, or the pipe that is used most), where Nsight Compute counted them kernel by kernel or
 GPU metrics show what each tenant takes of them solo; and the L2 cache, where contention was recorded. Where it is not
 known what kernels take of the SMs, the intervals reach from nothing to all of it. PCIe and clocks are in the intervals

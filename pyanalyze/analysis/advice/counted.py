@@ -20,7 +20,7 @@ __all__ = ["Counted", "match"]
 ON_SMS = frozenset({Resource.ISSUE, Resource.SM, Resource.TENSOR, Resource.FMA, Resource.FP64})
 #: Part of a tenant's kernel time that must be of counted kernels; below it the tenant's demand is not known.
 ENOUGH_TIME = 0.9
-#: Part of a kernel's launches that others of its process ran beside: its durations are then no solo durations.
+#: Part of a kernel's time that others of its process ran beside, from which on its durations are no solo durations.
 MOSTLY = 0.5
 
 
@@ -106,16 +106,17 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
     times = tables.columns("kernels", "device_id", "capture", "pid", "name", "short_name", "start_ns", "end_ns")
     who = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
     took = pl.col("end_ns") - pl.col("start_ns")
-    meets_one = (pl.col("end_ns").cum_max().shift(1) > pl.col("start_ns")) | (
-        pl.col("start_ns").shift(-1) < pl.col("end_ns")
-    )
+    # Behind the one before it that ended last, and before the next one.
+    until = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns")).clip(pl.col("start_ns"), pl.col("end_ns"))
+    next_ns = pl.col("start_ns").shift(-1).fill_null(pl.col("end_ns")).clip(until, pl.col("end_ns"))
+    beside = ((until - pl.col("start_ns")) + (pl.col("end_ns") - next_ns)).over("tenant_id").alias("beside_ns")
     rows = (
         times.filter(here)
         .join(who, on=["capture", "pid"], nulls_equal=True)
         .sort("start_ns")
-        .with_columns(meets_one.fill_null(value=False).over("tenant_id").alias("meets_one"))
+        .with_columns(beside)
         .group_by("tenant_id", pl.col("name").cast(pl.String), pl.col("short_name").cast(pl.String))
-        .agg(took.sum().alias("ns"), took.median().alias("median_ns"), pl.col("meets_one").mean())
+        .agg(took.sum().alias("ns"), took.median().alias("median_ns"), pl.col("beside_ns").sum())
         .sort("tenant_id", "name")
     )
     alone = rows["tenant_id"].n_unique() == 1
@@ -137,10 +138,12 @@ def match(tables: TableSet, device_id: int, kernels: Sequence[CountedKernel]) ->
         if not same:
             continue
         found.setdefault(tenant, []).append((same, ns))
-        # Beside other kernels of its own process it took longer than counted alone, and less at a time.
+        # Beside another kernel of its own process it took longer than counted alone, and less at a time: half at least.
         counted_ns = _mean((one.duration_ns, 1.0) for one in same)
-        beside_others = alone and row["meets_one"] > MOSTLY and row["median_ns"]
-        slower = min(1.0, counted_ns / row["median_ns"]) if beside_others and counted_ns else 1.0
+        part_beside = row["beside_ns"] / ns if alone and ns > 0 else 0.0
+        slower = 1.0
+        if part_beside > MOSTLY and counted_ns and row["median_ns"]:
+            slower = min(1.0, max(1 - part_beside / 2, counted_ns / row["median_ns"]))
         part = _mean((_dram(one, peak), one.duration_ns or 1.0) for one in same)
         if part is not None:
             bandwidth[name] = slower * part

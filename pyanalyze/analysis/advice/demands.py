@@ -17,7 +17,7 @@ ENOUGH_SAMPLES = 10
 STRETCH_NS = 20_000
 #: Of a launch: their product is its threads.
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-DRAM = r"^DRAM (Read|Write) "
+DRAM = (r"^DRAM Read ", r"^DRAM Write ")
 #: What limits the work of SMs: instructions that their schedulers issue, or the tensor pipe.
 SM_LIMITS = r"^(SM Issue|Tensor Active)"
 SMS_ACTIVE = r"^SMs? Active"
@@ -128,6 +128,7 @@ def by_kernel(
         .with_columns(pl.col(metric) * part for metric in metrics)
         .group_by("name")
         .agg(pl.when(pl.col(one).count() >= ENOUGH_SAMPLES).then(pl.col(one).median()).alias(one) for one in metrics)
+        .filter(pl.any_horizontal(pl.col(metric).is_not_null() for metric in metrics))
         .sort("name")
     )
     return {row["name"]: (row["dram"], row["on_sms"]) for row in found.iter_rows(named=True)}
@@ -137,8 +138,12 @@ def _dram(tables: TableSet, device_id: int) -> pl.DataFrame:
     """Read and write bandwidth together at each time, 0 to 1."""
     import polars as pl
 
-    found = tables.counters(lambda name: name.str.contains(DRAM)).filter(pl.col("device_id") == device_id)
-    return found.group_by("time_ns").agg(pl.col("value").sum() / 100)
+    def mean(pattern: str) -> pl.DataFrame:
+        # Two recorders may have sampled it at one time.
+        found = tables.counters(lambda name: name.str.contains(pattern)).filter(pl.col("device_id") == device_id)
+        return found.group_by("time_ns").agg(pl.col("value").mean())
+
+    return pl.concat(mean(pattern) for pattern in DRAM).group_by("time_ns").agg(pl.col("value").sum() / 100)
 
 
 def _most(tables: TableSet, device_id: int, pattern: str) -> pl.DataFrame:

@@ -205,7 +205,7 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
             call = split.api_call or "CUDA calls"
             remedy = next((do for named, do in _CALLS if re.search(named, call)), "call it less often")
             if split.api_call_count <= FEW_CALLS and remedy == "call it less often":
-                remedy = "the first call initialises the device; make one before the measured part"
+                remedy = "the first call may initialise the device: make one before the measured part"
             most = f"most of it, {fmt.duration(split.api_call_ns)}, in {call}"
             why = f"nothing was in flight while CUDA calls ran for {part}; {most}"
             return f"Spend less time in {call} in {name}: {remedy}", [], why

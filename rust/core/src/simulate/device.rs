@@ -180,6 +180,8 @@ struct Tenant<'a> {
     bandwidth: f64,
     sm_throughput: f64,
     cache: f64,
+    /// SMs that it may use.
+    sms: u32,
     program: &'a Program,
     classes: Vec<Class>,
     group: usize,
@@ -568,6 +570,7 @@ impl<'a> Sim<'a> {
                 bandwidth: assignment.bandwidth,
                 sm_throughput: assignment.sm_throughput,
                 cache: assignment.cache,
+                sms,
                 program,
                 classes: classes(
                     program,
@@ -1222,16 +1225,20 @@ impl<'a> Sim<'a> {
         let cached: f64 = running().map(|t| t.cache).sum();
         let missed = if cached > g.bandwidth { 1.0 - g.bandwidth / cached } else { 0.0 };
         let again = 1.0 + self.config.hits_over_misses * missed;
-        let (mut bandwidth, mut on_sms, mut blocks) = (0.0, 0.0, 0_u64);
+        let (mut bandwidth, mut on_sms, mut blocks, mut holders) = (0.0, 0.0, 0_u64, 0_u32);
+        let mut own = 1.0_f64;
         for tenant in &g.tenants {
             let takes = self.takes(group, *tenant);
             bandwidth += takes.bandwidth;
             on_sms += takes.sms;
             blocks = blocks.saturating_add(takes.blocks);
+            holders = holders.saturating_add(u32::from(takes.blocks > 0));
+            let sms = self.tenants.get(*tenant).map_or(1, |t| t.sms.max(1));
+            own = own.max(takes.sms / f64::from(sms));
         }
         let wanted = again * bandwidth;
-        // Where caps leave room for everybody no SM has blocks of two tenants.
-        let busiest = if g.disjoint { 1.0 } else { self.busiest_sm(group, on_sms, blocks) };
+        // No SM has blocks of two tenants where caps leave room for everybody: each has fewer SMs than it was recorded on.
+        let busiest = if g.disjoint || holders < 2 { own } else { self.busiest_sm(group, on_sms, blocks) };
         let together = match self.config.contention {
             0.0.. if running().count() >= 2 => 1.0 + self.config.contention,
             ..0.0 => 1.0 / self.complementary(group),
@@ -1249,12 +1256,12 @@ impl<'a> Sim<'a> {
     /// What a tenant's blocks want together of what it shares with others.
     ///
     /// Of what was measured for a tenant, and not kernel by kernel, its kernels beside each other want no more than that;
-    /// and none of them more than there is: what they cost each other is in the recorded times.
+    /// and none of them more than where they were recorded: what they cost each other there is in the recorded times.
     fn takes(&self, group: usize, tenant: usize) -> Takes {
         let mut takes = Takes::default();
         let (Some(g), Some(t)) = (self.groups.get(group), self.tenants.get(tenant)) else { return takes };
-        let sms = f64::from(self.config.instances.get(g.instance).copied().unwrap_or(0));
-        let (mut bandwidth, mut on_sms) = (0.0, 0.0);
+        let recorded_on = f64::from(t.program.visible_sms.max(1));
+        let (mut bandwidth, mut counted, mut others, mut slowed) = (0.0, 0.0, 0.0, 0.0);
         for k in g.on_sms.iter().filter(|k| k.tenant == tenant) {
             let live = t.live.get(k.slot as usize);
             let Some(class) = live.and_then(|live| t.classes.get(live.class as usize)) else { continue };
@@ -1264,10 +1271,17 @@ impl<'a> Sim<'a> {
                 Some(part) => takes.bandwidth += part * there / class.recorded as f64,
                 None => bandwidth += t.bandwidth * there / class.recorded as f64,
             }
-            *(if class.of_an_sm_counted { &mut takes.sms } else { &mut on_sms }) += class.of_an_sm * there;
+            // As where it was recorded, and as slow as its blocks are here.
+            let wants = class.of_an_sm * there;
+            *(if class.of_an_sm_counted { &mut counted } else { &mut others }) += wants * class.slowed;
+            slowed += wants;
         }
         takes.bandwidth = (takes.bandwidth + bandwidth.min(t.bandwidth)).min(1.0_f64.max(t.bandwidth));
-        takes.sms = (takes.sms + on_sms.min(t.sm_throughput * sms)).min(sms);
+        let uncapped = counted + others;
+        if uncapped > 0.0 {
+            let capped = (counted + others.min(t.sm_throughput * recorded_on)).min(recorded_on);
+            takes.sms = capped * slowed / uncapped;
+        }
         takes
     }
 

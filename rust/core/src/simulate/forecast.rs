@@ -626,6 +626,21 @@ mod tests {
     }
 
     #[test]
+    fn kernels_of_one_tenant_meet_on_fewer_sms_than_they_were_recorded_on() {
+        // Two streams of kernels with a block on each of 10 SMs, which together took 0.9 of them: on 5 SMs 1.8.
+        let own = |tenant| burst(tenant, vec![kernel(0, 1000, 10, 8), kernel(1, 1000, 10, 8)]);
+        let wants = |tenant, sms| Assignment { sm_throughput: 0.9, ..assignment(tenant, 0, sms) };
+        let halves = config(vec![wants(0, Some(5)), wants(1, Some(5))]);
+        assert_eq!(us(&[own(0), own(1)], &halves), [1800, 1800]);
+        // On all of them alone it is as fast as recorded, also while the other one has not begun.
+        let crowded = SharingConfig { crowding: 1.0, ..config(vec![wants(0, None)]) };
+        assert_eq!(us(&[own(0)], &crowded), [1000]);
+        let later = Assignment { start_ns: 5_000_000, ..wants(1, None) };
+        let apart = SharingConfig { crowding: 1.0, ..config(vec![wants(0, None), later]) };
+        assert_eq!(us(&[own(0), own(1)], &apart), [1000, 1000]);
+    }
+
+    #[test]
     fn blocks_on_part_of_the_sms_meet_on_some_of_them() {
         // 7 blocks each, which want all of an SM: 14 on 10 SMs are 1.4 in the mean, and two on the busiest.
         let p = [burst(0, vec![kernel(0, 1000, 7, 8)]), burst(1, vec![kernel(0, 1000, 7, 8)])];
