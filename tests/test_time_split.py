@@ -126,6 +126,38 @@ def test_nobody_launches_a_migration(tmp_path: Path) -> None:
     assert parts(split_of(path)) == (100 * US, 100 * US, 0, 0, 200 * US)
 
 
+def test_a_call_before_a_migration_is_a_call(tmp_path: Path) -> None:
+    """Ten times a kernel of 100 us, a wait of 200 us, a migration of 10 us, a kernel at once: nobody launches in the gap."""
+    kernels, moved, calls = [], [], []
+    for n in range(10):
+        start = n * 310 * US
+        kernels.append(kernel(41, start, start + 100 * US))
+        moved.append(copy(41, start + 300 * US, start + 310 * US, copyKind=11) | {"correlationId": 0})
+        calls.append(call("cudaDeviceSynchronize_v3020", start + 100 * US, start + 300 * US))
+    path = write(tmp_path / "a.sqlite", kernels=kernels, copies=moved, calls=calls, processes={41: "train"})
+    assert parts(split_of(path)) == (1000 * US, 100 * US, 0, 2000 * US, 0)
+
+
+def test_a_call_over_two_gaps_is_one_call(tmp_path: Path) -> None:
+    """A wait over a gap of 1 ms, a kernel, and a gap of 200 us."""
+    kernels = [kernel(41, 0, MS), kernel(41, 2 * MS, 3 * MS), kernel(41, 3 * MS + 200 * US, 4 * MS)]
+    calls = [call("cudaDeviceSynchronize_v3020", MS, 3 * MS + 200 * US)]
+    split = split_of(write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"}))
+    assert (split.api_call, split.api_call_ns, split.api_call_count) == ("cudaDeviceSynchronize", 1_200 * US, 1)
+
+
+def test_a_call_beside_launches_is_not_named(tmp_path: Path) -> None:
+    """Gaps of 100 us in which one thread launches and another one asks."""
+    times = [n * 200 * US for n in range(20)]
+    kernels = [kernel(41, start, start + 100 * US) for start in times]
+    calls = []
+    for start in times[:-1]:
+        calls.append(call("cudaLaunchKernel_v7000", start + 100 * US, start + 200 * US))
+        calls.append(call("cudaEventQuery_v3020", start + 120 * US, start + 140 * US, thread=42))
+    split = split_of(write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"}))
+    assert (split.api_calls_ns, split.api_call, split.api_call_count) == (0, None, 0)
+
+
 def test_calls_that_were_not_read_are_not_said_to_be_none(tmp_path: Path) -> None:
     """A gap of 300 us in 100 ms, in which a call ran."""
     kernels = [kernel(41, 0, 50 * MS), kernel(41, 50 * MS + 300 * US, 100 * MS)]

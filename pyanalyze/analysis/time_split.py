@@ -66,7 +66,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         long_ns, short_ns = (0, 0) if found_calls is None else (found_calls.long_ns, found_calls.short_ns)
         long_ns, short_ns = min(long_ns, idle_ns), min(short_ns, row["launch_gap_ns"])
         by_name = {} if found_calls is None else found_calls.by_name
-        call = max(by_name, key=lambda name: by_name[name][0], default=None)
+        call = max(by_name, key=lambda name: by_name[name][0], default=None) if long_ns + short_ns else None
         top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         parts = {
             Limit.KERNELS: row["busy_ns"],
@@ -155,18 +155,18 @@ class _CallsInGaps:
         if own is None:
             return None
         gaps = self._gaps(tenant)
-        long = pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS
+        long = (pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS) | pl.col("migration")
         long_gaps, short_gaps = gaps.filter(long), gaps.filter(~long)
         hands_over = named(own, _HANDS_OVER)
         others = own.filter(~hands_over)
         found = _Calls(0, 0, {})
         inside = []
         if long_gaps.height:
-            inside.append(_inside(own, long_gaps))
+            inside.append(_inside(own.filter(hands_over), long_gaps))
             found = replace(found, long_ns=_covered_by(_union(own), long_gaps))
         # Of millions of calls that hand over work nothing is to be added up.
         if others.height:
-            inside.append(_inside(others, short_gaps))
+            inside.append(_inside(others, gaps))
             launching_ns = _covered_by(_union(own.filter(hands_over)), short_gaps)
             found = replace(found, short_ns=_covered_by(_union(own), short_gaps) - launching_ns)
         if inside:
@@ -191,23 +191,34 @@ class _CallsInGaps:
             return self._work[tenant["device_id"], tenant["capture"], tenant["pid"]]
         # A few tenants may have millions of rows each: those of one are in memory at a time.
         mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
-        tables = (self._tables.columns(name, *_PROCESS, "start_ns", "end_ns").filter(mine) for name in _WORK)
-        return pl.concat(tables)
+        return pl.concat(self._rows(name).filter(mine) for name in _WORK)
 
     @cached_property
     def _work(self) -> dict[tuple[object, ...], pl.DataFrame]:
         """Kernels, copies and graphs by device, capture and pid."""
         import polars as pl
 
-        work = pl.concat(self._tables.columns(name, *_PROCESS, "start_ns", "end_ns") for name in _WORK)
+        work = pl.concat(self._rows(name) for name in _WORK)
         return work.partition_by(_PROCESS, as_dict=True)
+
+    def _rows(self, name: str) -> pl.DataFrame:
+        """Times of a table of work, and whether each was a migration of unified memory, which nobody launches."""
+        import polars as pl
+
+        if name != "memops":
+            return self._tables.columns(name, *_PROCESS, "start_ns", "end_ns").with_columns(
+                migration=pl.lit(value=False)
+            )
+        rows = self._tables.columns(name, *_PROCESS, "start_ns", "end_ns", "correlation_id")
+        migration = (pl.col("correlation_id") == 0).fill_null(value=False)
+        return rows.select(*_PROCESS, "start_ns", "end_ns", migration=migration)
 
     def _gaps(self, tenant: dict[str, int | None]) -> pl.DataFrame:
         """Gaps between the operations of a tenant, in order."""
         import polars as pl
 
         work = self._work_of(tenant).sort("start_ns")
-        gaps = work.select(start_ns=pl.col("end_ns").cum_max().shift(1), end_ns="start_ns").drop_nulls()
+        gaps = work.select("migration", start_ns=pl.col("end_ns").cum_max().shift(1), end_ns="start_ns").drop_nulls()
         return gaps.filter(pl.col("end_ns") > pl.col("start_ns"))
 
 

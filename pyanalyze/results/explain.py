@@ -323,6 +323,6 @@ def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
         lines.append(
             f"  {fmt.duration(cause.ns):>9} {fmt.percent(cause.share):>9}  {cause_text(cause):<46} {operation}".rstrip()
         )
-    if group.rest_ns:
+    if abs(group.rest_ns) >= 1:
         lines.append(f"  {fmt.duration(group.rest_ns):>9} {fmt.percent(group.rest_share):>9}  all other causes")
     return lines
