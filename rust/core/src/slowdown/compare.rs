@@ -366,6 +366,8 @@ pub(crate) fn compare(
         }
     };
     for (n, op) in ops.iter().enumerate().filter(|(_, op)| work(op)) {
+        // What delayed one that is left out is not known: nothing behind it is charged to anything before it.
+        let before = delayed.get_mut(op.stream as usize).map(std::mem::take).unwrap_or_default();
         if op.cut() {
             cut += 1;
             continue;
@@ -384,15 +386,14 @@ pub(crate) fn compare(
         add(0, block, op.latency_ns() as f64);
         add(1, block, a.latency_ns as f64);
         let split = tenant.split(op, switching).parts();
-        let stream = op.stream as usize;
-        let root = roots(split, a.parts, delayed.get(stream).copied().unwrap_or_default());
+        let root = roots(split, a.parts, before);
         for (((sum, shared), without), root) in parts.iter_mut().zip(split).zip(a.parts).zip(root) {
             sum[0] += shared as f64;
             sum[1] += without as f64;
             sum[2] += root;
         }
-        if let Some(before) = delayed.get_mut(stream) {
-            *before = root;
+        if let Some(delayed) = delayed.get_mut(op.stream as usize) {
+            *delayed = root;
         }
         latency_values[0].push(op.latency_ns() as f64);
         latency_values[1].push(a.latency_ns as f64);
