@@ -596,7 +596,7 @@ def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tm
     assert verdict.summary.startswith(
         "No work on this GPU was traced, so its sharing mode is not known; SM activity was"
     )
-    assert verdict.summary.endswith("of another process, or work that CUPTI does not record.")
+    assert verdict.summary.endswith("this is another process, or work that CUPTI does not record.")
     assert {gap.what for gap in verdict.missing} >= {"kernels", "context_switches"}
 
 

@@ -776,8 +776,8 @@ def _counters(case: Case) -> Iterable[Observation]:
             case,
             "metric_outside_pct",
             "sm_active_outside_traced_kernels",
-            f"SM activity was {outside.value:.1f} % while no traced kernel ran ({outside.n} samples): of another "
-            "process, or work that CUPTI does not record",
+            f"SM activity was {outside.value:.1f} % while no traced kernel ran ({outside.n} samples): this "
+            "is another process, or work that CUPTI does not record",
         )
 
 

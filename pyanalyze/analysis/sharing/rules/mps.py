@@ -44,7 +44,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
     "co_residency_unlikely": (-t.MODERATE, "the SMs could hold blocks of both only by priority"),
     "sm_active_outside_traced_kernels": (
         t.WEAK,
-        "SMs were active while no traced kernel ran: of another process, or work that CUPTI does not record",
+        "SMs were active while no traced kernel ran: this is another process, or work that CUPTI does not record",
     ),
     "several_traced_tenants": (t.WEAK, "several processes launched work"),
     "one_traced_tenant": (-t.WEAK, "no second client launched work"),

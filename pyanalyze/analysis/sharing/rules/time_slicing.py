@@ -27,7 +27,7 @@ RULE = Rule(
         "idle_behind_limiter": (-t.DECISIVE, "the GPU was idle behind a software limiter"),
         "sm_active_outside_traced_kernels": (
             t.MODERATE,
-            "SMs were active while no traced kernel ran: of another process, or work that CUPTI does not record",
+            "SMs were active while no traced kernel ran: this is another process, or work that CUPTI does not record",
         ),
         "several_traced_tenants": (t.WEAK, "several processes launched work"),
         "nvml_several_processes": (t.WEAK, "the driver lists several processes"),

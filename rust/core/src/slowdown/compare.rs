@@ -366,7 +366,7 @@ pub(crate) fn compare(
         }
     };
     for (n, op) in ops.iter().enumerate().filter(|(_, op)| work(op)) {
-        // What delayed one that is left out is not known: nothing behind it is charged to anything before it.
+        // What delayed one that is left out is not known: nothing behind it is counted for anything before it.
         let before = delayed.get_mut(op.stream as usize).map(std::mem::take).unwrap_or_default();
         if op.cut() {
             cut += 1;
