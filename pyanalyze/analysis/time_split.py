@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -158,21 +158,19 @@ class _CallsInGaps:
         long = (pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS) | pl.col("migration")
         long_gaps, short_gaps = gaps.filter(long), gaps.filter(~long)
         hands_over = named(own, _HANDS_OVER)
-        others = own.filter(~hands_over)
-        found = _Calls(0, 0, {})
-        inside = []
-        if long_gaps.height:
-            inside.append(_inside(own.filter(hands_over), long_gaps))
-            found = replace(found, long_ns=_covered_by(_union(own), long_gaps))
-        # Of millions of calls that hand over work nothing is to be added up.
-        if others.height:
-            inside.append(_inside(others, gaps))
-            launching_ns = _covered_by(_union(own.filter(hands_over)), short_gaps)
-            found = replace(found, short_ns=_covered_by(_union(own), short_gaps) - launching_ns)
-        if inside:
-            sums = pl.concat(inside).group_by("name").agg(pl.col("ns").sum(), pl.len().alias("calls"))
-            found = replace(found, by_name={name: (ns, calls) for name, ns, calls in sums.sort("name").iter_rows()})
-        return found
+        handing, others = own.filter(hands_over), own.filter(~hands_over)
+        if not long_gaps.height and not others.height:
+            # Of millions of calls that hand over work nothing is to be added up.
+            return _Calls(0, 0, {})
+        every = _union(own)
+        launching_ns = _covered_by(_union(handing), short_gaps)
+        inside = pl.concat([_inside(handing, long_gaps), _inside(others, gaps)])
+        sums = inside.group_by("name").agg(pl.col("ns").sum(), pl.len().alias("calls")).sort("name")
+        return _Calls(
+            _covered_by(every, long_gaps),
+            _covered_by(every, short_gaps) - launching_ns,
+            {name: (ns, calls) for name, ns, calls in sums.iter_rows()},
+        )
 
     @cached_property
     def _calls(self) -> dict[tuple[object, ...], pl.DataFrame]:

@@ -497,8 +497,6 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     return found
 
 
-#: Fraction of the added latency: a smaller part is not worth a word.
-_NOTABLE_PART = 0.01
 #: Where the added latency went, as the name of a cause.
 CAUSE_WORDS = {
     Cause.LAUNCH: "launch overhead (the API call)",
@@ -518,7 +516,7 @@ def cause_text(victim: Victim) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
-    behind = "" if direct is None or part - direct < _NOTABLE_PART else " with the queue behind it"
+    behind = "" if direct is None or part - direct < NAMED_SHARE else " with the queue behind it"
     return f"{CAUSE_WORDS[cause]}{behind} ({fmt.percent(part)} of the added latency)"
 
 

@@ -156,9 +156,9 @@ class UnitGroup(Result):
         return [cause for cause in self.causes if cause.ns > 0][:MOST_CAUSES]
 
     @property
-    def rest_ns(self) -> float:
+    def rest_ns(self) -> int:
         """What the other causes add, mean; below 0: they are shorter than in a typical unit."""
-        return sum(cause.ns for cause in self.causes) - sum(cause.ns for cause in self.largest)
+        return round(sum(cause.ns for cause in self.causes) - sum(cause.ns for cause in self.largest))
 
     @property
     def rest_share(self) -> float | None:
@@ -323,6 +323,6 @@ def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
         lines.append(
             f"  {fmt.duration(cause.ns):>9} {fmt.percent(cause.share):>9}  {cause_text(cause):<46} {operation}".rstrip()
         )
-    if abs(group.rest_ns) >= 1:
+    if group.rest_ns:
         lines.append(f"  {fmt.duration(group.rest_ns):>9} {fmt.percent(group.rest_share):>9}  all other causes")
     return lines

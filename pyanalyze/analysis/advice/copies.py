@@ -352,9 +352,9 @@ def _demands(scene: _Scene) -> Iterator[Demand]:
         used = scene.counted.used.get(tenant, {})
         for resource, part in used.items():
             yield Demand(tenant_id=tenant, name=name, resource=resource.value, part=part, source="counted")
-        sampled = scene.demands.get(tenant)
-        if Resource.DRAM not in used and sampled is not None:
-            part = min(1.0, sampled)
+        dram = scene.demands.get(tenant)
+        if Resource.DRAM not in used and dram is not None:
+            part = min(1.0, dram)
             yield Demand(tenant_id=tenant, name=name, resource=Resource.DRAM.value, part=part, source="sampled")
         if not ON_SMS & set(used) and tenant in scene.on_sms:
             part = scene.on_sms[tenant]

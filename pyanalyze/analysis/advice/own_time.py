@@ -203,9 +203,10 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
             return action, [], f"{gaps}, and no CUDA call ran then that launches nothing"
         case Limit.API_CALLS:
             call = split.api_call or "CUDA calls"
-            remedy = next((do for named, do in _CALLS if re.search(named, call)), "call it less often")
-            if split.api_call_count <= FEW_CALLS and remedy == "call it less often":
-                remedy = "the first call may initialise the device: make one before the measured part"
+            rest = "call it less often"
+            if split.api_call_count <= FEW_CALLS:
+                rest = "the first call may initialise the device: make one before the measured part"
+            remedy = next((do for named, do in _CALLS if re.search(named, call)), rest)
             most = f"most of it, {fmt.duration(split.api_call_ns)}, in {call}"
             why = f"nothing was in flight while CUDA calls ran for {part}; {most}"
             return f"Spend less time in {call} in {name}: {remedy}", [], why
@@ -229,8 +230,8 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     # Without `regex:` ncu compares the whole name; a template argument stands in the demangled name only.
     argument = kernel.partition("<")[2].rstrip(">")
     chosen = ["--kernel-name-base", "demangled", "-k", f"regex:{re.escape(argument)}"] if argument else ["-k", kernel]
-    launches = max(3, 2 * split.top_kernel_kinds) if split.top_kernel_kinds > 1 else 3
-    command = shell_line(["ncu", "--set", "full", "-c", str(launches), *chosen, "PROGRAM"])
+    launches = str(max(3, 2 * split.top_kernel_kinds))
+    command = shell_line(["ncu", "--set", "full", "-c", launches, *chosen, "PROGRAM"])
     share = f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}"
     if split.top_kernel_kinds > 1:
         kinds = fmt.count(split.top_kernel_kinds)

@@ -64,7 +64,7 @@ def _excess(group: UnitGroup) -> Table:
         )
         for cause in group.largest
     )
-    if abs(group.rest_ns) >= 1:
+    if group.rest_ns:
         rest = (fmt.duration(group.rest_ns), fmt.percent(group.rest_share))
         rows += ((Cell("all other causes"), Cell(""), Cell(""), *(Cell(text) for text in rest)),)
     columns = (
