@@ -685,10 +685,8 @@ pub fn complete(devices: &RecordBatch, quality: &mut Quality) -> Result<RecordBa
         if captured.is_none() {
             let outcome =
                 known.map_or_else(|| "not known".to_owned(), |n| format!("taken as {n} from its name"));
-            quality.add(at(captures, row), quality::SM_COUNT_MISSING, 1, {
-                let name = if name.is_empty() { "a GPU of unknown name" } else { name };
-                format!("{name}: {outcome}")
-            });
+            let called = if name.is_empty() { "a GPU of unknown name" } else { name };
+            quality.add(at(captures, row), quality::SM_COUNT_MISSING, 1, format!("{called}: {outcome}"));
         }
         sm_counts.push(basis.take(captured, known));
         let from_profile =

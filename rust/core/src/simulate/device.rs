@@ -1237,8 +1237,11 @@ impl<'a> Sim<'a> {
             own = own.max(takes.sms / f64::from(sms));
         }
         let wanted = again * bandwidth;
-        // No SM has blocks of two tenants where caps leave room for everybody: each has fewer SMs than it was recorded on.
-        let busiest = if g.disjoint || holders < 2 { own } else { self.busiest_sm(group, on_sms, blocks) };
+        // Blocks go to the SM with most room: those of all kernels together are spread evenly, but for the last ones. No
+        // SM has blocks of two tenants where caps leave room for everybody: each has fewer SMs than it was recorded on.
+        let sms = self.config.instances.get(g.instance).copied().unwrap_or(0);
+        let crowded = on_sms / blocks.max(1) as f64 * on_busiest(blocks, sms, self.config.crowding);
+        let busiest = if g.disjoint || holders < 2 { own } else { crowded.max(1.0) };
         let together = match self.config.contention {
             0.0.. if running().count() >= 2 => 1.0 + self.config.contention,
             ..0.0 => 1.0 / self.complementary(group),
@@ -1260,6 +1263,9 @@ impl<'a> Sim<'a> {
     fn takes(&self, group: usize, tenant: usize) -> Takes {
         let mut takes = Takes::default();
         let (Some(g), Some(t)) = (self.groups.get(group), self.tenants.get(tenant)) else { return takes };
+        if t.in_flight == 0 {
+            return takes;
+        }
         let recorded_on = f64::from(t.program.visible_sms.max(1));
         let (mut bandwidth, mut counted, mut others, mut slowed) = (0.0, 0.0, 0.0, 0.0);
         for k in g.on_sms.iter().filter(|k| k.tenant == tenant) {
@@ -1283,16 +1289,6 @@ impl<'a> Sim<'a> {
             takes.sms = capped * slowed / uncapped;
         }
         takes
-    }
-
-    /// Throughput that blocks want of the SM that sets their pace, over what it has; 1 where there is enough.
-    ///
-    /// Blocks go to the SM with most room: those of all kernels together are spread evenly, but for the last ones.
-    fn busiest_sm(&self, group: usize, wanted: f64, blocks: u64) -> f64 {
-        let instance = self.groups.get(group).map_or(0, |g| g.instance);
-        let sms = self.config.instances.get(instance).copied().unwrap_or(0);
-        let each = wanted / blocks.max(1) as f64;
-        (each * on_busiest(blocks, sms, self.config.crowding)).max(1.0)
     }
 
     /// How much faster blocks run that need other units of an SM than those of other tenants for which there is no room.
