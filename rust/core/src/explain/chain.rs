@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::base::hardware::{CLOCK_ERROR_NS, START_NS, WAKE_NS};
+use crate::base::hardware::{CLOCK_ERROR_NS, RELEASE_NS, START_NS, WAKE_NS};
 use crate::base::intervals::Union;
 use crate::explain::units::{thread_of, waits_by_thread, Unit};
 use crate::explain::waits::Waits;
@@ -32,6 +32,8 @@ const LOOK_BACK: usize = 256;
 /// Steps of a chain per operation of its unit, and for any unit, after which the rest is left unexplained.
 const STEPS_PER_OPERATION: usize = 8;
 const STEPS: usize = 4_096;
+/// The next operation of a stream starts so long after the one before at most, where nothing else holds it up.
+const NEXT_NS: i64 = 2 * RELEASE_NS;
 
 /// What a part of a unit's duration was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -545,7 +547,10 @@ impl<'a> Walk<'_, 'a> {
         let event = event.and_then(|p| Some((p, walker.op(p)?)));
         let event = event.filter(|(p, x)| *p != place && late(x) && x.end_ns <= until_ns);
         // Ended just before: the order of a graph, whose branches overlap in one stream, or room for its blocks. Longer
-        // before: the legacy default stream, or a channel that both are in.
+        // before: the legacy default stream, or a channel that both are in. What its own stream explains as well, that does.
+        let next = before.is_some_and(|b| {
+            !overlaps && b.end_ns == known_ns && op.start_ns.saturating_sub(known_ns) <= NEXT_NS
+        });
         let waits = op.start_ns.saturating_sub(known_ns) > START_NS && op.call.is_some();
         let ended = walker.ended_before(until_ns).take_while(|(_, x)| late(x)).find(|(p, x)| {
             let just = op.start_ns.saturating_sub(x.end_ns) <= START_NS;
@@ -553,7 +558,7 @@ impl<'a> Walk<'_, 'a> {
             *p != place
                 && (overlaps || x.stream != op.stream)
                 && x.start_ns < op.start_ns
-                && (just || (waits && x.stream != op.stream && held()))
+                && ((just && !next) || (waits && x.stream != op.stream && held()))
         });
         event.into_iter().chain(ended).max_by_key(|(_, x)| x.end_ns)
     }

@@ -180,6 +180,45 @@ fn another_tenants_slice_inside_a_kernel_and_before_it() {
     assert!((0..segments.rows()).all(|row| basis.get(row) == Some("observed")));
 }
 
+/// Records say when contexts were resident, not how much of that their state took: 19 us of restoring, by how much later
+/// than usual the first kernel of a slice starts, and 70 us of saving, by how soon after the last kernel a slice ends.
+#[test]
+fn saving_and_restoring_are_switches_though_they_are_inside_slices() {
+    let (mut rows, mut calls, mut ranges, mut held) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for n in 0..7_i64 {
+        let t = 1_000 + n * 4_000;
+        let id = u32::try_from(n * 4 + 1).unwrap();
+        rows.extend([
+            (0, 7, 0, 1, 7, t + 20, t + 500),
+            (0, 7, 0, 1, 7, t + 501, t + 930),
+            (0, 8, 0, 1, 7, t + 1_070, t + 2_000),
+            (0, 8, 0, 1, 7, t + 2_001, t + 3_880),
+        ]);
+        let launched = [(7, -500), (7, -480), (8, 900), (8, 1_080)];
+        for (call, (pid, at)) in (id..).zip(launched) {
+            calls.push((pid, pid * 10, call, t + at, t + at + 10, LAUNCH));
+        }
+        ranges.push((7, Some(70), t - 500, t - 460, "request"));
+        held.extend([(0, 0, 7, 1, t, t + 1_000), (0, 0, 8, 2, t + 1_050, t + 3_950)]);
+    }
+    let tables = Tables::from([
+        ("kernels", numbered(&rows)),
+        ("api_calls", api(&calls)),
+        ("nvtx", nvtx(&ranges)),
+        ("residency", residency(&held)),
+    ]);
+    let (_, found) = explained(tables, &Choice::default());
+    let total = |unit: &Vec<Row>, kind: SegmentKind| -> i64 {
+        unit.iter().filter(|r| r.0 == kind.word()).map(|r| r.1).sum()
+    };
+    for unit in found.iter().skip(1) {
+        // Launched 490 us before its slice: the other ran until 120 us before it, and its own kernel could run after 19.
+        assert_eq!(total(unit, SegmentKind::TimeSlice), 370);
+        assert_eq!(total(unit, SegmentKind::Switch), 139);
+        assert_eq!(total(unit, SegmentKind::Execution), 480 + 429);
+    }
+}
+
 #[test]
 fn work_that_is_not_the_units_is_queueing_until_its_own_launch() {
     // A request of thread 70 launches at 100 behind a kernel of thread 71 in the same stream that ran from 50 to 700.
@@ -232,6 +271,39 @@ fn another_stream_that_ended_just_before_released_it() {
         row(SegmentKind::Execution, 485),
         row(SegmentKind::QueueOtherStream, 2),
         row(SegmentKind::Execution, 398),
+    ];
+    assert_eq!(found, vec![expected; 5]);
+}
+
+#[test]
+fn its_own_stream_explains_a_start_before_another_that_ended_meanwhile() {
+    // Stream 8's second kernel starts 2 us after its first, as kernels of a stream do; stream 7's ends at that moment.
+    let (mut rows, mut calls, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..5_i64 {
+        let t = n * 10_000;
+        let id = u32::try_from(n * 3 + 1).unwrap();
+        rows.extend([
+            (0, 7, 0, 1, 7, t + 15, t + 602),
+            (0, 7, 0, 1, 8, t + 25, t + 600),
+            (0, 7, 0, 1, 8, t + 602, t + 900),
+        ]);
+        for call in 0..3 {
+            let at = t + 10 * i64::from(call);
+            calls.push((7, 70, id + call, at, at + 5, LAUNCH));
+        }
+        ranges.push((7, Some(70), t, t + 40, "request"));
+    }
+    let tables =
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
+    let (_, found) = explained(tables, &Choice::default());
+    let expected = vec![
+        row(SegmentKind::Host, 5),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Execution, 575),
+        row(SegmentKind::QueueSameStream, 2),
+        row(SegmentKind::Execution, 298),
     ];
     assert_eq!(found, vec![expected; 5]);
 }

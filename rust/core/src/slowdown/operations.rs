@@ -33,8 +33,10 @@ use crate::table::work::{work, Work, WorkKind};
 const ENOUGH_CUTS: f64 = 5.0;
 /// Standard error from which the saving of state is better read from the first kernels of slices.
 const MOST_ERROR_NS: f64 = 10_000.0;
-/// First kernels of slices, and others, that a median needs.
+/// First kernels of slices, and others, that a median needs; slices that end without a kernel, for what saving takes.
 const ENOUGH_STARTS: usize = 5;
+/// Of slices that end without a kernel, one in so many keeps the engine no longer than its state takes to be saved.
+const SOON: usize = 10;
 /// Restoring's part of saving and restoring; the rest is stopping and saving: 27 to 38 of 127 to 149 us on an A100.
 const RESTORE_PART: f64 = 0.24;
 
@@ -711,7 +713,7 @@ impl Scene {
         });
         drop(found);
         let mut scene = Self { tenants, calls, switching, window };
-        scene.without_state();
+        scene.without_state(&who);
         scene.see_others(&who);
         let many = signatures.list.len();
         pool.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(many));
@@ -720,24 +722,34 @@ impl Scene {
 
     /// Takes the saving and restoring of state out of residency where records do not say how long they took: kernels of
     /// one signature that were switched out more often inside stayed longer by that.
-    fn without_state(&mut self) {
-        let mut sums: BTreeMap<u32, (CutCost, Vec<i64>, Vec<i64>)> = BTreeMap::new();
+    fn without_state(&mut self, who: &Who) {
+        // Of the last kernel of one client nothing says when the others' work ended.
+        let clients: BTreeSet<u32> =
+            who.tenants.iter().filter(|t| t.served_by.is_some()).map(|t| t.id).collect();
+        let mut sums: BTreeMap<u32, (CutCost, Vec<i64>, Vec<i64>, Vec<i64>)> = BTreeMap::new();
         for tenant in self.tenants.iter().filter(|t| !t.exact) {
             let sum = sums.entry(tenant.device).or_default();
             sum.0.add(&tenant.cut_cost());
             tenant.first_starts(&mut sum.1, &mut sum.2);
+            if !clients.contains(&tenant.id) {
+                tenant.last_ends(&mut sum.3);
+            }
         }
-        for (device, (cuts, restored, usual)) in sums {
-            // Otherwise from how much later than usual the first kernel of a slice starts.
+        for (device, (cuts, restored, usual, mut saved)) in sums {
+            // Otherwise restoring from how much later than usual the first kernel of a slice starts, saving from how soon
+            // after the last kernel a slice may end.
             let late = median(&restored).unwrap_or(0.0) - median(&usual).unwrap_or(0.0);
             let late = late.clamp(0.0, MAX_STATE_NS as f64) as i64;
+            saved.sort_unstable();
+            let soon = saved.get(saved.len() / SOON).copied().filter(|_| saved.len() >= ENOUGH_STARTS);
+            let soon = soon.filter(|ns| *ns <= MOST_SAVE_NS).unwrap_or(0);
             let measured = cuts.known().filter(|(_, error)| *error < MOST_ERROR_NS);
             let (restore, save, doubt_ns) = if let Some((cost, error)) = measured {
                 let state = cost.clamp(0.0, MAX_STATE_NS as f64);
                 let restore = (RESTORE_PART * state) as i64;
                 (restore, (state as i64).saturating_sub(restore), [2.0 * error; 2])
             } else if restored.len() >= ENOUGH_STARTS && usual.len() >= ENOUGH_STARTS {
-                (late, 0, [MOST_SAVE_NS as f64, 0.0])
+                (late, soon, [(MOST_SAVE_NS - soon) as f64, soon as f64])
             } else {
                 (0, 0, [(MOST_RESTORE_NS + MOST_SAVE_NS) as f64, 0.0])
             };
@@ -932,6 +944,27 @@ impl Tenancy {
                 restored.push(op.start_ns.saturating_sub(span.0));
             }
         }
+    }
+
+    /// How long before the end of a slice its last kernel ended, of slices that end without a kernel.
+    fn last_ends(&self, found: &mut Vec<i64>) {
+        let Some(ran) = self.ran.as_ref() else { return };
+        let spans = ran.spans();
+        // Per slice: the last end of a kernel, none where one runs on.
+        let mut last: Vec<Option<i64>> = spans.iter().map(|s| Some(s.0)).collect();
+        for op in self.ops.iter().filter(|op| op.kind != WorkKind::Copy) {
+            let mut place = spans.partition_point(|s| s.1 <= op.start_ns);
+            while let Some((span, slot)) = spans.get(place).zip(last.get_mut(place)) {
+                if span.0 >= op.end_ns {
+                    break;
+                }
+                *slot = slot.filter(|_| op.end_ns <= span.1).map(|ns| ns.max(op.end_ns));
+                place = place.saturating_add(1);
+            }
+        }
+        let worked =
+            spans.iter().zip(last).filter_map(|(span, ns)| Some((span, ns.filter(|ns| *ns > span.0)?)));
+        found.extend(worked.map(|(span, ns)| span.1.saturating_sub(ns)));
     }
 
     fn shrink(&mut self, restore: i64, save: i64) {
