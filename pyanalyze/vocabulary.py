@@ -143,6 +143,7 @@ class ResidencyDoubt(Word):
     """What stands between units of work and their causes on a device without switch records."""
 
     IF_TIME_SLICED = "if-time-sliced"
+    IF_ALONE = "if-alone"
     UNDECIDED = "undecided"
     BELOW_PRECISION = "below-precision"
 
@@ -152,12 +153,13 @@ UNSETTLING: Final = frozenset({ResidencyDoubt.UNDECIDED, ResidencyDoubt.BELOW_PR
 #: The same in words.
 DOUBT_TEXT: Final[Mapping[ResidencyDoubt, str]] = {
     ResidencyDoubt.IF_TIME_SLICED: "if the tenants are time-sliced, which is most likely but not certain",
+    ResidencyDoubt.IF_ALONE: "if no other process used the GPU, which the capture does not exclude",
     ResidencyDoubt.UNDECIDED: (
         "no record or kernel tells whether other tenants had time slices: waiting for one may be part of execution "
         "and queueing"
     ),
     ResidencyDoubt.BELOW_PRECISION: (
-        "the excess is smaller than a context switch, and time slices are inferred from kernels"
+        "the excess is smaller than the error of time slices that are inferred from kernels"
     ),
 }
 

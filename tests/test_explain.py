@@ -79,9 +79,14 @@ def test_choices(fixtures: Path) -> None:
     assert [group.slow for group in session.explain(slowest=2).result.groups] == [2, 2]
     name = str(row["name"])
     assert {group.name for group in session.explain(name=name).result.groups} == {name}
-    assert session.explain(name="no such range").result.groups == []
     with pytest.raises(UsageError, match="no unit 99999"):
         session.explain(unit=99_999)
+
+
+def test_a_name_that_no_unit_has_is_answered_with_those_there_are(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    with pytest.raises(UsageError, match="is named a-stop; there are: a-step, b-step"):
+        session.explain(name="a-stop")
 
 
 def test_the_command_says_what_the_frames_say(fixtures: Path) -> None:
@@ -120,6 +125,8 @@ def test_parts_of_one_step_show_its_start_once(fixtures: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "doubt", "decided"),
     [
+        # One of two containers was traced: a kernel that the other interrupts looks like one that ran longer.
+        ("containers-memory/pod-a", ResidencyDoubt.UNDECIDED, False),
         # Records say when each context was resident.
         ("rare-tenant-with-streams", None, True),
         # The mode is not certain, but most likely time-slicing; kernels of both tell the slices.
@@ -133,7 +140,7 @@ def test_parts_of_one_step_show_its_start_once(fixtures: Path) -> None:
 def test_without_switch_records_the_answer_says_how_certain_it_is(
     name: str, doubt: ResidencyDoubt | None, *, decided: bool
 ) -> None:
-    scenario = name.partition(".")[0]
+    scenario = name.partition(".")[0].partition("/")[0]
     found = pyanalyze.load(generate.built(scenario) / f"{name}.sqlite").explain().result
     assert {group.doubt for group in found.groups} == {doubt}
     slices = {one.kind for unit in found.units for one in unit.segments} & {SegmentKind.TIME_SLICE}

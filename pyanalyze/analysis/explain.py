@@ -12,6 +12,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, SlowUnits, UnitGroup, UnitSegment
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
+from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
     ENOUGH_FOR_TAIL,
@@ -38,8 +39,12 @@ _GROUP = ["tenant_id", "name"]
 TYPICAL: Final = (0.45, 0.55)
 #: Fraction of a unit's excess. A smaller difference from a typical unit is no departure.
 DEPARTS: Final = 0.05
+#: Of the time in which others had work: the error of inferred time slices (`tests/bench/explain.py`, 90th percentile).
+INFERRED_ERROR: Final = 0.05
 #: Chosen units that are explained one by one; the sums are of all of them.
 MOST_UNITS: Final = 1_000
+#: Names of units that an error lists.
+SHOWN_NAMES: Final = 5
 
 
 #: Nothing but what the tables say.
@@ -58,16 +63,29 @@ def unit_tables(tables: TableSet, residency: UnitResidency, name: str | None) ->
     name
         Only NVTX ranges, or given units, of this name; ``#`` in it stands for any number. None: those that fit best.
 
+    Raises
+    ------
+    pyanalyze.errors.UsageError
+        If no unit has that name.
+
     Examples
     --------
     >>> import pyanalyze
     >>> sorted(unit_tables(pyanalyze.load(capture).tables, NO_RESIDENCY, None))
     ['unit_segments', 'units']
     """
+    import polars as pl
+
     chosen = tables.selection
     window = None if chosen.start_ns is None or chosen.end_ns is None else (chosen.start_ns, chosen.end_ns)
     given = {**tables.with_calls("event_calls"), **residency.tables}
-    return dict(_core.explain(given, name, window, set(residency.others_unseen)))
+    found = _core.explain(given, name, window, set(residency.others_unseen))
+    if name is not None and found["units"].num_rows == 0:
+        names = to_frame(_core.explain(given, None, window, set(residency.others_unseen))["units"])["name"]
+        most = names.cast(pl.String).drop_nulls().value_counts(sort=True)["name"].head(SHOWN_NAMES).to_list()
+        shown = ", ".join(visible(one, 60) for one in most) or "no units at all"
+        raise UsageError(f"no NVTX range with launches inside, and no given unit, is named {name}; there are: {shown}")
+    return dict(found)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -260,7 +278,9 @@ class _Prepared:
         return self.doubts.get(device_id) if others_ns > 0 or device_id in self.one_traced else None
 
 
-def unit_doubt(known: ResidencyDoubt | None, excess_ns: float, *, inferred: bool) -> ResidencyDoubt | None:
+def unit_doubt(
+    known: ResidencyDoubt | None, excess_ns: float, others_ns: float, *, inferred: bool
+) -> ResidencyDoubt | None:
     """Say what of a unit's causes that rest on residency is not certain.
 
     Parameters
@@ -269,15 +289,19 @@ def unit_doubt(known: ResidencyDoubt | None, excess_ns: float, *, inferred: bool
         What is not certain on its device, while others had work.
     excess_ns
         How much longer it took than a typical unit.
+    others_ns
+        How long other tenants had work meanwhile.
     inferred
-        Time slices were deduced from kernels: when one began and ended is known as well as a switch is long.
+        Time slices were deduced from kernels: when one began and ended is known as well as a switch is long, and how
+        many of them a long kernel waited for to a part of the time.
 
     Examples
     --------
-    >>> unit_doubt(None, 20_000, inferred=True).value, unit_doubt(None, 2e6, inferred=True)
+    >>> unit_doubt(None, 20_000, 1e6, inferred=True).value, unit_doubt(None, 2e6, 3e6, inferred=True)
     ('below-precision', None)
     """
-    if known is not ResidencyDoubt.UNDECIDED and inferred and excess_ns < SWITCH_NS:
+    error_ns = max(SWITCH_NS, INFERRED_ERROR * others_ns)
+    if known is not ResidencyDoubt.UNDECIDED and inferred and excess_ns < error_ns:
         return ResidencyDoubt.BELOW_PRECISION
     return known
 
@@ -472,6 +496,7 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
                 doubt=unit_doubt(
                     prepared.doubt_of(row["device_id"], row["others_ns"]),
                     excess,
+                    row["others_ns"],
                     inferred=row["device_id"] not in prepared.recorded
                     and any(cause.kind is SegmentKind.TIME_SLICE for cause in causes),
                 ),
@@ -568,6 +593,8 @@ def _missing(
         said = deduced if worst is None else DOUBT_TEXT[worst]
         if worst is ResidencyDoubt.IF_TIME_SLICED:
             said = f"{deduced}, {said}"
+        elif worst is ResidencyDoubt.IF_ALONE:
+            said = "time slices of a process that was not traced would count as execution and queueing"
         found.append(
             Missing(
                 what="residency",

@@ -224,6 +224,8 @@ def residency_of_units(
         alternate, doubt = _alternate(verdict)
         if alternate:
             sliced[device] = replace(policies[device], sharing="time-sliced")
+        if doubt is None and verdict.condition is not None:
+            doubt = ResidencyDoubt.IF_ALONE
         if doubt is not None:
             doubts[device] = doubt
     if sliced != dict(policies):
