@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pytest
+from command_line import run
 from modules import module_at
 
 import pyanalyze
@@ -220,6 +221,12 @@ def test_forecasts_are_near_what_was_measured(name: str) -> None:
     # MPS gained on time-slicing for both.
     for sliced, mps in zip(options["time-slicing"], options["MPS"], strict=True):
         assert mps.slowdown < sliced.slowdown
+
+
+def test_advice_says_why_it_compares_no_configurations() -> None:
+    """Each of three clients ran beside the others all the time: what they cost each other is not in the capture."""
+    shown = run("advise", str(H200 / "mps-A-B-C.sqlite")).stdout
+    assert "Sharing configurations were not compared. The replay" in " ".join(shown.split())
 
 
 def test_resident_without_work_is_not_taken_for_work() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, why_missing_or_nothing
+from pyanalyze.report.sentences import LONG, why_missing, why_missing_or_nothing
 from pyanalyze.results.advice import numbers_of
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if not device.advice:
-        text = "No advice follows from this evidence. " + why_missing_or_nothing(device, "advice")
-        return [Para(text.strip())]
+        found = ["No advice follows from this evidence.", why_missing_or_nothing(device, "advice")]
+        if device.missing_for("options"):
+            found.append(f"Sharing configurations were not compared. {why_missing(device, 'options')}")
+        return [Para(" ".join(part for part in found if part))]
     blocks: list[Block] = []
     numbers = numbers_of(device.advice)
     either = [number for number, item in zip(numbers, device.advice, strict=True) if item.exclusive]
