@@ -18,7 +18,7 @@ unexport PYTHONPATH PYTHONHOME
 CARGO := env -u MAKEFLAGS -u MFLAGS cargo
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint rust-lint python-lint rust-test python-test docs site calibrate pictures notebooks fixtures format bench fuzz dist-test lock clean
+.PHONY: help demo test lint rust-lint python-lint rust-test python-test docs site calibrate pictures screenshots notebooks fixtures format bench fuzz dist-test lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -79,6 +79,9 @@ calibrate: $(VENV)/.built ## write what verdicts may claim, from simulated recor
 
 pictures: $(VENV)/.built ## take the pictures in docs/images (needs a system Chromium)
 	$(BIN)/python docs/pictures.py
+
+screenshots: $(VENV)/.built ## take pictures of six reports (light, dark, phone, print) in build/screenshots, to be looked at
+	$(BIN)/python docs/screenshots.py
 
 notebooks: $(VENV)/.built ## execute notebooks/*.ipynb in place
 	$(BIN)/python notebooks/run_notebooks.py

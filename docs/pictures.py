@@ -11,7 +11,6 @@ import mode_pages
 from playwright.sync_api import sync_playwright
 
 import pyanalyze
-from pyanalyze.report.rendering import render
 
 ROOT = Path(__file__).parent.parent
 CAPTURES = ROOT / "fixtures" / "captures"
@@ -27,16 +26,12 @@ def main() -> int:
     session = pyanalyze.load(CAPTURES / "demo-time-slicing.sqlite", samples=samples)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         page_file = Path(folder) / "report.html"
-        page_file.write_text(render(session, "html"), encoding="utf-8")
+        session.save(page_file)
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1100, "height": 900}, color_scheme="light")
+        page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
         page.goto(page_file.as_uri())
-        page.wait_for_selector(".vega-embed")
+        page.wait_for_function("document.querySelector(\"[data-chart='timeline-0']\").dataset.drawn")
         page.screenshot(path=ROOT / "docs" / "images" / "report.png")
-        held = page.locator("#held")
-        (held if held.count() else page.locator("section[id^=held]").first).screenshot(
-            path=ROOT / "docs" / "images" / "timeline.png"
-        )
         browser.close()
     mode_pages.draw()
     return 0

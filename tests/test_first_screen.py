@@ -8,17 +8,14 @@ capture does not hold the answer, the screen has to say so, or the question does
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from command_line import run
-from exports import A100, US, kernel, write
+from six_captures import SIX, inputs
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "fixtures"))
-CAPTURES = ROOT / "fixtures" / "captures"
-SAMPLES = ROOT / "fixtures" / "samples"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 QUESTIONS = (
     "is it shared?",
@@ -101,7 +98,6 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Missing +context switches, kernels.*`pyanalyze report` says how$",
         r"^Samples +NVIDIA H100 80GB HBM3 \(device 0\); 2\.000 s",
     ),
-    # All SMs of its product, half of the memory: a virtual GPU, or a limit in software.
     "undetermined": (
         r"^Cause +Sharing is the cause: unknown",
         r"^Mode +undetermined \(most likely ",
@@ -117,28 +113,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
 }
 
 
-def inputs(name: str, folder: Path) -> list[str | Path]:
-    """The files of a capture, as on the command line."""
-    from generate import built
-
-    match name:
-        case "time-slicing with an untraced tenant":
-            return [CAPTURES / "demo-time-slicing.sqlite"]
-        case "MPS with caps":
-            return [built("mps-capped") / "mps-capped.sqlite"]
-        case "MIG with MPS":
-            return [built("mig-mps") / "mig-mps.sqlite"]
-        case "streams":
-            return [CAPTURES / "streams.sqlite"]
-        case "samples only":
-            return [SAMPLES / "query-gpu.csv", "--samples", SAMPLES / "compute-apps.csv"]
-        case _:
-            kernels = [kernel(41, n * 300 * US, n * 300 * US + 200 * US) for n in range(200)]
-            board = A100 | {"name": "NVIDIA A100-SXM4-80GB", "memoryBandwidth": 2_039_040_000_000}
-            return [write(folder / "a.sqlite", kernels=kernels, processes={41: "train"}, gpus=[board])]
-
-
-@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("name", SIX)
 def test_ten_questions_are_answered_within_twelve_lines(name: str, tmp_path: Path) -> None:
     done = run(*inputs(name, tmp_path))
     assert done.returncode == 0, done.stderr
