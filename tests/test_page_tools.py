@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
+from command_line import run
+from exports import US, kernel, write
+from six_captures import SIX, inputs
 from test_report_pages import _chromium
 
 import pyanalyze
 from pyanalyze.report.rendering import render
+from pyanalyze.text.format import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,20 +44,92 @@ def opened(browser: Any, report: Path, *, fragment: str = "", **options: Any) ->
     tab.on("console", lambda message: tab.said.append(message.text))
     tab.on("pageerror", lambda error: tab.said.append(str(error)))
     tab.goto(report.as_uri() + fragment)
-    tab.wait_for_function("document.querySelector(\"[data-chart='timeline-0']\").dataset.drawn", timeout=30_000)
-    tab.wait_for_selector(".stats", state="attached")
+    # What is folded is drawn when it is opened.
+    open_charts = "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn || !box.clientWidth)"
+    tab.wait_for_function(open_charts, timeout=60_000)
     return tab
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_first_page_has_the_answer_the_picture_and_what_to_change(browser: Any, report: Path, scheme: str) -> None:
-    tab = opened(browser, report, color_scheme=scheme)
-    for place in (".lead", "[data-chart='timeline-0'] svg", "#advice-0 .note"):
+#: Regions of a page that hold more than is seen of them.
+CUT = (
+    "[...document.querySelectorAll('.wide, .chart, pre, .facts, .note')]"
+    ".filter(region => region.clientWidth && region.scrollWidth > region.clientWidth + 1)"
+    ".map(region => region.getAttribute('aria-label') || region.className || region.tagName)"
+)
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_the_first_page_has_the_answer_the_picture_and_what_to_change(browser: Any, name: str, tmp_path: Path) -> None:
+    """On a laptop; and nothing is cut on it, below, or on a phone, with every fold open."""
+    page = tmp_path / "page.html"
+    assert run("report", *inputs(name, tmp_path), "-o", page).returncode == 0
+    assert page.stat().st_size < 2_000_000
+    tab = opened(browser, page)
+    ends = []
+    for place in (".lead", "[data-chart] svg", "section[id^=advice] .note"):
         box = tab.locator(place).first.bounding_box()
         assert box is not None
-        # Of the first action at least its title stands above the edge.
-        assert box["y"] + min(box["height"], 30) <= 800, place
-    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        ends.append(box["y"] + box["height"])
+    assert ends == sorted(ends), "in this order"
+    assert ends[-1] <= 800
+    for width in (1280, 400):
+        tab.set_viewport_size({"width": width, "height": 800})
+        tab.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+        tab.wait_for_timeout(900)
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.evaluate(CUT) == []
+    assert tab.said == []
+    tab.close()
+
+
+def test_a_mark_says_what_it_is(browser: Any, report: Path, fixtures: Path) -> None:
+    """Who, which kernels, how long, and how much of it is GPU time: the sums of the table of kernels."""
+    tab = opened(browser, report)
+    tips = []
+    for mark in tab.locator("[data-chart='timeline-0'] svg .mark-rect path").all():
+        box = mark.bounding_box()
+        if box is not None and box["width"] > 300:
+            tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+            tab.wait_for_selector("#vg-tooltip-element.visible", timeout=5_000)
+            rows = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+            tips.append(dict(tab.eval_on_selector_all("#vg-tooltip-element tr", rows)))
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    kernels = pl.DataFrame(session.tables.table("kernel_attribution"))
+    # From 340 ms on both run without a pause.
+    for tenant, name in enumerate(("app_a", "app_b")):
+        (said,) = (tip for tip in tips if tip["Tenant"] == name)
+        inside = kernels.filter(pl.col("tenant_id") == tenant, pl.col("start_ns") >= 340_000_000)
+        first, last = min(inside["start_ns"]), max(inside["end_ns"])
+        assert int(said["Start (ns, capture clock)"]) == first
+        assert said["Intervals"] == str(inside.height)
+        assert said["Length"] == duration(last - first)
+        assert said["Attributed GPU time"] == duration(int(inside["attributed_ns"].sum()))
+    tab.close()
+
+
+def test_more_kernels_than_are_listed_are_counted_in_steps(browser: Any, tmp_path: Path) -> None:
+    """4000 kernels of 50 us and 2000 of 20 us, of two processes: in the whole, and in the first half of the time."""
+    kernels = [kernel(41, n * 100 * US, n * 100 * US + 50 * US) for n in range(4000)]
+    kernels += [kernel(42, n * 200 * US + 60 * US, n * 200 * US + 80 * US) for n in range(2000)]
+    capture = write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train", 42: "serve"})
+    page = tmp_path / "page.html"
+    assert run("report", capture, "-o", page).returncode == 0
+    tab = opened(browser, page)
+    lines = tab.inner_text(".stats summary")
+    assert ", 6000 kernels by tenant and name (observed, in steps of 400 us; p50 and p99 within 3 %)" in lines
+
+    def rows() -> dict[str, list[str]]:
+        cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
+        return {tenant: rest for tenant, _, *rest in tab.eval_on_selector_all(".stats tbody tr", cells)}
+
+    for tenant, count, length in (("train", 4000, 50), ("serve", 2000, 20)):
+        said = rows()[tenant]
+        assert said[:2] == [str(count), f"{count * length / 1000:g} ms"]
+        assert [float(text.removesuffix(" us")) for text in said[3:]] == pytest.approx([length] * 2, rel=0.03)
+    tab.focus("[data-chart='timeline-0']")
+    tab.keyboard.press("+")
+    tab.wait_for_timeout(600)
+    assert [int(row[0]) for row in rows().values()] == [pytest.approx(2000, abs=8), pytest.approx(1000, abs=4)]
     assert tab.said == []
     tab.close()
 
@@ -75,9 +153,7 @@ def test_columns_sort_by_size_not_by_letters(browser: Any, report: Path) -> None
     head = table.locator("th", has_text="Time")
 
     def times() -> list[float]:
-        scale = {"us": 1e-3, "ms": 1.0, "s": 1e3}
-        said = [text.split() for text in table.locator("tbody tr td:nth-child(3)").all_inner_texts()]
-        return [float(number) * scale[unit] for number, unit in said]
+        return [_ms(text) for text in table.locator("tbody tr td:nth-child(3)").all_inner_texts()]
 
     before = times()
     assert before == sorted(before, reverse=True)
@@ -89,6 +165,15 @@ def test_columns_sort_by_size_not_by_letters(browser: Any, report: Path) -> None
     assert times() == sorted(before)
     assert tab.said == []
     tab.close()
+
+
+def length(kernels: pl.DataFrame, name: str) -> list[int]:
+    return [end - start for start, end in kernels.filter(short_name=name).select("start_ns", "end_ns").iter_rows()]
+
+
+def _ms(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[unit]
 
 
 def test_a_selected_time_is_counted(browser: Any, report: Path, fixtures: Path) -> None:
@@ -117,6 +202,13 @@ def test_a_selected_time_is_counted(browser: Any, report: Path, fixtures: Path) 
     rows = [row.split("\t") for row in tab.locator(".stats tbody tr").all_inner_texts()]
     counted = dict(inside.group_by("short_name").len().iter_rows())
     assert {row[1].strip(): int(row[2]) for row in rows} == pytest.approx(counted, abs=1)
+    # Durations as they stand in the table, their sum, and the percentiles by rank.
+    for row in rows:
+        lengths = sorted(length(inside, row[1].strip()))
+        assert _ms(row[3]) == pytest.approx(sum(lengths) / 1e6, rel=0.05)
+        assert _ms(row[5]) == pytest.approx(lengths[ceil(0.5 * (len(lengths) - 1))] / 1e6, rel=0.05)
+        if len(lengths) > 20:
+            assert _ms(row[6]) == pytest.approx(lengths[ceil(0.99 * (len(lengths) - 1))] / 1e6, rel=0.05)
     # The picture did not move, and Esc lets go.
     assert tab.evaluate("document.querySelector(\"[data-chart='timeline-0']\").view.scale('x').domain()[0]") == 0
     tab.focus("[data-chart='timeline-0']")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -12,7 +13,7 @@ from pyanalyze.tables.frames import to_frame
 if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["MOST_KERNELS", "kernels_within", "latencies", "timeline"]
+__all__ = ["BUCKETS_PER_OCTAVE", "KernelsWithin", "kernels_within", "latencies", "timeline", "with_attributed"]
 
 
 def timeline(tables: TableSet, start_ns: int | None, end_ns: int | None, *, marks: int) -> pl.DataFrame:
@@ -40,12 +41,37 @@ def timeline(tables: TableSet, start_ns: int | None, end_ns: int | None, *, mark
 
 #: Kernels of a device that a page counts one by one.
 MOST_KERNELS = 5000
+#: Where there are more: rows of kernels of one kind in one step of time, and kinds that have a name of their own.
+_MOST_ROWS, _MOST_KINDS = 2000, 40
+#: Durations are told apart by factors of 2 to the power of 1/16 (4.4 %).
+BUCKETS_PER_OCTAVE = 16
+
+
+@dataclass(frozen=True)
+class KernelsWithin:
+    """Kernels of a device for a reader who selects a time.
+
+    Attributes
+    ----------
+    kinds
+        Tenant and kernel name; the name None: without one, or one of many that have little time.
+    rows
+        Kernels by start: start after the window's, duration, attributed GPU time (all ns), and the place of the kind.
+        With `step_ns`, kernels of one kind that start in one step: number of the step, place of the kind, how many, sum
+        of durations, of attributed GPU time (ns), then pairs of a duration's bucket and how many are in it.
+    step_ns
+        Length of a step; None: each kernel has a row.
+    """
+
+    kinds: list[tuple[int, str | None]]
+    rows: list[list[int]]
+    step_ns: int | None = None
 
 
 def kernels_within(
-    tables: TableSet, device_id: int, window: tuple[int, int]
-) -> tuple[list[tuple[int, str | None]], list[tuple[int, int, int, int]]] | None:
-    """List the kernels of a device for a reader who selects a time.
+    tables: TableSet, device_id: int, window: tuple[int, int], *, most: int = MOST_KERNELS
+) -> KernelsWithin | None:
+    """List the kernels of a device for a reader who selects a time; None: there are none.
 
     Parameters
     ----------
@@ -55,42 +81,106 @@ def kernels_within(
         The device.
     window
         Start and end, ns.
-
-    Returns
-    -------
-    tuple of two lists, or None
-        Kinds: tenant and kernel name. Kernels by start: start after the window's, duration, attributed GPU time (all
-        ns), and the place of the kind. None: there are none, or more than :data:`MOST_KERNELS`.
+    most
+        Kernels that have a row each; more are counted in steps of time.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> kinds, rows = kernels_within(pyanalyze.load(capture).tables, 0, (0, 2 * 10**9))
-    >>> len(kinds), len(rows)
+    >>> found = kernels_within(pyanalyze.load(capture).tables, 0, (0, 2 * 10**9))
+    >>> len(found.kinds), len(found.rows)
     (8, 876)
     """
     kernels, parts = tables.kernels, pl.DataFrame(tables.table("kernel_attribution"))
     if kernels.height != parts.height or not kernels["start_ns"].equals(parts["start_ns"]):
         return None
     here = (
-        parts.select("device_id", "tenant_id", "start_ns", "end_ns", "attributed_ns")
+        parts.select(
+            "device_id", "tenant_id", "start_ns", "attributed_ns", duration_ns=pl.col("end_ns") - pl.col("start_ns")
+        )
         .with_columns(kernels.select(name=pl.coalesce(pl.col("short_name", "name").cast(pl.String))))
         .filter(
-            (pl.col("device_id") == device_id) & (pl.col("end_ns") >= window[0]) & (pl.col("start_ns") <= window[1])
+            (pl.col("device_id") == device_id)
+            & (pl.col("start_ns") + pl.col("duration_ns") >= window[0])
+            & (pl.col("start_ns") <= window[1])
         )
         # In one order for kernels that start at once, however many threads there are.
         .sort("start_ns", maintain_order=True)
     )
-    if not 0 < here.height <= MOST_KERNELS:
+    if here.is_empty():
         return None
+    if here.height > most:
+        return _in_steps(here, window)
     places: dict[tuple[int, str | None], int] = {}
+    columns = ("tenant_id", "name", "start_ns", "duration_ns", "attributed_ns")
     rows = [
-        (start - window[0], end - start, attributed, places.setdefault((tenant, name), len(places)))
-        for tenant, name, start, end, attributed in here.select(
-            "tenant_id", "name", "start_ns", "end_ns", "attributed_ns"
-        ).iter_rows()
+        [start - window[0], duration, attributed, places.setdefault((tenant, name), len(places))]
+        for tenant, name, start, duration, attributed in here.select(columns).iter_rows()
     ]
-    return list(places), rows
+    return KernelsWithin(list(places), rows)
+
+
+def _in_steps(here: pl.DataFrame, window: tuple[int, int]) -> KernelsWithin:
+    named = here.group_by("tenant_id", "name").agg(pl.col("duration_ns").sum())
+    named = named.sort("duration_ns", "tenant_id", "name", descending=[True, False, False]).head(_MOST_KINDS)
+    here = here.join(
+        named.select("tenant_id", "name", known=True), on=["tenant_id", "name"], how="left", nulls_equal=True
+    )
+    here = here.with_columns(name=pl.when("known").then("name"))
+    kinds = list(here.select("tenant_id", "name").unique().sort("tenant_id", "name").iter_rows())
+    step = -(-(window[1] - window[0] + 1) // max(_MOST_ROWS // len(kinds), 1))
+    # A kernel that began before the window is in the first step.
+    number = (pl.col("start_ns") - window[0]).clip(0) // step
+    bucket = (pl.col("duration_ns").clip(1).log(2) * BUCKETS_PER_OCTAVE).floor().cast(pl.Int64)
+    place = pl.struct("tenant_id", "name")
+    counted = (
+        here.group_by(number.alias("step"), place.alias("kind"), bucket.alias("bucket"))
+        .agg(pl.len(), pl.col("duration_ns", "attributed_ns").sum())
+        .sort("bucket")
+        .group_by("step", "kind")
+        .agg("bucket", "len", pl.col("duration_ns", "attributed_ns").sum())
+    )
+    places = {kind: place for place, kind in enumerate(kinds)}
+    rows = [
+        [number, places[kind["tenant_id"], kind["name"]], sum(counts), duration, attributed]
+        + [value for pair in zip(buckets, counts, strict=True) for value in pair]
+        for number, kind, buckets, counts, duration, attributed in counted.iter_rows()
+    ]
+    return KernelsWithin(kinds, sorted(rows), step)
+
+
+def with_attributed(tables: TableSet, tracks: pl.DataFrame) -> pl.DataFrame:
+    """Add ``attributed_ns`` to marks of kernels: GPU time of the kernels that start in each; null for other tracks.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    tracks
+        What :func:`timeline` returns.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> marks = with_attributed(tables, timeline(tables, None, None, marks=50))
+    >>> marks["attributed_ns"].sum() == pl.DataFrame(tables.table("kernel_attribution"))["attributed_ns"].sum()
+    True
+    """
+    keys = ["device_id", "tenant_id"]
+    tracks = tracks.with_row_index("mark")
+    marks = tracks.filter(pl.col("track").cast(pl.String) == "kernels").select(*keys, "mark", "start_ns", "end_ns")
+    parts = pl.DataFrame(tables.table("kernel_attribution")).select(
+        *(pl.col(key).cast(pl.UInt32) for key in keys), "start_ns", "attributed_ns"
+    )
+    found = (
+        parts.sort("start_ns")
+        .join_asof(marks.sort("start_ns"), on="start_ns", by=keys, strategy="backward", check_sortedness=False)
+        .filter(pl.col("start_ns") <= pl.col("end_ns"))
+        .group_by("mark")
+        .agg(pl.col("attributed_ns").sum())
+    )
+    return tracks.join(found, on="mark", how="left", maintain_order="left").drop("mark")
 
 
 def latencies(tables: TableSet, device_id: int, start_ns: int | None, end_ns: int | None, *, bins: int) -> pl.DataFrame:

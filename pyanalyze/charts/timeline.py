@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
+from pyanalyze.analysis.over_time import BUCKETS_PER_OCTAVE
 from pyanalyze.charts.style import (
     MAX_MARKS,
     OTHER,
@@ -25,6 +26,8 @@ from pyanalyze.text.format import duration
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyanalyze.analysis.over_time import KernelsWithin
+
 __all__ = ["Recorded", "timeline", "two_timelines"]
 
 #: Width of the track labels in pixels; fixed, so that the strips below line up and the page can fit the width.
@@ -34,10 +37,10 @@ _GUTTER = _LABELS + 46
 #: Metrics of the strips below: canonical name, title, divisor to the shown unit, highest value (or none). Of
 #: those with the same title the first that was sampled is drawn.
 _STRIPS: tuple[tuple[str, str, float, float | None], ...] = (
-    ("gpu_utilization_pct", "Time with any kernel (%)", 1.0, 100.0),
+    ("gpu_utilization_pct", "With a kernel (%)", 1.0, 100.0),
     ("clock_sm_hz", "Clock (MHz)", 1e6, None),
     ("clock_graphics_hz", "Clock (MHz)", 1e6, None),
-    ("memory_used_bytes", "Memory in use (GiB)", 2.0**30, None),
+    ("memory_used_bytes", "Memory (GiB)", 2.0**30, None),
     ("power_w", "Power (W)", 1.0, None),
     ("power_average_w", "Power (W)", 1.0, None),
     ("power_instant_w", "Power (W)", 1.0, None),
@@ -52,7 +55,7 @@ def timeline(
     window: tuple[int, int] | None = None,
     samples: pl.DataFrame | None = None,
     switches: pl.DataFrame | None = None,
-    kernels: tuple[list[tuple[int, str | None]], list[tuple[int, int, int, int]]] | None = None,
+    kernels: KernelsWithin | None = None,
     clock: Mapping[int, int] | None = None,
     width: int = 720,
 ) -> alt.TopLevelMixin:
@@ -61,7 +64,8 @@ def timeline(
     Parameters
     ----------
     table
-        The ``timeline`` table: ``device_id, tenant_id, track, start_ns, end_ns, busy_ns, events, label``.
+        The ``timeline`` table: ``device_id, tenant_id, track, start_ns, end_ns, busy_ns, events, label``; and
+        ``attributed_ns`` where it is known.
         More than :data:`~pyanalyze.charts.style.MAX_MARKS` rows are merged per tenant, track and time bin.
     labels
         Shown name per tenant id, see :func:`pyanalyze.results.labels.tenant_labels`.
@@ -75,7 +79,7 @@ def timeline(
         The ``switches`` table: ``time_ns, device_id, from_tenant_id, to_tenant_id, gap_ns, full_ns, kind``. A tick
         each; very many are counted per time bin.
     kernels
-        Kinds and kernels, for a page to count what is selected: :func:`pyanalyze.analysis.over_time.kernels_within`.
+        For a page to count what is selected.
     clock
         Nanoseconds to add to the positions of a tenant for those of its capture, where the two differ.
     width
@@ -114,9 +118,11 @@ def timeline(
     summary = f"Timeline of {len(used)} tenants over {duration(span)}.{merged}"
     counted: dict[str, Any] = {}
     if kernels is not None:
-        kinds, rows = kernels
-        names = [[label_of(tenant, labels), visible(name) or "unnamed"] for tenant, name in kinds]
-        counted = {"kernels": {"kinds": names, "rows": rows}}
+        other = "unnamed" if kernels.step_ns is None else "(other kernels)"
+        names = [[label_of(tenant, labels), visible(name) or other] for tenant, name in kernels.kinds]
+        counted = {"kernels": {"kinds": names, "rows": kernels.rows}}
+        if kernels.step_ns is not None:
+            counted["kernels"] |= {"step": kernels.step_ns, "octave": BUCKETS_PER_OCTAVE}
     done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary, **counted)
     return done
 
@@ -202,7 +208,9 @@ def _time_axis(span: int, *, last: bool) -> alt.X:
 
 def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
     """At most MAX_MARKS rows: the finer tracks are merged into time bins, busy time and counts summed."""
-    columns = ["tenant_id", "track", "start_ns", "end_ns", "busy_ns", "events", "label"]
+    columns = ["tenant_id", "track", "start_ns", "end_ns", "busy_ns", "events", "label", "attributed_ns"]
+    if "attributed_ns" not in mine.columns:
+        mine = mine.with_columns(attributed_ns=pl.lit(None, pl.Int64))
     # Dictionary columns become text: bins compare labels.
     mine = mine.select(columns).with_columns(pl.col("track", "label").cast(pl.String))
     if mine.height <= MAX_MARKS:
@@ -217,6 +225,8 @@ def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
             pl.col("end_ns").max(),
             pl.col("busy_ns").sum(),
             pl.col("events").sum(),
+            # A sum of nothing known is not known.
+            attributed_ns=pl.when(pl.col("attributed_ns").count() > 0).then(pl.col("attributed_ns").sum()),
             label=pl.when(pl.col("label").n_unique() == 1).then(pl.col("label").first()),
         )
     )
@@ -227,7 +237,7 @@ def _bounded(mine: pl.DataFrame, start: int, span: int) -> pl.DataFrame:
 def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int, clock: Mapping[int, int]) -> alt.SchemaBase:
     """Short keys: this is the largest part of a report."""
     rows: list[dict[str, Any]] = []
-    for tenant, track, begin, end, busy, events, name in marks.iter_rows():
+    for tenant, track, begin, end, busy, events, name, attributed in marks.iter_rows():
         rows.append(
             {
                 "a": (begin - start) / 1e6,
@@ -241,6 +251,7 @@ def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int, clock: Map
                 "d": duration(end - begin),
                 "u": duration(busy),
             }
+            | ({"g": duration(attributed)} if track == "kernels" else {})
         )
     return inline(rows)
 
@@ -270,7 +281,9 @@ def _tracks(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt
             height=38, opacity=0.22, strokeDash=[3, 3], strokeOpacity=1, strokeWidth=1
         ),
         base.transform_filter("datum.l === 'graphs'").mark_bar(height=12, yOffset=-4, opacity=0.65, cornerRadius=3),
-        base.transform_filter("datum.l === 'kernels'").mark_bar(height=18, yOffset=-4, strokeWidth=0.5),
+        base.transform_filter("datum.l === 'kernels'")
+        .mark_bar(height=18, yOffset=-4, strokeWidth=0.5)
+        .encode(tooltip=[*tips, alt.Tooltip("g:N", title="Attributed GPU time")]),
         base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),
     ]
     tracks: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=width, height=alt.Step(48))
@@ -380,10 +393,19 @@ def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: i
 
 def _strip(title: str, top: float | None, rows: list[dict[str, Any]], x: alt.X, width: int) -> Any:
     full = alt.Undefined if top is None else [0, 1.05 * top]
+    # The title stands beside the numbers: the picture has to leave room for what to change.
     axis = alt.Axis(
         minExtent=_LABELS,
         maxExtent=_LABELS,
-        tickCount=2,
+        tickCount=1,
+        titleAngle=0,
+        titleAlign="right",
+        titleBaseline="middle",
+        titleX=-44,
+        titleY=9,
+        titleFontSize=11,
+        titleFontWeight="normal",
+        titleLimit=_LABELS - 44,
     )
     return (
         alt.Chart(inline(rows))
@@ -393,15 +415,11 @@ def _strip(title: str, top: float | None, rows: list[dict[str, Any]], x: alt.X, 
             x=x,
             y=alt.Y(
                 "v:Q",
-                title=None,
+                title=title,
                 scale=alt.Scale(domain=full, zero=not title.startswith("Clock"), nice=top is None),
                 axis=axis,
             ),
             tooltip=[alt.Tooltip("v:Q", title=f"{title}, sampled"), alt.Tooltip("s:N", title="Time (ns)")],
         )
-        .properties(
-            width=width,
-            height=40,
-            title=alt.TitleParams(f"{title}, sampled", anchor="start", fontSize=11, fontWeight="normal", offset=3),
-        )
+        .properties(width=width, height=18)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.analysis.over_time import kernels_within, latencies, timeline
+from pyanalyze.analysis.over_time import kernels_within, latencies, timeline, with_attributed
 from pyanalyze.analysis.sampled import series_of
 from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.files import write_whole
@@ -156,7 +156,7 @@ def _tracks(tables: TableSet, window: tuple[int, int], here: pl.Expr) -> pl.Data
         tracks = timeline(tables, *window, marks=marks).filter(here)
         if tracks.height <= MAX_MARKS:
             break
-    return tracks
+    return with_attributed(tables, tracks)
 
 
 def draw_two(a: tuple[Analysis, Report], b: tuple[Analysis, Report]) -> alt.TopLevelMixin | None:

@@ -28,6 +28,7 @@
       saved = part.minExtent - 90;
       part.minExtent = part.maxExtent = 90;
       part.labelLimit = 84;
+      if (part.titleLimit) part.titleLimit = 52;
     }
     Object.keys(part).forEach(function (key) {
       if (key !== "values" && key !== "datasets") saved = Math.max(saved, narrow(part[key]));
@@ -75,20 +76,34 @@
     }
     return Math.round(ms * 1e6) + " ns";
   }
-  function quantile(sorted, part) { return sorted[Math.min(Math.ceil(part * (sorted.length - 1)), sorted.length - 1)]; }
+  // Of durations with how often each occurs, shortest first.
+  function quantile(sorted, count, part) {
+    var rank = Math.ceil(part * (count - 1)), below = 0, i = 0;
+    while (below + sorted[i][1] <= rank) { below += sorted[i][1]; i += 1; }
+    return sorted[i][0];
+  }
   // Kernels by tenant and name between two times, in ms: how many, and how long.
   function statistics(kernels, low, high) {
     var groups = kernels.kinds.map(function (kind) {
-      return { tenant: kind[0], name: kind[1], sum: 0, attributed: 0, each: [] };
+      return { tenant: kind[0], name: kind[1], count: 0, sum: 0, attributed: 0, each: [] };
     });
-    kernels.rows.forEach(function (row) {
+    if (kernels.step) kernels.rows.forEach(function (row) {
+      var start = row[0] * kernels.step / 1e6, group = groups[row[1]], i;
+      if (start + kernels.step / 1e6 <= low || start >= high) return;
+      group.count += row[2];
+      group.sum += row[3] / 1e6;
+      group.attributed += row[4] / 1e6;
+      for (i = 5; i < row.length; i += 2) group.each.push([Math.pow(2, (row[i] + 0.5) / kernels.octave) / 1e6, row[i + 1]]);
+    });
+    else kernels.rows.forEach(function (row) {
       var start = row[0] / 1e6, group = groups[row[3]];
       if (start + row[1] / 1e6 < low || start > high) return;
+      group.count += 1;
       group.sum += row[1] / 1e6;
       group.attributed += row[2] / 1e6;
-      group.each.push(row[1] / 1e6);
+      group.each.push([row[1] / 1e6, 1]);
     });
-    return groups.filter(function (group) { return group.each.length; })
+    return groups.filter(function (group) { return group.count; })
       .sort(function (a, b) { return b.attributed - a.attributed; });
   }
   // What is shown of the timeline, or selected with Shift, in numbers.
@@ -108,9 +123,10 @@
     function show() {
       var shown = view.scale("x").domain(), range = state.chosen || shown, edge = area(), around = box.getBoundingClientRect();
       var groups = statistics(kernels, range[0], range[1]), count = 0;
-      groups.forEach(function (group) { count += group.each.length; });
+      groups.forEach(function (group) { count += group.count; });
       state.line.textContent = (state.chosen ? "Selected: " : "Shown: ") + length(range[1] - range[0]) + " from " +
-        length(range[0]) + ", " + count + (count === 1 ? " kernel" : " kernels") + " by tenant and name (observed)" +
+        length(range[0]) + ", " + count + (count === 1 ? " kernel" : " kernels") + " by tenant and name (observed" +
+        (kernels.step ? ", in steps of " + length(kernels.step / 1e6) + "; p50 and p99 within 3 %)" : ")") +
         (state.chosen ? "; Esc clears" : "");
       state.table.replaceChildren(table(groups));
       brush.hidden = !state.chosen;
@@ -122,22 +138,24 @@
       }
     }
     function table(groups) {
-      var made = make("table", { className: "fit" }), head = made.createTHead().insertRow(), body = made.createTBody();
-      ["Tenant", "Kernel", "Count", "Durations", "Attributed", "p50", "p99"].forEach(function (title, n) {
+      var made = make("table", { className: "fit cards" }), head = made.createTHead().insertRow(), body = made.createTBody();
+      var titles = ["Tenant", "Kernel", "Count", "Durations", "Attributed", "p50", "p99"];
+      titles.forEach(function (title, n) {
         head.append(make("th", { textContent: title, scope: "col", className: n > 1 ? "num" : "" }));
       });
       groups.slice(0, 12).forEach(function (group) {
         var row = body.insertRow(), name = make("button", { className: "name", type: "button", textContent: group.name });
-        var sorted = group.each.sort(function (a, b) { return a - b; });
+        var sorted = group.each.sort(function (a, b) { return a[0] - b[0]; });
         name.onclick = function () { find(group.name); };
         row.insertCell().textContent = group.tenant;
         row.insertCell().append(name);
-        [sorted.length, length(group.sum), length(group.attributed), length(quantile(sorted, 0.5)),
-         sorted.length < 20 ? "\u2013" : length(quantile(sorted, 0.99))].forEach(function (text) {
+        [group.count, length(group.sum), length(group.attributed), length(quantile(sorted, group.count, 0.5)),
+         group.count < 20 ? "\u2013" : length(quantile(sorted, group.count, 0.99))].forEach(function (text) {
           var cell = row.insertCell();
           cell.className = "num";
           cell.textContent = text;
         });
+        titles.forEach(function (title, n) { row.cells[n].dataset.label = title; });
       });
       return made;
     }
