@@ -279,7 +279,7 @@ def test_a_waterfall_leads_from_a_typical_unit_to_the_slowest(fixtures: Path) ->
 def test_nothing_to_draw_says_why() -> None:
     for chart, words in (
         (charts.timeline(examples.timeline(), LABELS, device_id=9), "No interval"),
-        (charts.slice_lengths(examples.residency(), LABELS, device_id=9), "No complete slice"),
+        (charts.slice_lengths(examples.residency(), LABELS, device_id=9), "No complete residency interval"),
         (charts.occupancy(examples.sm_occupancy(), LABELS, device_id=9), "could not be modelled"),
         (charts.limiters(examples.kernel_occupancy(), device_id=9), "No kernel launch"),
         (charts.usage(examples.tenant_usage(), LABELS, device_id=9), "No tenant"),

@@ -1,4 +1,4 @@
-"""Who slowed whom, through what: heatmap, causes, the same kernels alone and contended, latency over time."""
+"""Who slowed whom, through what: heatmap, causes, the same kernels solo and shared, latency over time."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def solo_against_shared(
 ) -> alt.TopLevelMixin:
     """The same kernel solo and beside others: how its execution time is distributed, and the ratio.
 
-    Lengths are in units of the kernel's median alone: the bar holds half of the kernels, the line nine in ten, the tick
+    Lengths are in units of the kernel's solo median: the bar holds half of the kernels, the line nine in ten, the tick
     is the median. The point is the ratio of geometric means with its 95 % interval.
 
     Parameters
@@ -195,7 +195,7 @@ def solo_against_shared(
         .head(_TOP)
     )
     if mine.is_empty():
-        return empty("No kernel ran often enough both alone and beside others.")
+        return empty("No kernel ran often enough both solo and beside others.")
     rows: list[dict[str, Any]] = []
     spread: list[dict[str, Any]] = []
     for number, row in enumerate(mine.iter_rows(named=True)):
@@ -210,7 +210,7 @@ def solo_against_shared(
                 "t": who,
                 "s": _SHARED,
                 "text": f"{duration(row['solo_median_ns'])} → {duration(row['median_ns'])}",
-                "n": f"{row['n_solo']} alone ({row['against']}), {row['n']} in the co-run",
+                "n": f"{row['n_solo']} solo ({row['against']}), {row['n']} shared",
             }
         )
         unit = max(row["solo_median_ns"], 1)
@@ -225,7 +225,7 @@ def solo_against_shared(
         max([1.05, *(r["high"] for r in rows), *(r["p95"] for r in spread)]),
     ]
     scale = alt.Scale(domain=span, zero=False)
-    title = ["Execution time over the median alone:", "above alone, below in the co-run"]
+    title = ["Execution time over the solo median:", "above solo, below shared"]
     lengths_of = alt.Chart(inline(spread)).encode(
         y=y,
         yOffset=offset,

@@ -71,14 +71,21 @@ def sampled_use(
     last = max(*(row["x"] for row in rows), 1.0)
     top = {"utilization": 100.0, "memory": None if memory_bytes is None else memory_bytes / 2**30}
     titles = {"utilization": "Utilisation (%)", "memory": "Memory (GiB)"}
+    drawn = [what for what in titles if any(row["k"] == what for row in rows)]
     views = []
-    for what, title in titles.items():
+    for what in drawn:
+        title = titles[what]
         mine = [row for row in rows if row["k"] == what]
-        if not mine:
-            continue
+        # Both have the same times: they stand below the lower one.
+        lowest = what == drawn[-1]
         high = top[what] or max(*(row["y"] for row in mine), 1e-9)
         base = alt.Chart(inline(mine)).encode(
-            x=alt.X("x:Q", title="Time since the first sample (s)", scale=alt.Scale(domain=[0, last], nice=False)),
+            x=alt.X(
+                "x:Q",
+                title="Time since the first sample (s)" if lowest else None,
+                scale=alt.Scale(domain=[0, last], nice=False),
+                axis=alt.Axis(labels=lowest, ticks=lowest),
+            ),
             y=alt.Y("y:Q", title=title, scale=alt.Scale(domain=[0, high]), axis=alt.Axis(tickCount=5)),
             color=alt.Color(
                 "t:N",

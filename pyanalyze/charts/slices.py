@@ -1,4 +1,4 @@
-"""How long the slices were."""
+"""How long residency intervals were."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _PER_DECADE = 20
 def slice_lengths(
     table: pl.DataFrame, labels: Mapping[int, str], *, device_id: int = 0, width: int = 720
 ) -> alt.TopLevelMixin:
-    """Histogram of slice lengths on a logarithmic axis, stacked by tenant, with the median marked.
+    """Histogram of the lengths of residency intervals on a logarithmic axis, stacked by tenant, with the median marked.
 
     Parameters
     ----------
     table
         The ``residency`` table: ``device_id, tenant_id, start_ns, end_ns, complete``. Only complete
-        slices count: the others were cut by the recording, not by the scheduler.
+        ones count: the others were cut by the recording, not by the scheduler.
     labels
         Shown name per tenant id.
     device_id
@@ -50,7 +50,7 @@ def slice_lengths(
         .select("tenant_id", length=pl.col("end_ns") - pl.col("start_ns"))
     )
     if lengths.is_empty():
-        return empty("No complete slice was recorded on this device.")
+        return empty("No complete residency interval was recorded on this device.")
     median = float(lengths["length"].median())  # type: ignore[arg-type]
     counts = (
         lengths.with_columns(bin=(pl.col("length").log10() * _PER_DECADE).floor().cast(pl.Int32))
@@ -85,17 +85,17 @@ def slice_lengths(
         .encode(
             x=alt.X(
                 "a:Q",
-                title="Slice length (ms, logarithmic)",
+                title="Length of the interval (ms, logarithmic)",
                 scale=alt.Scale(type="log", domain=domain, nice=False),
                 axis=alt.Axis(format="~g", tickCount=6),
             ),
             x2="b:Q",
-            y=alt.Y("y0:Q", title="Complete slices", scale=alt.Scale(zero=True)),
+            y=alt.Y("y0:Q", title="Complete intervals", scale=alt.Scale(zero=True)),
             y2="y1:Q",
             color=alt.Color("t:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=260)),
             tooltip=[
                 alt.Tooltip("t:N", title="Tenant"),
-                alt.Tooltip("n:Q", title="Slices", format=","),
+                alt.Tooltip("n:Q", title="Intervals", format=","),
                 alt.Tooltip("m:N", title="Median of them"),
             ],
         )
@@ -108,6 +108,6 @@ def slice_lengths(
         .encode(x="a:Q", text="text:N")
     )
     chart = alt.layer(bars, rule, text).properties(width=width, height=200)
-    summary = f"Histogram of {lengths.height} complete slices; median {duration(median)}."
+    summary = f"Histogram of {lengths.height} complete residency intervals; median {duration(median)}."
     done: alt.TopLevelMixin = decorate(chart, gutter=80, summary=summary)
     return done

@@ -147,12 +147,12 @@ def _view(item: Section | Block, drawn: Mapping[str, _Drawn]) -> dict[str, Any]:
             if column.numeric:
                 classes.append("num long" if longest > 22 else "num")
             elif code:
-                classes.append("name long" if longest > 34 else "name")
+                classes.append("name long" if longest > 26 else "name")
             else:
                 classes.append("text" if longest > 30 else "")
         full = "text" in classes or len(item.columns) > 5
         # On a phone every row becomes a card with the column names beside the values.
-        shape = ("full" if full else "fit") + (" cards" if full or len(item.columns) > 3 else "")
+        shape = ("full" if full else "fit") + (" cards" if full or len(item.columns) > 2 else "")
         view["value"] = {
             "columns": item.columns,
             "rows": item.rows,

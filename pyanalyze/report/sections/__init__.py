@@ -20,6 +20,7 @@ from pyanalyze.report.sections import (
     tenants,
     time_split,
     timeline,
+    use,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs, ReportSection
 
@@ -28,10 +29,11 @@ __all__ = ["SECTIONS", "DeviceSection", "Inputs", "ReportSection"]
 #: In the order of the page: the answer and what to change, then the figures, then the evidence. Those of a device come
 #: device by device, then those of the report.
 SECTIONS: tuple[DeviceSection | ReportSection, ...] = (
-    samples.SECTION,
+    use.SECTION,
     timeline.SECTION,
     advice.SECTION,
     summary.SECTION,
+    samples.SECTION,
     tenants.SECTION,
     interference.SECTION,
     slow_requests.SECTION,

@@ -55,18 +55,22 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if wrong:
         blocks.append(Note("Health", f"{capital('; '.join(wrong))}.", "warning"))
     if device.sampled is not None:
-        blocks.append(
-            Chart(
-                chart_key("samples", device.device_id),
-                "Utilisation and memory over time",
-                "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was.",
-            )
-        )
+        if not only_sampled(inputs.report, device):
+            blocks.append(use_chart(device))
         blocks.append(_figures(device))
     blocks += [Para(f"{capital(association_text(one))}.") for one in device.associations]
     blocks += tenants_table(device.listed, inputs, "Tenants that samples and listings name (sampled, configured).")
     blocks += settings_fold(device.settings, "Settings of this device")
     return blocks
+
+
+def use_chart(device: Device) -> Chart:
+    """Draw what was sampled over time."""
+    return Chart(
+        chart_key("samples", device.device_id),
+        "Utilisation and memory over time",
+        "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was.",
+    )
 
 
 def _figures(device: Device) -> Facts:

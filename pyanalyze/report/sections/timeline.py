@@ -16,9 +16,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Chart(
             chart_key("timeline", device.device_id),
             "Timeline",
-            "Bars: kernels (rounded: whole graphs, thin: copies). Shading: its context was resident. Ticks: context "
-            "switches.",
-            "Drag moves, Ctrl + scroll zooms, Shift + drag selects, a double click resets. Keys: arrows, +, -, 0.",
+            "Bars: kernels (rounded: graphs, thin: copies). Shading: resident. Ticks: switches."
+            + (" Lines: sampled." if device.sampled is not None else ""),
+            "Drag moves, Ctrl+scroll zooms, Shift+drag selects. Keys: arrows + - 0.",
         )
     ]
 
