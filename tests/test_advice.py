@@ -288,13 +288,30 @@ def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None
     assert all(name in time_sliced for name in names)
 
 
-def test_who_is_advised_to_stay_is_advised_no_other_way(corpus: Path) -> None:
-    """The recorded caps are none of the ways compared, and none of these is worth a change."""
+def test_caps_that_were_set_are_the_current_way(corpus: Path) -> None:
+    """Both clients were capped at 50 %, which is what equal caps are: that row is the current one, and stays advised."""
     session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     report = session.report().devices[0]
     assert report.advice[0].action == "Keep the sharing configuration: no other is forecast to gain anything"
-    assert report.options
-    assert not any(option.recommended for option in report.options)
+    assert [(option.name, option.recommended) for option in report.options or () if option.current] == [
+        ("MPS, equal caps", True)
+    ]
+    # Nothing but settings says so.
+    assert (report.sharing.mode, report.sharing.basis, report.sharing.agrees) == ("mps-partitioned", "configured", None)
+
+
+def test_caps_that_no_strategy_has_are_a_way_of_their_own() -> None:
+    """31 and 33 % of 142 SMs, in whole TPCs: 44 and 46 SMs; nothing says which percentage is whose."""
+    report = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report().devices[0]
+    (current,) = (option for option in report.options or () if option.current)
+    assert (current.name, current.mode) == ("MPS, caps as recorded", "mps-partitioned")
+    # Waves of 749 blocks of 256 threads with 64 registers, 4 on an SM: ceil(749 / 176) = 5 on 44 SMs, and 2 on 142.
+    caps = {one.detail for one in report.sharing.details if one.name == "cap"}
+    assert caps == {
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=31 for some clients, at most 44 of 142 SMs",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=33 for some clients, at most 46 of 142 SMs",
+    }
+    assert {one.tenant_id: one.slowdown for one in current.tenants}[0] == pytest.approx(5 / 2, rel=0.05)
 
 
 def test_layouts_are_checked() -> None:

@@ -137,12 +137,13 @@ class Analysis:
     def verdicts(self) -> tuple[Verdict, ...]:
         """The sharing mode of every device with activity, by device id."""
         from pyanalyze.analysis.sharing.case import verdicts_of
+        from pyanalyze.analysis.sharing.stated import known_by
 
         if self.processes is not None:
             from pyanalyze.analysis.sharing.groups import verdict_of_groups
 
             return tuple(verdict_of_groups(self.tables, verdict) for verdict in self.processes.verdicts)
-        return verdicts_of(self.tables, self.cases)
+        return tuple(known_by(verdict) for verdict in verdicts_of(self.tables, self.cases))
 
     @cached_property
     def policies(self) -> dict[int, PlacementPolicy]:

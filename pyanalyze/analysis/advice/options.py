@@ -19,6 +19,7 @@ from pyanalyze.analysis.advice.forecast import (
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.analysis.interference.units import ENOUGH
+from pyanalyze.analysis.occupancy import placement_policy
 from pyanalyze.errors import UsageError
 from pyanalyze.results.advice import ForecastRow
 from pyanalyze.results.model import Text
@@ -421,7 +422,10 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     if check is not None and check > FORBIDDEN:
         return Options(device_id, why_not=missed(check), check=check, clients=tuple(clients), untraced=tuple(untraced))
     ranked = sorted(made, key=lambda option: option.antt)
-    current = next((option for option in made if option.mode == verdict.mode and option.provision is None), None)
+    now = [option for option in made if option.mode == verdict.mode]
+    current = next(
+        (o for o in now if o.provision is None or (recording is not None and _same(o.config, recording))), None
+    )
     refused = tuple((option, lacks) for option in ranked if (lacks := TRAITS[option.mode].promises.lacks(required)))
     allowed = [option for option in ranked if not TRAITS[option.mode].promises.lacks(required)]
     recommended = best_of(allowed, current)
@@ -530,6 +534,8 @@ def _candidates(
             mode = Mode.MIG_MPS if inside else Mode.MPS_PARTITIONED
             name = f"MPS, {provision.strategy} caps"
             found.append(Option(name, mode, SharingConfig(name, (sm_count,), assignments), (), provision))
+    if traits.mps and traits.capped and recording is not None and not any(_same(o.config, recording) for o in found):
+        found.append(Option("MPS, caps as recorded", verdict.mode, recording, ()))
     if traits.mps and traits.time_sliced and recording is not None:
         found.append(Option("MPS beside another process", verdict.mode, recording, ()))
     memory = device["memory_bytes"]
@@ -539,6 +545,11 @@ def _candidates(
     option = _mig(tables, verdict, family, clients, sm_count, recording)
     unplaced = {} if option.placement is None else option.placement.unplaced
     return (found, unplaced) if unplaced else ([*found, option], {})
+
+
+def _same(config: SharingConfig, recording: SharingConfig) -> bool:
+    """Whether tenants have the SMs that they had while they were recorded."""
+    return {a.tenant_id: a.sms for a in config.assignments} == {a.tenant_id: a.sms for a in recording.assignments}
 
 
 def is_time_sliced(verdict: Verdict) -> bool:
@@ -833,8 +844,8 @@ def recorded_config(tables: TableSet, verdict: Verdict, tenants: Sequence[int], 
     if traits.same_sms:
         return side_by_side(sm_count, tenants)
     if traits.mps and traits.capped:
-        seen = visible_sms(tables, verdict.device_id)
-        caps = {tenant: seen[tenant] for tenant in tenants if tenant in seen}
+        placed = placement_policy(tables, verdict).sms
+        caps = {t: sms for t in tenants if isinstance(sms := placed.get((t, None)), int)}
         return side_by_side(sm_count, tenants, caps) if caps else None
     # Of SMs that a green context leaves out nothing is known here.
     if traits.one_process and not traits.capped and len(tenants) == 1:

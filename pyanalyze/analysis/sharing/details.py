@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
-from pyanalyze.analysis.sharing.evidence import MANY, percentages
+from pyanalyze.analysis.sharing.evidence import MANY
 from pyanalyze.results.sharing import Detail
 from pyanalyze.text import format as fmt
-from pyanalyze.text.numbers import bounded_int
+from pyanalyze.text.numbers import bounded_float, bounded_int
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -249,10 +249,14 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             basis="observed",
             detail=f"{count} client(s) of an MPS server",
         )
-    set_ = percentages(case)
     major = None if case.compute_capability is None else case.compute_capability[0]
-    for pid, percentage in sorted(set_.items(), key=lambda item: item[0] or 0):
-        whose = "all clients" if pid is None else f"process {pid}"
+    caps = {(row.pid, bounded_float(row.value)) for row in case.configured if row.key == _PERCENTAGE}
+    unnamed = sum(pid is None and percentage is not None for pid, percentage in caps)
+    for pid, percentage in sorted(caps, key=lambda cap: (cap[0] or 0, cap[1] or 0.0)):
+        if percentage is None:
+            continue
+        # Several settings of no process are not of all: each is of a command line whose process is not known.
+        whose = f"process {pid}" if pid is not None else "all clients" if unnamed == 1 else "some clients"
         reached = (
             "" if not case.sm_count else f", at most {mps_sms(case.sm_count, percentage, major)} of {case.sm_count} SMs"
         )
