@@ -24,11 +24,11 @@ from pyanalyze.report.blocks import Facts, Fold, Note, Para, Table, chart_key
 from pyanalyze.report.html import MAX_BYTES, render_html
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.rendering import draw
-from pyanalyze.report.sentences import cause_sentence
+from pyanalyze.report.sentences import agreement_note, agreement_text, cause_sentence
 from pyanalyze.report.summary import render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
-from pyanalyze.results.labels import tenant_labels
+from pyanalyze.results.labels import main_device, tenant_labels
 from pyanalyze.results.model import Missing
 from pyanalyze.results.report import BASIS_TEXT, Memory
 from pyanalyze.text.format import UNKNOWN, capital, duration
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import altair as alt
 
     from pyanalyze.report.blocks import Block
-    from pyanalyze.results.report import Report
+    from pyanalyze.results.report import Device, Report
 
 WINDOW = (examples.START, examples.START + examples.LENGTH)
 
@@ -722,3 +722,31 @@ def test_a_long_reason_ends_between_words() -> None:
     told = lead[0].partition("Slowdown is not known: ")[2]
     assert told.endswith(" …")
     assert why.startswith((told.removesuffix(" …") + " ", told.removesuffix(" …") + "; "))
+
+
+def test_an_instance_is_not_compared_with_itself(fixtures: Path) -> None:
+    """Only a listing of instances is a configuration that the capture can match."""
+    listing = Path(__file__).parent / "golden" / "inputs" / "mig-list.txt"
+    (alone,) = pyanalyze.load(fixtures / "mig.sqlite").report().devices
+    (listed,) = pyanalyze.load(fixtures / "mig.sqlite", context=[listing]).report().devices
+    assert (agreement_text(alone), agreement_note(alone)) == (
+        "mig; the device is a MIG instance",
+        "the device is a MIG instance",
+    )
+    assert (agreement_text(listed), agreement_note(listed)) == ("mig; matches", "matches the observed mode")
+
+
+def test_of_devices_with_equal_work_the_first_is_the_main_one() -> None:
+    """As equal as two devices of one program are: half of a percent apart."""
+    report = examples.time_sliced()
+    (device,) = report.devices
+
+    def busy(number: int, busy_ns: int) -> Device:
+        tenants = [examples.tenant(number, "train", 7, busy_ns=busy_ns)]
+        return device.model_copy(update={"device_id": number, "tenants": tenants})
+
+    for second, main in ((1_005_000, 0), (1_100_000, 1), (500_000, 0)):
+        both = report.model_copy(update={"devices": [busy(0, 1_000_000), busy(1, second)]})
+        found = main_device(both)
+        assert found is not None
+        assert found.device_id == main

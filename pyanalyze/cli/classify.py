@@ -47,7 +47,7 @@ def _block(device: Device) -> str:
     name = visible(device.name or "name not recorded")
     known = f"confidence {sharing.confidence:.2f}, {sharing.basis}"
     out = [
-        f"GPU {device.device_id} ({name}): {sharing.mode}{unless(sharing.condition)}   {known}",
+        f"GPU {device.device_id} ({name}): {sharing.mode}   {known}{unless(sharing.condition)}",
         f"  {visible(sharing.summary, limit=None)}",
     ]
     if sharing.configured is not None:

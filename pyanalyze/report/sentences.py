@@ -19,6 +19,7 @@ from pyanalyze.vocabulary import (
     NAMED_SHARE,
     NEGLIGIBLE_RESIDENCY,
     SMALL_SHARE,
+    TRAITS,
     Answer,
     CopyDirection,
     HostMemory,
@@ -132,6 +133,7 @@ _MISSING_WORDS = {
     "interference.figures": "throughput and fairness figures",
     "occupancy.part": "a part of occupancy",
     "occupancy.replay": "occupancy over time",
+    "mps_clients": "MPS clients",
     "options": "other sharing configurations",
     "slowdown": "the slowdown of a tenant",
 }
@@ -180,7 +182,7 @@ def mode_text(device: Device) -> str:
         return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
-    return f"{sharing.mode}{unless(sharing.condition)} (confidence {sharing.confidence:.2f}, {sharing.basis})."
+    return f"{sharing.mode} (confidence {sharing.confidence:.2f}, {sharing.basis}){unless(sharing.condition)}."
 
 
 #: What a process had on the GPU, by the part of its time that limits it.
@@ -613,6 +615,8 @@ def agreement_text(device: Device) -> str:
         if sharing.configured == sharing.mode:
             return f"{sharing.configured}; the mode is taken from it, and no record confirms it"
         return f"{sharing.configured}; whether it took effect is not known"
+    if sharing.agrees and _by_itself(device):
+        return f"{sharing.configured}; the device is a MIG instance"
     return f"{sharing.configured}; " + ("matches" if sharing.agrees else f"MISMATCH: {sharing.mode} was observed")
 
 
@@ -623,7 +627,16 @@ def agreement_note(device: Device) -> str:
         if device.sharing.configured is None:
             return "no configuration given"
         return "the mode is taken from it" if device.sharing.configured == device.sharing.mode else "effect not known"
+    if agrees and _by_itself(device):
+        return "the device is a MIG instance"
     return "matches the observed mode" if agrees else "does not match the observed mode"
+
+
+def _by_itself(device: Device) -> bool:
+    """Whether the configured mode is only that the device is a MIG instance, which is what was observed."""
+    stated = any(one.basis == "configured" for one in device.sharing.evidence)
+    stated = stated or any(one.key.startswith("mig_") for one in device.settings)
+    return TRAITS[device.sharing.mode].mig_instance and not stated
 
 
 def window_text(report: Report, device: Device | None) -> str:

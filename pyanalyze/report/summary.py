@@ -244,7 +244,7 @@ def _mode(device: Device, *, over_time: bool = True, configured: bool = True) ->
     if sharing.mode == Mode.UNDETERMINED:
         said = mode_text(device).rstrip(".")
     else:
-        said = f"{sharing.mode}{unless(sharing.condition)}, confidence {sharing.confidence:.2f} ({sharing.basis})"
+        said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}){unless(sharing.condition)}"
     if configured:
         said += f"; configured: {agreement_text(device)}"
     return f"{said}; over time: {_over_time(device)}" if over_time and _over_time(device) else said

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.text.escape import program, visible
 from pyanalyze.text.visible import told_apart
+from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -49,12 +50,13 @@ def device_title(device: Device) -> str:
 
 
 def main_device(report: Report) -> Device | None:
-    """The device that the first screen speaks of: most tenants, then most busy time."""
+    """The device that the first screen speaks of: most tenants, then most busy time; as good as equal: the first."""
+    most = max((_busy_ns(device) for device in report.devices), default=0)
     return max(
         report.devices,
         key=lambda d: (
             len(d.tenants),
-            sum(t.busy_ns or 0 for t in d.tenants),
+            _busy_ns(d) if _busy_ns(d) < (1 - SMALL_SHARE) * most else most,
             # Of devices that only samples show: the one with most tenants listed.
             sum(t.computes for t in d.listed),
             d.sampled is not None,
@@ -62,3 +64,7 @@ def main_device(report: Report) -> Device | None:
         ),
         default=None,
     )
+
+
+def _busy_ns(device: Device) -> int:
+    return sum(tenant.busy_ns or 0 for tenant in device.tenants)

@@ -1,4 +1,4 @@
-"""Tenants of which no input says the GPU, and settings that concern no single device."""
+"""Tenants of which no input says the GPU, and settings that name no device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
     if report.listed:
         blocks.append(Para("No input says which GPU these tenants use."))
         blocks += tenants_table(report.listed, inputs, "Tenants of unknown GPU.")
-    return [*blocks, *settings_fold(report.settings, "Settings of no single device")]
+    return [*blocks, *settings_fold(report.settings, "Settings that name no device")]
 
 
 SECTION = ReportSection("listed", "Other tenants and settings", _blocks, folded=True)

@@ -98,7 +98,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
             Cell(fmt.duration(pair.overlap_ns)),
             Cell(fmt.duration(pair.lost_ns)),
             Cell(fmt.duration(pair.late_ns)),
-            Cell("-" if pair.reason is None else STREAM_REASONS[pair.reason]),
+            Cell("little was lost" if pair.reason is None else STREAM_REASONS[pair.reason]),
         )
         for pair in shown
     )
