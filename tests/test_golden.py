@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 from command_line import run
+from six_captures import inputs
 
 import pyanalyze
 
@@ -92,6 +93,8 @@ PAGE = ("json", "md", "html")
 DEMO = "time-slicing.sqlite"
 #: What a change of options changes at all.
 SHORT = ("", "classify", "interference")
+#: The answer, and what it is made of.
+SHOWN_FIRST = ("", "classify", "interference", "advise")
 
 CASES = {
     # Every committed capture.
@@ -105,6 +108,10 @@ CASES = {
     "mps": Case("mps.sqlite", report=PAGE, exports=EXPORTS),
     "node-switches-only": Case("node-switches-only.sqlite", report=PAGE, exports=("perfetto",)),
     "streams": Case("streams.sqlite", report=PAGE),
+    # The rest of the six captures whose first screens are looked at (six_captures.py).
+    "mps-with-caps": Case("mps-capped.sqlite", commands=SHOWN_FIRST, report=(), frames=False),
+    "mig-with-mps": Case("mig-mps.sqlite", commands=SHOWN_FIRST, report=(), frames=False),
+    "undetermined": Case("undetermined.sqlite", commands=SHOWN_FIRST, report=(), frames=False),
     # Captures that lack something, or are several.
     "no-switches": Case("no-switches.sqlite", report=PAGE),
     "one-process-no-switches": Case("one-process-no-switches.sqlite", commands=SHORT, report=("json",)),
@@ -275,6 +282,10 @@ def _derive_inputs() -> None:
     _derived("solo-b.sqlite", DEMO, _only_process(41305, 240_000_000, 310_000_000))
     _derived("no-switches.sqlite", DEMO, ["DROP TABLE GPU_CONTEXT_SWITCH_EVENTS"])
     _derived("one-process-no-switches.sqlite", "exclusive.sqlite", ["DROP TABLE GPU_CONTEXT_SWITCH_EVENTS"])
+    for name in ("MPS with caps", "MIG with MPS", "undetermined"):
+        (capture,) = map(Path, inputs(name, Path()))
+        if capture.parent != Path():  # else it was made here
+            shutil.copy(capture, capture.name)
     Path("cut.sqlite").write_bytes(Path(DEMO).read_bytes()[:20_000])
     for line in (
         "report solo-a.sqlite -f json -o solo-a.json",
