@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
@@ -17,6 +18,7 @@ import pyanalyze
 from pyanalyze import charts
 from pyanalyze.charts.interference import _PARTS
 from pyanalyze.charts.style import unfolded
+from pyanalyze.charts.timeline import Recorded, two_timelines
 from pyanalyze.results.explain import SlowUnits
 
 if TYPE_CHECKING:
@@ -298,3 +300,17 @@ def test_hostile_names_are_escaped_in_pictures(name: str) -> None:
     assert "<!--" not in svg
     assert "\u202e" not in svg
     assert "k" * 61 not in svg
+
+
+def test_a_tenant_of_two_runs_has_one_colour() -> None:
+    table = examples.timeline(20)
+    runs = [
+        Recorded(table, labels, (examples.START, examples.START + examples.LENGTH), 0)
+        for labels in ({0: "serve", 1: "train"}, {0: "train", 1: "guest"})
+    ]
+    spec = json.dumps(_spec(two_timelines(*runs)))
+    scale = json.loads(re.findall(r'"scale": (\{"domain": \["A: [^}]*\})', spec)[0])
+    colours = dict(zip(scale["domain"], scale["range"], strict=True))
+    assert list(colours) == ["A: serve", "A: train", "B: train", "B: guest"]
+    assert colours["A: train"] == colours["B: train"]
+    assert len(set(colours.values())) == 3

@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 import report_examples as examples
 from command_line import run
+from exports import US, kernel, write
 
 import pyanalyze
 from pyanalyze.analysis.comparison.split import compare_reports, kernel_changes
@@ -484,3 +485,18 @@ def test_both_timelines_stand_on_one_axis(fixtures: Path, tmp_path: Path) -> Non
     assert run("report", a, "-f", "json", "-o", saved).returncode == 0
     run("compare", saved, b, "-o", tmp_path / "saved.html", "--inconclusive", "warn")
     assert "spec-timelines-0" not in (tmp_path / "saved.html").read_text(encoding="utf-8")
+
+
+def test_launch_configurations_of_one_kernel_are_told_apart(tmp_path: Path) -> None:
+    """The grid was halved: a row for each, and in the run that did not launch it there is none, not an unknown time."""
+    runs = [
+        write(
+            tmp_path / f"{blocks}.sqlite",
+            kernels=[kernel(41, n * 300 * US, n * 300 * US + 200 * US, gridX=blocks) for n in range(30)],
+            processes={41: "train"},
+        )
+        for blocks in (216, 108)
+    ]
+    said = run("compare", *runs).stdout
+    assert re.search(r"^k \(216 x 256\) +30 → 0 +6\.000 ms → 0 ns +200 us → none +200 us → none", said, re.MULTILINE)
+    assert re.search(r"^k \(108 x 256\) +0 → 30 +0 ns → 6\.000 ms +none → 200 us +none → 200 us", said, re.MULTILINE)

@@ -80,10 +80,18 @@ def label_of(tenant_id: int | None, labels: Mapping[int, str]) -> str:
     return visible(labels.get(tenant_id, f"tenant {tenant_id}"))
 
 
-def tenant_scale(labels: Mapping[int, str], used: Iterable[int | None]) -> alt.Scale:
-    """Colour scale by label, in the order of tenant ids; `labels` names every tenant of the device."""
+def tenant_scale(
+    labels: Mapping[int, str], used: Iterable[int | None], alike: Mapping[int, int] | None = None
+) -> alt.Scale:
+    """Colour scale by label, in the order of tenant ids; `labels` names every tenant of the device.
+
+    A tenant of `alike` has the colour of another one.
+    """
     present = set(used)
-    colors = tenant_colors({*labels, *(t for t in present if t is not None)})
+    of = alike or {}
+    tenants = {*labels, *(t for t in present if t is not None)}
+    own = tenant_colors(of.get(tenant, tenant) for tenant in tenants)
+    colors = {tenant: own[of.get(tenant, tenant)] for tenant in sorted(tenants)}
     domain = [label_of(t, labels) for t in colors if t in present]
     span = [color for t, color in colors.items() if t in present]
     if None in present:

@@ -57,6 +57,7 @@ def timeline(
     switches: pl.DataFrame | None = None,
     kernels: KernelsWithin | None = None,
     clock: Mapping[int, int] | None = None,
+    alike: Mapping[int, int] | None = None,
     width: int = 720,
 ) -> alt.TopLevelMixin:
     """Timeline of one device.
@@ -82,6 +83,8 @@ def timeline(
         For a page to count what is selected.
     clock
         Nanoseconds to add to the positions of a tenant for those of its capture, where the two differ.
+    alike
+        Tenants that have the colour of another one.
     width
         Width of the plotting area in pixels.
 
@@ -106,7 +109,7 @@ def timeline(
     marks = _bounded(mine, start, span)
     data = _rows(marks, labels, start, clock or {})
     used = list(dict.fromkeys(marks["tenant_id"].to_list()))
-    scale = tenant_scale(labels, used)
+    scale = tenant_scale(labels, used, alike)
     strips = [] if samples is None else _strips(samples, device_id, start, end, span, width)
     ticks = None if switches is None else _switches(switches, labels, device_id, start, end)
     if ticks is not None:
@@ -193,7 +196,10 @@ def two_timelines(a: Recorded, b: Recorded, *, width: int = 720) -> alt.TopLevel
         labels |= {tenant + offset: f"{name}: {label}" for tenant, label in run.labels.items()}
         clock |= {tenant + offset: start for tenant in run.labels}
     longest = max(run.window[1] - run.window[0] for run in (a, b))
-    return timeline(pl.concat(parts), labels, window=(0, longest), clock=clock, width=width)
+    # A tenant of both runs has one colour.
+    first = {label: tenant for tenant, label in a.labels.items()}
+    alike = {tenant + _SECOND: first[label] for tenant, label in b.labels.items() if label in first}
+    return timeline(pl.concat(parts), labels, window=(0, longest), clock=clock, alike=alike, width=width)
 
 
 def _time_axis(span: int, *, last: bool) -> alt.X:

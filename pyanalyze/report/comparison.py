@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.comparison.split import part_words
@@ -245,16 +246,17 @@ def _kernels(comparison: Comparison) -> list[Section]:
     for pair in comparison.tenants:
         if not pair.kernels:
             continue
+        named = Counter(row.kernel for row in pair.kernels)
         rows = tuple(
             (
                 Cell(
-                    visible(row.kernel, None),
+                    visible(row.kernel, None) + (f" ({_shape(row)})" if named[row.kernel] > 1 else ""),
                     tone="code",
-                    note=f"{fmt.count(row.grid_blocks)} x {fmt.count(row.block_threads)}",
+                    note=_shape(row),
                 ),
                 Cell(f"{fmt.count(row.launches_a)} → {fmt.count(row.launches_b)}"),
                 Cell(f"{fmt.duration(row.total_a_ns)} → {fmt.duration(row.total_b_ns)}"),
-                Cell(f"{fmt.duration(row.mean_a_ns)} → {fmt.duration(row.mean_b_ns)}"),
+                Cell(f"{_mean(row.mean_a_ns)} → {_mean(row.mean_b_ns)}"),
                 Cell(_p99(row)),
                 Cell(
                     _change(row.change), tone="muted" if row.change is None or not row.change.significant else "plain"
@@ -281,13 +283,21 @@ def _kernels(comparison: Comparison) -> list[Section]:
 
 
 def _shape(row: KernelChange) -> str:
-    return f"{fmt.count(row.grid_blocks)} blocks x {fmt.count(row.block_threads)} threads"
+    return f"{fmt.count(row.grid_blocks)} x {fmt.count(row.block_threads)}"
+
+
+def _mean(mean_ns: float | None) -> str:
+    return "none" if mean_ns is None else fmt.duration(mean_ns)
 
 
 def _p99(row: KernelChange) -> str:
     if row.p99_a_ns is None and row.p99_b_ns is None:
         return "-"
-    return f"{fmt.duration(row.p99_a_ns)} → {fmt.duration(row.p99_b_ns)}"
+    a, b = (
+        "none" if launches == 0 else fmt.duration(p99)
+        for launches, p99 in ((row.launches_a, row.p99_a_ns), (row.launches_b, row.p99_b_ns))
+    )
+    return f"{a} → {b}"
 
 
 def _change(change: Change | None) -> str:

@@ -10,7 +10,7 @@
     font: "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif",
     aria: false,
     axis: { labelColor: ink, titleColor: ink, gridColor: ink, domainColor: ink, tickColor: ink, gridOpacity: 0.1,
-            domainOpacity: 0.35, tickOpacity: 0.35, labelFontSize: 11, titleFontSize: 12, titleFontWeight: 400 },
+            domainOpacity: 0.35, tickOpacity: 0.35, labelFontSize: 11, labelSeparation: 6, titleFontSize: 12, titleFontWeight: 400 },
     legend: { labelColor: ink, titleColor: ink, labelFontSize: 12 },
     title: { color: ink, fontWeight: 400 },
     text: { fill: ink },
