@@ -356,4 +356,4 @@ def test_a_missing_file_is_no_misspelt_verb(fixtures: Path, tmp_path: Path) -> N
     assert "nosuch: No such file or directory; check the path" in result.stderr
     assert "verb" not in result.stderr
     for word in ("nosuch", "no-such"):
-        assert "neither a file nor a verb" in run(word, cwd=tmp_path).stderr
+        assert "neither a file nor a command" in run(word, cwd=tmp_path).stderr

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 VERBS: dict[str, tuple[str, str]] = {
     "summary": (
         "pyanalyze.cli.summary",
-        "Mode, GPU time, slowdown, cause and advice in at most 15 lines (also without a verb).",
+        "Mode, GPU time, slowdown, cause and advice in at most 15 lines (also without its name).",
     ),
     "info": ("pyanalyze.cli.info", "Contents of the capture: versions, data quality, what is not available."),
     "kernels": ("pyanalyze.cli.kernels", "GPU time by kernel name, without loading the rest."),
@@ -53,7 +53,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "export": ("pyanalyze.cli.export", "Tables as parquet, arrow, csv or sqlite; a trace for Perfetto."),
     "pack": ("pyanalyze.cli.pack", "A small file to share: what was read, with pseudonyms for names."),
     "schema": ("pyanalyze.cli.schema", "The JSON Schema of the report; --tables describes the tables."),
-    "completion": ("pyanalyze.cli.completion", "Shell completion of verbs, options and files (bash, zsh, fish)."),
+    "completion": ("pyanalyze.cli.completion", "Shell completion of commands, options and files (bash, zsh, fish)."),
 }
 
 #: Groups of verbs, as help lists them: each verb is in one.
@@ -219,7 +219,7 @@ class _Verbs(click.Group):
         # A name with a dot or a slash is a capture that is not there: its reader says so.
         asked = did_you_mean(word, VERBS) if word.replace("-", "_").isidentifier() else ""
         if asked and not os.path.lexists(word):
-            raise click.UsageError(f"{word} is neither a verb nor a file{asked}", ctx)
+            raise click.UsageError(f"{word} is neither a command nor a file{asked}", ctx)
 
 
 def _say_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001  # click calls it so
@@ -292,7 +292,7 @@ def main() -> None:
         # Only what stands in the place of a verb can have been meant as one.
         unnamed = not any(argument in VERBS for argument in sys.argv[1:])
         if isinstance(error, FileNotFoundError) and name.replace("-", "_").isidentifier() and unnamed:
-            hint = f"it is neither a file nor a verb; verbs are {', '.join(VERBS)}"
+            hint = f"it is neither a file nor a command; commands are {', '.join(VERBS)}"
         where = f"{name}: " if name else ""
         say(f"{where}{error.strerror or error}; {hint}")
         sys.exit(3)

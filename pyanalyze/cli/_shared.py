@@ -100,7 +100,7 @@ def _format_of(output: Path | None, formats: tuple[str, ...], default: str) -> s
         # What would be lost weighs more than its name.
         refuse_read(output)
     known = ", ".join(f".{_TABLE_ENDING if one == 'table' else one}" for one in formats)
-    ends = f"{output} ends in {output.suffix}, which this verb does not write"
+    ends = f"{output} ends in {output.suffix}, which this command does not write"
     raise click.UsageError(f"{ends}; let it end in one of {known}, or name the format with -f")
 
 
@@ -118,7 +118,7 @@ class OutputFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse the name of standard output."""
         if str(value) == str(_STDOUT):
-            self.fail("this verb cannot write to standard output; name a file", param, ctx)
+            self.fail("this command cannot write to standard output; name a file", param, ctx)
         return super().convert(value, param, ctx)
 
 

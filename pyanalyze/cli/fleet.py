@@ -57,10 +57,11 @@ def worker_options(function: _F) -> _F:
 def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quiet: bool, **options: Any) -> int:
     """Analyse many captures, each once; captures of one GPU at one time are analysed together.
 
-    CAPTURES are files, folders, or quoted patterns such as 'captures/**/*.sqlite'. Writes index.html (open it first),
-    fleet.json, fleet.csv, fleet.prom (alerts), check.jsonl (`pyanalyze check OUT`), tables/ (Parquet) and
-    groups/NAME/report.html; run it again to do only what changed, or to go on after Ctrl-C. A capture that fails is
-    reported and does not stop the others; the exit code is that of the worst.
+    CAPTURES are files, folders (without what is in folders inside), or quoted patterns such as
+    'captures/**/*.sqlite'. Writes index.html (open it first), fleet.json, fleet.csv, fleet.prom (alerts), check.jsonl
+    (`pyanalyze check OUT`), tables/ (Parquet) and groups/NAME/report.html; run it again to do only what changed, or to
+    go on after Ctrl-C. A capture that fails is reported and does not stop the others; the exit code is that of the
+    worst.
     """
     from pyanalyze.export.write import naming
     from pyanalyze.fleet import analyse
@@ -150,8 +151,8 @@ def _table(fleet: Fleet) -> str:
         worst = worst_words(row.worst_slowdown, row.worst_slowdown_low, row.worst_slowdown_high, row.worst_slowdown_n)
         detail = attention.get((row.group, row.device_id))
         lines.append(
-            f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode}{unless(row.condition)} "
-            f"({row.confidence:.2f}, {row.basis}), {row.tenants} tenant(s), {worst}"
+            f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} "
+            f"({row.confidence:.2f}, {row.basis}){unless(row.condition)}; {row.tenants} tenant(s), {worst}"
             f"{'; ' + visible(detail, limit=None) if detail else ''}"
         )
     if len(shown) > _MOST_LINES:
