@@ -56,7 +56,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         None,
         r"^Cause +Sharing is the cause: unknown",
         r"^Do +Run the MPS clients without caps\.",
-        r"client-1 1\.\d\dx, client-2 1\.\d\dx \(mean 1\.\d\dx",
+        r"client-1 2\.\d\dx -> 1\.\d\dx, client-2 2\.\d\dx -> 1\.\d\dx",
         r"^Missing +.*`pyanalyze report` says how$",
         r"^Capture +NVIDIA L40S \(device 0\)",
     ),

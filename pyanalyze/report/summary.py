@@ -333,7 +333,8 @@ def _advice(device: Device, most: int) -> list[str]:
         gain = f" Expected: {visible(advice.expected, None)}"
         best = next((option for option in device.options or () if option.recommended), None)
         if advice.exclusive and best is not None:
-            mean = f" Expected: forecast mean slowdown {fmt.ratio(best.antt)}."
+            now = next((f"{fmt.ratio(option.antt)} -> " for option in device.options or () if option.current), "")
+            mean = f" Expected: forecast mean slowdown {now}{fmt.ratio(best.antt)}."
     elif not advice.bound and advice.commands and device.sharing.mode != Mode.UNDETERMINED:
         gain = " Expected gain: not known."
     elif advice.bound and (advice.commands or advice.at_stake_ns is not None):

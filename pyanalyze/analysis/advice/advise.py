@@ -324,8 +324,10 @@ def _stays(compared: Options, mode: Mode) -> bool:
     return gain is None or gain < WORTH_IT
 
 
-def _each(option: Option) -> str:
-    return ", ".join(f"{f.name} {f.slowdown:.2f}x" for f in option.forecasts)
+def _each(option: Option, now: Option | None = None) -> str:
+    """The forecast slowdown of each tenant, behind that of the present way where it is known."""
+    before = {} if now is None else {f.tenant_id: f"{f.slowdown:.2f}x -> " for f in now.forecasts}
+    return ", ".join(f"{f.name} {before.get(f.tenant_id, '')}{f.slowdown:.2f}x" for f in option.forecasts)
 
 
 def _bounds(option: Option) -> str:
@@ -368,7 +370,6 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
     best, now = compared.recommended, compared.current
     if best is None:
         return
-    before = "" if now is None else f"; currently, by the same model, {_each(now)}"
     refused = [option for option, _ in compared.refused]
     met = [option for option in compared.options if option not in refused]
     ways = (
@@ -385,7 +386,7 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
             f"its mean slowdown is within {fmt.percent(AS_GOOD, 0)} of the smallest of {ways}, and it is simpler "
             "to set up"
         )
-    made = _make(best, compared, f"{first}{before}", mode, kube=kube)
+    made = _make(best, compared, first, mode, kube=kube)
     # By the lower bound: what it could save at most.
     saved = 0.0 if now is None else 1 - best.antt_bounds[0] / now.antt
     if saved > 0:
@@ -395,8 +396,8 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
 
 def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
     expected = (
-        f"forecast slowdown compared with a solo run on the whole GPU: {_each(option)} (mean {option.antt:.2f}x, STP "
-        f"{option.stp:.2f}){_latency_percentiles(option)}"
+        f"forecast slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
+        f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option)}"
     )
     wrong = f"a capture in that mode shows a tenant outside of its bounds; compare {option.worst.name} first"
     commands, undo = _commands(option, compared, mode, kube=kube)
