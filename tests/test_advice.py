@@ -482,7 +482,10 @@ def test_kubernetes_is_advised_what_its_device_plugin_makes() -> None:
     # replicas: 3 is a third of the SMs each: uncapped MPS, though its forecast is better, cannot be had so.
     assert best.name in ("time-slicing", "MPS, equal caps", "MIG")
     first = next(a for a in advice.actions if a.expected)
-    assert all(f"{f.name} {f.slowdown:.2f}x" in (first.expected or "") for f in best.forecasts)
+    assert advice.options.current is not None
+    now = {f.tenant_id: f.slowdown for f in advice.options.current.forecasts}
+    each = [f"{f.name} {now[f.tenant_id]:.2f}x -> {f.slowdown:.2f}x" for f in best.forecasts]
+    assert all(said in (first.expected or "") for said in each)
     lines = kubernetes.mig(["3g.20gb", "3g.20gb"])
     order = [n for word in ("config.yaml: ", "create configmap", '"migManager"', "label node") for n, line in
              enumerate(lines) if word in line and not (word == "config.yaml: " and n)]  # fmt: skip
