@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from json_page import json_page
 from man_page import man_page
 from mode_pages import mode_page, stem_of
 from validation_page import validation
@@ -809,6 +810,7 @@ FILES: dict[str, Callable[[], str]] = {
     "calibration.md": calibration_page,
     "pyanalyze.1": man_page,
     "validation.md": validation,
+    "reference/json.md": lambda: NOTE.format(source="pyanalyze/results") + json_page(json_schema()),
     "report-1.schema.json": lambda: json.dumps(json_schema(), indent=2) + "\n",
     **{f"modes/{stem_of(rule.mode)}.md": functools.partial(mode_page, rule) for rule in RULES},
 }
