@@ -314,3 +314,13 @@ def test_a_tenant_of_two_runs_has_one_colour() -> None:
     assert list(colours) == ["A: serve", "A: train", "B: train", "B: guest"]
     assert colours["A: train"] == colours["B: train"]
     assert len(set(colours.values())) == 3
+
+
+def test_samples_from_before_the_capture_stay_right_of_the_axis() -> None:
+    points = [
+        {"pid": None, "what": what, "time_ns": time_ns, "value": 0.5}
+        for what in ("utilization", "memory")
+        for time_ns in (-1_500_000_000, 0, 2_000_000_000)
+    ]
+    rows = _rows(_spec(charts.sampled_use(points, {})))
+    assert sorted({row["x"] for row in rows}) == [0.0, 1.5, 3.5]

@@ -50,12 +50,14 @@ def sampled_use(
     lines: dict[tuple[Any, str], list[Mapping[str, Any]]] = {}
     for point in series:
         lines.setdefault((point["pid"], point["what"]), []).append(point)
+    # Beside a capture time counts from its start, and samples may have begun before it.
+    first_ns = min(point["time_ns"] for point in series)
     scales = {"utilization": 100.0, "memory": 1 / 2**30}
     words: dict[str, Callable[[float], str]] = {"utilization": percent, "memory": bytes_}
     rows = [
         {
             "t": _WHOLE if pid is None else labels.get(pid, f"process {pid}"),
-            "x": point["time_ns"] / 1e9,
+            "x": (point["time_ns"] - first_ns) / 1e9,
             "y": point["value"] * scales[what],
             "k": what,
             "text": words[what](point["value"]),
