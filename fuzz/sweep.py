@@ -61,7 +61,7 @@ ASKED: tuple[tuple[str, ...], ...] = (
     *((verb, "-f", form) for verb in ("summary", "occupancy", "advise") for form in ("table", "json")),
     *(
         (verb, "-f", form)
-        for verb in ("info", "classify", "residency", "interference", "kernels")
+        for verb in ("info", "classify", "residency", "interference", "explain", "streams", "kernels")
         for form in ("table", "json", "csv")
     ),
     *(("report", "-f", form) for form in ("md", "json", "txt")),

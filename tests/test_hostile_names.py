@@ -51,7 +51,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("summary", "-f", "json"),
     *(
         (verb, "-f", form)
-        for verb in ("info", "classify", "residency", "interference")
+        for verb in ("info", "classify", "residency", "interference", "explain", "streams")
         for form in ("table", "json", "csv")
     ),
     *((verb, "-f", form) for verb in ("occupancy", "advise") for form in ("table", "json")),

@@ -510,6 +510,30 @@ def test_a_daemon_that_does_not_answer_holds_nothing_up(library: Path, tmp_path:
     }  # fmt: skip
 
 
+def test_a_daemon_that_answers_with_odd_numbers_is_asked_the_rest(library: Path, tmp_path: Path) -> None:
+    """A number of 5,000 digits, one that is no percentage, pids that no process has."""
+    answers = f"""#!/bin/sh
+read question
+case "$question" in
+  get_server_list) echo {"4" * 5000}; echo -1; echo 4100; echo 99999999999;;
+  "get_client_list 4100") echo 4101; echo 0x{"f" * 5000};;
+  "get_active_thread_percentage 4100") echo 1e999;;
+  get_default_active_thread_percentage) echo nan;;
+esac
+"""
+    script(tmp_path / "bin", "nvidia-cuda-mps-control", answers)
+    result = run(library, "h100-mps", "now", "-f", "json", env=on_path(tmp_path / "bin"))
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout, parse_constant=pytest.fail)["mps_control"] == {
+        "default_active_thread_percentage": None,
+        "servers": [{"pid": 4100, "active_thread_percentage": None, "clients": [4101]}],
+        "unread": {
+            "get_default_active_thread_percentage": "not a percentage",
+            "get_active_thread_percentage 4100": "not a percentage",
+        },
+    }
+
+
 # A stand-in for nsys: refuses what REFUSE matches, makes the command a session of its own, ends the collection after
 # --duration, then signals the command unless told --kill=none, and goes away; as nsys 2023.4.4 was seen to do.
 NSYS = """#!/bin/sh

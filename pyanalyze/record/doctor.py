@@ -209,10 +209,10 @@ def cuda_of(nsys_version: str) -> str | None:
 
     Examples
     --------
-    >>> cuda_of("2023.4.4.54-234433681190v0"), cuda_of("2026.4.1"), cuda_of("2021.5")
-    ('12.4', '13.0', None)
+    >>> cuda_of("2023.4.4.54-234433681190v0"), cuda_of("2026.4.1"), cuda_of("2021.5"), cuda_of("9" * 5000 + ".1")
+    ('12.4', '13.0', None, None)
     """
-    numbers = re.match(r"(\d+)\.(\d+)", nsys_version)
+    numbers = re.match(r"(\d{1,9})\.(\d{1,9})", nsys_version)
     if numbers is None:
         return None
     version = (int(numbers[1]), int(numbers[2]))

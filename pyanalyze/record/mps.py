@@ -7,6 +7,8 @@ import subprocess
 import time
 from typing import Any
 
+from pyanalyze.text.numbers import MOST_PID, bounded_float, bounded_int
+
 
 def control_answers(patience_s: float = 0.8) -> dict[str, Any] | None:
     """Ask the control daemon that this user reaches; None where there is no control program.
@@ -58,24 +60,27 @@ def control_answers(patience_s: float = 0.8) -> dict[str, Any] | None:
 
     def number(question: str) -> float | None:
         text = ask(question)
-        try:
-            return None if text is None else float(text.split()[-1])
-        except (ValueError, IndexError):
-            found["unread"][question] = "not a number"
-            return None
+        percentage = bounded_float((text.split() or [""])[-1], 0, 100) if text is not None else None
+        if text is not None and percentage is None:
+            found["unread"][question] = "not a percentage"
+        return percentage
 
     listed = ask("get_server_list")
     if listed is None:
         return found  # no daemon: every other question would say the same
     found["default_active_thread_percentage"] = number("get_default_active_thread_percentage")
     found["servers"] = []
-    for word in listed.split():
-        if word.isdecimal():
-            clients = ask(f"get_client_list {word}")
-            server = {
-                "pid": int(word),
-                "active_thread_percentage": number(f"get_active_thread_percentage {word}"),
-                "clients": None if clients is None else [int(pid) for pid in clients.split() if pid.isdecimal()],
-            }
-            found["servers"].append(server)
+    for pid in _pids(listed):
+        clients = ask(f"get_client_list {pid}")
+        server = {
+            "pid": pid,
+            "active_thread_percentage": number(f"get_active_thread_percentage {pid}"),
+            "clients": None if clients is None else _pids(clients),
+        }
+        found["servers"].append(server)
     return found
+
+
+def _pids(text: str) -> list[int]:
+    found = (bounded_int(word, 1, MOST_PID) for word in text.split())
+    return [pid for pid in found if pid is not None]
