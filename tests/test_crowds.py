@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -11,6 +12,7 @@ from command_line import run
 from exports import A100, MS, US, kernel, write
 
 import pyanalyze
+from pyanalyze.core import _core
 from pyanalyze.report.shown import MOST_DEVICES, MOST_TENANTS
 
 TENANTS = 150
@@ -58,6 +60,33 @@ def test_a_page_shows_the_busiest_devices_and_how_many_more_there_are(cluster: P
     assert "(device 39)" in page
     assert "(device 7)" not in page
     assert "(device 8)" in page
+
+
+def test_parts_of_time_are_judged_from_the_kernels_of_their_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes on each of six GPUs: eight parts of each GPU's time hold each of its kernels once."""
+    gpus = [A100 | {"id": n, "cuDevice": n, "uuid": f"{n:08x}-0000-0000-0000-000000000000"} for n in range(6)]
+    rows = [
+        kernel(1000 + 2 * n + tenant, start, start + 50 * US, deviceId=n)
+        for turn in range(12)
+        for n in range(6)
+        for tenant in range(2)
+        for start in [turn * 20 * MS + n + tenant * 500 * US]
+    ]
+    path = write(tmp_path / "six.sqlite", kernels=rows, processes={1000 + n: f"w_{n}" for n in range(12)}, gpus=gpus)
+    analysis = pyanalyze.load(path).analysis
+    assert len(analysis.verdicts) == 6
+    given: list[int] = []
+
+    def counted(parts: list[tuple[dict[str, Any], Any]]) -> Any:
+        given.extend(events["kernels"].num_rows for events, _ in parts)
+        return reconstruct_parts(parts)
+
+    reconstruct_parts = _core.reconstruct_parts
+    monkeypatch.setattr(_core, "reconstruct_parts", counted)
+    assert all(len(parts) == 1 for parts in analysis.segments.values())
+    assert (len(given), sum(given)) == (6 * 8, len(rows))
 
 
 def test_more_kernels_in_flight_than_a_gpu_holds_are_not_replayed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ the code that reconstructs whole captures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["narrowed", "narrowed_parts"]
+__all__ = ["narrowed", "narrowed_parts", "of_device"]
 
 #: Made from the rest of the session; everything else is input.
 _RECONSTRUCTED = (
@@ -84,6 +84,20 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
         raise UsageError(f"nothing was recorded from {start} ns to {end} ns{_activity(tables)}")
     (joined,) = _reconstructed(tables, [part])
     return joined
+
+
+def of_device(tables: TableSet, gpu: int) -> TableSet:
+    """Keep the events of one device, and all that samples, listings and settings say of any.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> of_device(tables, 0).frame("kernels").height == tables.frame("kernels").height
+    True
+    """
+    kept = {name: _core.cut(table, None, gpu) for name, table in _timed(tables).items() if name != "nvml_samples"}
+    return replace(tables, stored={**tables.stored, **kept}, selection=replace(tables.selection, gpu=gpu))
 
 
 def narrowed_parts(tables: TableSet, windows: Sequence[tuple[int, int]]) -> list[TableSet | None]:

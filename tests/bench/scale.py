@@ -72,15 +72,30 @@ def all_along(count: int, folder: Path) -> Path:
 
 def devices(count: int, folder: Path) -> Path:
     """As many GPUs, with a process on each."""
-    gpus = [
+    rows = [
+        kernel(1000 + n, turn * MS + n, turn * MS + n + 50 * US, deviceId=n) for turn in range(5) for n in range(count)
+    ]
+    return _write(folder / f"devices-{count}.sqlite", rows, count, gpus=_gpus(count))
+
+
+def _gpus(count: int) -> list[dict[str, object]]:
+    return [
         A100
         | {"id": n, "cuDevice": n, "uuid": f"{n:08x}-2222-3333-4444-555555555555", "busLocation": f"{n:04x}:18:00.0"}
         for n in range(count)
     ]
+
+
+def shared_devices(count: int, folder: Path) -> Path:
+    """As many GPUs with two processes on each, for long enough that the mode of parts of the time is judged."""
     rows = [
-        kernel(1000 + n, turn * MS + n, turn * MS + n + 50 * US, deviceId=n) for turn in range(5) for n in range(count)
+        kernel(1000 + 2 * n + tenant, start, start + 50 * US, deviceId=n)
+        for turn in range(12)
+        for n in range(count)
+        for tenant in range(2)
+        for start in [turn * 20 * MS + n + tenant * 500 * US]
     ]
-    return _write(folder / f"devices-{count}.sqlite", rows, count, gpus=gpus)
+    return _write(folder / f"shared-devices-{count}.sqlite", rows, 2 * count, gpus=_gpus(count))
 
 
 def overlapping(count: int, folder: Path) -> Path:
@@ -143,6 +158,7 @@ GROWTHS = {
     "processes-in-turn": Growth(in_turn, (100, 300, 1000, 3000), ONE, 1.2, 1),
     "processes-all-along": Growth(all_along, (100, 300, 1000, 3000), ONE, 1.2, 1),
     "devices": Growth(devices, (100, 300, 1000, 3000), ONE, 1.2, 1),
+    "devices-shared": Growth(shared_devices, (30, 100, 300, 1000), ONE[:2], 1.2, 1),
     "overlapping": Growth(overlapping, (1000, 3000, 10_000, 30_000), ONE, 1.2, 10),
     "sampled": Growth(sampled, (1000, 3000, 10_000, 30_000), (("report", "--samples", "IN", "-f", "json", "-o", "OUT"),), 1.2, 1),
 }  # fmt: skip

@@ -15,7 +15,7 @@ from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
 from pyanalyze.analysis.sharing.rules import RULES
 from pyanalyze.results.sharing import Segment
 from pyanalyze.tables.frames import ON_REQUEST
-from pyanalyze.tables.window import narrowed_parts
+from pyanalyze.tables.window import narrowed_parts, of_device
 from pyanalyze.vocabulary import Condition, Mode
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
 
     # No rule looks at the tables that are read on request, and cutting millions of API calls takes time.
     judged_by = {name: table for name, table in tables.stored.items() if name not in ON_REQUEST}
-    tables = replace(tables, stored=judged_by)
+    tables = of_device(replace(tables, stored=judged_by), verdict.device_id)
     edges = [first + length * n for n in range(PARTS)] + [last]
     parts = list(pairwise(edges))
     said = judged(parts)
