@@ -198,16 +198,23 @@ def test_pids_of_identities_are_pids() -> None:
     assert identities([frame]).rows() == [(4711, 7)]
 
 
-@pytest.mark.parametrize("number", ["inf", "-inf", "nan", "NaN", "Infinity", "1e400", "1e308", MANY, "-1", "0x10"])
+@pytest.mark.parametrize(
+    "number", ["inf", "-inf", "nan", "NaN", "Infinity", "1e400", "1e308", "1e19", "1e250", MANY, "-1", "0x10"]
+)
 def test_samples_of_no_finite_value_reach_no_json(fixtures: Path, tmp_path: Path, number: str) -> None:
     file = tmp_path / "samples.csv"
     uuid = "GPU-" + "1" * 8 + "-2222-3333-4444-555555555555"
-    lines = [f"2026/03/14 05:26:5{n}.000, {uuid}, {number} MiB, {number} %, {number} W\n" for n in range(4)]
-    file.write_text("timestamp, uuid, memory.used [MiB], utilization.gpu [%], power.draw [W]\n" + "".join(lines))
+    lines = [
+        f"2026/03/14 05:26:5{n}.000, {uuid}, {number} MiB, {number} %, {number} W, {number}, {number}\n"
+        for n in range(4)
+    ]
+    columns = "memory.used [MiB], utilization.gpu [%], power.draw [W], xid_last, ecc.errors.corrected.volatile.total"
+    file.write_text(f"timestamp, uuid, {columns}\n" + "".join(lines))
     for captures in ([], [fixtures / "mps.sqlite"]):
         done = run("report", *captures, "--samples", file, "-f", "json")
         assert done.returncode == 0, done.stderr
-        json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+        said = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+        assert within_64_bits(said)
 
 
 @pytest.mark.parametrize("value", [1 << 63, -(1 << 63) - 1, 10**400, f"{1 << 63}", f"0x{'f' * 5000}"])

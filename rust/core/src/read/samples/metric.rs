@@ -473,11 +473,16 @@ pub(super) fn reading(cell: &str, unit: Unit) -> Reading {
     };
     // 1e308 MiB are more bytes than a number holds.
     let scaled = value * scale;
-    if scaled.is_finite() {
+    if holds(scaled) {
         Reading::Number(scaled)
     } else {
         text()
     }
+}
+
+/// Whether a value is one of a GPU: none is beyond what 64 bits hold, and answers give bytes and counts in so many.
+pub(super) fn holds(value: f64) -> bool {
+    value.abs() < 9.2e18
 }
 
 /// `[N/A]`, `[Not Supported]`, `N/A`, `-` and empty: no identity can be read from these.

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::metric::{is_secret, tidy, Reading};
+use super::metric::{holds, is_secret, tidy, Reading};
 use super::time::Time;
 use super::{Lines, Reader, SampleClock, Samples, Subject};
 use crate::base::error::Result;
@@ -85,7 +85,7 @@ fn reading(name: &str, value: &Value, errors: Option<&Map<String, Value>>) -> Re
     let text = match value {
         Value::Null => Cow::Borrowed(errors.and_then(|e| e.get(name)?.as_str()).unwrap_or(REFUSED)),
         Value::Bool(flag) => return Reading::Number(f64::from(u8::from(*flag))),
-        Value::Number(number) => match number.as_f64().filter(|v| v.is_finite()) {
+        Value::Number(number) => match number.as_f64().filter(|v| holds(*v)) {
             Some(value) => return Reading::Number(value),
             None => Cow::Owned(number.to_string()),
         },
