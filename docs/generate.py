@@ -77,6 +77,7 @@ CONFIGURATION: dict[str, tuple[str, ...]] = {
     "occupancy-speed": ("what", "load", "configurations", "kernels"),
     "forecast": ("kernels", "threads"),
     "fleet": ("captures",),
+    "scale": ("growth", "command"),
 }
 
 
@@ -703,6 +704,37 @@ def fuzzing(rows: list[dict[str, Any]]) -> list[str]:
     return out
 
 
+def sweeps(rows: list[dict[str, Any]]) -> list[str]:
+    """What the sweep over hostile inputs did, and what it found."""
+    out = ["\n## Hostile inputs\n"]
+    out.append(
+        "`fuzz/sweep.py --seconds N --seed N --record docs/measurements.jsonl`: commands and formats on hostile names "
+        "and on damaged packs, reports, exports, samples, context files and options. A traceback, a panic, memory "
+        "over the budget, more than 30 s or a raw control character is a finding.\n"
+    )
+    out.append(heads("version | seed | processor seconds | commands | findings | longest s"))
+    for row in rows:
+        numbers = (f"{row['cpu_s']:,}", f"{row['executions']:,}", row["found"], row["slowest_s"])
+        out.append(line((row["version"], row["seed"], *numbers)))
+    return out
+
+
+def scales(rows: list[dict[str, Any]]) -> list[str]:
+    """How time and memory grow."""
+    out = ["\n## Growth\n"]
+    out.append(
+        "`tests/bench/scale.py`: exponents of processor time and of peak memory, over all sizes, after what the "
+        "command takes for next to no input; in brackets those of the last step alone. 1 is linear.\n"
+    )
+    out.append(heads("version | what grows | command | sizes | processor s | peak MiB | time | memory | limit"))
+    for row in rows:
+        ends = [f"{row[key][0]:,} to {row[key][-1]:,}" for key in ("sizes", "cpu_s")]
+        peaks = f"{row['peak_bytes'][0] >> 20:,} to {row['peak_bytes'][-1] >> 20:,}"
+        found = [f"{row[key]:.2f} ({row[f'{key}_last']:.2f})" for key in ("time", "memory")]
+        out.append(line((row["version"], row["growth"], row["command"], *ends, peaks, *found, row["limit"])))
+    return out
+
+
 def distribution(rows: list[dict[str, Any]]) -> list[str]:
     """How large what is installed is, and how long an import takes."""
     row = rows[-1]
@@ -725,6 +757,7 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "ingest": each(ingest),
     "mutations": mutations,
     "fuzz": fuzzing,
+    "sweep": sweeps,
     "distribution": distribution,
     "recorder": each(recorder),
     "first_answer": first_answers,
@@ -742,6 +775,7 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "occupancy": occupancy,
     "occupancy-speed": occupancy_speed,
     "fleet": fleets,
+    "scale": scales,
     "residency": residency,
 }
 

@@ -38,6 +38,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from command_line import run  # noqa: E402
 from hostile_inputs import CONTEXT, NAMES, commanding, file_name, hostile_capture  # noqa: E402
 
+from pyanalyze.core import _core  # noqa: E402
+
 CAPTURES = sorted((ROOT / "fixtures" / "captures").glob("*.sqlite"))
 SAMPLES = sorted([*(ROOT / "fixtures" / "samples").iterdir(), *(ROOT / "fixtures" / "captures").glob("*.csv")])
 ARTIFACTS = HERE / "artifacts" / "sweep"
@@ -608,7 +610,7 @@ def supervise(given: argparse.Namespace, base: Path) -> int:
             number = begun["begin"] + 1
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = {
-        "bench": "sweep", "seed": given.seed, "cpu_s": round(spent.ru_utime + spent.ru_stime), "executions": ran,
+        "bench": "sweep", "version": _core.__version__, "seed": given.seed, "cpu_s": round(spent.ru_utime + spent.ru_stime), "executions": ran,
         "exit_codes": dict(sorted(codes.items())), "found": len(findings),
         "slowest_s": slowest[0], "slowest_case": slowest[1],
     }  # fmt: skip
