@@ -60,8 +60,10 @@ def associations(tables: TableSet, device_id: int, listed: Sequence[ListedTenant
     """
     if tables.latencies is None or tables.latencies.is_empty():
         return []
-    rows = tables.samples.filter((pl.col("device_id") == device_id) & pl.col("time_ns").is_not_null()).with_columns(
-        pl.col("metric").cast(pl.String)
+    rows = (
+        tables.samples_of(device_id)
+        .filter(pl.col("time_ns").is_not_null())
+        .with_columns(pl.col("metric").cast(pl.String))
     )
     own = rows.filter((pl.col("metric") == "process_sm_pct") & pl.col("pid").is_not_null())
     moments = own["time_ns"].unique().sort().to_list()

@@ -9,9 +9,10 @@ import polars as pl
 from pyanalyze.analysis.listed import UTILIZATION
 from pyanalyze.results.report import Sampled, Throttling
 from pyanalyze.tables.process_lists import compute_processes
+from pyanalyze.text.numbers import bounded_int
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyanalyze.tables.tableset import TableSet
 
@@ -34,6 +35,7 @@ _MASKS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", "dcgm
           "dcgm.dev_clocks_event_reasons")  # fmt: skip
 _UNCORRECTED = ("ecc.errors.uncorrected.volatile.", "dcgm.dev_ecc_dbe_vol_", "ecc_double_bit_errors")
 _CORRECTED = ("ecc.errors.corrected.volatile.", "dcgm.dev_ecc_sbe_vol_", "ecc_single_bit_errors")
+_NO_VALUES = pl.Series("value", [], pl.Float64)
 
 
 def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
@@ -55,19 +57,22 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     >>> sampled_of(pyanalyze.load(capture).tables, 0) is None
     True
     """
-    here = tables.samples.filter(pl.col("device_id") == device_id)
+    here = tables.samples_of(device_id)
     if here.is_empty():
         return None
     whole = here.filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
     times = here["time_ns"].drop_nulls()
     start, end = times.min(), times.max()
-    busy = _values(whole, UTILIZATION[0][0]) / UTILIZATION[0][1]
+    values = {
+        metric: rows["value"].drop_nulls() for (metric,), rows in whole.partition_by("metric", as_dict=True).items()
+    }
+    busy = _values(values, UTILIZATION[0][0]) / UTILIZATION[0][1]
     use = busy
     for metric, scale in UTILIZATION[1:]:
-        use = use if len(use) else _values(whole, metric) / scale
+        use = use if len(use) else _values(values, metric) / scale
     pids = compute_processes(tables, device_id)
-    power = [values for metric in _POWER if len(values := _values(whole, metric))]
-    active = _values(whole, "sm_active_ratio")
+    power = [one for metric in _POWER if len(one := _values(values, metric))]
+    active = _values(values, "sm_active_ratio")
     return Sampled(
         n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
         start_ns=start if isinstance(start, int) else None,
@@ -75,21 +80,21 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         gpu_utilization=_mean(busy),
         gpu_utilization_peak=_most(busy),
         idle_share=None if not len(use) else int((use < _IDLE).sum()) / len(use),
-        engine_active=_mean(_values(whole, "gr_engine_active_ratio")),
+        engine_active=_mean(_values(values, "gr_engine_active_ratio")),
         sm_active=_mean(active),
-        dram_active=_mean(_values(whole, "dram_active_ratio")),
-        memory_mean_bytes=None if (used := _mean(_values(whole, "memory_used_bytes"))) is None else round(used),
+        dram_active=_mean(_values(values, "dram_active_ratio")),
+        memory_mean_bytes=None if (used := _mean(_values(values, "memory_used_bytes"))) is None else round(used),
         power_w=_mean(power[0]) if power else None,
         processes=None if pids is None else len(pids),
-        throttling=_throttling(whole),
-        xid=_xid(whole),
+        throttling=_throttling(whole, values),
+        xid=_xid(values),
         ecc_uncorrected=_errors(whole, _UNCORRECTED),
         ecc_corrected=_errors(whole, _CORRECTED),
     )
 
 
-def _values(rows: pl.DataFrame, metric: str) -> pl.Series:
-    return rows.filter(pl.col("metric") == metric)["value"].drop_nulls()
+def _values(values: Mapping[str, pl.Series], metric: str) -> pl.Series:
+    return values.get(metric, _NO_VALUES)
 
 
 def _mean(values: pl.Series) -> float | None:
@@ -100,7 +105,7 @@ def _most(values: pl.Series) -> float | None:
     return float(values.max()) if len(values) else None  # type: ignore[arg-type]  # floats
 
 
-def _throttling(rows: pl.DataFrame) -> Throttling | None:
+def _throttling(rows: pl.DataFrame, values: Mapping[str, pl.Series]) -> Throttling | None:
     """In what part of the samples which reason limited the clocks; idle and set clocks are no throttling."""
     flags: dict[str, list[bool]] = {}
     masks: list[int] = []
@@ -114,7 +119,7 @@ def _throttling(rows: pl.DataFrame) -> Throttling | None:
     for bit, reason in REASON_BITS.items():
         if masks and reason not in flags:
             flags[reason] = [bool(mask & bit) for mask in masks]
-    limits = dict(_violations(rows))
+    limits = dict(_violations(values))
     if not flags and not limits:
         return None
     shares = {reason: sum(seen) / len(seen) for reason, seen in flags.items()}
@@ -127,25 +132,20 @@ def _throttling(rows: pl.DataFrame) -> Throttling | None:
 
 
 def _mask(value: float | None, text: str | None) -> int | None:
-    if value is not None:
-        return int(value)
-    try:
-        return int(text or "", 16)
-    except ValueError:
-        return None
+    return int(value) if value is not None else bounded_int(f"0x{(text or '').strip().removeprefix('0x')}")
 
 
-def _violations(rows: pl.DataFrame) -> Iterator[tuple[str, float]]:
+def _violations(values: Mapping[str, pl.Series]) -> Iterator[tuple[str, float]]:
     """Share of time that a limit held the clocks down; DCGM's counters of it changed their unit, and are left out."""
     for kind in ("power", "thermal"):
-        percent = _values(rows, f"{kind}_violation_pct")
+        percent = _values(values, f"{kind}_violation_pct")
         if len(percent):
             yield kind, float(percent.mean()) / 100  # type: ignore[arg-type]  # floats
 
 
-def _xid(rows: pl.DataFrame) -> list[int] | None:
+def _xid(values: Mapping[str, pl.Series]) -> list[int] | None:
     """Codes of the last Xid errors, each once; None where nobody asked."""
-    codes = _values(rows, "xid_last")
+    codes = _values(values, "xid_last")
     return None if codes.is_empty() else sorted({int(code) for code in codes if code > 0})
 
 
@@ -177,8 +177,10 @@ def series_of(tables: TableSet, device_id: int) -> list[dict[str, Any]]:
     >>> series_of(pyanalyze.load(capture).tables, 0)
     []
     """
-    here = tables.samples.filter((pl.col("device_id") == device_id) & pl.col("time_ns").is_not_null()).with_columns(
-        pl.col("metric").cast(pl.String)
+    here = (
+        tables.samples_of(device_id)
+        .filter(pl.col("time_ns").is_not_null())
+        .with_columns(pl.col("metric").cast(pl.String))
     )
     whole, own = here.filter(pl.col("pid").is_null()), here.filter(pl.col("pid").is_not_null())
     found: list[dict[str, Any]] = []

@@ -354,10 +354,8 @@ def _unavailable(tables: TableSet, device_id: int) -> list[Missing]:
 
     if tables.samples.is_empty():
         return []
-    rows = tables.samples.filter(
-        (pl.col("device_id") == device_id)
-        & pl.col("pid").is_null()
-        & (pl.col("metric").cast(pl.String) == "gpu_utilization_pct")
+    rows = tables.samples_of(device_id).filter(
+        pl.col("pid").is_null(), pl.col("metric").cast(pl.String) == "gpu_utilization_pct"
     )
     if rows.is_empty() or rows["value"].null_count() < rows.height:
         return []
@@ -394,7 +392,7 @@ def _instance(tables: TableSet, device: dict[str, Any]) -> Mig | None:
     """The MIG instance that a device is, with the numbers that samples give it; None for a whole GPU."""
     import polars as pl
 
-    numbered = tables.samples.filter((pl.col("device_id") == device["device_id"]) & pl.col("mig_gi").is_not_null())
+    numbered = tables.samples_of(device["device_id"]).filter(pl.col("mig_gi").is_not_null())
     # Lists of the driver number instances without naming their profiles.
     if device["mig_profile"] is None and numbered.is_empty():
         return None
@@ -405,9 +403,7 @@ def _instance(tables: TableSet, device: dict[str, Any]) -> Mig | None:
 def _memory(tables: TableSet, device: dict[str, Any], missing: list[Missing]) -> Memory | None:
     import polars as pl
 
-    used = tables.samples.filter(
-        (pl.col("device_id") == device["device_id"]) & (pl.col("metric") == "memory_used_bytes")
-    )["value"].max()
+    used = tables.samples_of(device["device_id"]).filter(pl.col("metric") == "memory_used_bytes")["value"].max()
     peak = int(used) if isinstance(used, float) else None
     if device["memory_bytes"] is None and peak is None:
         return None

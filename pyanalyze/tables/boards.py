@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["Board", "board_of", "of_device"]
+__all__ = ["Board", "board_of", "samples_of"]
 
 
 @dataclass(frozen=True)
@@ -93,24 +93,24 @@ def _found(tables: TableSet, device: Mapping[str, Any]) -> Iterator[Board]:
         yield Board(named.pop(), f"it is the only {name} in the samples and listings")
 
 
-def of_device(tables: TableSet, device: Mapping[str, Any]) -> pl.Expr:
+def samples_of(tables: TableSet, device: Mapping[str, Any]) -> pl.DataFrame:
     """Select the samples of a device: its own, and of its board those that are of no instance.
 
     Examples
     --------
     >>> import pyanalyze
     >>> tables = pyanalyze.load(capture).tables
-    >>> tables.samples.filter(of_device(tables, tables.devices.row(0, named=True))).height
+    >>> samples_of(tables, tables.devices.row(0, named=True)).height
     0
     """
     import polars as pl
 
-    here: pl.Expr = pl.col("device_id") == device["device_id"]
     board = board_of(tables, device)
     if board is None:
-        return here
+        return tables.samples_of(device["device_id"])
+    here = pl.col("device_id") == device["device_id"]
     of_board: pl.Expr = (pl.col("gpu_uuid") == board.uuid) & pl.col("mig_gi").is_null()
-    return here | of_board
+    return tables.samples.filter(here | of_board)
 
 
 def _board_name(name: str | None) -> str | None:

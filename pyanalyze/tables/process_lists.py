@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.tables.boards import of_device
+from pyanalyze.tables.boards import samples_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,13 +39,11 @@ def process_memory(tables: TableSet, device_id: int) -> dict[int, int]:
     import polars as pl
 
     device = tables.devices.row(by_predicate=pl.col("device_id") == device_id, named=True)
-    here = of_device(tables, device)
+    here = samples_of(tables, device)
     if tables.devices.height == 1:
         named = ("device_id", "gpu_index", "gpu_uuid", "gpu_name", "mig_gi")
-        here = here | pl.all_horizontal(pl.col(name).is_null() for name in named)
-    rows = tables.samples.filter(
-        here & pl.col("pid").is_not_null() & (pl.col("metric").cast(pl.String) == "process_memory_bytes")
-    )
+        here = pl.concat([here, tables.samples.filter(pl.all_horizontal(pl.col(name).is_null() for name in named))])
+    rows = here.filter(pl.col("pid").is_not_null(), pl.col("metric").cast(pl.String) == "process_memory_bytes")
     peaks = rows.group_by("pid").agg(pl.col("value").max())
     return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
 
@@ -82,7 +80,7 @@ def _listed(tables: TableSet, device_id: int) -> pl.DataFrame | None:
     import polars as pl
 
     device = tables.devices.row(by_predicate=pl.col("device_id") == device_id, named=True)
-    listed = tables.samples.filter(pl.col("pid").is_not_null() & of_device(tables, device))
+    listed = samples_of(tables, device).filter(pl.col("pid").is_not_null())
     if listed.is_empty():
         return None
     # A window system holds no compute context, and desktop programs are listed as C+G; the type is the same in every

@@ -217,6 +217,8 @@ class TableSet(Frames):
     _rows_by: dict[tuple[str, str], dict[Any, list[dict[str, Any]]]] = field(default_factory=dict)
     #: By table and device: its first and last row, and how many there are.
     _places: dict[str, dict[int | None, list[int]]] = field(default_factory=dict)
+    #: The samples of each device.
+    _samples: dict[int | None, pl.DataFrame] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
     _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)
 
@@ -228,7 +230,16 @@ class TableSet(Frames):
         """Return a new set in which some tables are others; nothing that was converted or computed is kept."""
         stored = {**self.stored, **changed}
         return replace(
-            self, stored=stored, producers={}, _frames={}, _rows={}, _rows_by={}, _places={}, _late={}, **fields
+            self,
+            stored=stored,
+            producers={},
+            _frames={},
+            _rows={},
+            _rows_by={},
+            _places={},
+            _samples={},
+            _late={},
+            **fields,
         )
 
     def of_part(self, stored: Mapping[str, AnyTable], unchanged: Sequence[str], **fields: Any) -> Self:
@@ -393,6 +404,21 @@ class TableSet(Frames):
     def samples(self) -> pl.DataFrame:
         """The rows of `nvml_samples` that answer for the captures: those of their time; all, without a capture."""
         return self.nvml_samples if self.answering is None else self.answering
+
+    def samples_of(self, device_id: int) -> pl.DataFrame:
+        """Return the samples of a device, in their order; all are told apart once.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).tables.samples_of(0).height
+        0
+        """
+        if not self._samples:
+            parts = self.samples.partition_by("device_id", as_dict=True, maintain_order=True)
+            self._samples[None] = self.samples.clear()
+            self._samples.update({device: rows for (device,), rows in parts.items() if device is not None})
+        return self._samples.get(device_id, self._samples[None])
 
     @property
     def span_ns(self) -> tuple[int, int]:

@@ -87,17 +87,20 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
 
 
 def of_device(tables: TableSet, gpu: int) -> TableSet:
-    """Keep the events of one device, and all that samples, listings and settings say of any.
+    """Keep the events of one device, for :func:`narrowed_parts`.
+
+    What samples, listings and settings say of any device stays, and so does what was reconstructed of all.
 
     Examples
     --------
     >>> import pyanalyze
     >>> tables = pyanalyze.load(capture).tables
-    >>> of_device(tables, 0).frame("kernels").height == tables.frame("kernels").height
-    True
+    >>> [of_device(tables, gpu).frame("kernels").height / tables.frame("kernels").height for gpu in (0, 1)]
+    [1.0, 0.0]
     """
     kept = {name: _core.cut(table, None, gpu) for name, table in _timed(tables).items() if name != "nvml_samples"}
-    return replace(tables, stored={**tables.stored, **kept}, selection=replace(tables.selection, gpu=gpu))
+    unchanged = [name for name in tables.stored if name not in kept]
+    return tables.of_part({**tables.stored, **kept}, unchanged, selection=replace(tables.selection, gpu=gpu))
 
 
 def narrowed_parts(tables: TableSet, windows: Sequence[tuple[int, int]]) -> list[TableSet | None]:

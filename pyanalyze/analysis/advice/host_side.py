@@ -211,8 +211,8 @@ _REASON = "clocks_event_reasons."
 def _throttled(tables: TableSet, device_id: int) -> Cause | None:
     import polars as pl
 
-    samples = tables.samples.filter((pl.col("device_id") == device_id) & pl.col("pid").is_null()).with_columns(
-        pl.col("metric").cast(pl.String)
+    samples = (
+        tables.samples_of(device_id).filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
     )
     clock = samples.filter(pl.col("metric") == "clock_sm_hz").select("time_ns", "value")
     busy = samples.filter(pl.col("metric") == "gpu_utilization_pct").select("time_ns", pl.col("value").alias("busy"))

@@ -323,9 +323,7 @@ def _method(tables: TableSet) -> dict[str, str]:
 def _clock(tables: TableSet, device_id: int) -> float | None:
     import polars as pl
 
-    rows = tables.samples.filter(
-        (pl.col("device_id") == device_id) & (pl.col("metric").cast(pl.String) == "clock_sm_hz")
-    )
+    rows = tables.samples_of(device_id).filter(pl.col("metric").cast(pl.String) == "clock_sm_hz")
     mean = rows["value"].mean()
     return mean if isinstance(mean, float) else None
 

@@ -170,7 +170,7 @@ def _mean_clock(tables: TableSet, device: int) -> tuple[float, float] | None:
     import polars as pl
 
     here = pl.col("device_id") == device
-    values = tables.samples.filter(here & (pl.col("metric").cast(pl.String) == "clock_sm_hz"))["value"].drop_nulls()
+    values = tables.samples_of(device).filter(pl.col("metric").cast(pl.String) == "clock_sm_hz")["value"].drop_nulls()
     scale = 1.0
     if values.is_empty():
         clocks = tables.counters(lambda name: name.str.contains("GPC Clock"))

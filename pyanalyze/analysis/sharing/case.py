@@ -23,7 +23,7 @@ from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.context import names_gpu
 from pyanalyze.results.sharing import Example
-from pyanalyze.tables.boards import board_of, of_device
+from pyanalyze.tables.boards import board_of, samples_of
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import compute_processes, listed_of_board, most_listed_together, unlisted_tenants
 from pyanalyze.tables.tableset import Selection
@@ -247,11 +247,7 @@ def _untraced(usage: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def _listed_programs(tables: TableSet, device_id: int) -> tuple[str, ...]:
     """Names of all processes that samples list on a device."""
-    samples = tables.samples
-    if samples.is_empty():
-        return ()
-    here = samples.filter(pl.col("device_id") == device_id)
-    return tuple(here["process_name"].cast(pl.String).drop_nulls().unique().sort())
+    return tuple(tables.samples_of(device_id)["process_name"].cast(pl.String).drop_nulls().unique().sort())
 
 
 def _group_switches(
@@ -324,7 +320,7 @@ def _mig_enabled(tables: TableSet, device: Mapping[str, Any]) -> bool | None:
     """Whether samples of the device say that MIG mode is on; None: they say nothing, or both."""
     if tables.samples.is_empty():
         return None
-    rows = tables.samples.filter(of_device(tables, device), pl.col("metric").cast(pl.String) == "mig_mode")
+    rows = samples_of(tables, device).filter(pl.col("metric").cast(pl.String) == "mig_mode")
     words = {str(text).strip().lower() for text in rows["text"].drop_nulls()}
     return words == {"enabled"} if words in ({"enabled"}, {"disabled"}) else None
 
