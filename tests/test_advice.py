@@ -461,6 +461,17 @@ def test_caps_under_a_daemon_that_runs_are_set_and_undone_there() -> None:
     assert "quit" in (fresh.undo or "")
 
 
+@pytest.mark.parametrize("tenants", [16, 60])
+def test_instances_for_many_equal_tenants_are_found_at_once(tenants: int) -> None:
+    """Seven instances of one slice, the rest without one; trying every set in turn takes hours for sixteen."""
+    placement = mig.place(
+        mig.FAMILIES["A100-40"], [mig.Need(f"t{n}", None, lambda sms: 108 / sms) for n in range(tenants)]
+    )
+    assert sorted(one.start for one in placement.placed.values()) == list(range(7))
+    assert {one.profile.slices for one in placement.placed.values()} == {1}
+    assert len(placement.unplaced) == tenants - 7
+
+
 def test_mig_after_mps_stops_the_daemon_first() -> None:
     placement = mig.place(mig.FAMILIES["A30"], [mig.Need(name, None, lambda sms: 28 / sms) for name in "ab"])
     option = Option(

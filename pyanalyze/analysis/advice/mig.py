@@ -395,6 +395,34 @@ def holds(family: Family, need: Need) -> tuple[Profile, ...]:
     )
 
 
+@dataclass(slots=True)
+class _Beginning:
+    """Instances of the first tenants, in a chain from the last of them."""
+
+    worst: float
+    total: float
+    order: int
+    before: _Beginning | None = None
+    last: Placed | None = None
+
+    def instances(self) -> list[Placed | None]:
+        found: list[Placed | None] = []
+        one = self
+        while one.before is not None:
+            found.append(one.last)
+            one = one.before
+        return found[::-1]
+
+
+def _worth_keeping(beginnings: list[_Beginning]) -> list[_Beginning]:
+    """Those that none betters: with a smaller sum and no worse a worst cost, or an equal one that was tried first."""
+    kept: list[_Beginning] = []
+    for one in sorted(beginnings, key=lambda b: (b.total, b.worst, b.order)):
+        if not any(other.worst <= one.worst and (other.total < one.total or other.order < one.order) for other in kept):
+            kept.append(one)
+    return kept
+
+
 def place(family: Family, needs: Sequence[Need]) -> Placement:
     """Give every tenant an instance of its own, as well as it can be done.
 
@@ -423,43 +451,45 @@ def place(family: Family, needs: Sequence[Need]) -> Placement:
     if len({need.tenant for need in needs}) < len(needs):
         raise ValueError("two tenants have the same name, so their instances could be confused")
     fits = [holds(family, need) for need in needs]
-    best: tuple[tuple[float, ...], list[Placed | None]] | None = None
-    chosen: list[Placed | None] = []
-
-    def rank(worst: float, total: float) -> tuple[float, ...]:
-        placed = [one for one in chosen if one is not None]
-        left = family.memory_slices - sum(one.profile.memory_slices for one in placed)
-        return (len(needs) - len(placed), worst, total, -left, -len(room(family, placed)))
-
-    def look(index: int, taken: int, slices: int, worst: float, total: float) -> None:
-        nonlocal best
-        missing = sum(one is None for one in chosen)
-        if best is not None and (missing, worst, total) > best[0][:3]:
-            return
-        if index == len(needs):
-            found = rank(worst, total)
-            if best is None or found < best[0]:
-                best = (found, list(chosen))
-            return
-        for profile in fits[index]:
-            if profile.slices > slices:
-                continue
-            cost = needs[index].cost(profile.sm_count or 0)
-            for start in profile.starts:
-                one = Placed(profile, start)
-                if taken & one.mask:
-                    continue
-                chosen.append(one)
-                look(index + 1, taken | one.mask, slices - profile.slices, max(worst, cost), total + cost)
-                chosen.pop()
-        chosen.append(None)
-        look(index + 1, taken, slices, worst, total)
-        chosen.pop()
-
-    look(0, 0, family.compute_slices, 0.0, 0.0)
-    if best is None:  # no tenants
+    # By what is free and how many are placed: no more of a beginning matters to what follows it than the worst and the
+    # sum of its costs. Equals are told apart by the order of what was tried: profiles as they are listed, none last.
+    states: dict[tuple[int, int, int], list[_Beginning]] = {(0, family.compute_slices, 0): [_Beginning(0.0, 0.0, 0)]}
+    for need, fit in zip(needs, fits, strict=True):
+        spots = [
+            (Placed(profile, start), need.cost(profile.sm_count or 0)) for profile in fit for start in profile.starts
+        ]
+        grown: dict[tuple[int, int, int], list[_Beginning]] = {}
+        for (taken, slices, count), beginnings in states.items():
+            here: list[tuple[Placed | None, float, tuple[int, int, int], int]]
+            here = [(None, 0.0, (taken, slices, count), len(spots))]
+            here += [
+                (one, cost, (taken | one.mask, slices - one.profile.slices, count + 1), number)
+                for number, (one, cost) in enumerate(spots)
+                if one.profile.slices <= slices and not taken & one.mask
+            ]
+            for one, cost, state, number in here:
+                grown.setdefault(state, []).extend(
+                    _Beginning(max(b.worst, cost), b.total + cost, b.order * (len(spots) + 1) + number, b, one)
+                    for b in beginnings
+                )
+        states = {state: _worth_keeping(beginnings) for state, beginnings in grown.items()}
+        ordered = sorted((b for beginnings in states.values() for b in beginnings), key=lambda b: b.order)
+        for order, beginning in enumerate(ordered):
+            beginning.order = order
+    if not needs:
         return Placement(family, {})
-    rank_of_best, instances = best
+
+    def rank(taken: int, slices: int, count: int, made: _Beginning) -> tuple[float, ...]:
+        left = family.memory_slices - taken.bit_count()
+        further = sum(
+            p.slices <= slices and any(not taken & Placed(p, start).mask for start in p.starts) for p in family.profiles
+        )
+        return (len(needs) - count, made.worst, made.total, -left, -further, made.order)
+
+    rank_of_best, made = min(
+        ((rank(*state, one), one) for state, ends in states.items() for one in ends), key=lambda found: found[0]
+    )
+    instances = made.instances()
     placed = {need.tenant: one for need, one in zip(needs, instances, strict=True) if one is not None}
     unplaced = {}
     for need, one, fit in zip(needs, instances, fits, strict=True):
