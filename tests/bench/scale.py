@@ -32,7 +32,7 @@ import measurements
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from exports import A100, MS, US, kernel, write  # noqa: E402
+from exports import A100, MS, US, kernel, resident, write  # noqa: E402
 
 from pyanalyze.core import _core  # noqa: E402
 
@@ -68,6 +68,17 @@ def all_along(count: int, folder: Path) -> Path:
         for at in [(turn * count + process) * 100 * US]
     ]
     return _write(folder / f"all-along-{count}.sqlite", rows, count)
+
+
+def switched(count: int, folder: Path) -> Path:
+    """Processes that are there from the first to the last, with records of when each was resident."""
+    rows, switches = [], []
+    for turn in range(5):
+        for process in range(count):
+            at = (turn * count + process) * 200 * US + US
+            rows.append(kernel(1000 + process, at + 20 * US, at + 70 * US))
+            switches += resident(1000 + process, process + 1, at, at + 150 * US)
+    return _write(folder / f"switched-{count}.sqlite", rows, count, switches=switches)
 
 
 def devices(count: int, folder: Path) -> Path:
@@ -157,6 +168,7 @@ GROWTHS = {
     "captures": Growth(captures, (100, 300, 1000, 3000, 10_000), (("fleet", "IN", "-o", "OUT"),), 1.05, 1),
     "processes-in-turn": Growth(in_turn, (100, 300, 1000, 3000), ONE, 1.2, 1),
     "processes-all-along": Growth(all_along, (100, 300, 1000, 3000), ONE, 1.2, 1),
+    "processes-switched": Growth(switched, (100, 300, 1000, 3000), ONE[:2], 1.2, 1),
     "devices": Growth(devices, (100, 300, 1000, 3000), ONE, 1.2, 1),
     "devices-shared": Growth(shared_devices, (30, 100, 300, 1000), ONE[:2], 1.2, 1),
     "overlapping": Growth(overlapping, (1000, 3000, 10_000, 30_000), ONE, 1.2, 10),
