@@ -78,6 +78,7 @@ CONFIGURATION: dict[str, tuple[str, ...]] = {
     "forecast": ("kernels", "threads"),
     "fleet": ("captures",),
     "scale": ("growth", "command"),
+    "sweep": ("seed",),
 }
 
 

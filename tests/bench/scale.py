@@ -168,7 +168,7 @@ GROWTHS = {
     "captures": Growth(captures, (100, 300, 1000, 3000, 10_000), (("fleet", "IN", "-o", "OUT"),), 1.05, 1),
     "processes-in-turn": Growth(in_turn, (100, 300, 1000, 3000), ONE, 1.2, 1),
     "processes-all-along": Growth(all_along, (100, 300, 1000, 3000), ONE, 1.2, 1),
-    "processes-switched": Growth(switched, (100, 300, 1000, 3000), ONE[:2], 1.2, 1),
+    "processes-switched": Growth(switched, (300, 1000, 3000), ONE[:2], 1.2, 1),
     "devices": Growth(devices, (100, 300, 1000, 3000), ONE, 1.2, 1),
     "devices-shared": Growth(shared_devices, (30, 100, 300, 1000), ONE[:2], 1.2, 1),
     "overlapping": Growth(overlapping, (1000, 3000, 10_000, 30_000), ONE, 1.2, 10),
