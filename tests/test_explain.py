@@ -130,7 +130,7 @@ def test_parts_of_one_step_show_its_start_once(fixtures: Path) -> None:
         # Records say when each context was resident.
         ("rare-tenant-with-streams", None, True),
         # The mode is not certain, but most likely time-slicing; kernels of both tell the slices.
-        ("rare-tenant-with-streams.no-switches", ResidencyDoubt.IF_TIME_SLICED, True),
+        ("time-slicing-open-loop.no-switches", ResidencyDoubt.IF_TIME_SLICED, True),
         # As likely MPS as time-slicing.
         ("time-slicing-copies.no-switches", ResidencyDoubt.UNDECIDED, False),
         # An MPS group beside another process: what alternates faster than contexts switch counts as one.

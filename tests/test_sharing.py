@@ -209,6 +209,9 @@ def test_a_limiter_that_left_the_gpu_idle_held_back(limit: str, busy: float, *, 
 
 #: Thresholds with a test of their own in this file, or that decide nothing by themselves.
 TESTED_ELSEWHERE = {
+    "MIN_SLICES_DUE",
+    "MIN_KERNELS_TO_SLICES",
+    "MAX_UNINTERRUPTED_SHARE",
     "MIN_EXPECTED_SWITCHES",
     "MIN_ALTERNATIONS",
     "MIN_ALTERNATION_SHARE",
@@ -434,6 +437,51 @@ def test_a_rare_visitor_is_no_proof_of_nobody() -> None:
     assert "interrupted_kernels" in found
     assert "kernel_durations_stable" not in found
     assert judge(replace(case({}), facts=made, tenants=("a",))).mode == "undetermined"
+
+
+@pytest.mark.parametrize(
+    ("slices", "kernels", "interrupted", "capability", "seen"),
+    [
+        # Three processes on a P100 with kernels in flight at once for 120 slices: none of 700 kernels was interrupted.
+        (120, 700, 0, (6, 0), True),
+        (120, 700, 3, (6, 0), True),
+        # Half a time slice of the longest policy is due for every 33 of them.
+        (120, 700, 5, (6, 0), False),
+        (1000, 5000, 50, (6, 0), False),
+        # Too little time together; kernels so long that each is interrupted; instances of one board do not alternate.
+        (29, 700, 0, (6, 0), False),
+        (120, 479, 0, (6, 0), False),
+        (120, 700, 0, (8, 0), False),
+    ],
+)
+def test_kernels_that_nothing_interrupted_were_not_time_sliced(
+    slices: int, kernels: int, interrupted: int, capability: tuple[int, int], *, seen: bool
+) -> None:
+    facts = {
+        "traced_tenants": fact(2),
+        "kernels": fact(kernels),
+        "inflated_share": fact(interrupted / kernels, n=kernels),
+    }
+    pairs = (Pair((0, 1), int(slices * 2_131_500), 0, 0),)
+    made = replace(case({}), name="a board", compute_capability=capability, facts=facts, pairs=pairs)
+    assert ("uninterrupted_together" in observe(made)) is seen
+    if seen:
+        assert "time-slicing" not in {str(one.mode) for one in judge(made).alternatives if one.confidence > 0.05}
+
+
+def test_the_same_delay_of_a_few_kernels_tells_time_slices() -> None:
+    """75 of 4,708 kernels of many lengths were each delayed by the same 2.18 ms."""
+    made = {
+        "traced_tenants": fact(2),
+        "unbroken_exposure": fact(317),
+        "preemption_exposure": fact(317),
+        "inflated_share": fact(0.016, n=4708),
+        "inflation_ns": fact(2.18e6, n=75),
+        "inflation_spread": fact(0.014, n=75),
+        "inflation_ratio_spread": fact(0.23, n=75),
+    }
+    found = observe(replace(case({}), facts=made))
+    assert {"interrupted_kernels", "kernel_durations_inflated_by_slices"} <= set(found)
 
 
 def test_two_time_sliced_tenants_have_no_third() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.sharing.evidence import may_be_instances
 from pyanalyze.vocabulary import TRAITS, Condition
 
 if TYPE_CHECKING:
@@ -50,9 +51,6 @@ _OF_OTHERS = frozenset(
 _EXCLUDES_ALL = frozenset({"sole_resident", "nvml_one_process", "sm_idle_outside_traced_kernels"})
 #: Observations that exclude a busy tenant that is time-sliced with the process.
 _EXCLUDES_BUSY = frozenset({"kernel_durations_stable", "prompt_starts", "idle_starts_prompt"})
-#: Compute capabilities of boards that MIG can partition (MIG user guide, supported GPUs): A100 and A30, H100 and
-#: H200, B200 and B300, RTX PRO Blackwell. No GeForce is among them.
-_WITH_MIG = frozenset({(8, 0), (9, 0), (10, 0), (10, 3), (12, 0)})
 #: SMs of the largest MIG instance of an A100 (7g); a device with more is a whole board, and MIG is off.
 _MOST_SMS_OF_AN_INSTANCE = {(8, 0): 98}
 
@@ -100,9 +98,7 @@ def _other_instance_possible(case: Case) -> bool:
     """Whether the board may have instances besides this device, which is none itself."""
     if case.has("mig_instance") or case.mig_enabled is False:
         return False
-    if case.compute_capability is not None and case.compute_capability not in _WITH_MIG:
-        return False
-    if "geforce" in (case.name or "").lower():
+    if not may_be_instances(case):
         return False
     largest = None if case.compute_capability is None else _MOST_SMS_OF_AN_INSTANCE.get(case.compute_capability)
     if largest is not None and case.sm_count is not None and case.sm_count > largest:

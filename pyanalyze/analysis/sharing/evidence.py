@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.hardware import mig_sm_counts
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, mig_sm_counts
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.results.model import Missing
@@ -331,6 +331,7 @@ def observe(case: Case) -> dict[str, Observation]:
     for make in (
         _residency,
         _interrupted_group,
+        _uninterrupted,
         _streams,
         _short_kernels,
         _co_residency,
@@ -498,6 +499,50 @@ def _interrupted_group(case: Case) -> Iterable[Observation]:
         )
 
 
+#: Compute capabilities of boards that MIG can partition (MIG user guide, supported GPUs): A100 and A30, H100 and
+#: H200, B200 and B300, RTX PRO Blackwell. No GeForce is among them.
+_WITH_MIG = frozenset({(8, 0), (9, 0), (10, 0), (10, 3), (12, 0)})
+
+
+def may_be_instances(case: Case) -> bool:
+    """Whether MIG could partition the board.
+
+    Examples
+    --------
+    >>> may_be_instances(Case(0, "Tesla P100-PCIE-16GB", None, None, None, (6, 0), 56, {}, (), {}, ("app",)))
+    False
+    """
+    if case.compute_capability is not None and case.compute_capability not in _WITH_MIG:
+        return False
+    return "geforce" not in (case.name or "").lower()
+
+
+def _uninterrupted(case: Case) -> Iterable[Observation]:
+    """Kernels of several tenants were in flight at once for many time slices, and none was switched out.
+
+    Instances of one board do the same where the export names the board.
+    """
+    inflated = case.facts.get("inflated_share")
+    if inflated is None or inflated.value is None or case.fact("switch_records") or may_be_instances(case):
+        return
+    longest = max((pair.co_busy_ns for pair in case.pairs), default=0)
+    due = longest / DEFAULT_SLICE_NS
+    interrupted = inflated.value * inflated.n
+    # Of kernels that are each interrupted none is longer than the others.
+    short = inflated.n >= t.MIN_KERNELS_TO_SLICES * due
+    repeated = inflated.n >= t.MIN_REPEATED_SHARE * (case.fact("kernels") or 0)
+    most = min(t.MAX_UNINTERRUPTED_SHARE * due, longest / (2 * t.LONGEST_SLICE_NS))
+    if due >= t.MIN_SLICES_DUE and short and repeated and interrupted <= most:
+        yield _from_fact(
+            case,
+            "inflated_share",
+            "uninterrupted_together",
+            f"{interrupted:.0f} of {inflated.n} repeated kernels were interrupted, but time slices of two tenants that "
+            f"were busy at once for {fmt.duration(longest)} would have interrupted {due:.0f}",
+            "co_busy_ns",
+        )
+
+
 def _mostly_together(case: Case) -> bool:
     together = sum(pair.co_busy_ns for pair in case.pairs if pair.together)
     return together > sum(pair.co_busy_ns for pair in case.pairs if not pair.together)
@@ -627,6 +672,7 @@ def _solitude(case: Case) -> Iterable[Observation]:
             f"{interrupted.n} of {inflated.n} repeated kernels ran at least 0.8 ms longer than usual: they were "
             "interrupted",
         )
+        yield from _slices(case)
 
 
 def starts_promptly(facts: Mapping[str, Fact]) -> bool:

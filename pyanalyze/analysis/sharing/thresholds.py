@@ -79,6 +79,12 @@ MIN_INFLATED = 10.0
 #: which most of it ran concurrently; only where nearly all kernels are repeated, so that interrupted ones are known.
 MAX_INTERRUPTED_SHARE = 0.6
 MIN_REPEATED_SHARE = 0.9
+#: Time slices in which both had kernels in flight, from which on it says something that none was interrupted; kernels
+#: that must have been repeated for each of them, since longer ones are each interrupted; and the part of them up to
+#: which interruptions may be chance. Generated time-slicing shows 0.3 and more, MPS up to 0.05.
+MIN_SLICES_DUE = 30.0
+MIN_KERNELS_TO_SLICES = 4.0
+MAX_UNINTERRUPTED_SHARE = 0.05
 #: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
 #: others. Generated time-slicing shows 0.005 to 0.04.
 MAX_SLICE_SPREAD = 0.1

@@ -14,6 +14,10 @@ CLIENTS: dict[str, tuple[float, str]] = {
         t.STRONG,
         "several tenants were busy at once, without context switches between them",
     ),
+    "uninterrupted_together": (
+        t.MODERATE,
+        "several processes had kernels in flight at once, and none was switched out",
+    ),
     "mps_group_time_sliced": (
         -t.DECISIVE,
         "a process outside of the group is time-sliced with it: that is `mps+time-slicing`",

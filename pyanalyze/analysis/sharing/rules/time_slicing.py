@@ -35,6 +35,10 @@ RULE = Rule(
         "sole_resident": (-t.STRONG, "no other tenant was resident"),
         "busy_without_switches": (-t.DECISIVE, "several tenants were busy at once, without context switches"),
         "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran concurrently"),
+        "uninterrupted_together": (
+            -t.DECISIVE,
+            "time slices would have interrupted kernels that were in flight at once",
+        ),
         "kernel_durations_stable": (-t.STRONG, "time slices of another tenant would have inflated kernel durations"),
         "prompt_starts": (-t.STRONG, "another tenant would have finished its time slice first"),
         "idle_starts_prompt": (-t.STRONG, "another tenant would have finished its time slice first"),
