@@ -567,7 +567,7 @@ def test_samples_tell_idle_time_throttling_memory_and_errors(tmp_path: Path) -> 
     assert sampled.throttling.shares == {"sw_power_cap": 0.75, "hw_thermal_slowdown": 0.25}
     assert (sampled.ecc_uncorrected, sampled.xid) == (2, None)
     screen = sentence(answer("--samples", file))
-    assert "throttled: power cap in 75 %, thermal (hardware) in 25 % (4 samples)" in screen
+    assert "throttled: power cap in 75 %, thermal (hardware) in 25 % of 4 samples" in screen
     page = sentence(answer("report", "-f", "txt", "--samples", file))
     assert "memory almost full: 520 MiB of 80.0 GiB free at the peak" in page
     assert "2 uncorrected ECC errors" in page

@@ -86,7 +86,7 @@ def test_actions_that_exclude_each_other_are_no_sequence() -> None:
     (device,) = report.devices
     shown = report.model_copy(update={"devices": [device.model_copy(update={"advice": actions})]})
     text = render_text(shown, sections=("advice",))
-    assert "Of 2a and 2b choose one" in text
+    assert "2a and 2b are alternatives: choose one" in text
     assert re.search(r"^\* 1\. look", text, re.MULTILINE)
 
 

@@ -144,12 +144,15 @@ class Impact:
         One tenant had the device to itself.
     unknown
         Traced tenants whose slowdown is not known.
+    also_slowed
+        Other tenants that were slowed, most first.
     """
 
     reason: Reason
     victim: Victim | None
     sole_tenant: bool
     unknown: tuple[Tenant, ...]
+    also_slowed: tuple[Victim, ...] = ()
 
     @property
     def answer(self) -> Answer:
@@ -182,9 +185,9 @@ def impact_of(device: Device) -> Impact:
     sole = sole_tenant(device)
     if not found:
         return Impact(_without_slowdown(device, sole=sole), None, sole, unknown)
-    victim = _victim(*max(found, key=lambda item: _rank(*item)))
+    victim, *others = (_victim(*item) for item in sorted(found, key=lambda item: _rank(*item), reverse=True))
     reason = _unless_slowed(device, victim, unknown, sole=sole) or _where_it_went(victim)
-    return Impact(reason, victim, sole, unknown)
+    return Impact(reason, victim, sole, unknown, tuple(other for other in others if other.slowed))
 
 
 def _largest(tenant: Tenant) -> tuple[SlowdownKind, Estimate] | None:

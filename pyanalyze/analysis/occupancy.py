@@ -124,7 +124,7 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
             if total is not None and row["sm_count"] < total:
                 sms[tenant, None] = row["sm_count"]
     if traits.mps and total is not None:
-        for tenant, percent in _percentages(tables, by_pid).items():
+        for tenant, percent in mps_percentages(tables, by_pid).items():
             if tenant not in shown and percent < 100:
                 sms[tenant, None] = mps_sms(total, percent, device["compute_major"])
     return PlacementPolicy(sharing, sms, holders if time_sliced else {}, held_by)
@@ -142,8 +142,27 @@ def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:
     return tuple(sm for tpc in tpcs for sm in (2 * tpc, 2 * tpc + 1) if sm < sm_count)
 
 
-def _percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> dict[int, float]:
-    """MPS percentages that were set: for a process, or for all of them."""
+def mps_percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> dict[int, float]:
+    """Read the MPS percentages that were set: for a process, or for all of them.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    by_pid
+        Tenants by capture and pid.
+
+    Returns
+    -------
+    dict of int to float
+        By tenant, in per cent; tenants without a setting are left out.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> mps_percentages(pyanalyze.load(capture).tables, {(0, 41305): 0})
+    {}
+    """
     import polars as pl
 
     rows = tables.configured.filter(pl.col("key").cast(pl.String) == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")

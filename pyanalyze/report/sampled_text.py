@@ -31,6 +31,8 @@ __all__ = [
     "use_sentence",
 ]
 
+#: Memory that no listed process has, from which on it is named: contexts and the driver take less.
+NOTABLE_BYTES = 2 * 2**30
 #: Tenants that one sentence names.
 _NAMED = 6
 #: How NVML calls what limits clocks, in words.
@@ -222,7 +224,17 @@ def use_sentence(device: Device) -> str | None:
     more = f"; {len(found) - 4} more" if len(found) > 4 else ""
     bounded = any(one.utilization is not None and one.utilization.value is None for one, _ in found)
     why = " (one value for the whole device: a bound for each)" if bounded else ""
-    return f"{'; '.join(each)}{more}{why}"
+    return f"{'; '.join(each)}{more}{why}{_of_nobody(device)}"
+
+
+def _of_nobody(device: Device) -> str:
+    """How much of the device's memory, at its peak, no listed process had; empty: next to nothing, or not known."""
+    peak = None if device.memory is None else device.memory.peak_bytes
+    listed = [one.memory_peak_bytes for one in device.listed]
+    if peak is None or None in listed:
+        return ""
+    rest = peak - sum(used or 0 for used in listed)
+    return f"; {fmt.bytes_(rest)} of the memory peak belong to no listed process" if rest >= NOTABLE_BYTES else ""
 
 
 def _busy(tenant: ListedTenant) -> float:
@@ -235,11 +247,14 @@ def throttling_text(device: Device) -> str:
     found = None if device.sampled is None else device.sampled.throttling
     if found is None:
         return fmt.UNKNOWN
-    parts = [f"{REASON_WORDS.get(reason, reason)} in {fmt.percent(share, 0)}" for reason, share in found.shares.items()]
-    limits = (("power limit", found.power_limited), ("temperature", found.thermal_limited))
-    parts += [f"{name} {fmt.percent(share)} of the time" for name, share in limits if share]
     samples = f"{fmt.count(found.n)} sample{'' if found.n == 1 else 's'}"
-    return f"{', '.join(parts)} ({samples})" if parts else f"none ({samples})"
+    shares = [
+        f"{REASON_WORDS.get(reason, reason)} in {fmt.percent(share, 0)}" for reason, share in found.shares.items()
+    ]
+    parts = [f"{', '.join(shares)} of {samples}"] if shares else []
+    limits = (("power limit", found.power_limited), ("temperature", found.thermal_limited))
+    timed = [f"{name} {fmt.percent(share)} of the time ({samples})" for name, share in limits if share]
+    return ", ".join([*parts, *timed]) or f"none ({samples})"
 
 
 def health_parts(device: Device) -> list[str]:

@@ -254,7 +254,7 @@ def limit_text(device: Device) -> str | None:
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
     others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= NAMED_SHARE)
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
-        time = "the durations of all, which overlap" if split.overlapping else "kernel time"
+        time = "summed kernel time; kernels overlap" if split.overlapping else "kernel time"
         time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
         share = f"{fmt.percent(split.top_kernel_share)} of {time}"
         named = f"{visible(split.top_kernel, 40)} has {share}"
@@ -826,7 +826,7 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
     ]
     if found:
         most = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:3]
-        only = " without others"
+        only = " with it alone"
         each = [f"{who} ({fmt.ratio(slowdown)}{only if n == 0 else ''})" for n, (slowdown, who) in enumerate(most)]
         # With one other tenant it is the slowdown again, estimated in another way: a second number says nothing more.
         others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id]

@@ -23,6 +23,7 @@ from pyanalyze.report.sampled_text import (
     use_sentence,
 )
 from pyanalyze.report.sentences import (
+    KIND_WORDS,
     UNREAD,
     aggressors_text,
     agreement_text,
@@ -212,6 +213,14 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         slow = slowdown_text(device).rstrip(".")
         if tail := percentile_text(victim):
             slow = f"{slow}; {tail}"
+        labels = tenant_labels(device.tenants)
+        also = [
+            f"{labels[other.tenant.tenant_id]} ({'' if other.kind == victim.kind else KIND_WORDS[other.kind] + ' '}"
+            f"{fmt.ratio(other.estimate.value)})"
+            for other in impact.also_slowed
+        ]
+        if also:
+            slow = f"{slow}; also {fmt.names(also[:2])}{'' if len(also) <= 2 else f' and {len(also) - 2} more'}"
         if impact.answer is Answer.YES:
             whole, short = (
                 f"{cause} {full_stop(capital(aggressors_text(device, victim, basis=basis)))}" for basis in (True, False)

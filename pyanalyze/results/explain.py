@@ -227,13 +227,16 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     --------
     >>> cause_text(Excess(kind="time-slice", other_tenant_id=1, other="train", operation=None, ns=5, typical_ns=0,
     ...     share=1))
-    'waiting for its time slice (train)'
+    'waiting for its time slice (train resident)'
     """
     said = SEGMENT_TEXT[cause.kind]
     if cause.other is None:
         return said
-    beside = "beside " if cause.kind is SegmentKind.EXECUTION else ""
-    name = f"{beside}{visible(cause.other, 30)}"
+    name = visible(cause.other, 30)
+    if cause.kind is SegmentKind.TIME_SLICE:
+        return f"{said} ({name} resident)"
+    if cause.kind is SegmentKind.EXECUTION:
+        name = f"beside {name}"
     return f"{said[:-1]}, {name})" if said.endswith(")") else f"{said} ({name})"
 
 

@@ -453,7 +453,11 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
         if runs and TRAITS[mode].time_sliced:
             # A daemon is there; a process outside of its group has to find it.
             lines = ("export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps   # the daemon's, for the process outside", *lines)
-        back = mps.UNDO if not runs else f"{mps.STOP.partition(' #')[0].rstrip()}; {start}" if static else mps.UNDO_CAPS
+        back = mps.undo_caps(compared.clients, capped=bool(TRAITS[mode].capped))
+        if static:
+            back = f"{mps.STOP.partition(' #')[0].rstrip()}; {start}"
+        elif not runs:
+            back = mps.UNDO
         return (*lines, *(kubernetes.mps(n) if kube else ())), kubernetes.UNDO if kube else back
     lines = ("echo quit | nvidia-cuda-mps-control   # where an MPS daemon runs: without it processes are time-sliced",)
     return (*lines, *(kubernetes.time_slicing(n) if kube else ())), (

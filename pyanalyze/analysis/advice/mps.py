@@ -44,6 +44,8 @@ class Client:
         Fewest SMs with which its own kernels lose less than the given part; None where not known.
     memory_bytes
         High-water mark; None where not known.
+    percentage
+        Cap that was set while it was recorded, in per cent; None where none is known.
     """
 
     tenant_id: int
@@ -51,6 +53,7 @@ class Client:
     load: float | None
     needed_sms: int | None
     memory_bytes: int | None
+    percentage: float | None = None
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,9 @@ def settings(
     """
     lines = [] if running else ["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"]
     if running and provision is None:
-        lines += ["unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE   # for each client, before it starts again", *_caps(100)]
+        lines += ["unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE   # for each client, before it starts again"]
+        default, servers = _caps(100)
+        lines += [f"{default}   # where the daemon has a lower default", f"{servers}   # and the running server"]
     for client in clients:
         parts = []
         if provision is not None:
@@ -230,7 +235,30 @@ def _caps(percentage: int) -> tuple[str, str]:
 
 #: Ends a daemon, so that the GPU can be shared in another way.
 STOP = "echo quit | nvidia-cuda-mps-control   # when no client runs: the running MPS daemon occupies the GPU"
-#: Takes caps away again from a daemon that goes on.
-UNDO_CAPS = f"{'; '.join(_caps(100))}   # or the earlier value; unset CUDA_MPS_* for each client; for new clients"
+
+
+def undo_caps(clients: Sequence[Client], *, capped: bool) -> str:
+    """Give a daemon that goes on, and its clients, the caps back that they had.
+
+    Parameters
+    ----------
+    clients
+        With the percentages that were recorded.
+    capped
+        Whether clients had caps.
+
+    Examples
+    --------
+    >>> undo_caps([Client(0, "serve", None, None, None, 31.0)], capped=True)
+    'serve: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=31   # as recorded; when each starts again'
+    """
+    if not capped:
+        return f"{'; '.join(_caps(100))}; unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE   # for clients that start afterwards"
+    if all(client.percentage is not None for client in clients):
+        each = (f"{shell_word(c.name)}: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={c.percentage:g}" for c in clients)
+        return f"{'; '.join(each)}   # as recorded; when each starts again"
+    return "# set the earlier percentages again: the capture does not hold all of them"
+
+
 #: Takes MPS away again.
 UNDO = "echo quit | nvidia-cuda-mps-control   # when no client runs; unset CUDA_MPS_* in their environment"

@@ -19,7 +19,7 @@ from pyanalyze.analysis.advice.forecast import (
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.analysis.interference.units import ENOUGH
-from pyanalyze.analysis.occupancy import placement_policy
+from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
 from pyanalyze.errors import UsageError
 from pyanalyze.results.advice import ForecastRow
 from pyanalyze.results.model import Text
@@ -325,6 +325,8 @@ def clients_of(tables: TableSet, device_id: int, names: Mapping[int, str], sm_co
     used = dict(modelled.group_by("tenant_id").agg((pl.col("sm_active") * length).sum()).iter_rows())
     whole = sum(used.get(tenant, 0) for tenant in names)
     memory = memory_peaks(tables, device_id)
+    who = tables.tenants.filter(pl.col("tenant_id").is_in(list(names))).select("capture", "pid", "tenant_id")
+    percentages = mps_percentages(tables, {(capture, pid): tenant for capture, pid, tenant in who.iter_rows()})
     return [
         mps.Client(
             tenant,
@@ -332,6 +334,7 @@ def clients_of(tables: TableSet, device_id: int, names: Mapping[int, str], sm_co
             used.get(tenant, 0) / whole if whole else None,
             mps.sms_needed(mps.loss_by_sms(configurations.filter(pl.col("tenant_id") == tenant), sm_count), LOSE),
             memory.get(tenant),
+            percentages.get(tenant),
         )
         for tenant, name in names.items()
     ]

@@ -156,7 +156,7 @@ def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, w
         at_stake_ns = min(split.top_kernel_ns, at_stake_ns) or at_stake_ns
     if limit is Limit.API_CALLS:
         at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
-    beside = ", in which several kernels ran at once" if limit is Limit.KERNELS and split.overlapping else ""
+    beside = ", if the kernels beside it became faster too" if limit is Limit.KERNELS and split.overlapping else ""
     share = at_stake_ns / split.window_ns
     return Advice(
         action=action,
@@ -219,7 +219,7 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
 def _durations(split: TimeSplit) -> str:
     if split.graphs_in_kernels:
         return "all kernel time outside whole graphs"
-    return "the durations of all kernels, which overlap" if split.overlapping else "all kernel time"
+    return "summed kernel time (kernels overlap)" if split.overlapping else "all kernel time"
 
 
 def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[str], str]:

@@ -107,7 +107,7 @@ def simple_bounds(
     >>> list(simple_bounds(verdict, [], {"compute_major": 8}, "nobody was traced"))
     []
     """
-    worst = max((t.inflation for t in tenants if t.inflation is not None), default=None)
+    worst = max((t for t in tenants if t.inflation is not None), key=lambda t: t.inflation or 0.0, default=None)
     major = device["compute_major"]
     traits = TRAITS[verdict.mode]
     # In a MIG instance and in a virtual machine MPS is another set-up, or none.
@@ -123,9 +123,8 @@ def simple_bounds(
         expected=None,
         bound=None
         if worst is None
-        else f"at most the time lost by time-slicing: kernels were in flight {worst:.2f} times as long as they were "
-        "resident, and waited before they started. "
-        "Contention may take part of it",
+        else f"at most the time lost by time-slicing: kernels of {worst.name} were in flight {worst.inflation:.2f} "
+        "times as long as they executed, and waited before they started. Contention may take part of it",
         why=f"time-sliced contexts alternate; MPS clients share the SMs.{because} A fault of one MPS client ends the "
         "others",
         undo="echo quit | nvidia-cuda-mps-control",

@@ -29,7 +29,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     either = [number for number, item in zip(numbers, device.advice, strict=True) if item.exclusive]
     for number, item in zip(numbers, device.advice, strict=True):
         if len(either) > 1 and number == either[0]:
-            blocks.append(Para(f"Of {fmt.names(either)} choose one: each says how the GPU is shared."))
+            blocks.append(Para(f"{fmt.names(either)} are alternatives: choose one."))
         small = "Small: " if item.at_stake_share is not None and item.at_stake_share < SMALL_SHARE else ""
         action = f"{number}. {small}{visible(item.action, 200)}"
         blocks.append(Note(action, full_stop(capital(visible(item.why, LONG)))))

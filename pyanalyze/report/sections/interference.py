@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.impact import Cause
+from pyanalyze.analysis.impact import Cause, impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fact, Facts, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
@@ -43,12 +43,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks.append(Para(said))
     if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
         blocks.append(_slowdown_table(device, labels))
-    for t in device.tenants:
+    # Where nobody else was there, nothing is missing of interference.
+    impact = impact_of(device)
+    sole = impact.victim is None and impact.sole_tenant
+    for t in () if sole and device.sharing.basis == "observed" else device.tenants:
         blocks += [Note(labels[t.tenant_id], full_stop(capital(visible(text, LONG)))) for text in t.slowdown_notes]
     blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
-        if reason not in said:
+        if reason not in said and not sole:
             blocks.append(Note("Interference is not known", reason))
     else:
         blocks += _figure_blocks(device, figures)

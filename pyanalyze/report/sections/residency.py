@@ -45,7 +45,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     rows = [
         ("Switches", fmt.count(switches.count), "between contexts with work", "observed"),
         ("Context creations", fmt.count(switches.context_creations), "not counted as switches", "observed"),
-        ("Median residency interval", fmt.duration(switches.median_slice_ns), "complete intervals", "observed"),
+        (
+            "Median residency interval",
+            _of_switches(switches, fmt.duration(switches.median_slice_ns)),
+            "complete intervals",
+            "observed",
+        ),
         (
             "Median cost",
             _of_switches(switches, fmt.duration(switches.median_cost_ns)),

@@ -103,8 +103,8 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         for pair in shown
     )
     columns = (
-        Column("Stream", "executed, of the window"),
-        Column("Other stream", "executed"),
+        Column("Stream", "in flight, of the tenant's time"),
+        Column("Other stream", "in flight"),
         Column("Both had work", "", True),
         Column("Overlapped", "", True),
         Column("Lost", "both had work, one executed", True),

@@ -40,9 +40,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 "observed",
             )
         )
-        facts.append(
-            Fact("Median residency interval", fmt.duration(switches.median_slice_ns), "complete intervals", "observed")
-        )
+        if switches.count:
+            median = fmt.duration(switches.median_slice_ns)
+            facts.append(Fact("Median residency interval", median, "complete intervals", "observed"))
     victim = impact_of(device).victim
     if victim is None:
         facts.append(Fact("Largest slowdown", fmt.UNKNOWN, "see what is not available"))

@@ -56,8 +56,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     )
     caption = (
         "Observed parts of each tenant's time; they add up to 100 %. Kernels in flight count as kernels even while "
-        "they wait. In gaps of at most 250 us it was launching, unless a CUDA call ran that hands over no work; longer "
-        "ones belong to a CUDA call that ran then, else to the host."
+        "they wait. A gap of up to 250 us counts as launching, except where a CUDA call ran that launches nothing. A "
+        "longer gap counts as the CUDA call that ran then, otherwise as the host."
     )
     said = limit_text(device)
     return [*([Para(said)] if said else []), Table(columns, rows, caption)]
