@@ -658,6 +658,17 @@ fn held(tables: &Tables) -> Result<Held> {
     Ok((ran, switching))
 }
 
+/// What tells how long the state of the contexts of a device takes to be saved and restored.
+#[derive(Debug, Default)]
+struct StateTimes {
+    cuts: CutCost,
+    /// From the begin of a slice to its first kernel, and from when a kernel is ready to its start otherwise.
+    restored: Vec<i64>,
+    usual: Vec<i64>,
+    /// From the last kernel of a slice to its end.
+    saved: Vec<i64>,
+}
+
 /// A reconstructed session, with what each tenant did, before equal work has numbers.
 pub(crate) struct Gathered {
     who: Who,
@@ -726,16 +737,16 @@ impl Scene {
         // Of the last kernel of one client nothing says when the others' work ended.
         let clients: BTreeSet<u32> =
             who.tenants.iter().filter(|t| t.served_by.is_some()).map(|t| t.id).collect();
-        let mut sums: BTreeMap<u32, (CutCost, Vec<i64>, Vec<i64>, Vec<i64>)> = BTreeMap::new();
+        let mut sums: BTreeMap<u32, StateTimes> = BTreeMap::new();
         for tenant in self.tenants.iter().filter(|t| !t.exact) {
             let sum = sums.entry(tenant.device).or_default();
-            sum.0.add(&tenant.cut_cost());
-            tenant.first_starts(&mut sum.1, &mut sum.2);
+            sum.cuts.add(&tenant.cut_cost());
+            tenant.first_starts(&mut sum.restored, &mut sum.usual);
             if !clients.contains(&tenant.id) {
-                tenant.last_ends(&mut sum.3);
+                tenant.last_ends(&mut sum.saved);
             }
         }
-        for (device, (cuts, restored, usual, mut saved)) in sums {
+        for (device, StateTimes { cuts, restored, usual, mut saved }) in sums {
             // Otherwise restoring from how much later than usual the first kernel of a slice starts, saving from how soon
             // after the last kernel a slice may end.
             let late = median(&restored).unwrap_or(0.0) - median(&usual).unwrap_or(0.0);
