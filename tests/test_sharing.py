@@ -12,6 +12,7 @@ from pathlib import Path
 
 import generate
 import pytest
+from exports import kernel, write
 from test_idle_starts import launched
 from verdicts import judged
 
@@ -23,6 +24,7 @@ from pyanalyze.analysis.sharing.details import mps_limit
 from pyanalyze.analysis.sharing.evidence import Pair
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.segments import segments
+from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.report.rendering import render
 from pyanalyze.report.summary import render_summary
 from pyanalyze.vocabulary import MIN_CONFIDENCE, Mode
@@ -353,6 +355,24 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
         "interrupted_kernels",
     ),
     (
+        "MIN_TURNS",
+        {"turn_ns": (9e7, t.MIN_TURNS - 1), "turn_pause_share": 0.05},
+        {"turn_ns": (9e7, t.MIN_TURNS), "turn_pause_share": 0.05},
+        "turns_in_software",
+    ),
+    (
+        "LONGEST_SLICE_NS",
+        {"turn_ns": (t.LONGEST_SLICE_NS, 10), "turn_pause_share": 0.05},
+        {"turn_ns": (t.LONGEST_SLICE_NS + 1, 10), "turn_pause_share": 0.05},
+        "turns_in_software",
+    ),
+    (
+        "MAX_TURN_PAUSE_SHARE",
+        {"turn_ns": (9e7, 10), "turn_pause_share": t.MAX_TURN_PAUSE_SHARE + 0.01},
+        {"turn_ns": (9e7, 10), "turn_pause_share": t.MAX_TURN_PAUSE_SHARE},
+        "turns_in_software",
+    ),
+    (
         "MIN_SLICE_WAITS",
         {"idle_start_wait_ns": (2.18e6, int(t.MIN_SLICE_WAITS) - 1), **WAITS},
         {"idle_start_wait_ns": (2.18e6, int(t.MIN_SLICE_WAITS)), **WAITS},
@@ -406,6 +426,8 @@ def test_every_threshold_has_both_sides_tested(tmp_path: Path) -> None:
     assert not tested - named
     # Facts have a name that the core knows: a threshold on nothing would hold by accident.
     known = set(pyanalyze.load(generate.built("exclusive") / "exclusive.sqlite").facts["name"].to_list())
+    turns = pyanalyze.load(generate.built("limiter-exclusive-quota") / "limiter-exclusive-quota.sqlite")
+    known |= set(turn_facts(turns.tables, 0))
     known |= set(idle_start_facts(pyanalyze.load(launched(tmp_path / "a.sqlite", [2_200] * 20)).tables, 0))
     assert {name for _, below, above, _ in SIDES for name in (*below, *above)} <= known
 
@@ -467,6 +489,26 @@ def test_kernels_that_nothing_interrupted_were_not_time_sliced(
     assert ("uninterrupted_together" in observe(made)) is seen
     if seen:
         assert "time-slicing" not in {str(one.mode) for one in judge(made).alternatives if one.confidence > 0.05}
+
+
+def test_processes_that_meet_once_have_no_turns(tmp_path: Path) -> None:
+    """Two processes have the GPU in turn for 50 ms, four times each; then one kernel of both runs at the same time."""
+    ms = 1_000_000
+    turns = [
+        kernel(pid, (n * 60 + part * 10) * ms, (n * 60 + part * 10 + 9) * ms)
+        for n in range(8)
+        for pid, part in ((41 + n % 2, part) for part in range(5))
+    ]
+    processes = {41: "a", 42: "b"}
+    apart = pyanalyze.load(write(tmp_path / "apart.sqlite", kernels=turns, processes=processes))
+    found = turn_facts(apart.tables, 0)
+    assert (found["turn_ns"].value, found["turn_ns"].n) == (49 * ms, 8)
+    assert found["turn_pause_share"].value == 11 / 49
+    assert judge(apart.cases()[0]).mode == "software-limited"
+    met = [*turns, kernel(41, 475 * ms, 476 * ms)]
+    both = pyanalyze.load(write(tmp_path / "met.sqlite", kernels=met, processes=processes))
+    assert turn_facts(both.tables, 0) == {}
+    assert judge(both.cases()[0]).mode == "undetermined"
 
 
 def test_the_same_delay_of_a_few_kernels_tells_time_slices() -> None:

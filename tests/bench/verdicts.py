@@ -91,7 +91,15 @@ def decided_by() -> str:
         weights = {name: weight for name, (weight, _) in sorted(rule.weights.items())}
         needs = sorted(rule.requires), sorted(rule.requires_one_of), rule.by_absence
         digest.update(repr((str(rule.mode), rule.prior, weights, needs)).encode())
-    for name in ("thresholds.py", "evidence.py", "classify.py", "case.py", "condition.py", "idle_starts.py"):
+    for name in (
+        "thresholds.py",
+        "evidence.py",
+        "classify.py",
+        "case.py",
+        "condition.py",
+        "idle_starts.py",
+        "turns.py",
+    ):
         tree = ast.parse((SHARING / name).read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:

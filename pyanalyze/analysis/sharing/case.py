@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
 from pyanalyze.analysis.sharing.evidence import (
     MANY,
@@ -20,6 +21,7 @@ from pyanalyze.analysis.sharing.evidence import (
 )
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.queries import narrowed
+from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.context import names_gpu
 from pyanalyze.results.sharing import Example
@@ -121,6 +123,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         switched = tables.switched(number)
         pairs = pairs_of(tables.rows_of("overlaps", number), usage, switched)
         contexts = tables.rows_of("contexts", number)
+        if whole and _turns_would_tell(measured):
+            measured |= turn_facts(tables, number)
         if whole and _starts_would_tell(tenants, measured):
             measured |= idle_start_facts(tables, number)
         (idle if quiet else cases).append(
@@ -172,6 +176,13 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         cases = [replace(case, tables=_tables_of(tables, case, physical, several, alone=alone)) for case in cases]
     # Idle GPUs beside a busy one are left out; where nothing ran at all, that is what there is to say.
     return tuple(cases or idle)
+
+
+def _turns_would_tell(facts: Mapping[str, Fact]) -> bool:
+    """Whether kernels are worth sorting: several processes were traced, and never had work at the same time."""
+    traced, met = facts.get("traced_tenants"), facts.get("co_busy_share")
+    several = traced is not None and traced.value is not None and traced.value > 1
+    return several and met is not None and met.value is not None and met.value < t.MIN_CO_BUSY_SHARE
 
 
 def _starts_would_tell(tenants: Sequence[Mapping[str, Any]], facts: Mapping[str, Fact]) -> bool:

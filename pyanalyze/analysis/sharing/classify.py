@@ -104,8 +104,13 @@ def judge(case: Case) -> Verdict:
     elif not case.captured and not _told(case, best):
         # A list of processes says who was there, not that they ran, nor that nobody else did.
         posterior = {mode: min(value, MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
-    elif apart is not None or case.has("instance_unknown") or case.has("sms_like_mig"):
-        # What would decide did not happen, or it is not known who shared what: no configuration makes up for it.
+    elif (
+        # What would decide did not happen, unless it is that which decides; or it is not known who shared what: no
+        # configuration makes up for it.
+        (apart is not None and best is not Mode.SOFTWARE_LIMITED)
+        or case.has("instance_unknown")
+        or case.has("sms_like_mig")
+    ):
         posterior = {mode: min(value, MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
     decided = posterior[best] >= MIN_CONFIDENCE and bool(case.observations)
     mode = best if decided else Mode.UNDETERMINED

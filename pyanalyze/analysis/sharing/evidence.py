@@ -332,6 +332,7 @@ def observe(case: Case) -> dict[str, Observation]:
         _residency,
         _interrupted_group,
         _uninterrupted,
+        _turns,
         _streams,
         _short_kernels,
         _co_residency,
@@ -546,6 +547,22 @@ def _uninterrupted(case: Case) -> Iterable[Observation]:
 def _mostly_together(case: Case) -> bool:
     together = sum(pair.co_busy_ns for pair in case.pairs if pair.together)
     return together > sum(pair.co_busy_ns for pair in case.pairs if not pair.together)
+
+
+def _turns(case: Case) -> Iterable[Observation]:
+    """Processes that had the device in turn, for longer than any time slice, and never had work at the same time."""
+    turn, pause = case.facts.get("turn_ns"), case.fact("turn_pause_share")
+    if turn is None or turn.value is None or pause is None:
+        return
+    if turn.n >= t.MIN_TURNS and turn.value > t.LONGEST_SLICE_NS and pause <= t.MAX_TURN_PAUSE_SHARE:
+        yield _from_fact(
+            case,
+            "turn_ns",
+            "turns_in_software",
+            f"the processes had the GPU in turn, {turn.n} times for {fmt.duration(turn.value)} (median), and never had "
+            "kernels in flight at the same time: software keeps them apart (a scheduler, a lock, or one waits for the "
+            "other)",
+        )
 
 
 def _streams(case: Case) -> Iterable[Observation]:

@@ -100,6 +100,16 @@ WHERE EXISTS (
   AND (SELECT max(e) FROM whole WHERE p IS k.globalPid AND s <= ran.s) BETWEEN k.start + 1 AND own.s
   AND (SELECT min(s) FROM whole WHERE p IS k.globalPid AND s > ran.s) BETWEEN own.e AND k."end" - 1)
 """
+#: Median length of turns: kernels of one process in a row, from the start of the first to the end of the last.
+_TURNS = """
+line AS (SELECT globalPid AS p, start AS s, "end" AS e FROM {kernels}),
+marked AS (SELECT s, e, p IS NOT lag(p) OVER (ORDER BY s, e) AS new FROM line),
+numbered AS (SELECT s, e, sum(new) OVER (ORDER BY s, e ROWS UNBOUNDED PRECEDING) AS turn FROM marked),
+turns AS (SELECT max(e) - min(s) AS ns FROM numbered GROUP BY turn)
+SELECT avg(ns) FROM (
+  SELECT ns FROM turns ORDER BY ns
+  LIMIT 2 - (SELECT count(*) FROM turns) % 2 OFFSET ((SELECT count(*) FROM turns) - 1) / 2)
+"""
 _PROCESSES = "SELECT count(DISTINCT globalPid) FROM ({processes})"
 _TOGETHER = (
     "SELECT 1.0 * sum(CASE WHEN busy > 1 THEN ns ELSE 0 END) / sum(CASE WHEN busy > 0 THEN ns ELSE 0 END) FROM sweep"
@@ -118,6 +128,7 @@ _QUERIES = {
     "untraced_resident": f"WITH {_RESIDENT} {_UNTRACED}",
     "busy_without_switches": f"WITH {_WORK}, {_BUSY} {_TOGETHER}",
     "short_kernels_overlap": _SHORT_OVERLAP,
+    "turns_in_software": f"WITH {_TURNS}",
     "short_kernels_exclude": _SHORT_OVERLAP,
     "streams_overlap": _STREAM_OVERLAP,
     "streams_apart": _STREAM_OVERLAP,

@@ -85,6 +85,11 @@ MIN_REPEATED_SHARE = 0.9
 MIN_SLICES_DUE = 30.0
 MIN_KERNELS_TO_SLICES = 4.0
 MAX_UNINTERRUPTED_SHARE = 0.05
+#: Turns of processes that never had work at the same time, longer than any time slice, from which on they are no
+#: accident; and the pause between two of them, over their length. A limiter that grants the whole device leaves 3 to
+#: 8 ms between turns of 60 to 120 ms; processes that know nothing of each other would meet, or leave it idle.
+MIN_TURNS = 6
+MAX_TURN_PAUSE_SHARE = 0.25
 #: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
 #: others. Generated time-slicing shows 0.005 to 0.04.
 MAX_SLICE_SPREAD = 0.1

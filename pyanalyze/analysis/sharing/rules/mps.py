@@ -18,6 +18,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
         t.MODERATE,
         "several processes had kernels in flight at once, and none was switched out",
     ),
+    "turns_in_software": (-t.STRONG, "clients of one server run at the same time if nothing keeps them apart"),
     "mps_group_time_sliced": (
         -t.DECISIVE,
         "a process outside of the group is time-sliced with it: that is `mps+time-slicing`",

@@ -9,17 +9,18 @@ RULE = Rule(
     shows=(
         "Launches pause at the limiter's interval while no other tenant is resident. The limiter's variables are in "
         "the "
-        "environment."
+        "environment. Or processes have the whole GPU in turn, for longer than any time slice."
     ),
     looks_like=(
-        "An application that pauses by itself. Below a limiter the driver time-slices, so contexts may alternate as "
-        "well."
+        "An application that pauses by itself; processes of which one waits for the other's result. Below a limiter "
+        "the driver time-slices, so contexts may alternate as well."
     ),
     prior=t.RARE,
-    requires=frozenset({"software_limiter"}),
+    requires_one_of=frozenset({"software_limiter", "turns_in_software"}),
     weights={
         # A variable is only a setting; idle time that no other tenant filled shows that launches were held back.
         "software_limiter": (t.STRONG, "variables of a software limiter are set"),
+        "turns_in_software": (t.DECISIVE, "processes had the GPU in turn and never had work at the same time"),
         "idle_behind_limiter": (t.DECISIVE, "a limit was set, and the GPU was idle while tenants were active"),
         "memory_below_product": (t.MODERATE, "less memory shows than the board has"),
         "sole_resident": (t.WEAK, "no other tenant was resident"),

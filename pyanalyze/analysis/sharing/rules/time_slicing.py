@@ -39,6 +39,7 @@ RULE = Rule(
             -t.DECISIVE,
             "time slices would have interrupted kernels that were in flight at once",
         ),
+        "turns_in_software": (-t.STRONG, "a time slice ends while its tenant has work, and is shorter"),
         "kernel_durations_stable": (-t.STRONG, "time slices of another tenant would have inflated kernel durations"),
         "prompt_starts": (-t.STRONG, "another tenant would have finished its time slice first"),
         "idle_starts_prompt": (-t.STRONG, "another tenant would have finished its time slice first"),
