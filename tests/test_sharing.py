@@ -505,7 +505,11 @@ def test_processes_that_meet_once_have_no_turns(tmp_path: Path) -> None:
     assert (found["turn_ns"].value, found["turn_ns"].n) == (49 * ms, 8)
     assert found["turn_pause_share"].value == 11 / 49
     assert judge(apart.cases()[0]).mode == "software-limited"
-    met = [*turns, kernel(41, 475 * ms, 476 * ms)]
+    # What they would do to each other was not recorded: nothing is forecast.
+    (advice,) = apart.advise()
+    assert advice.actions[0].action.startswith("Find what gives a and b the GPU in turn")
+    assert advice.options.options == ()
+    met = [*turns, kernel(41, 465 * ms, 466 * ms)]
     both = pyanalyze.load(write(tmp_path / "met.sqlite", kernels=met, processes=processes))
     assert turn_facts(both.tables, 0) == {}
     assert judge(both.cases()[0]).mode == "undetermined"

@@ -9,7 +9,7 @@ from pyanalyze.analysis.advice import groups, host_side, kubernetes, mps, overla
 from pyanalyze.analysis.advice.cluster import cluster_advice, in_cluster, with_record
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
-from pyanalyze.analysis.advice.simple import Resident, record_first, simple_bounds, unknown_tenants
+from pyanalyze.analysis.advice.simple import Resident, in_turn, kept_apart, record_first, simple_bounds, unknown_tenants
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode, unless
@@ -244,6 +244,8 @@ def _actions(
                 undo=None,
                 wrong_if="samples or switch records of the same time show another process",
             )
+        elif in_turn(verdict):
+            yield kept_apart(held)
         elif verdict.mode != Mode.UNDETERMINED:
             yield from simple_bounds(verdict, held, device, compared.why_not)
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))

@@ -17,6 +17,7 @@ from pyanalyze.analysis.advice.forecast import (
     side_by_side,
     time_slicing,
 )
+from pyanalyze.analysis.advice.simple import in_turn
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
 from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
@@ -483,6 +484,8 @@ def not_replayable(
         return "no kernels were traced"
     if verdict.mode == Mode.UNDETERMINED:
         return "the sharing mode is not known, so concurrent work is not known either"
+    if in_turn(verdict):
+        return "software keeps the tenants apart: what they do to each other at the same time was not recorded"
     if device["sm_count"] is None:
         return "the SM count of the device is not known"
     untraced = untraced_ns_of(here, usage)

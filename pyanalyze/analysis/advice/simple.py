@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import TRAITS
+from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyanalyze.analysis.sharing import Verdict
+
+
+#: Variables by which limiters and preloaded libraries are told what to do.
+_LIMITERS = "^(LD_PRELOAD|CUDA_|GPU_|NVSHARE)"
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,43 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
                 "work is not traced. The commands work while it runs",
                 undo=None,
             )
+
+
+def in_turn(verdict: Verdict) -> bool:
+    """Whether software gives the tenants the device in turn.
+
+    Examples
+    --------
+    >>> from pyanalyze.analysis.sharing import Case, judge
+    >>> in_turn(judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app",))))
+    False
+    """
+    return verdict.mode is Mode.SOFTWARE_LIMITED and any(one.name == "turns_in_software" for one in verdict.evidence)
+
+
+def kept_apart(tenants: Iterable[Resident]) -> Advice:
+    """Advise to find the software that keeps tenants apart.
+
+    Examples
+    --------
+    >>> kept_apart([Resident(0, "serve", 7, True, None, None), Resident(1, "train", 8, True, None, None)]).action
+    'Find what gives serve and train the GPU in turn, before changing how it is shared'
+    """
+    who = list(tenants)
+    names = fmt.names([one.name for one in who])
+    pids = " ".join(str(one.host_pid) for one in who if one.host_pid) or "PID"
+    return Advice(
+        action=f"Find what gives {names} the GPU in turn, before changing how it is shared",
+        commands=[
+            f"for p in {pids}; do tr '\\0' '\\n' < /proc/$p/environ | grep -E '{_LIMITERS}'; done   # while they run"
+        ],
+        expected=None,
+        bound=None,
+        why="they never had work at the same time, and each had the GPU for longer than any time slice: a scheduler, a "
+        "lock, or one waiting for the other keeps them apart, whatever the sharing mode",
+        undo=None,
+        wrong_if="one process needs the result of the other",
+    )
 
 
 def simple_bounds(
