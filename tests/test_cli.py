@@ -182,6 +182,14 @@ def damaged(kind: str, folder: Path, demo: Path) -> Path:
     return path
 
 
+def test_a_folder_of_folders_says_how_to_read_them(fixtures: Path, tmp_path: Path) -> None:
+    (tmp_path / "one run").mkdir()
+    shutil.copy(fixtures / "demo-time-slicing.sqlite", tmp_path / "one run")
+    said = run("summary", str(tmp_path))
+    assert said.returncode == 3
+    assert f"pyanalyze fleet '{tmp_path}/**/*.sqlite' -o FOLDER" in said.stderr
+
+
 @pytest.mark.parametrize(
     ("kind", "says"),
     [

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import sqlite3
 from itertools import pairwise
@@ -65,6 +66,31 @@ def test_the_slowdown_is_the_one_that_the_program_measured() -> None:
     assert measured == pytest.approx(2.418, abs=0.001)
     assert found["basis"] == "observed"
     assert found["value"] == pytest.approx(measured, rel=0.02)
+
+
+def steps_per_s(name: str, kernel: str) -> float:
+    """Launches of a kernel a second, from the longest pause on: the programs load and warm up, then wait for their start."""
+    with contextlib.closing(sqlite3.connect(H100 / f"{name}.sqlite")) as db:
+        query = (
+            'SELECT k.start, k."end" FROM CUPTI_ACTIVITY_KIND_KERNEL AS k JOIN StringIds AS s ON s.id = k.shortName '
+            "WHERE s.value = ? ORDER BY k.start"
+        )
+        rows = db.execute(query, (kernel,)).fetchall()
+    start = max(range(1, len(rows)), key=lambda n: rows[n][0] - rows[n - 1][1])
+    work = rows[start:]
+    return float((len(work) - 1) / (work[-1][0] - work[0][0]) * 1e9)
+
+
+@pytest.mark.parametrize("window", [None, ("2s", "2s800ms")])
+def test_the_wait_of_a_program_for_its_start_is_no_slowdown(window: tuple[str, str] | None) -> None:
+    """Alone it waited for 3.56 s before its work, with another for 1.84 s: as if it had become faster."""
+    session = pyanalyze.load(H100 / "mps-A-B.sqlite", baselines=[H100 / "alone-A.sqlite"])
+    session = session if window is None else session.window(*window)
+    rows = session.tenant_slowdowns.to_dicts()
+    (found,) = (row for row in rows if (row["measure"], row["against"]) == ("elapsed", "baseline"))
+    measured = steps_per_s("alone-A", "A1") / steps_per_s("mps-A-B", "A1")
+    assert measured == pytest.approx(1.474, abs=0.005)
+    assert found["value"] == pytest.approx(measured, rel=0.03)
 
 
 def test_each_launch_of_the_program_is_a_kernel_of_the_capture() -> None:

@@ -420,6 +420,12 @@ def find_captures(paths: Sequence[PathLike]) -> list[Path]:
         inside = sorted(path.glob("*.sqlite"))
         have = {export.stem for export in inside}
         inside += sorted(report for report in path.glob("*.nsys-rep") if report.stem not in have)
+        if not inside and any(path.glob("*/*.sqlite")):
+            everything = shell_word(str(path / "**" / "*.sqlite"))
+            raise NotACapture(
+                f"{path} has no capture itself, its folders have: give one of them, or all with `pyanalyze fleet "
+                f"{everything} -o FOLDER`"
+            )
         if not inside:
             raise NotACapture(
                 f"{path} has no capture (*.sqlite or *.nsys-rep); make one with `nsys export --type sqlite "

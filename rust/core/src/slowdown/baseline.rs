@@ -15,6 +15,13 @@ use crate::slowdown::operations::{Op, Tenancy};
 /// Of the operations, at least this part has a counterpart where runs are laid beside each other.
 const ALIGNED_PART: f64 = 0.98;
 
+/// A pause is that of a program which has not begun its work: of the time from first to last operation, over the next
+/// longest pause, and the part of execution before it, at most. On an H100 two programs waited 1.84 and 3.56 s for their
+/// start, and worked for one.
+const PAUSE_PART: f64 = 0.1;
+const PAUSE_TO_NEXT: f64 = 10.0;
+const STARTUP_PART: f64 = 0.1;
+
 /// A tenant's work as a baseline did it.
 #[derive(Debug)]
 pub(crate) struct Matched {
@@ -28,6 +35,32 @@ fn span_ns(ops: &[Op]) -> Option<i64> {
     let first = ops.iter().map(|op| op.launch_ns).min()?;
     let last = ops.iter().map(|op| op.end_ns).max()?;
     Some(last.saturating_sub(first))
+}
+
+/// Operations before the pause after which a program begins its work, in order of their starts: what it does and how long
+/// it waits once, before, does not grow with the work. None before it without such a pause.
+fn before_work(ops: &[Op]) -> usize {
+    let ran = |ops: &[Op]| ops.iter().map(|op| op.ran_ns as f64).sum::<f64>();
+    let mut until_ns = i64::MIN;
+    // The longest pause in which nothing was in flight or launched, the operation behind it, and the next longest.
+    let (mut longest_ns, mut place, mut next_ns) = (0_i64, 0_usize, 0_i64);
+    for (n, op) in ops.iter().enumerate() {
+        let pause_ns = if n > 0 { op.launch_ns.saturating_sub(until_ns) } else { 0 };
+        if pause_ns > longest_ns {
+            (next_ns, longest_ns, place) = (longest_ns, pause_ns, n);
+        } else {
+            next_ns = next_ns.max(pause_ns);
+        }
+        until_ns = until_ns.max(op.end_ns);
+    }
+    let long = longest_ns as f64 >= PAUSE_PART * span_ns(ops).unwrap_or(0) as f64
+        && longest_ns as f64 >= PAUSE_TO_NEXT * next_ns as f64;
+    let first = ops.get(..place).unwrap_or_default();
+    if long && ran(first) <= STARTUP_PART * ran(ops) {
+        place
+    } else {
+        0
+    }
 }
 
 /// How much of the tenant's work, and of the other's, is of signatures that both have.
@@ -72,8 +105,10 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
     let aligned = found as f64 >= ALIGNED_PART * tenant.ops.len().min(base.ops.len()) as f64
         && found as f64 >= ALIGNED_PART * until as f64
         && found * 2 >= tenant.ops.len();
-    let ran: f64 = base.ops.iter().map(|op| op.ran_ns as f64).sum();
-    let elapsed_ratio = span_ns(&base.ops).filter(|_| ran > 0.0).map(|span| span as f64 / ran);
+    let (startup, base_startup) = (before_work(&tenant.ops), before_work(&base.ops));
+    let worked = base.ops.get(base_startup..).unwrap_or_default();
+    let ran: f64 = worked.iter().map(|op| op.ran_ns as f64).sum();
+    let elapsed_ratio = span_ns(worked).filter(|_| ran > 0.0).map(|span| span as f64 / ran);
     let of = |op: &Op| SoloOp {
         latency_ns: op.latency_ns(),
         ran_ns: op.ran_ns,
@@ -82,7 +117,8 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         held_up: op.held_up(),
     };
     let mut ops: Vec<Option<SoloOp>> = if aligned {
-        pairs.into_iter().map(|pair| pair.and_then(|n| base.ops.get(n)).map(of)).collect()
+        let in_work = |n: &usize| *n >= base_startup;
+        pairs.into_iter().map(|pair| pair.filter(in_work).and_then(|n| base.ops.get(n)).map(of)).collect()
     } else {
         let mut means: NumberMap<u32, ([f64; 8], f64)> = NumberMap::default();
         // Not of launches that something held up, unless all of a kind were.
@@ -114,8 +150,8 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         tenant.ops.iter().map(mean).collect()
     };
     // A part of a kernel beside all of its like would look like a kernel that got faster.
-    for (slot, op) in ops.iter_mut().zip(&tenant.ops) {
-        if op.cut() {
+    for (n, (slot, op)) in ops.iter_mut().zip(&tenant.ops).enumerate() {
+        if op.cut() || n < startup {
             *slot = None;
         }
     }
