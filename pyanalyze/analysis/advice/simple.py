@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import TRAITS, Mode
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,7 +108,7 @@ def in_turn(verdict: Verdict) -> bool:
     >>> in_turn(judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app",))))
     False
     """
-    return verdict.mode is Mode.SOFTWARE_LIMITED and any(one.name == "turns_in_software" for one in verdict.evidence)
+    return any(one.name == "turns_in_software" for one in verdict.evidence)
 
 
 def kept_apart(tenants: Iterable[Resident]) -> Advice:

@@ -107,7 +107,7 @@ def judge(case: Case) -> Verdict:
     elif (
         # What would decide did not happen, unless it is that which decides; or it is not known who shared what: no
         # configuration makes up for it.
-        (apart is not None and best is not Mode.SOFTWARE_LIMITED)
+        (apart is not None and not case.has("turns_in_software"))
         or case.has("instance_unknown")
         or case.has("sms_like_mig")
     ):

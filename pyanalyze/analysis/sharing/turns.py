@@ -62,11 +62,12 @@ def turn_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
         return {}
     lengths = turns["end_ns"] - turns["start_ns"]
     length, pause = float(lengths.median() or 0), float(pauses.median() or 0)  # type: ignore[arg-type]
+    first = turns.head(3)
     examples = tuple(
         Example(
             capture=row["capture"], start_ns=row["start_ns"], end_ns=row["end_ns"], pid=row["pid"], correlation_id=None
         )
-        for row in turns.head(3).iter_rows(named=True)
+        for row in first.iter_rows(named=True)
     )
     return {
         "turn_ns": Fact(length, "ns", turns.height, "observed", "", examples),
