@@ -111,7 +111,7 @@ def in_turn(verdict: Verdict) -> bool:
     return any(one.name == "turns_in_software" for one in verdict.evidence)
 
 
-def kept_apart(tenants: Iterable[Resident]) -> Advice:
+def kept_apart(tenants: Sequence[Resident]) -> Advice:
     """Advise to find the software that keeps tenants apart.
 
     Examples
@@ -119,9 +119,8 @@ def kept_apart(tenants: Iterable[Resident]) -> Advice:
     >>> kept_apart([Resident(0, "serve", 7, True, None, None), Resident(1, "train", 8, True, None, None)]).action
     'Find what gives serve and train the GPU in turn, before changing how it is shared'
     """
-    who = list(tenants)
-    names = fmt.names([one.name for one in who])
-    pids = " ".join(str(one.host_pid) for one in who if one.host_pid) or "PID"
+    names = fmt.names([one.name for one in tenants])
+    pids = " ".join(str(one.host_pid) for one in tenants if one.host_pid) or "PID"
     return Advice(
         action=f"Find what gives {names} the GPU in turn, before changing how it is shared",
         commands=[
