@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import coverage
 import generate
 import polars as pl
 import pytest
@@ -43,6 +44,17 @@ SCENARIOS = (
 ALONE = ("time-slicing-pair", "time-slicing-four-nbody", "time-slicing-short-kernels", "time-slicing-open-loop")
 #: Nobody is slowed: nobody else is there, they are apart, or in instances of their own.
 CALM = ("apart", "exclusive", "mig-two-instances", "streams")
+
+
+@pytest.mark.parametrize("scenario", sorted(coverage.HERE.glob("*.toml")), ids=lambda file: file.stem)
+def test_scattering_recordings_have_intervals_to_compare(scenario: Path) -> None:
+    # A renamed recording once broke the benchmark of intervals, and nothing said so.
+    generate.program()
+    rows = coverage.judged((scenario, 3))
+    assert {(how, measure) for _, _, _, how, measure, *_ in rows} >= {
+        ("with", measure) for measure in coverage.MEASURES
+    }
+    assert all(low <= value <= high for *_, value, low, high in rows)
 
 
 def compared(name: str, *, baselines: bool) -> list[tuple[TenantInterference, dict[str, Any]]]:
