@@ -127,6 +127,7 @@ pub fn bound(budget: Option<Budget<'_>>) -> std::io::Result<()> {
         forget();
         HOLD.store(hold_bytes, Ordering::Relaxed);
         BUDGET.store(bytes, Ordering::Relaxed);
+        huge::keep_nothing();
         governor::start()
     }
     #[cfg(not(target_os = "linux"))]
@@ -228,9 +229,13 @@ unsafe impl GlobalAlloc for Spilling {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        #[cfg(target_os = "linux")]
         if is_mapped(layout.size(), layout.align()) {
-            // A fresh file and fresh memory hold zeroes.
-            return unsafe { self.alloc(layout) };
+            // A fresh file holds zeroes.
+            return match blocks::take(layout) {
+                Some(block) => block,
+                None => hold(huge::take_zeroes(layout.size()), layout.size()),
+            };
         }
         let block = unsafe { System.alloc_zeroed(layout) };
         if layout.size() < LARGE_BYTES {
