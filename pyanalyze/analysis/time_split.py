@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
+from pyanalyze.core import _core
 from pyanalyze.results.time_split import Limit, TimeSplit
-from pyanalyze.tables.selections import call_name, named, of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
-    import polars as pl
+    from collections.abc import Mapping
 
     from pyanalyze.tables.tableset import TableSet
 
@@ -20,14 +18,6 @@ __all__ = ["time_splits"]
 
 #: Names that libraries give to all of their kernels: `cutlass::Kernel<...>`.
 _GENERIC = r"^(device_?)?[kK]ernel\d*$"
-#: CUDA calls that hand over work and return: while one runs in a short gap, the process is launching.
-_HANDS_OVER = r"Launch|Async|EventRecord|StreamWaitEvent"
-#: Earlier than any time in a capture.
-_EVER = -(2**62)
-_PROCESS = ("device_id", "capture", "pid")
-_WORK = ("kernels", "memops", "graph_launches")
-#: From how many tenants on all work is told apart at once instead of looked through for each.
-_MANY_TENANTS = 64
 
 
 def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
@@ -53,19 +43,19 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     """
     import polars as pl
 
-    who = tables.tenants.filter("traced").select("tenant_id", "device_id", "capture", "pid")
+    who = tables.tenants.filter("traced").select("tenant_id", "device_id")
     usage = tables.tenant_usage.filter(pl.col("first_ns").is_not_null(), pl.col("busy_ns").is_not_null())
+    rows = usage.join(who, on=["tenant_id", "device_id"]).to_dicts()
     top_kernels = _top_kernels(tables)
-    calls = _CallsInGaps(tables)
+    calls = _calls_in_gaps(tables) if any(_has_gaps(row) for row in rows) else {}
     found = {}
-    for row in usage.join(who, on=["tenant_id", "device_id"]).iter_rows(named=True):
+    for row in rows:
         window_ns = row["last_ns"] - row["first_ns"]
         idle_ns = row["idle_ns"] or 0
-        read = idle_ns >= NAMED_SHARE * window_ns or row["launch_gap_ns"] >= SMALL_SHARE * window_ns
-        found_calls = calls.of(row) if read else None
-        long_ns, short_ns = (0, 0) if found_calls is None else (found_calls.long_ns, found_calls.short_ns)
+        found_calls = calls.get((row["device_id"], row["tenant_id"])) if _has_gaps(row) else None
+        long_ns, short_ns = (0, 0) if found_calls is None else (found_calls["long_ns"], found_calls["short_ns"])
         long_ns, short_ns = min(long_ns, idle_ns), min(short_ns, row["launch_gap_ns"])
-        by_name = {} if found_calls is None else found_calls.by_name
+        by_name = {} if found_calls is None else found_calls["by_name"]
         call = max(by_name, key=lambda name: by_name[name][0], default=None) if long_ns + short_ns else None
         top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         parts = {
@@ -94,6 +84,18 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     return found
 
 
+def _has_gaps(usage: Mapping[str, Any]) -> bool:
+    """Whether a tenant had nothing on the device for a notable part of its time: then calls are read."""
+    window_ns = usage["last_ns"] - usage["first_ns"]
+    idle_ns, launch_gap_ns = usage["idle_ns"] or 0, usage["launch_gap_ns"]
+    return bool(idle_ns >= NAMED_SHARE * window_ns or launch_gap_ns >= SMALL_SHARE * window_ns)
+
+
+def _calls_in_gaps(tables: TableSet) -> dict[tuple[int, int], dict[str, Any]]:
+    """CUDA calls while a tenant had nothing on the device, by device and tenant, as the core hands them out."""
+    return {(one["device_id"], one["tenant_id"]): one for one in _core.calls_in_gaps(tables.with_late("api_calls"))}
+
+
 @dataclass(frozen=True)
 class _TopKernel:
     """Name of the kernel with most time, its time, and that of all; how many kernels have that name."""
@@ -120,137 +122,3 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
         pl.first("short_name"), top_ns=pl.first("total_ns"), all_ns=pl.sum("total_ns"), kinds=pl.first("kinds")
     )
     return {(device, one): _TopKernel(*told) for device, one, *told in top.iter_rows()}
-
-
-@dataclass(frozen=True)
-class _Calls:
-    """CUDA calls while a tenant had nothing on the device.
-
-    Attributes
-    ----------
-    long_ns
-        In gaps longer than launching takes, of all calls, counted once.
-    short_ns
-        In shorter gaps, of calls that hand over no work, where none that does ran beside them.
-    by_name
-        By name, the sum of both, and how many calls.
-    """
-
-    long_ns: int
-    short_ns: int
-    by_name: dict[str, tuple[int, int]]
-
-
-class _CallsInGaps:
-    """CUDA calls in the gaps of tenants: what a process called and did is told apart once, for all of them."""
-
-    def __init__(self, tables: TableSet) -> None:
-        self._tables = tables
-
-    def of(self, tenant: dict[str, int | None]) -> _Calls | None:
-        """CUDA calls in the gaps of a tenant; None: none was recorded."""
-        import polars as pl
-
-        own = self._calls.get((tenant["capture"], tenant["pid"]))
-        if own is None:
-            return None
-        gaps = self._gaps(tenant)
-        long = (pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS) | pl.col("migration")
-        long_gaps, short_gaps = gaps.filter(long), gaps.filter(~long)
-        hands_over = named(own, _HANDS_OVER)
-        handing, others = own.filter(hands_over), own.filter(~hands_over)
-        if not long_gaps.height and not others.height:
-            # Of millions of calls that hand over work nothing is to be added up.
-            return _Calls(0, 0, {})
-        every = _union(own)
-        launching_ns = _covered_by(_union(handing), short_gaps)
-        inside = pl.concat([_inside(handing, long_gaps), _inside(others, gaps)])
-        sums = inside.group_by("name").agg(pl.col("ns").sum(), pl.len().alias("calls")).sort("name")
-        return _Calls(
-            _covered_by(every, long_gaps),
-            _covered_by(every, short_gaps) - launching_ns,
-            {name: (ns, calls) for name, ns, calls in sums.iter_rows()},
-        )
-
-    @cached_property
-    def _calls(self) -> dict[tuple[object, ...], pl.DataFrame]:
-        """Calls by capture and pid: launches as well, one that loads its code first takes milliseconds."""
-        calls = self._tables.calls()
-        if calls is None or calls.is_empty():
-            return {}
-        columns = ("capture", "pid", "name", "start_ns", "end_ns")
-        return calls.select(columns).partition_by("capture", "pid", as_dict=True)
-
-    def _work_of(self, tenant: dict[str, int | None]) -> pl.DataFrame:
-        """Kernels, copies and graphs of a tenant."""
-        import polars as pl
-
-        if self._tables.row_count("tenants") > _MANY_TENANTS:
-            return self._work[tenant["device_id"], tenant["capture"], tenant["pid"]]
-        # A few tenants may have millions of rows each: those of one are in memory at a time.
-        mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
-        return pl.concat(self._rows(name).filter(mine) for name in _WORK)
-
-    @cached_property
-    def _work(self) -> dict[tuple[object, ...], pl.DataFrame]:
-        """Kernels, copies and graphs by device, capture and pid."""
-        import polars as pl
-
-        work = pl.concat(self._rows(name) for name in _WORK)
-        return work.partition_by(_PROCESS, as_dict=True)
-
-    def _rows(self, name: str) -> pl.DataFrame:
-        """Times of a table of work, and whether each was a migration of unified memory, which nobody launches."""
-        import polars as pl
-
-        if name != "memops":
-            return self._tables.columns(name, *_PROCESS, "start_ns", "end_ns").with_columns(
-                migration=pl.lit(value=False)
-            )
-        rows = self._tables.columns(name, *_PROCESS, "start_ns", "end_ns", "correlation_id")
-        migration = (pl.col("correlation_id") == 0).fill_null(value=False)
-        return rows.select(*_PROCESS, "start_ns", "end_ns", migration=migration)
-
-    def _gaps(self, tenant: dict[str, int | None]) -> pl.DataFrame:
-        """Gaps between the operations of a tenant, in order."""
-        import polars as pl
-
-        work = self._work_of(tenant).sort("start_ns")
-        gaps = work.select("migration", start_ns=pl.col("end_ns").cum_max().shift(1), end_ns="start_ns").drop_nulls()
-        return gaps.filter(pl.col("end_ns") > pl.col("start_ns"))
-
-
-def _union(calls: pl.DataFrame) -> pl.DataFrame:
-    """When any of these calls ran."""
-    import polars as pl
-
-    calls = calls.sort("start_ns").select("start_ns", "end_ns")
-    until = pl.col("end_ns").cum_max().shift(1).fill_null(_EVER)
-    return calls.with_columns(start_ns=pl.max_horizontal("start_ns", until)).filter(
-        pl.col("start_ns") < pl.col("end_ns")
-    )
-
-
-def _inside(calls: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
-    """Calls that ran in gaps, by name, with their time in them."""
-    import polars as pl
-
-    ns = _covered(gaps, calls["end_ns"]) - _covered(gaps, calls["start_ns"])
-    return calls.select("name", ns=ns).filter(pl.col("ns") > 0).select(call_name(), "ns")
-
-
-def _covered_by(calls: pl.DataFrame, gaps: pl.DataFrame) -> int:
-    """Time of calls, none beside another, in gaps."""
-    return int((_covered(gaps, calls["end_ns"]) - _covered(gaps, calls["start_ns"])).sum())
-
-
-def _covered(gaps: pl.DataFrame, times: pl.Series) -> pl.Series:
-    """Time in gaps before each of these times."""
-    import polars as pl
-
-    lengths = gaps["end_ns"] - gaps["start_ns"]
-    before = pl.concat([pl.Series([0], dtype=pl.Int64), lengths.cum_sum()])
-    begun = gaps["start_ns"].search_sorted(times, side="left")
-    # The last gap that began may not have ended.
-    ends = pl.concat([pl.Series([_EVER], dtype=pl.Int64), gaps["end_ns"]])
-    return before.gather(begun) - (ends.gather(begun) - times).clip(lower_bound=0)

@@ -222,6 +222,21 @@ def launches(session: Mapping[str, Any], progress: _Progress = None) -> list[dic
     rest; `batches` of consecutive launches.
     """
 
+def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> list[dict[str, Any]]:
+    """Add up API calls while a traced tenant had nothing on the device.
+
+    By device and tenant: `long_ns` of all calls in gaps longer than launching takes, counted once; `short_ns` in
+    shorter ones, of calls that hand over no work, where none that does ran beside them; `by_name` (ns, calls) of both.
+    """
+
+def launch_records(
+    session: Mapping[str, Any], processes: set[tuple[int, int | None]] | None = None, progress: _Progress = None
+) -> dict[str, Any] | None:
+    """Count `launches`, those `without_record` of their work, and failed calls: `errors` (function, code, how many).
+
+    Of some processes (capture, pid; None: of all); None where they called nothing.
+    """
+
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:
     """Merge intervals to what a picture can show."""
 

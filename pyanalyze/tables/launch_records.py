@@ -5,22 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyanalyze.tables.selections import call_name, named
+from pyanalyze.core import _core
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    import polars as pl
 
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["LaunchRecords", "launch_records"]
 
-_LAUNCHES = r"^(cuda|cu)(LaunchKernel|LaunchCooperativeKernel|Launch_|Launch$|GraphLaunch)"
-#: Correlation ids are numbers of a process.
-_PROCESS = ["capture", "pid"]
-#: `cudaErrorNotReady`: a query that says "not yet" is no error.
-_NOT_READY = 600
 #: Errors after which a context runs nothing more, and those that lose a launch (CUDA driver API, `CUresult`).
 _ERRORS = {
     2: "out of memory",
@@ -108,57 +101,10 @@ def launch_records(
     >>> launch_records(pyanalyze.load(capture).tables).without_record
     0
     """
-    import polars as pl
-
-    calls = tables.calls()
-    if calls is None:
+    if not tables.paths:
         return None
-    if processes is not None:
-        schema = {"capture": calls["capture"].dtype, "pid": calls["pid"].dtype}
-        wanted = pl.DataFrame(list(processes), schema=schema, orient="row")
-        calls = calls.join(wanted, on=["capture", "pid"], how="semi", nulls_equal=True)
-    if calls.is_empty():
+    wanted = None if processes is None else set(processes)
+    found = _core.launch_records(tables.with_late("api_calls"), wanted)
+    if found is None:
         return None
-    launches = calls.filter(named(calls, _LAUNCHES), pl.col("correlation_id").is_not_null())
-    processes_here = launches.select(_PROCESS).unique().with_row_index("process")
-    # A runtime call and the driver call inside it have one id.
-    launched = _ids(launches, processes_here).unique()
-    captured = _into_graphs(calls, launches)
-    if captured is not None:
-        launched = launched.filter(~launched.is_in(_ids(captured, processes_here).implode()))
-    tables_of_work = ("kernels", "graph_launches", "memops")
-    recorded = pl.concat(
-        _ids(tables.columns(name, *_PROCESS, "correlation_id"), processes_here) for name in tables_of_work
-    )
-    lost = launched.len() - int(launched.is_in(recorded.implode()).sum())
-    failed = calls.filter(~pl.col("return_value").fill_null(0).is_in([0, _NOT_READY]))
-    errors = (
-        failed.with_columns(call_name().fill_null("unnamed"))
-        .group_by("name", "return_value")
-        .len()
-        .sort("len", "name", "return_value", descending=[True, False, False])
-    )
-    return LaunchRecords(launched.len(), lost, tuple(errors.iter_rows()))
-
-
-def _ids(rows: pl.DataFrame, processes: pl.DataFrame) -> pl.Series:
-    """One number for process and correlation id of each row: millions of single numbers are compared fast."""
-    import polars as pl
-
-    numbered = rows.join(processes, on=_PROCESS, nulls_equal=True, maintain_order="none")
-    process, correlation = pl.col("process").cast(pl.UInt64), pl.col("correlation_id").cast(pl.UInt64)
-    return numbered.select(id=process * 2**32 + correlation)["id"]
-
-
-def _into_graphs(calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame | None:
-    """Launches while their thread captured a graph; None where no graph was captured."""
-    import polars as pl
-
-    begins, ends = named(calls, "StreamBeginCapture"), named(calls, "StreamEndCapture")
-    bounds = calls.filter(begins | ends)
-    if bounds.is_empty():
-        return None
-    steps = [bounds.with_columns(step=pl.when(begins).then(1).otherwise(-1)), launches.with_columns(step=pl.lit(0))]
-    capturing = pl.col("step").cum_sum().over("capture", "pid", "tid")
-    in_order = pl.concat(steps).sort("start_ns", maintain_order=True).with_columns(capturing=capturing)
-    return in_order.filter(pl.col("step") == 0, pl.col("capturing") > 0)
+    return LaunchRecords(found["launches"], found["without_record"], tuple(found["errors"]))

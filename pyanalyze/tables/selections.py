@@ -9,21 +9,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["call_name", "named", "of_process"]
-
-
-def call_name() -> pl.Expr:
-    """Name calls as the CUDA documentation does: without the version that CUPTI appends.
-
-    Examples
-    --------
-    >>> import polars as pl
-    >>> pl.DataFrame({"name": ["cudaMemcpyAsync_v3020", "cuInit"]}).select(call_name())["name"].to_list()
-    ['cudaMemcpyAsync', 'cuInit']
-    """
-    import polars as pl
-
-    return pl.col("name").cast(pl.String).str.replace(r"_v\d+$", "")
+__all__ = ["named", "of_process"]
 
 
 def named(calls: pl.DataFrame, pattern: str) -> pl.Expr:

@@ -498,8 +498,20 @@ class TableSet(Frames):
             return self.for_core()
         placed = self.work is None or self.work_placed
         ranges: Any = self._late_for_core("nvtx") if placed else FrameTable("nvtx", self.ranges())
-        others = {name: self._late_for_core(name) for name in ("api_calls", "profiler_overhead", *more)}
-        return {**self.stored, **others, "nvtx": ranges}
+        return {**self.with_late("api_calls", "profiler_overhead", *more), "nvtx": ranges}
+
+    def with_late(self, *names: str) -> dict[str, Any]:
+        """Return all tables with these, which are read on request.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> "api_calls" in pyanalyze.load(capture).tables.with_late("api_calls")
+        True
+        """
+        if not self.paths:
+            return self.for_core()
+        return {**self.stored, **{name: self._late_for_core(name) for name in names}}
 
     def complete(self, more: Mapping[str, AnyTable]) -> Self:
         """Return the set with what any analysis reads on request, and `more`, among the stored tables."""

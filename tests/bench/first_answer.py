@@ -49,6 +49,7 @@ with open(sys.argv[2], "w") as out:
 #: Functions that read or compute, not those that say what there is.
 COUNTED = (
     "read_capture", "kernel_summary", "join_captures", "place_samples", "reconstruct", "reconstruct_parts", "attribution",
+    "calls_in_gaps", "launch_records",
     "occupancy", "kernel_occupancy",
     "infer_residency",
     "residency_summary", "launches", "timeline", "latencies", "cut", "slowdowns", "replay",

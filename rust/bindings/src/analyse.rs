@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use pyanalyze_core::activity::api_calls::{self, Process};
 use pyanalyze_core::activity::latencies as over_time;
 use pyanalyze_core::activity::streams as of_process;
 use pyanalyze_core::explain::chain::SegmentKind;
@@ -157,6 +158,65 @@ pub(crate) fn launches(
             .collect(),
     });
     Ok(found.collect())
+}
+
+/// API calls in the gaps of a tenant's work, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct CallsInGaps {
+    device_id: u32,
+    tenant_id: u32,
+    long_ns: i64,
+    short_ns: i64,
+    by_name: BTreeMap<String, (i64, u64)>,
+}
+
+/// API calls in the gaps of every traced tenant with work.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn calls_in_gaps(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Vec<CallsInGaps>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let found = py.detach(|| api_calls::calls_in_gaps(&session, &watch)).map_err(|e| watch.raise(e))?;
+    let found = found.into_iter().map(|one| CallsInGaps {
+        device_id: one.device,
+        tenant_id: one.tenant,
+        long_ns: one.long_ns,
+        short_ns: one.short_ns,
+        by_name: one.by_name,
+    });
+    Ok(found.collect())
+}
+
+/// What became of launch calls, as a dictionary; errors are function, code, how many.
+#[derive(IntoPyObject)]
+pub(crate) struct LaunchRecords {
+    launches: u64,
+    without_record: u64,
+    errors: Vec<(String, i32, u64)>,
+}
+
+/// What became of launch calls of some processes, or of all.
+#[pyfunction]
+#[pyo3(signature = (session, processes=None, progress=None))]
+pub(crate) fn launch_records(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    processes: Option<BTreeSet<Process>>,
+    progress: Callback,
+) -> PyResult<Option<LaunchRecords>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let found = py.detach(|| api_calls::launch_records(&session, processes.as_ref(), &watch));
+    let found = found.map_err(|e| watch.raise(e))?;
+    Ok(found.map(|found| LaunchRecords {
+        launches: found.launches,
+        without_record: found.without_record,
+        errors: found.errors,
+    }))
 }
 
 /// What each tenant did, and what each two did at the same time.

@@ -1,5 +1,6 @@
-//! Activity of tenants: overlap, attribution, launches, latencies, facts.
+//! Activity of tenants: overlap, attribution, launches, API calls, latencies, facts.
 
+pub mod api_calls;
 pub mod attribution;
 pub mod features;
 pub mod latencies;

@@ -1,0 +1,534 @@
+//! Say what API calls did: in the gaps of a tenant's work, and whether what they launched has a record.
+//!
+//! ```text
+//!   work of a tenant   |====|  short  |==|           long            |===|
+//!   calls of its host    |launch|  |===query===|   |====synchronize====|
+//!   counted                       |==|         |===|=================|
+//! ```
+//!
+//! In long gaps every call counts. In short ones the process is launching, and only calls that hand over no work count,
+//! where none that does runs beside them. A gap before a migration of unified memory is a long one: nobody launches it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::error::Result;
+use crate::base::hardware::LAUNCH_GAP_NS;
+use crate::base::intervals::{Growing, Union, Walk};
+use crate::base::maps::NumberMap;
+use crate::base::watch::Watch;
+use crate::table::columns::{at, Columns, NameColumn};
+use crate::table::events::{Events, Tables};
+use crate::table::schema;
+use crate::table::tenant_lookup::Who;
+use crate::table::work::{work, WorkKind};
+
+/// Capture and pid.
+pub type Process = (u32, Option<u32>);
+
+/// Calls that hand over work and return.
+const HANDS_OVER: [&str; 4] = ["Launch", "Async", "EventRecord", "StreamWaitEvent"];
+/// Calls that launch a kernel or a graph, after `cuda` or `cu`; the last one only without more behind it.
+const LAUNCHES: [&str; 4] = ["LaunchKernel", "LaunchCooperativeKernel", "Launch_", "GraphLaunch"];
+const LAUNCH: &str = "Launch";
+/// Between these a thread captures a graph: what it launches does not run.
+const BEGINS_CAPTURE: &str = "StreamBeginCapture";
+const ENDS_CAPTURE: &str = "StreamEndCapture";
+/// `cudaErrorNotReady`: a query that says "not yet" is no error.
+const NOT_READY: i32 = 600;
+/// Calls after which it is told that work goes on.
+const PROGRESS_ROWS: usize = 1 << 20;
+
+/// API calls in the gaps of a tenant's work.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CallsInGaps {
+    /// Device.
+    pub device: u32,
+    /// Tenant.
+    pub tenant: u32,
+    /// In gaps longer than launching takes, of all calls, counted once.
+    pub long_ns: i64,
+    /// In shorter gaps, of calls that hand over no work, where none that does ran beside them.
+    pub short_ns: i64,
+    /// By name without the version that CUPTI appends: the time of each in gaps, and how many calls.
+    pub by_name: BTreeMap<String, (i64, u64)>,
+}
+
+/// What became of launch calls.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LaunchRecords {
+    /// Calls that launched a kernel or a graph; a runtime call and the driver call inside it are one.
+    pub launches: u64,
+    /// Those of which no kernel, graph or copy has a record.
+    pub without_record: u64,
+    /// API calls that failed: function, code, how many; most first.
+    pub errors: Vec<(String, i32, u64)>,
+}
+
+/// The name of a call as the CUDA documentation has it: without the version that CUPTI appends.
+fn documented(name: &str) -> &str {
+    match name.rsplit_once("_v") {
+        Some((before, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => {
+            before
+        }
+        _ => name,
+    }
+}
+
+fn launches(name: &str) -> bool {
+    let rest = name.strip_prefix("cuda").or_else(|| name.strip_prefix("cu"));
+    rest.is_some_and(|rest| rest == LAUNCH || LAUNCHES.iter().any(|start| rest.starts_with(start)))
+}
+
+/// What is known of every name, found out once for each of them.
+struct Names<'a, T> {
+    column: NameColumn<'a>,
+    known: NumberMap<u32, T>,
+}
+
+impl<'a, T: Copy> Names<'a, T> {
+    fn new(column: NameColumn<'a>) -> Self {
+        Self { column, known: NumberMap::default() }
+    }
+
+    fn of(&mut self, row: usize, found: impl Fn(&str) -> T) -> Option<(u32, T)> {
+        let key = self.column.key(row)?;
+        let text = self.column.text(key)?;
+        Some((key, *self.known.entry(key).or_insert_with(|| found(text))))
+    }
+}
+
+/// Rows by start.
+fn in_order(start: &[i64]) -> Option<Vec<usize>> {
+    (!start.is_sorted()).then(|| {
+        let mut rows: Vec<usize> = (0..start.len()).collect();
+        rows.sort_by_key(|row| start.get(*row).copied());
+        rows
+    })
+}
+
+/// The gaps of a tenant's work, and what calls were counted in them so far.
+#[derive(Default)]
+struct Gaps {
+    free_ns: Option<i64>,
+    long: Union,
+    short: Union,
+    in_long: Walk,
+    in_short: Walk,
+    found: CallsInGaps,
+    /// By key of the name.
+    by_key: NumberMap<u32, (i64, u64)>,
+}
+
+impl Gaps {
+    fn add_work(&mut self, start_ns: i64, end_ns: i64, migration: bool) {
+        if let Some(free_ns) = self.free_ns {
+            let is_long = migration || start_ns.saturating_sub(free_ns) > LAUNCH_GAP_NS;
+            if is_long { &mut self.long } else { &mut self.short }.add(free_ns, start_ns);
+        }
+        self.free_ns = Some(self.free_ns.map_or(end_ns, |free_ns| free_ns.max(end_ns)));
+    }
+
+    /// Time of an interval in long gaps, and in short ones.
+    fn inside_ns(&mut self, (start_ns, end_ns): (i64, i64)) -> (i64, i64) {
+        let long_ns = self.in_long.covered_ns(&self.long, start_ns, end_ns);
+        // Most calls lie in one gap or in none.
+        let left_ns = end_ns.saturating_sub(start_ns).saturating_sub(long_ns);
+        let short_ns = if left_ns > 0 { self.in_short.covered_ns(&self.short, start_ns, end_ns) } else { 0 };
+        (long_ns, short_ns)
+    }
+
+    fn add_call(&mut self, call: &Call) {
+        let whole = (call.start_ns, call.end_ns);
+        let (long_ns, short_ns) = self.inside_ns(whole);
+        if long_ns == 0 && short_ns == 0 {
+            return;
+        }
+        let mut part = |of: Option<(i64, i64)>| match of {
+            None => (0, 0),
+            Some(of) if of == whole => (long_ns, short_ns),
+            Some(of) => self.inside_ns(of),
+        };
+        let (first, handing_over) = (part(call.first), part(call.first_handing_over));
+        self.found.long_ns = self.found.long_ns.saturating_add(first.0);
+        self.found.short_ns = self.found.short_ns.saturating_add(first.1).saturating_sub(handing_over.1);
+        let Some((key, hands_over)) = call.name else { return };
+        let ns = if hands_over { long_ns } else { long_ns.saturating_add(short_ns) };
+        if ns > 0 {
+            let (sum_ns, calls) = self.by_key.entry(key).or_default();
+            *sum_ns = sum_ns.saturating_add(ns);
+            *calls = calls.saturating_add(1);
+        }
+    }
+}
+
+/// A call, and the parts of it in which no earlier one ran: of all, and of those that hand over work.
+struct Call {
+    name: Option<(u32, bool)>,
+    start_ns: i64,
+    end_ns: i64,
+    first: Option<(i64, i64)>,
+    first_handing_over: Option<(i64, i64)>,
+}
+
+/// A process: its tenants, and when any of its calls ran.
+#[derive(Default)]
+struct Host {
+    called: bool,
+    tenants: Vec<Gaps>,
+    calling: Growing,
+    handing_over: Growing,
+}
+
+/// Adds up API calls in the gaps of every traced tenant with work whose process called anything, by device and tenant.
+/// Takes `tenants`, `api_calls` and the work of the session.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInGaps>> {
+    let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(Vec::new()) };
+    let columns = Columns::new(&schema::API_CALLS, batch);
+    let mut hosts = hosts(session)?;
+    let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    let mut names: Names<'_, bool> = Names::new(columns.names("name")?);
+    let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
+    let order = in_order(start.values());
+    for n in 0..columns.rows() {
+        if n % PROGRESS_ROWS == 0 {
+            watch.progress("calls", n as u64, columns.rows() as u64)?;
+        }
+        let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
+        let Some(host) = hosts.get_mut(&(capture.value(row), at(pid, row))) else { continue };
+        let (start_ns, end_ns) = (start.value(row), end.value(row));
+        let name = names.of(row, hands_over);
+        let handing = matches!(name, Some((_, true)));
+        host.called = true;
+        let call = Call {
+            name,
+            start_ns,
+            end_ns,
+            first: host.calling.add(start_ns, end_ns),
+            first_handing_over: handing.then(|| host.handing_over.add(start_ns, end_ns)).flatten(),
+        };
+        host.tenants.iter_mut().for_each(|gaps| gaps.add_call(&call));
+    }
+    let mut found = Vec::new();
+    for gaps in hosts.into_values().filter(|host| host.called).flat_map(|host| host.tenants) {
+        let Gaps { found: mut one, by_key, .. } = gaps;
+        for (key, (ns, calls)) in by_key {
+            let name = documented(names.column.text(key).unwrap_or_default()).to_owned();
+            let sums = one.by_name.entry(name).or_default();
+            *sums = (sums.0.saturating_add(ns), sums.1.saturating_add(calls));
+        }
+        found.push(one);
+    }
+    found.sort_by_key(|one| (one.device, one.tenant));
+    Ok(found)
+}
+
+/// The gaps in the work of every tenant, by process.
+fn hosts(session: &Tables) -> Result<BTreeMap<Process, Host>> {
+    let who = Who::read(session)?;
+    let mut hosts: BTreeMap<Process, Host> = BTreeMap::new();
+    let mut places: BTreeMap<(Process, u32), usize> = BTreeMap::new();
+    for w in work(&Events::of(session))? {
+        let process = (w.capture, w.pid);
+        let Some(tenant) = who.of(w.capture, w.pid, w.device) else { continue };
+        let host = hosts.entry(process).or_default();
+        let place = *places.entry((process, w.device)).or_insert_with(|| {
+            let found = CallsInGaps { device: w.device, tenant, ..CallsInGaps::default() };
+            host.tenants.push(Gaps { found, ..Gaps::default() });
+            host.tenants.len().saturating_sub(1)
+        });
+        let migration = w.kind == WorkKind::Copy && w.correlation == Some(0);
+        if let Some(gaps) = host.tenants.get_mut(place) {
+            gaps.add_work(w.start_ns, w.end_ns, migration);
+        }
+    }
+    Ok(hosts)
+}
+
+/// What a call has to do with launches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Launch,
+    BeginCapture,
+    EndCapture,
+    Other,
+}
+
+fn role(name: &str) -> Role {
+    if launches(name) {
+        Role::Launch
+    } else if name.contains(BEGINS_CAPTURE) {
+        Role::BeginCapture
+    } else if name.contains(ENDS_CAPTURE) {
+        Role::EndCapture
+    } else {
+        Role::Other
+    }
+}
+
+/// Correlation ids of launch calls of a process; those of launches into a graph that is being captured.
+#[derive(Default)]
+struct Launched {
+    ids: Vec<u32>,
+    captured: Vec<u32>,
+    /// By thread: graphs that it is capturing.
+    capturing: NumberMap<u32, i64>,
+}
+
+/// Counts launch calls whose work has no record, and API calls that failed, of these processes (`None`: all). `None`
+/// where they called nothing, or no calls were captured. Takes `api_calls`, `kernels`, `graph_launches` and `memops`.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn launch_records(
+    session: &Tables,
+    processes: Option<&BTreeSet<Process>>,
+    watch: &dyn Watch,
+) -> Result<Option<LaunchRecords>> {
+    let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(None) };
+    let columns = Columns::new(&schema::API_CALLS, batch);
+    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (correlation, code) = (columns.u32("correlation_id")?, columns.i32("return_value")?);
+    let mut names: Names<'_, Role> = Names::new(columns.names("name")?);
+    let order = in_order(columns.i64("start_ns")?.values());
+    let mut launched: BTreeMap<Process, Launched> = BTreeMap::new();
+    let mut errors: BTreeMap<(String, i32), u64> = BTreeMap::new();
+    let mut called = false;
+    let mut last: Option<(Process, bool)> = None;
+    for n in 0..columns.rows() {
+        if n % PROGRESS_ROWS == 0 {
+            watch.progress("launch records", n as u64, columns.rows() as u64)?;
+        }
+        let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
+        let process = (capture.value(row), at(pid, row));
+        let wanted = match last {
+            Some((same, wanted)) if same == process => wanted,
+            _ => processes.is_none_or(|processes| processes.contains(&process)),
+        };
+        last = Some((process, wanted));
+        if !wanted {
+            continue;
+        }
+        called = true;
+        if let Some(code) = at(code, row).filter(|code| *code != 0 && *code != NOT_READY) {
+            let name = names.column.get(row).map_or("unnamed", documented).to_owned();
+            let calls = errors.entry((name, code)).or_default();
+            *calls = calls.saturating_add(1);
+        }
+        let Some((_, role)) = names.of(row, role).filter(|(_, role)| *role != Role::Other) else { continue };
+        let mine = launched.entry(process).or_default();
+        let thread = at(tid, row).unwrap_or(u32::MAX);
+        match role {
+            Role::BeginCapture => *mine.capturing.entry(thread).or_default() += 1,
+            Role::EndCapture => *mine.capturing.entry(thread).or_default() -= 1,
+            Role::Launch => {
+                let Some(id) = at(correlation, row) else { continue };
+                mine.ids.push(id);
+                if mine.capturing.get(&thread).is_some_and(|graphs| *graphs > 0) {
+                    mine.captured.push(id);
+                }
+            }
+            Role::Other => {}
+        }
+    }
+    if !called {
+        return Ok(None);
+    }
+    let recorded = recorded(session, &launched)?;
+    let mut found = LaunchRecords::default();
+    for (process, mut of) in launched {
+        let (ids, captured) = (sorted(std::mem::take(&mut of.ids)), sorted(of.captured));
+        let recorded = recorded.get(&process).map(Vec::as_slice).unwrap_or_default();
+        let ran = ids.iter().filter(|id| captured.binary_search(id).is_err());
+        let mut rest = recorded;
+        for id in ran {
+            found.launches = found.launches.saturating_add(1);
+            // Both are in order: what lies before this id is done with.
+            let before = rest.iter().take_while(|other| *other < id).count();
+            rest = rest.get(before..).unwrap_or_default();
+            if rest.first() != Some(id) {
+                found.without_record = found.without_record.saturating_add(1);
+            }
+        }
+    }
+    let mut errors: Vec<_> = errors.into_iter().map(|((name, code), calls)| (name, code, calls)).collect();
+    errors.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| (&a.0, a.1).cmp(&(&b.0, b.1))));
+    found.errors = errors;
+    Ok(Some(found))
+}
+
+fn sorted(mut ids: Vec<u32>) -> Vec<u32> {
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
+/// Correlation ids of all work of these processes, in order.
+fn recorded(session: &Tables, of: &BTreeMap<Process, Launched>) -> Result<BTreeMap<Process, Vec<u32>>> {
+    let mut found: BTreeMap<Process, Vec<u32>> = of.keys().map(|process| (*process, Vec::new())).collect();
+    for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
+        let Some(batch) = session.get(table.name) else { continue };
+        let columns = Columns::new(table, batch);
+        let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+        let correlation = columns.u32("correlation_id")?;
+        for row in 0..columns.rows() {
+            let ids = found.get_mut(&(capture.value(row), at(pid, row)));
+            if let (Some(ids), Some(id)) = (ids, at(correlation, row)) {
+                ids.push(id);
+            }
+        }
+    }
+    Ok(found.into_iter().map(|(process, ids)| (process, sorted(ids))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::watch::Unwatched;
+    use crate::table::builder::Builder;
+    use crate::test_tables::{kernels, named, of_one_stream, K};
+    use arrow_array::{Int32Array, Int64Array, RecordBatch, UInt32Array};
+    use std::sync::Arc;
+
+    /// Name, correlation id, error, start and end in us.
+    type C<'a> = (&'a str, u32, i32, i64, i64);
+
+    /// Calls of pid 7 in capture 0, on one thread.
+    fn calls(rows: &[C<'_>]) -> RecordBatch {
+        let n = rows.len();
+        Builder::new(&schema::API_CALLS)
+            .put("capture", UInt32Array::from(vec![0; n]))
+            .put("pid", UInt32Array::from(vec![7; n]))
+            .put("tid", UInt32Array::from(vec![70; n]))
+            .put("correlation_id", rows.iter().map(|r| Some(r.1)).collect::<UInt32Array>())
+            .put("return_value", rows.iter().map(|r| Some(r.2)).collect::<Int32Array>())
+            .put("start_ns", rows.iter().map(|r| Some(r.3 * 1000)).collect::<Int64Array>())
+            .put("end_ns", rows.iter().map(|r| Some(r.4 * 1000)).collect::<Int64Array>())
+            .put_names("name", rows.iter().map(|r| Some(r.0)))
+            .finish(n)
+            .unwrap()
+    }
+
+    /// A kernel of pid 7, from when to when in us.
+    fn kernel(start: i64, end: i64) -> K {
+        (0, 7, 0, 1, 7, start, end)
+    }
+
+    fn in_gaps(work: &[K], rows: &[C<'_>]) -> CallsInGaps {
+        let (mut tables, _) = named([(schema::KERNELS.name, kernels(work))].into());
+        tables.insert(schema::API_CALLS.name, calls(rows));
+        let found = calls_in_gaps(&tables, &Unwatched).unwrap();
+        assert_eq!(found.len(), 1);
+        found.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn calls_in_long_gaps_count_once_and_by_name() {
+        // Nothing runs from 100 to 1,000 us.
+        let found = in_gaps(
+            &[kernel(0, 100), kernel(1000, 1100)],
+            &[
+                ("cudaDeviceSynchronize_v3020", 1, 0, 50, 300),
+                ("cudaMalloc", 2, 0, 250, 400),
+                ("cudaLaunchKernel", 3, 0, 900, 1200),
+                ("cudaFree", 4, 0, 1010, 1050),
+            ],
+        );
+        assert_eq!(found.long_ns, (400 - 100 + 1000 - 900) * 1000);
+        assert_eq!(found.short_ns, 0);
+        let by_name: Vec<_> = found.by_name.iter().map(|(name, sums)| (name.as_str(), *sums)).collect();
+        assert_eq!(
+            by_name,
+            [
+                ("cudaDeviceSynchronize", (200_000, 1)),
+                ("cudaLaunchKernel", (100_000, 1)),
+                ("cudaMalloc", (150_000, 1))
+            ]
+        );
+    }
+
+    #[test]
+    fn in_short_gaps_only_calls_without_a_launch_beside_them_count() {
+        // Gaps from 100 to 200 and from 300 to 400 us.
+        let found = in_gaps(
+            &[kernel(0, 100), kernel(200, 300), kernel(400, 500)],
+            &[
+                ("cudaEventQuery", 1, 0, 110, 150),
+                ("cudaLaunchKernel", 2, 0, 140, 190),
+                ("cudaLaunchKernel", 3, 0, 310, 390),
+            ],
+        );
+        assert_eq!((found.long_ns, found.short_ns), (0, 30_000));
+        assert_eq!(found.by_name, BTreeMap::from([("cudaEventQuery".to_owned(), (40_000, 1))]));
+    }
+
+    #[test]
+    fn a_gap_before_a_migration_is_a_long_one() {
+        let rows = [("cudaLaunchKernel", 3, 0, 110, 190)];
+        for (correlation, long_ns) in [(0, 80_000), (5, 0)] {
+            let copies = of_one_stream(&schema::MEMOPS, &[(200_000, 210_000)])
+                .put("correlation_id", UInt32Array::from(vec![correlation]))
+                .finish(1)
+                .unwrap();
+            let tables = [(schema::KERNELS.name, kernels(&[kernel(0, 100)])), (schema::MEMOPS.name, copies)];
+            let (mut tables, _) = named(tables.into());
+            tables.insert(schema::API_CALLS.name, calls(&rows));
+            let found = calls_in_gaps(&tables, &Unwatched).unwrap();
+            assert_eq!(found[0].long_ns, long_ns, "correlation id {correlation}");
+        }
+    }
+
+    fn records(rows: &[C<'_>], recorded: &[u32]) -> Option<LaunchRecords> {
+        let work: Vec<K> = recorded.iter().map(|_| kernel(0, 100)).collect();
+        let ids = UInt32Array::from(recorded.to_vec());
+        let batch = kernels(&work);
+        let batch =
+            crate::table::builder::replace(&schema::KERNELS, &batch, vec![("correlation_id", Arc::new(ids))]);
+        let tables = [(schema::KERNELS.name, batch.unwrap()), (schema::API_CALLS.name, calls(rows))];
+        launch_records(&tables.into(), None, &Unwatched).unwrap()
+    }
+
+    #[test]
+    fn launches_without_a_record_and_errors_are_counted() {
+        let found = records(
+            &[
+                ("cudaLaunchKernel_v7000", 1, 0, 0, 1),
+                ("cuLaunchKernel", 1, 0, 0, 1),
+                ("cudaLaunchKernel_v7000", 2, 700, 2, 3),
+                ("cudaLaunchHostFunc_v10000", 3, 0, 3, 4),
+                ("cudaGraphLaunch_v10000", 4, 0, 4, 5),
+                ("cudaEventQuery", 5, 600, 6, 7),
+                ("cudaDeviceSynchronize_v3020", 6, 700, 8, 9),
+                ("cudaDeviceSynchronize_v3020", 7, 700, 9, 10),
+            ],
+            &[4, 1],
+        );
+        let errors =
+            vec![("cudaDeviceSynchronize".to_owned(), 700, 2), ("cudaLaunchKernel".to_owned(), 700, 1)];
+        assert_eq!(found, Some(LaunchRecords { launches: 3, without_record: 1, errors }));
+    }
+
+    #[test]
+    fn launches_into_a_graph_that_is_captured_run_nothing() {
+        let found = records(
+            &[
+                ("cudaStreamBeginCapture_v10000", 1, 0, 0, 1),
+                ("cudaLaunchKernel", 2, 0, 2, 3),
+                ("cudaStreamEndCapture_v10000", 3, 0, 4, 5),
+                ("cudaLaunchKernel", 4, 0, 6, 7),
+            ],
+            &[],
+        );
+        let found = found.unwrap();
+        assert_eq!((found.launches, found.without_record), (1, 1));
+    }
+
+    #[test]
+    fn without_calls_nothing_is_known() {
+        assert_eq!(launch_records(&Tables::new(), None, &Unwatched).unwrap(), None);
+        assert_eq!(records(&[], &[1]), None);
+    }
+}
