@@ -211,6 +211,7 @@ def test_a_limiter_that_left_the_gpu_idle_held_back(limit: str, busy: float, *, 
 
 #: Thresholds with a test of their own in this file, or that decide nothing by themselves.
 TESTED_ELSEWHERE = {
+    "MIN_TURNS_EACH",
     "MIN_SLICES_DUE",
     "MIN_KERNELS_TO_SLICES",
     "MAX_UNINTERRUPTED_SHARE",
@@ -513,6 +514,16 @@ def test_processes_that_meet_once_have_no_turns(tmp_path: Path) -> None:
     both = pyanalyze.load(write(tmp_path / "met.sqlite", kernels=met, processes=processes))
     assert turn_facts(both.tables, 0) == {}
     assert judge(both.cases()[0]).mode == "undetermined"
+
+
+def test_one_process_with_few_turns_has_no_habit(tmp_path: Path) -> None:
+    """A process has the GPU once more than the other: three times, or twice."""
+    ms = 1_000_000
+    processes = {41: "a", 42: "b"}
+    for each, known in ((t.MIN_TURNS_EACH, True), (t.MIN_TURNS_EACH - 1, False)):
+        turns = [kernel(41 + n % 2, n * 60 * ms, (n * 60 + 50) * ms) for n in range(2 * each + 1)]
+        session = pyanalyze.load(write(tmp_path / f"{each}.sqlite", kernels=turns, processes=processes))
+        assert bool(turn_facts(session.tables, 0)) == known
 
 
 def test_the_same_delay_of_a_few_kernels_tells_time_slices() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyanalyze.core import _core
+from pyanalyze.text.numbers import bounded_float
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "DEFAULT_SLICE_NS",
     "IDLE_GAP_NS",
     "LAUNCH_GAP_NS",
+    "MPS_PERCENTAGE",
     "PROMPT_NS",
     "SHORT_KERNEL_NS",
     "SMS_PER_TPC",
@@ -18,6 +23,7 @@ __all__ = [
     "STATE_NS",
     "SWITCH_NS",
     "mig_sm_counts",
+    "mps_caps",
     "mps_sms",
 ]
 
@@ -43,6 +49,32 @@ START_NS: Final = _CONSTANTS["start_ns"]
 SMS_PER_TPC: Final = _CONSTANTS["sms_per_tpc"]
 #: From this major compute capability on SM numbers of the model are assumed: nobody has published the order.
 SM_ORDER_ASSUMED_FROM_MAJOR: Final = _CONSTANTS["sm_order_assumed_from_major"]
+#: The variable that caps the SMs of an MPS client.
+MPS_PERCENTAGE: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+
+
+def mps_caps(settings: Iterable[tuple[str, str, int | None]]) -> list[tuple[int | None, float]]:
+    """Read the percentages of MPS clients among settings.
+
+    Parameters
+    ----------
+    settings
+        Key, value and pid of each.
+
+    Returns
+    -------
+    list of (int or None, float)
+        Pid and per cent, above 0 and up to 100, each once and in order. Without a pid one percentage is that of all
+        clients; several are of clients whose processes are not known.
+
+    Examples
+    --------
+    >>> mps_caps([(MPS_PERCENTAGE, "40", 7), (MPS_PERCENTAGE, "40", 7), (MPS_PERCENTAGE, "0", 8)])
+    [(7, 40.0)]
+    """
+    caps = {(pid, bounded_float(value, 0, 100)) for key, value, pid in settings if key == MPS_PERCENTAGE}
+    known = [(pid, percentage) for pid, percentage in caps if percentage]
+    return sorted(known, key=lambda cap: (cap[0] or 0, cap[1]))
 
 
 def mps_sms(sm_count: int, percentage: float, compute_major: int | None = None) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from pyanalyze.analysis.hardware import MPS_PERCENTAGE
 from pyanalyze.inputs.context import names_gpu
 from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare, Setting
 from pyanalyze.text.numbers import bounded_int
@@ -31,7 +32,6 @@ __all__ = ["Listed", "configured_sharing", "listed_tenants"]
 UTILIZATION = (("gpu_utilization_pct", 100.0), ("gr_engine_active_ratio", 1.0), ("sm_active_ratio", 1.0))
 _STRATEGIES = {"time-slicing": Mode.TIME_SLICING, "mps": Mode.MPS}
 _MPS_SERVER = "nvidia-cuda-mps-server"
-_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ def _add_requests(drafts: list[_Draft], settings: Sequence[Setting]) -> None:
                 draft.requested.append(f"{fields.get('count', '1')} {fields['resource']}")
             elif "claim" in fields:
                 draft.requested.append(f"claim {fields['claim']}")
-            cap = bounded_int(fields.get(_PERCENTAGE, ""), 1, 100)
+            cap = bounded_int(fields.get(MPS_PERCENTAGE, ""), 1, 100)
             if cap is not None:
                 draft.requested.append(f"{cap} % of the MPS threads")
                 draft.share = cap / 100

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.analysis.hardware import mps_sms
+from pyanalyze.analysis.hardware import mps_caps, mps_sms
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.results.occupancy import Bounded, CounterCheck
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.text import format as fmt
-from pyanalyze.text.numbers import bounded_float, bounded_int
+from pyanalyze.text.numbers import bounded_int
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -163,20 +163,12 @@ def mps_percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> 
     >>> mps_percentages(pyanalyze.load(capture).tables, {(0, 41305): 0})
     {}
     """
-    import polars as pl
-
-    rows = tables.configured.filter(pl.col("key").cast(pl.String) == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
-    found: dict[int, float] = {}
-    everybody = {row["value"] for row in rows.iter_rows(named=True) if row["pid"] is None}
-    for row in rows.iter_rows(named=True):
-        if row["pid"] is None and len(everybody) > 1:
-            continue  # several values, and nothing says whose they are
-        percent = bounded_float(row["value"], 0, 100)
-        if percent is None:
-            continue
-        for (_, pid), tenant in by_pid.items():
-            if row["pid"] in (None, pid) and (row["pid"] is not None or tenant not in found):
-                found[tenant] = percent
+    caps = mps_caps(tables.configured.select("key", "value", "pid").iter_rows())
+    for_all = [percentage for pid, percentage in caps if pid is None]
+    # Of several nothing says whose they are.
+    found = dict.fromkeys(by_pid.values(), for_all[0]) if len(for_all) == 1 else {}
+    own = {pid: percentage for pid, percentage in caps if pid is not None}
+    found |= {tenant: own[pid] for (_, pid), tenant in by_pid.items() if pid in own}
     return found
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.hardware import mps_sms
+from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import MANY
 from pyanalyze.results.sharing import Detail
 from pyanalyze.text import format as fmt
-from pyanalyze.text.numbers import bounded_float, bounded_int
+from pyanalyze.text.numbers import bounded_int
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.evidence import Case
     from pyanalyze.vocabulary import Mode
 
-_PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 #: CUDA takes 1 to 32; a driver may take more one day.
 _MOST_CONNECTIONS = 1024
@@ -250,11 +249,9 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             detail=f"{count} client(s) of an MPS server",
         )
     major = None if case.compute_capability is None else case.compute_capability[0]
-    caps = {(row.pid, bounded_float(row.value)) for row in case.configured if row.key == _PERCENTAGE}
-    unnamed = sum(pid is None and percentage is not None for pid, percentage in caps)
-    for pid, percentage in sorted(caps, key=lambda cap: (cap[0] or 0, cap[1] or 0.0)):
-        if percentage is None:
-            continue
+    caps = mps_caps((row.key, row.value, row.pid) for row in case.configured)
+    unnamed = sum(pid is None for pid, _ in caps)
+    for pid, percentage in caps:
         # Several settings of no process are not of all: each is of a command line whose process is not known.
         whose = f"process {pid}" if pid is not None else "all clients" if unnamed == 1 else "some clients"
         reached = (
@@ -266,7 +263,7 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             value=percentage,
             unit="%",
             basis="configured",
-            detail=f"{_PERCENTAGE}={percentage:g} for {whose}{reached}",
+            detail=f"{MPS_PERCENTAGE}={percentage:g} for {whose}{reached}",
         )
     # Clients without caps use all SMs: stated only where caps were intended.
     uncapped = TRAITS[mode].mps and TRAITS[mode].capped is False

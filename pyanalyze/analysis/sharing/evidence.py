@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, mig_sm_counts
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, MPS_PERCENTAGE, mig_sm_counts, mps_caps
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.results.model import Missing
@@ -905,7 +905,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
     if server is not None:
         yield _plain("mps_client_connected", "an MPS log shows connected clients")
     for key, name in (
-        ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "mps_percentage"),
+        (MPS_PERCENTAGE, "mps_percentage"),
         ("CUDA_MPS_SM_PARTITION", "mps_sm_partition"),
         ("CUDA_MPS_PIPE_DIRECTORY", "mps_pipe"),
     ):
@@ -948,9 +948,8 @@ def _limiter(case: Case) -> Iterable[Observation]:
 
 def _caps(case: Case) -> Iterable[Observation]:
     """MPS percentages without effect, or with a sum above 100 %."""
-    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-    set_ = percentages(case)
-    capped = [number for number in set_.values() if number < 100]
+    caps = [percentage for _, percentage in mps_caps((row.key, row.value, row.pid) for row in case.configured)]
+    capped = [percentage for percentage in caps if percentage < 100]
     # A cap of nearly all SMs is rounded to pairs of them.
     low = min(capped, default=100.0)
     shown = case.visible_sms and case.sm_count and min(case.visible_sms) >= case.sm_count
@@ -961,29 +960,16 @@ def _caps(case: Case) -> Iterable[Observation]:
             "SMs",
             len(case.visible_sms),
             "observed",
-            f"{key}={low:g} was set, but every process saw all {case.sm_count} SMs: the cap had no effect",
+            f"{MPS_PERCENTAGE}={low:g} was set, but every process saw all {case.sm_count} SMs: the cap had no effect",
             _query(case, "cap_without_effect"),
         )
-    if len(capped) >= MANY and sum(set_.values()) > t.WHOLE_PERCENTAGE:
+    if len(capped) >= MANY and sum(caps) > t.WHOLE_PERCENTAGE:
         yield _plain(
             "caps_over_100",
-            f"the MPS percentages of {len(set_)} processes add up to {sum(set_.values()):g} %: they may share SMs",
-            value=sum(set_.values()),
+            f"the MPS percentages of {len(caps)} processes add up to {sum(caps):g} %: they may share SMs",
+            value=sum(caps),
             unit="%",
         )
-
-
-def percentages(case: Case) -> dict[int | None, float]:
-    """The MPS percentages that were set, by process; None: for all.
-
-    Examples
-    --------
-    >>> rows = (Configured("environment", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "40", 7),)
-    >>> percentages(Case(0, None, None, None, None, None, None, {}, rows, {}, ()))
-    {7: 40.0}
-    """
-    key = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-    return {row.pid: number for row in case.configured if row.key == key and (number := bounded_float(row.value))}
 
 
 def _mps_server(case: Case) -> bool:
@@ -1004,7 +990,7 @@ def _visible_sms(case: Case) -> Iterable[Observation]:
     visible = case.visible_sms or (case.sm_count,)
     if not any(sms < whole for sms in visible):
         return
-    daemon = _mps_server(case) or case.setting("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") is not None
+    daemon = _mps_server(case) or case.setting(MPS_PERCENTAGE) is not None
     if case.mig_enabled and not daemon:
         return  # those of the instance
     # An instance has less memory, too.

@@ -89,6 +89,8 @@ MAX_UNINTERRUPTED_SHARE = 0.05
 #: accident; and the pause between two of them, over their length. A limiter that grants the whole device leaves 3 to
 #: 8 ms between turns of 60 to 120 ms; processes that know nothing of each other would meet, or leave it idle.
 MIN_TURNS = 6
+#: Of each process: fewer tell no habit from an accident.
+MIN_TURNS_EACH = 3
 MAX_TURN_PAUSE_SHARE = 0.25
 #: Spread (median absolute deviation over median) up to which all of them are longer by the same time: a slice of the
 #: others. Generated time-slicing shows 0.005 to 0.04.

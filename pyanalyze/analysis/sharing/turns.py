@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import Fact
 from pyanalyze.results.sharing import Example
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["turn_facts"]
-
-#: Turns of a process that tell a habit from an accident.
-MIN_TURNS_EACH = 3
 
 
 def turn_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
@@ -55,7 +53,7 @@ def turn_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
         .agg(pl.first("capture", "pid"), pl.min("start_ns"), pl.max("end_ns"))
     )
     each = turns.group_by("capture", "pid").len()
-    if each.height < 2 or each["len"].min() < MIN_TURNS_EACH:  # type: ignore[operator]
+    if each.height < 2 or each["len"].min() < t.MIN_TURNS_EACH:  # type: ignore[operator]
         return {}
     pauses = (turns["start_ns"] - turns["end_ns"].shift(1)).drop_nulls()
     if pauses.min() < 0:  # type: ignore[operator]
