@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import sqlite3
 import statistics
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -500,3 +502,39 @@ def test_launch_configurations_of_one_kernel_are_told_apart(tmp_path: Path) -> N
     said = run("compare", *runs).stdout
     assert re.search(r"^k \(216 x 256\) +30 → 0 +6\.000 ms → 0 ns +200 us → none +200 us → none", said, re.MULTILINE)
     assert re.search(r"^k \(108 x 256\) +0 → 30 +0 ns → 6\.000 ms +none → 200 us +none → 200 us", said, re.MULTILINE)
+
+
+HARDWARE = Path(__file__).parents[1] / "fixtures" / "hardware" / "h100"
+
+
+def pid_of(capture: Path) -> int:
+    """The process whose kernels a capture has."""
+    with closing(sqlite3.connect(capture)) as db:
+        ((global_pid,),) = db.execute("SELECT DISTINCT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    return int(global_pid) >> 24 & 0xFFFFFF
+
+
+@pytest.mark.parametrize("command", ["compare", "check"])
+def test_names_are_dealt_out_to_the_run_that_has_the_process(command: str) -> None:
+    alone, both = str(HARDWARE / "torch-alone-serve.sqlite"), str(HARDWARE / "torch-mps-serve-train.sqlite")
+    names = [f"--tenant={name}" for name in (f"serve={pid_of(Path(alone))}", "serve=1287", "train=1288")]
+    runs = [alone, both] if command == "compare" else [both, "--against", alone, "--max-change", "5%"]
+    found = run(command, *runs, *names)
+    assert found.returncode == (0 if command == "compare" else 1), found.stdout
+    assert "serve" in found.stdout
+    assert "python3" not in found.stdout
+
+
+def test_a_name_may_be_given_to_the_capture_of_either_run() -> None:
+    alone, both = HARDWARE / "torch-alone-serve.sqlite", HARDWARE / "torch-mps-serve-train.sqlite"
+    # However its path is spelled.
+    spelled = f"{alone.parent}/../h100/{alone.name}"
+    found = run("compare", str(alone), str(both), "--tenant", f"solo={spelled}")
+    assert "solo → python3 (pid 1287) is" in " ".join(found.stdout.split())
+
+
+def test_a_name_of_a_process_of_neither_run_is_refused() -> None:
+    alone, both = HARDWARE / "torch-alone-serve.sqlite", HARDWARE / "torch-mps-serve-train.sqlite"
+    found = run("compare", str(alone), str(both), "--tenant", "serve=4")
+    assert found.returncode == 2
+    assert "--tenant serve=4: no tenant of either run is that process" in found.stderr

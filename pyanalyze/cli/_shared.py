@@ -379,12 +379,14 @@ def open_session(
 #: What is being done, by the name that the core gives to a pass.
 _PHASES = {
     "attribution": "attributing GPU time",
+    "calls": "looking at CUDA calls",
     "explain": "explaining units of work",
     "facts": "collecting evidence",
     "inferred residency": "inferring residency",
     "join": "joining captures",
     "kernel occupancy": "computing occupancy limits",
     "latencies": "measuring latencies",
+    "launch records": "counting launches",
     "launches": "matching launches",
     "operations": "comparing tenants",
     "overlap": "measuring overlap",

@@ -24,8 +24,13 @@ from pyanalyze.tables.frames import ON_REQUEST
 from pyanalyze.vocabulary import Part
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyanalyze.results.check import Checked, Limits
     from pyanalyze.results.report import Report
+
+    #: A name of --tenant, with the pid or the capture that it was given to.
+    _Name = tuple[str, int | Path]
 
 
 class Fraction(click.ParamType[float]):
@@ -124,13 +129,16 @@ def _checked(limits: Limits, mode: Any, against: Path | None, options: dict[str,
         # One numbering for both, as in `compare`.
         options = {**options, "redact": numbered()}
     parts = gate.parts_of(limits) | ({Part.WORK} if against is not None else set())
-    report = read(parts=parts, **options)
-    comparison = None
-    if against is not None:
-        from pyanalyze.analysis.comparison.split import compare_reports
+    if against is None:
+        return gate.check(read(parts=parts, **options), limits, inconclusive=mode)
+    from pyanalyze.analysis.comparison.split import compare_reports
 
-        other = read(parts=frozenset({Part.WORK}), **{**options, "captures": (against,), "baselines": (), "work": None})
-        comparison = compare_reports(other, report, one_numbering=bool(options["redact"]))
+    named, others = names_by_run([captures, (against,)], options)
+    report = read(parts=parts, **{**options, "tenants": named})
+    beside = {**options, "captures": (against,), "tenants": others, "baselines": (), "work": None}
+    comparison = compare_reports(
+        read(parts=frozenset({Part.WORK}), **beside), report, one_numbering=bool(options["redact"])
+    )
     return gate.check(report, limits, inconclusive=mode, comparison=comparison)
 
 
@@ -172,6 +180,41 @@ def _refuse(what: str, options: dict[str, Any]) -> None:
     given = [f"--{name}" for name, value in values.items() if not (value is None or value is False or value == ())]
     if given:
         raise click.UsageError(f"{what}: {', '.join(given)} needs the capture or a pack")
+
+
+def names_by_run(runs: Sequence[tuple[Path, ...]], options: Mapping[str, Any]) -> list[tuple[_Name, ...]]:
+    """Deal the names of --tenant out to the runs that are compared: each has pids and captures of its own.
+
+    Parameters
+    ----------
+    runs
+        The captures of each.
+    options
+        Those of the command, `tenants` among them; a saved report takes no names.
+    """
+    from pyanalyze.inputs.saved_report import is_saved
+
+    given: tuple[_Name, ...] = options["tenants"]
+    unused = set(given)
+    dealt = []
+    for captures in runs:
+        mine: list[_Name] = []
+        if given and not is_saved(captures[0]):
+            unnamed = {**options, "captures": captures, "tenants": (), "baselines": (), "work": None}
+            session = open_session(**unnamed)
+            # A path as the session spells it.
+            known: dict[int | Path, int | Path] = {path.resolve(): path for path in session.paths}
+            known |= {pid: pid for pid in (*session.tenants["pid"], *session.tenants["host_pid"])}
+            for name, who in given:
+                meant = known.get(who.resolve() if isinstance(who, Path) else who)
+                if meant is not None:
+                    mine.append((name, meant))
+                    unused.discard((name, who))
+        dealt.append(tuple(mine))
+    if unused:
+        name, who = min(unused, key=given.index)
+        raise click.UsageError(f"--tenant {name}={who}: no tenant of either run is that process")
+    return dealt
 
 
 def read(captures: tuple[Path, ...], *, parts: frozenset[Part], **options: Any) -> Report:

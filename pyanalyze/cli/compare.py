@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import capture_options, emit, open_session, output_options, refuse_existing
-from pyanalyze.cli.check import Fraction, read
+from pyanalyze.cli.check import Fraction, names_by_run, read
 from pyanalyze.cli.words import Choice
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ def command(
 
     Says first whether the work was equal, then where the change of the time per unit of work came from: other work,
     the host, waiting for the engine, or kernels that were slower while resident. Exit 4: nothing could be compared.
+
+    --tenant names processes of either run; the same name for a process of each makes a pair of them.
     """
     from pyanalyze.analysis.comparison.split import compare_reports
     from pyanalyze.report.comparison import render_comparison
@@ -56,12 +58,14 @@ def command(
 
         # One numbering for both: kernel-1 of A is kernel-1 of B.
         options["redact"] = numbered()
-    runs = [_run(path, options) for path in captures]
+    names = names_by_run([(path,) for path in captures], options)
+    runs = [_run(path, {**options, "tenants": mine}) for path, mine in zip(captures, names, strict=True)]
     a, b = (report for _, report in runs)
     floor = NOISE_FLOOR if noise_floor is None else noise_floor
     found = compare_reports(a, b, noise_floor=floor, one_numbering=bool(options["redact"]))
-    names = tuple(pair.label for pair in found.tenants) if fmt == "table" else None
-    emit(render_comparison(found, fmt, _timelines(runs) if fmt == "html" else None), output, force=force, tenants=names)
+    labels = tuple(pair.label for pair in found.tenants) if fmt == "table" else None
+    page = render_comparison(found, fmt, _timelines(runs) if fmt == "html" else None)
+    emit(page, output, force=force, tenants=labels)
     return 0 if found.conclusive or inconclusive == "warn" else 4
 
 
