@@ -17,6 +17,7 @@ import generate
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from exports import MS, call, kernel, write
 
 import pyanalyze
 from pyanalyze.analysis.impact import Cause
@@ -55,6 +56,37 @@ def test_scattering_recordings_have_intervals_to_compare(scenario: Path) -> None
         ("with", measure) for measure in coverage.MEASURES
     }
     assert all(low <= value <= high for *_, value, low, high in rows)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+@pytest.mark.parametrize("equal_work", [True, False])
+def test_a_pause_of_the_host_that_came_once_is_in_the_interval(
+    tmp_path: Path, *, others: int, equal_work: bool
+) -> None:
+    """Solo a kernel of 0.5 ms each ms; co-run the same, and once, or several times, nothing for 20 ms."""
+    pauses = {30, *(range(10, 10 + 5 * others, 5))}
+
+    def recorded(name: str, n: int, pauses: set[int]) -> Path:
+        starts = [n * MS + 20 * MS * sum(at <= n for at in pauses) for n in range(n)]
+        return write(
+            tmp_path / f"{name}.sqlite",
+            kernels=[kernel(41, s + 10_000, s + 510_000, correlationId=i + 1) for i, s in enumerate(starts)],
+            calls=[call(41, s, s + 5_000, i + 1) for i, s in enumerate(starts)],
+            processes={41: "app"},
+        )
+
+    solo, shared = recorded("solo", 60 if equal_work else 200, set()), recorded("shared", 60, pauses)
+    (device,) = pyanalyze.load(shared, baselines=[solo]).interference()
+    elapsed = device.tenants[0].slowdown.elapsed
+    assert elapsed is not None
+    assert elapsed.low is not None
+    assert elapsed.high is not None
+    span_ms = 59.51 + 20 * len(pauses)
+    assert elapsed.value == pytest.approx(span_ms / 59.51, rel=0.01)
+    # Solo the same pause may have come as well; a habit of three would have been seen.
+    without = 1.0 if others == 0 else span_ms / 59.51
+    assert elapsed.low == pytest.approx(without, rel=0.05)
+    assert elapsed.high >= elapsed.value
 
 
 def compared(name: str, *, baselines: bool) -> list[tuple[TenantInterference, dict[str, Any]]]:

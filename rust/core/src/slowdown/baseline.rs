@@ -37,27 +37,48 @@ fn span_ns(ops: &[Op]) -> Option<i64> {
     Some(last.saturating_sub(first))
 }
 
+/// The longest time in which a program had nothing in flight and launched nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pause {
+    pub ns: i64,
+    /// The operation behind it.
+    pub place: usize,
+    /// The next longest.
+    next_ns: i64,
+}
+
+impl Pause {
+    /// Of operations in order of their starts.
+    pub fn longest(ops: &[Op]) -> Self {
+        let mut until_ns = i64::MIN;
+        let mut found = Self::default();
+        for (n, op) in ops.iter().enumerate() {
+            let pause_ns = if n > 0 { op.launch_ns.saturating_sub(until_ns) } else { 0 };
+            if pause_ns > found.ns {
+                found = Self { ns: pause_ns, place: n, next_ns: found.ns };
+            } else {
+                found.next_ns = found.next_ns.max(pause_ns);
+            }
+            until_ns = until_ns.max(op.end_ns);
+        }
+        found
+    }
+
+    /// Whether it is a part of all the time that counts, and so many times as long as any other.
+    pub fn is_lone(&self, ops: &[Op], times: f64) -> bool {
+        self.ns as f64 >= PAUSE_PART * span_ns(ops).unwrap_or(0) as f64
+            && self.ns as f64 >= times * self.next_ns as f64
+    }
+}
+
 /// Operations before the pause after which a program begins its work, in order of their starts: what it does and how long
 /// it waits once, before, does not grow with the work. None before it without such a pause.
 fn before_work(ops: &[Op]) -> usize {
     let ran = |ops: &[Op]| ops.iter().map(|op| op.ran_ns as f64).sum::<f64>();
-    let mut until_ns = i64::MIN;
-    // The longest pause in which nothing was in flight or launched, the operation behind it, and the next longest.
-    let (mut longest_ns, mut place, mut next_ns) = (0_i64, 0_usize, 0_i64);
-    for (n, op) in ops.iter().enumerate() {
-        let pause_ns = if n > 0 { op.launch_ns.saturating_sub(until_ns) } else { 0 };
-        if pause_ns > longest_ns {
-            (next_ns, longest_ns, place) = (longest_ns, pause_ns, n);
-        } else {
-            next_ns = next_ns.max(pause_ns);
-        }
-        until_ns = until_ns.max(op.end_ns);
-    }
-    let long = longest_ns as f64 >= PAUSE_PART * span_ns(ops).unwrap_or(0) as f64
-        && longest_ns as f64 >= PAUSE_TO_NEXT * next_ns as f64;
-    let first = ops.get(..place).unwrap_or_default();
-    if long && ran(first) <= STARTUP_PART * ran(ops) {
-        place
+    let pause = Pause::longest(ops);
+    let first = ops.get(..pause.place).unwrap_or_default();
+    if pause.is_lone(ops, PAUSE_TO_NEXT) && ran(first) <= STARTUP_PART * ran(ops) {
+        pause.place
     } else {
         0
     }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use crate::base::intervals::{Union, Walk};
 use crate::base::maps::NumberMap;
 use crate::base::statistics::{quantile, quantiles, student, Resamples};
+use crate::slowdown::baseline::Pause;
 use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::slowdown::ranges::Range;
@@ -27,6 +28,9 @@ const PHASE_NS: i64 = 20_000_000;
 const PHASE_TIMES: f64 = 3.0;
 /// Shorter than this is no pause of the host.
 const PAUSE_NS: f64 = 100_000.0;
+/// A pause of the host so many times as long as any other comes once: nothing says whether it would have come solo. A
+/// trainer on an H100 paused for 69 ms, and for at most 7 ms otherwise.
+const LONE_TIMES: f64 = 5.0;
 /// Exposures that go together this closely cannot be told apart.
 const COLLINEAR: f64 = 0.95;
 
@@ -101,6 +105,8 @@ pub(crate) struct Compared {
     /// Operations left out of latencies and their parts: what is not the program's own held a launch up, here or there,
     /// or the window of the session shows only a part of them or not their launch.
     pub left_out: usize,
+    /// The host paused once, and not in the baseline: see [`lone_pause_ns`].
+    pub paused: bool,
 }
 
 /// Which block of time an operation falls into.
@@ -449,6 +455,8 @@ pub(crate) fn compare(
             }
         }
     }
+    let paused = lone_pause_ns(ops, solo, clock);
+    out.paused = paused.is_some();
     let column = |n: usize| sums.get(n).map_or(&[][..], Vec::as_slice);
     let names = [("elapsed", 4), ("latency", 0), ("resident", 2)];
     for (measure, n) in names {
@@ -464,6 +472,9 @@ pub(crate) fn compare(
         let mut bounds = doubt.bounds(measure, value).filter(|_| kept >= ENOUGH);
         if let (Some((low, high)), Some(other), "elapsed") = (bounds, other_reading, measure) {
             bounds = Some((low.min(other), high.max(other)));
+        }
+        if let (Some((low, high)), Some(pause), "elapsed") = (bounds, paused, measure) {
+            bounds = Some((low * solo_ns / (solo_ns + pause), high));
         }
         let n = if measure == "latency" { kept - no_latency } else { kept };
         out.figures.push(Figure { measure, value, bounds, n, shared_ns, solo_ns });
@@ -490,6 +501,26 @@ pub(crate) fn compare(
     }
     out.aggressors = aggressor_shares(tenant, solo, &blocks, &draws);
     out
+}
+
+/// A pause of the host that came once, and that the baseline does not have; `None` without one, and for a replay, which
+/// has the pauses of the run itself.
+fn lone_pause_ns(ops: &[Op], solo: &impl Reference, clock: &Clock<'_>) -> Option<f64> {
+    // What a program did before it began its work has no counterpart.
+    let begun = ops.iter().enumerate().position(|(n, _)| solo.of(n).is_some())?;
+    let worked = ops.get(begun..)?;
+    let pause = Pause::longest(worked);
+    let place = begun.saturating_add(pause.place);
+    let theirs_ns = match clock {
+        Clock::Anchored(_) => return None,
+        Clock::ElapsedRatio(_) => 0,
+        Clock::Own => {
+            let launch = |n: usize| solo.of(n)?.launch_ns;
+            launch(place)?.saturating_sub(launch(place.checked_sub(1)?)?)
+        }
+    };
+    let lone = pause.is_lone(worked, LONE_TIMES) && theirs_ns < pause.ns / 2;
+    lone.then_some(pause.ns as f64)
 }
 
 /// Latency of units of work, from their begin to the end of the last operation launched inside them (or their own end).

@@ -61,6 +61,11 @@ pub struct Baseline {
     pub tenant: Option<u32>,
 }
 
+/// What a comparison with a baseline rests on.
+const OTHER_AMOUNTS: &str = "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against what the baseline took per kernel time";
+const PAUSED: &str = "its host paused once, far longer than otherwise and than in the baseline: without that pause elapsed would be near the lower bound";
+const OTHER_AMOUNTS_PAUSED: &str = "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against what the baseline took per kernel time. Its host paused once, far longer than otherwise: without that pause elapsed would be near the lower bound";
+
 struct Row<'a> {
     tenant: &'a Tenancy,
     against: &'static str,
@@ -70,6 +75,8 @@ struct Row<'a> {
     /// Units of work by name.
     units: Vec<(String, Vec<Figure>)>,
     reason: Option<&'static str>,
+    /// Each operation is held against its own counterpart.
+    aligned: bool,
 }
 
 struct Match {
@@ -142,7 +149,7 @@ pub fn slowdowns(
     let by_signature: Vec<SignatureRow> = by_signature.into_iter().flatten().collect();
     for m in &mut matches {
         if let Some(r) = rows.iter().find(|r| m.used && r.tenant.id == m.tenant && r.baseline.is_some()) {
-            m.aligned = Some(r.reason.is_none());
+            m.aligned = Some(r.aligned);
         }
     }
     Ok([
@@ -258,9 +265,12 @@ fn of_process<'a>(
                 doubt = doubt.with_state(tenant.state_doubt());
                 let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
                 let units = if both { of_units(scene, tenant, &found.ops, work, &doubt) } else { Vec::new() };
-                let reason = (!found.aligned).then_some(
-                    "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against the baseline's elapsed_ratio",
-                );
+                let reason = match (found.aligned, compared.paused) {
+                    (true, false) => None,
+                    (true, true) => Some(PAUSED),
+                    (false, false) => Some(OTHER_AMOUNTS),
+                    (false, true) => Some(OTHER_AMOUNTS_PAUSED),
+                };
                 let signatures = by_signature(tenant, Some((m.baseline, base)), pool);
                 let row = Row {
                     tenant,
@@ -270,6 +280,7 @@ fn of_process<'a>(
                     compared,
                     units,
                     reason,
+                    aligned: found.aligned,
                 };
                 out.push((row, signatures));
             }
@@ -282,6 +293,7 @@ fn of_process<'a>(
             compared: Compared::default(),
             units: Vec::new(),
             reason: Some(r.reason()),
+            aligned: false,
         };
         let row = match replays.remove(&tenant.id) {
             Some(Ok(run)) => {
