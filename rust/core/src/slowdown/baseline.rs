@@ -21,6 +21,9 @@ const ALIGNED_PART: f64 = 0.98;
 const PAUSE_PART: f64 = 0.1;
 const PAUSE_TO_NEXT: f64 = 10.0;
 const STARTUP_PART: f64 = 0.1;
+/// A pause of the host so many times as long as any other comes once: nothing says whether it would have come solo. A
+/// trainer on an H100 paused for 69 ms, and for at most 7 ms otherwise.
+const LONE_TIMES: f64 = 5.0;
 
 /// A tenant's work as a baseline did it.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub(crate) struct Matched {
     pub aligned: bool,
     /// First launch to last end of the baseline over the execution time in it: the elapsed_ratio of its host.
     pub elapsed_ratio: Option<f64>,
+    /// The host of the baseline paused once: `elapsed_ratio` has that in it.
+    pub paused: bool,
 }
 
 fn span_ns(ops: &[Op]) -> Option<i64> {
@@ -64,8 +69,12 @@ impl Pause {
         found
     }
 
-    /// Whether it is a part of all the time that counts, and so many times as long as any other.
-    pub fn is_lone(&self, ops: &[Op], times: f64) -> bool {
+    /// Whether it came once: it is a part of all the time that counts, and much longer than any other.
+    pub fn is_lone(&self, ops: &[Op]) -> bool {
+        self.is_longer(ops, LONE_TIMES)
+    }
+
+    fn is_longer(&self, ops: &[Op], times: f64) -> bool {
         self.ns as f64 >= PAUSE_PART * span_ns(ops).unwrap_or(0) as f64
             && self.ns as f64 >= times * self.next_ns as f64
     }
@@ -77,7 +86,7 @@ fn before_work(ops: &[Op]) -> usize {
     let ran = |ops: &[Op]| ops.iter().map(|op| op.ran_ns as f64).sum::<f64>();
     let pause = Pause::longest(ops);
     let first = ops.get(..pause.place).unwrap_or_default();
-    if pause.is_lone(ops, PAUSE_TO_NEXT) && ran(first) <= STARTUP_PART * ran(ops) {
+    if pause.is_longer(ops, PAUSE_TO_NEXT) && ran(first) <= STARTUP_PART * ran(ops) {
         pause.place
     } else {
         0
@@ -129,6 +138,7 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
     let (startup, base_startup) = (before_work(&tenant.ops), before_work(&base.ops));
     let worked = base.ops.get(base_startup..).unwrap_or_default();
     let ran: f64 = worked.iter().map(|op| op.ran_ns as f64).sum();
+    let paused = Pause::longest(worked).is_lone(worked);
     let elapsed_ratio = span_ns(worked).filter(|_| ran > 0.0).map(|span| span as f64 / ran);
     let of = |op: &Op| SoloOp {
         latency_ns: op.latency_ns(),
@@ -176,5 +186,5 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
             *slot = None;
         }
     }
-    Matched { ops, aligned, elapsed_ratio }
+    Matched { ops, aligned, elapsed_ratio, paused }
 }

@@ -28,9 +28,6 @@ const PHASE_NS: i64 = 20_000_000;
 const PHASE_TIMES: f64 = 3.0;
 /// Shorter than this is no pause of the host.
 const PAUSE_NS: f64 = 100_000.0;
-/// A pause of the host so many times as long as any other comes once: nothing says whether it would have come solo. A
-/// trainer on an H100 paused for 69 ms, and for at most 7 ms otherwise.
-const LONE_TIMES: f64 = 5.0;
 /// Exposures that go together this closely cannot be told apart.
 const COLLINEAR: f64 = 0.95;
 
@@ -334,8 +331,8 @@ pub(crate) enum Clock<'a> {
     Own,
     /// As `Own`, and the other reading of the host's pauses.
     Anchored(&'a [Anchored]),
-    /// Only the elapsed_ratio: elapsed over execution time.
-    ElapsedRatio(f64),
+    /// Only the elapsed_ratio: elapsed over execution time; and whether that run had a pause that came once.
+    ElapsedRatio(f64, bool),
 }
 
 /// Holds a tenant's operations against the same ones solo.
@@ -433,7 +430,7 @@ pub(crate) fn compare(
                 other_reading = (b > 0.0).then_some(a / b);
             }
         }
-        Clock::ElapsedRatio(elapsed_ratio) => {
+        Clock::ElapsedRatio(elapsed_ratio, _) => {
             // No counterpart in time: its end minus begin, and as long as the baseline took for as much work.
             // Of what a window cuts, the part in it is work as well: solo it is as much shorter as the rest was.
             let slower = if ran[1] > 0.0 { ran[0] / ran[1] } else { 1.0 };
@@ -512,14 +509,14 @@ fn lone_pause_ns(ops: &[Op], solo: &impl Reference, clock: &Clock<'_>) -> Option
     let pause = Pause::longest(worked);
     let place = begun.saturating_add(pause.place);
     let theirs_ns = match clock {
-        Clock::Anchored(_) => return None,
-        Clock::ElapsedRatio(_) => 0,
+        Clock::Anchored(_) | Clock::ElapsedRatio(_, true) => return None,
+        Clock::ElapsedRatio(_, false) => 0,
         Clock::Own => {
             let launch = |n: usize| solo.of(n)?.launch_ns;
             launch(place)?.saturating_sub(launch(place.checked_sub(1)?)?)
         }
     };
-    let lone = pause.is_lone(worked, LONE_TIMES) && theirs_ns < pause.ns / 2;
+    let lone = pause.is_lone(worked) && theirs_ns < pause.ns / 2;
     lone.then_some(pause.ns as f64)
 }
 

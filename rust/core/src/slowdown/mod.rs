@@ -253,7 +253,7 @@ fn of_process<'a>(
             if let Some((theirs, base)) = base {
                 let found = matched(tenant, base, theirs.switching.get(&base.device));
                 let clock = match found.elapsed_ratio {
-                    Some(elapsed_ratio) if !found.aligned => Clock::ElapsedRatio(elapsed_ratio),
+                    Some(elapsed_ratio) if !found.aligned => Clock::ElapsedRatio(elapsed_ratio, found.paused),
                     _ => Clock::Own,
                 };
                 let both = latencies && base.calls_known();
