@@ -52,7 +52,8 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     for row in rows:
         window_ns = row["last_ns"] - row["first_ns"]
         idle_ns = row["idle_ns"] or 0
-        found_calls = calls.get((row["device_id"], row["tenant_id"])) if _has_gaps(row) else None
+        gaps = calls.get((row["device_id"], row["tenant_id"])) if _has_gaps(row) else None
+        found_calls = gaps if gaps is not None and gaps["called"] else None
         long_ns, short_ns = (0, 0) if found_calls is None else (found_calls["long_ns"], found_calls["short_ns"])
         long_ns, short_ns = min(long_ns, idle_ns), min(short_ns, row["launch_gap_ns"])
         by_name = {} if found_calls is None else found_calls["by_name"]

@@ -226,7 +226,9 @@ def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> lis
     """Add up API calls while a traced tenant had nothing on the device.
 
     By device and tenant: `long_ns` of all calls in gaps longer than launching takes, counted once; `short_ns` in
-    shorter ones, of calls that hand over no work, where none that does ran beside them; `by_name` (ns, calls) of both.
+    shorter ones, of calls that hand over no work, where none that does ran beside them; `by_name` (ns, calls) of both;
+    whether its process `called` anything; its `operations`, and the `longest_gap` between two of them, if there is any
+    (`start_ns`, `end_ns`, `operations_before`).
     """
 
 def launch_records(

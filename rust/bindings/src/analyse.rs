@@ -168,6 +168,17 @@ pub(crate) struct CallsInGaps {
     long_ns: i64,
     short_ns: i64,
     by_name: BTreeMap<String, (i64, u64)>,
+    called: bool,
+    operations: u64,
+    longest_gap: Option<Gap>,
+}
+
+/// A time between two operations, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct Gap {
+    start_ns: i64,
+    end_ns: i64,
+    operations_before: u64,
 }
 
 /// API calls in the gaps of every traced tenant with work.
@@ -187,6 +198,13 @@ pub(crate) fn calls_in_gaps(
         long_ns: one.long_ns,
         short_ns: one.short_ns,
         by_name: one.by_name,
+        called: one.called,
+        operations: one.operations,
+        longest_gap: one.longest.map(|gap| Gap {
+            start_ns: gap.start_ns,
+            end_ns: gap.end_ns,
+            operations_before: gap.operations_before,
+        }),
     });
     Ok(found.collect())
 }

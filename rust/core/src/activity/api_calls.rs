@@ -45,12 +45,29 @@ pub struct CallsInGaps {
     pub device: u32,
     /// Tenant.
     pub tenant: u32,
+    /// Whether any call of its process was recorded: without, nothing is known of them.
+    pub called: bool,
     /// In gaps longer than launching takes, of all calls, counted once.
     pub long_ns: i64,
     /// In shorter gaps, of calls that hand over no work, where none that does ran beside them.
     pub short_ns: i64,
     /// By name without the version that CUPTI appends: the time of each in gaps, and how many calls.
     pub by_name: BTreeMap<String, (i64, u64)>,
+    /// Kernels, graphs and copies.
+    pub operations: u64,
+    /// The longest gap; the first of equal ones.
+    pub longest: Option<Gap>,
+}
+
+/// A time between two operations of a tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// Latest end of those before it.
+    pub start_ns: i64,
+    /// Start of the next one.
+    pub end_ns: i64,
+    /// Operations before it.
+    pub operations_before: u64,
 }
 
 /// What became of launch calls.
@@ -122,9 +139,15 @@ struct Gaps {
 impl Gaps {
     fn add_work(&mut self, start_ns: i64, end_ns: i64, migration: bool) {
         if let Some(free_ns) = self.free_ns {
-            let is_long = migration || start_ns.saturating_sub(free_ns) > LAUNCH_GAP_NS;
+            let length_ns = start_ns.saturating_sub(free_ns);
+            let is_long = migration || length_ns > LAUNCH_GAP_NS;
             if is_long { &mut self.long } else { &mut self.short }.add(free_ns, start_ns);
+            if length_ns > self.found.longest.map_or(0, |gap| gap.end_ns.saturating_sub(gap.start_ns)) {
+                let operations_before = self.found.operations;
+                self.found.longest = Some(Gap { start_ns: free_ns, end_ns: start_ns, operations_before });
+            }
         }
+        self.found.operations = self.found.operations.saturating_add(1);
         self.free_ns = Some(self.free_ns.map_or(end_ns, |free_ns| free_ns.max(end_ns)));
     }
 
@@ -179,14 +202,14 @@ struct Host {
     handing_over: Growing,
 }
 
-/// Adds up API calls in the gaps of every traced tenant with work whose process called anything, by device and tenant.
-/// Takes `tenants`, `api_calls` and the work of the session.
+/// Adds up API calls in the gaps of every traced tenant with work, by device and tenant. Takes `tenants`, the work, and
+/// `api_calls` of the session, if there are any.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
 pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInGaps>> {
-    let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(Vec::new()) };
-    let columns = Columns::new(&schema::API_CALLS, batch);
+    let none = schema::API_CALLS.empty();
+    let columns = Columns::new(&schema::API_CALLS, session.get(schema::API_CALLS.name).unwrap_or(&none));
     let mut hosts = hosts(session)?;
     let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
@@ -213,8 +236,11 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
         host.tenants.iter_mut().for_each(|gaps| gaps.add_call(&call));
     }
     let mut found = Vec::new();
-    for gaps in hosts.into_values().filter(|host| host.called).flat_map(|host| host.tenants) {
+    let of_hosts =
+        hosts.into_values().flat_map(|host| host.tenants.into_iter().map(move |of| (host.called, of)));
+    for (called, gaps) in of_hosts {
         let Gaps { found: mut one, by_key, .. } = gaps;
+        one.called = called;
         for (key, (ns, calls)) in by_key {
             let name = documented(names.column.text(key).unwrap_or_default()).to_owned();
             let sums = one.by_name.entry(name).or_default();
@@ -438,6 +464,8 @@ mod tests {
             ],
         );
         assert_eq!(found.long_ns, (400 - 100 + 1000 - 900) * 1000);
+        let longest = Gap { start_ns: 100_000, end_ns: 1_000_000, operations_before: 1 };
+        assert_eq!((found.called, found.operations, found.longest), (true, 2, Some(longest)));
         assert_eq!(found.short_ns, 0);
         let by_name: Vec<_> = found.by_name.iter().map(|(name, sums)| (name.as_str(), *sums)).collect();
         assert_eq!(
@@ -463,6 +491,15 @@ mod tests {
         );
         assert_eq!((found.long_ns, found.short_ns), (0, 30_000));
         assert_eq!(found.by_name, BTreeMap::from([("cudaEventQuery".to_owned(), (40_000, 1))]));
+    }
+
+    #[test]
+    fn gaps_are_there_without_calls() {
+        let (tables, _) =
+            named([(schema::KERNELS.name, kernels(&[kernel(0, 100), kernel(150, 200)]))].into());
+        let found = calls_in_gaps(&tables, &Unwatched).unwrap();
+        let gap = Gap { start_ns: 100_000, end_ns: 150_000, operations_before: 1 };
+        assert_eq!((found[0].called, found[0].longest), (false, Some(gap)));
     }
 
     #[test]
