@@ -38,6 +38,7 @@ _LIMITER_COLORS = {
     "blocks": "#CC79A7",
     "barriers": "#56B4E9",
     "clusters": "#D55E00",
+    "nothing": "#999933",
     "several": OTHER,
 }
 
@@ -313,15 +314,15 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     rows: list[dict[str, Any]] = []
     for rank, row in enumerate(mine.iter_rows(named=True), 1):
         resources = [r.strip() for r in (row["limiters"] or "").split(",") if r.strip()]
-        known = row["occupancy"] is not None
+        known, full = row["occupancy"] is not None, (row["occupancy"] or 0.0) >= 1
         rows.append(
             {
                 # The rank keeps two configurations of one kernel apart.
                 "k": f"{rank}. {visible(row['short_name'] or row['name'] or 'unnamed', 40)}",
                 "o": row["occupancy"],
                 "x": row["occupancy"] or 0.0,
-                "r": (resources[0] if len(resources) == 1 else "several") if known and resources else "several",
-                "all": visible(row["limiters"]) or visible(row["reason"], 120) or "not known",
+                "r": "nothing" if full else resources[0] if known and len(resources) == 1 else "several",
+                "all": "nothing" if full else visible(row["limiters"]) or visible(row["reason"], 120) or "not known",
                 "d": duration(row["total_ns"]),
                 "n": row["launches"],
                 "text": f"{fmt.percent(row['occupancy'], 0)}" if known else "not computed",

@@ -63,7 +63,7 @@ class Occupancy(Result):
     sm_active: Bounded = Field(description="Mean fraction of SMs with at least one warp of a traced kernel.")
     warps: Bounded = Field(description="Mean resident warps of traced kernels over all warp slots.")
     limiters: dict[Text, Fraction] = Field(
-        description="Resource that limits occupancy: fraction of kernel time under it. Ties count for each."
+        description="Resource that keeps theoretical occupancy below 1: fraction of kernel time. Ties count for each."
     )
     basis: Basis = Field(description="modelled: no supported interface measures this per SM.")
     calibration: Text | None = Field(

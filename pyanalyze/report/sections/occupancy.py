@@ -117,7 +117,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 Column("Limiting resource"),
                 Column("Kernel time it limits", "ties count for each", True),
             )
-            blocks.append(Table(columns, rows, "Resources that limit occupancy (modelled)."))
+            blocks.append(Table(columns, rows, "Resources that keep theoretical occupancy below 100 % (modelled)."))
+        else:
+            blocks.append(Para("Theoretical occupancy is 100 %: no resource of the SM limits it (modelled)."))
     blocks += _kernel_blocks(device, inputs.kernels)
     return blocks
 
@@ -190,6 +192,8 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
     shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} x {fmt.count(block)}"
     reason = row.get("reason")
     limit = words("limiters").replace(",", ", ") or (visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN)
+    if (real("occupancy") or 0.0) >= 1:
+        limit = "nothing"
     return (
         Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
         Cell(owner, tone="code"),
