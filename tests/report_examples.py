@@ -13,7 +13,7 @@ from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Int
 from pyanalyze.results.model import Missing
 from pyanalyze.results.occupancy import Bounded, Occupancy
 from pyanalyze.results.report import Capture, Clock, Device, Memory, QualityRow, Report, Tenant, Tool, View, Window
-from pyanalyze.results.residency import ContextSwitches, ResidencySummary, ResidencyTotals
+from pyanalyze.results.residency import ContextSwitches, ResidencySummary, ResidencyTotals, SwitchPart
 from pyanalyze.results.sharing import Alternative, Detail, Evidence, Example, Relation, Segment, Sharing
 from pyanalyze.results.work import Batch, Configuration, Work
 from pyanalyze.vocabulary import Mode
@@ -260,6 +260,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             mean_cost_ns=43_100.5,
             cost_kind="gap",
             total_cost_ns=52_237_806,
+            gap=SwitchPart(median_ns=GAP, total_ns=52_237_806),
             overhead_fraction=52_237_806 / LENGTH,
             endings={"unknown": 1213},
             dropped=0,

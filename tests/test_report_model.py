@@ -50,7 +50,8 @@ KEYS = {
     "devices.relations": "tenants relation confidence co_busy_ns",
     "devices.segments": "start_ns end_ns mode confidence",
     "devices.context_switches": "count context_creations median_slice_ns median_cost_ns mean_cost_ns "
-    "cost_kind total_cost_ns overhead_fraction endings dropped",
+    "cost_kind total_cost_ns save gap restore overhead_fraction endings dropped",
+    "devices.context_switches.gap": "median_ns total_ns",
     "devices.residency_summary": "basis resident_ns idle_ns median_save_ns median_restore_ns time_slice_ns policy jain tenants",
     "devices.residency_summary.tenants": "tenant_id slices cut_slices gpu_time_share idle_ns idle_share p10_slice_ns "
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
@@ -186,7 +187,7 @@ def test_first_screen_answers_every_question() -> None:
         "time-slicing, confidence 0.97 (observed)",
         "mps; MISMATCH",
         "compute_victim          49.0 %",
-        "switches of 42.7 us (gap)",
+        "1\u202f212 context-switch gaps of 42.7 us take 2.1 %",
         "kernel latency 2.05x (n = 1, inferred)",
         "yes. Waiting for its time slice (95.5 % of the added latency",
         "Share through MPS",

@@ -446,7 +446,7 @@ def test_that_sharing_is_not_the_cause_is_line_one() -> None:
     ]
     report = report.model_copy(update={"devices": [device.model_copy(update={"tenants": quiet})]})
     lead = lay_out(report).lead
-    assert lead[0].startswith("Sharing is the cause: no (the largest slowdown is 1.01x).")
+    assert lead[0].startswith("Sharing slows no tenant (the largest slowdown is 1.01x).")
     assert not lay_out(examples.time_sliced()).lead[0].startswith("Sharing is the cause")
 
 
@@ -475,7 +475,7 @@ def test_the_host_is_line_one_where_it_is_the_cause() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "said"),
     [
-        (0.99, 1.02, "Sharing is the cause: no (the largest slowdown is at most 1.02x)."),
+        (0.99, 1.02, "Sharing slows no tenant (the largest slowdown is at most 1.02x)."),
         (
             0.80,
             1.40,
@@ -496,7 +496,10 @@ def test_three_sentences_answer_the_five_questions() -> None:
     (slow, shared, rest) = lay_out(examples.time_sliced()).lead
     assert "time-slicing (confidence 0.97, observed). Configured: mps; MISMATCH: time-slicing was observed." in shared
     assert "GPU time: pid 30398 (not traced) 49.1 %, compute_victim 49.0 % of 2.512 s (switch records)." in shared
-    assert "SMs active, mean over the window: 49 % (42 to 49), traced kernels only (modelled, 95 % interval)." in rest
+    assert (
+        "SMs active, mean over the window: at most 49 %, at least 42 %, traced kernels only (modelled, 95 % interval)."
+        in rest
+    )
     assert "First action: Share through MPS instead of time slices" in rest
     for part in (
         "Largest slowdown: compute_victim, kernel latency 2.05x (n = 1, inferred).",
@@ -684,7 +687,7 @@ def test_one_tenant_that_was_not_slowed_clears_the_gpu_for_no_other() -> None:
     first = device.tenants[0].model_copy(update={"slowdown": good})
     second = first.model_copy(update={"tenant_id": 7, "name": "other", "pid": 7, "slowdown": examples.NO_SLOWDOWN})
     one, both = (device.model_copy(update={"tenants": tenants, "host": []}) for tenants in ([first], [first, second]))
-    assert lay_out(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing is the cause: no")
+    assert lay_out(report.model_copy(update={"devices": [one]})).lead[0].startswith("Sharing slows no tenant")
     page = lay_out(report.model_copy(update={"devices": [both]}))
     assert not page.lead[0].startswith("Sharing is the cause")
     assert "that of other is not known" in " ".join(

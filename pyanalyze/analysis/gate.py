@@ -291,7 +291,7 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
         detail = "the cost of context switches is not known"
         yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most)
         return
-    kind = f" ({switches.cost_kind})" if switches.cost_kind else ""
+    kind = {"gap": " (switch gaps)", "full": " (full switches)"}.get(switches.cost_kind or "", "")
     found, limit = _percents(value, most)
     detail = f"{found} of the window in {fmt.count(switches.count)} context switches{kind}, observed; limit {limit}"
     status: Status = "passed" if value <= most else "failed"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWERS",
+    "CAUSE_WORDS",
     "Cause",
     "Impact",
     "Reason",
@@ -38,6 +39,17 @@ class Cause(StrEnum):
     SWITCH = "switch"
     EXECUTION = "execution"
     UNEXPLAINED = "unexplained"
+
+
+#: Where the added latency went, as the name of a cause: in sentences, tables and charts.
+CAUSE_WORDS: Mapping[Cause, str] = {
+    Cause.LAUNCH: "launch overhead (the API call)",
+    Cause.QUEUE: "queueing",
+    Cause.NOT_RESIDENT: "waiting for its time slice",
+    Cause.SWITCH: "context switches",
+    Cause.EXECUTION: "slower execution while resident",
+    Cause.UNEXPLAINED: "not explained",
+}
 
 
 class Reason(StrEnum):

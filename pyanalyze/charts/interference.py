@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
+from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
 from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline, label_of, only_device, tenant_scale
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import duration, percent, ratio
@@ -23,12 +24,12 @@ __all__ = ["cause_bars", "latency_over_time", "solo_against_shared", "victim_by_
 #: Parts of added latency in the order in which they happen, with a colour each: those of Paul Tol's "muted", told
 #: apart with any colour vision, that no tenant has.
 _PARTS = {
-    "launch": "#DDCC77",
-    "queue": "#999933",
-    "not_resident": "#882255",
-    "switch": "#CC6677",
-    "execution": "#AA4499",
-    "unexplained": "#8C8C8C",
+    Cause.LAUNCH: "#DDCC77",
+    Cause.QUEUE: "#999933",
+    Cause.NOT_RESIDENT: "#882255",
+    Cause.SWITCH: "#CC6677",
+    Cause.EXECUTION: "#AA4499",
+    Cause.UNEXPLAINED: "#8C8C8C",
 }
 _SOLO, _SHARED = "solo", "in the co-run"
 _TOP = 15
@@ -100,6 +101,8 @@ def cause_bars(
 ) -> alt.TopLevelMixin:
     """Where the added latency of each slowed tenant went, as one bar of 100 % each.
 
+    Waits behind own kernels count as what the first of them waited for, where that is known: as in sentences.
+
     Parameters
     ----------
     tenants
@@ -113,25 +116,25 @@ def cause_bars(
     --------
     >>> import pyanalyze
     >>> device = pyanalyze.load(capture).interference()[0]
-    >>> "not resident" in str(cause_bars(device.tenants, {0: "app_a", 1: "app_b"}).to_dict())
+    >>> "waiting for its time slice" in str(cause_bars(device.tenants, {0: "app_a", 1: "app_b"}).to_dict())
     True
     """
     rows: list[dict[str, Any]] = [
         {
             "t": label_of(tenant.tenant_id, labels),
-            "c": name.replace("_", " "),
+            "c": CAUSE_WORDS[cause],
             "o": order,
             "x": max(value, 0.0),
             "text": percent(value),
         }
         for tenant in tenants
-        if tenant.slowed and tenant.causes is not None
-        for order, name in enumerate(_PARTS)
-        if (value := getattr(tenant.causes, name)) is not None
+        if tenant.slowed and (causes := tenant.root_causes or tenant.causes) is not None
+        for order, cause in enumerate(_PARTS)
+        if (value := getattr(causes, cause)) is not None
     ][:MAX_MARKS]
     if not rows:
         return empty("Nobody was slowed, or it is not known where the time went.")
-    names = [name.replace("_", " ") for name in _PARTS]
+    names = [CAUSE_WORDS[cause] for cause in _PARTS]
     chart = (
         alt.Chart(inline(rows))
         .mark_bar(stroke=OTHER, strokeWidth=0.5)

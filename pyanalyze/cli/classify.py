@@ -40,6 +40,7 @@ def _row(device: Device) -> dict[str, object]:
 
 
 def _block(device: Device) -> str:
+    from pyanalyze.report.sentences import weighed_evidence, weights_text
     from pyanalyze.text.escape import visible
     from pyanalyze.vocabulary import unless
 
@@ -53,12 +54,14 @@ def _block(device: Device) -> str:
     if sharing.configured is not None:
         word = {True: "matches", False: "MISMATCH", None: "not comparable"}[sharing.agrees]
         out.append(f"  configured: {sharing.configured} ({word})")
-    for evidence in sharing.evidence:
+    if sharing.evidence:
+        out.append(f"  {weights_text(sharing)}")
+    for evidence, weight in weighed_evidence(sharing):
         speaks = f"for {', '.join(evidence.supports[:3])}" if evidence.supports else ""
         against = f"against {', '.join(evidence.against[:3])}" if evidence.against else ""
         out.append(f"  - {visible(evidence.detail, limit=None)}")
         both = "; ".join(filter(None, (speaks, against)))
-        out.append(f"      [{evidence.basis}, n={evidence.n}, weight {evidence.weight:+.1f}] {both}")
+        out.append(f"      [{evidence.basis}, n={evidence.n}, weight {f'{weight:+.1f}' if weight else '0'}] {both}")
     for told in sharing.details:
         out.append(f"  {told.topic}: {visible(told.detail, limit=None)} [{told.basis}]")
     for other in sharing.alternatives:

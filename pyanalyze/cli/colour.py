@@ -25,7 +25,7 @@ _STYLES = (
     (r"(?m)^[-=]{4,}$", "dim"),
     (r"(?m)^(?:SYNTHETIC CAPTURE|! [A-Z ]+:)", "yellow"),
     (r"Sharing is the cause: yes", "bold red"),
-    (r"Sharing is the cause: no", "bold green"),
+    (r"Sharing is the cause: no|Sharing slows no tenant", "bold green"),
     (r"Sharing is the cause: unknown", "bold yellow"),
     (r"MISMATCH|\[(?:error|data-loss)\]|(?m:^Data loss)", "bold red"),
     (r"(?<![\w.])\d+\.\d+x(?!\w)", "bold"),

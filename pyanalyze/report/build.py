@@ -35,7 +35,7 @@ from pyanalyze.results.report import (
     View,
     Window,
 )
-from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice
+from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice, SwitchPart
 from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import process_memory
@@ -439,10 +439,19 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> Context
         mean_cost_ns=float(total / counted.height) if counted.height else None,
         cost_kind=kind if counted.height else None,
         total_cost_ns=total if counted.height else None,
+        save=_switch_part(counted["save_ns"]),
+        gap=_switch_part(counted["gap_ns"]),
+        restore=_switch_part(counted["restore_ns"]),
         overhead_fraction=total / span_ns if counted.height and span_ns else None,
         endings=dict(endings.iter_rows()),
         dropped=int(lost),
     )
+
+
+def _switch_part(values: pl.Series) -> SwitchPart | None:
+    """None where a switch lacks it: the sum over the others would compare with no other part."""
+    median = _median(values)
+    return None if median is None or values.null_count() else SwitchPart(median_ns=median, total_ns=int(values.sum()))
 
 
 def _median(values: pl.Series) -> int | None:
@@ -700,8 +709,10 @@ def _occupancy(
                 how="",
             )
         )
+    # At full theoretical occupancy the hardware's own limit is reached: no resource keeps it from more.
     limited = (
-        known.select(pl.col("limiters").str.split(","), "total_ns")
+        known.filter(pl.col("occupancy") < 1)
+        .select(pl.col("limiters").str.split(","), "total_ns")
         .explode("limiters")
         .group_by(pl.col("limiters").str.strip_chars())
         .agg(pl.col("total_ns").sum())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyanalyze.analysis.impact import Cause, Reason, Victim, impact_of, untraced_share
+from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.results.time_split import Limit
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, Occupancy
     from pyanalyze.results.report import Device, Report, Tenant
-    from pyanalyze.results.sharing import Sharing
+    from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
 
 __all__ = [
-    "CAUSE_WORDS",
     "DIRECTION_WORDS",
     "HOST_MEMORY_WORDS",
     "KIND_WORDS",
     "LONG",
     "STREAM_REASONS",
+    "SWITCH_OVERHEAD",
     "UNREAD",
     "GpuTime",
     "aggressors_text",
@@ -78,6 +78,8 @@ __all__ = [
     "versions_text",
     "victim_sentence",
     "view_text",
+    "weighed_evidence",
+    "weights_text",
     "why_missing",
     "why_missing_or_nothing",
     "why_sharing",
@@ -171,6 +173,31 @@ def likely_text(sharing: Sharing) -> str:
     """The most likely mode where none is certain."""
     likely = most_likely(sharing.alternatives)
     return f"{likely}, {sharing.confidence:.2f}" if likely else "no evidence"
+
+
+def _weighed_mode(sharing: Sharing) -> Mode:
+    """The mode that the weights of the evidence are for: the one that was named, else the likeliest."""
+    likeliest = sharing.mode == Mode.UNDETERMINED and sharing.alternatives
+    return sharing.alternatives[0].mode if likeliest else sharing.mode
+
+
+def weights_text(sharing: Sharing) -> str:
+    """Say what the weights of the evidence are for, and what they compare with."""
+    return (
+        f"Evidence, largest weight first. A weight is the log odds (base e) for {_weighed_mode(sharing)} against a "
+        "mode of which the evidence says nothing. +3 makes it about 20 times as likely, -3 a 20th as likely. Weights "
+        "add up."
+    )
+
+
+def weighed_evidence(sharing: Sharing) -> list[tuple[Evidence, float]]:
+    """The evidence with its weight for the mode of :func:`weights_text`, the largest first.
+
+    What says something of other modes only has the largest of their weights in the results; for this one it is 0.
+    """
+    mode = _weighed_mode(sharing)
+    found = [(one, one.weight if mode in (*one.supports, *one.against) else 0.0) for one in sharing.evidence]
+    return sorted(found, key=lambda one: -abs(one[1]))
 
 
 def mode_text(device: Device) -> str:
@@ -418,13 +445,18 @@ def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
     together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
     at_once = ", at the same time" if together else ""
-    text = f"of {fmt.duration(_window_ns(device))}{at_once} ({_gpu_time_source(device)})"
+    text = f"shares of {fmt.duration(_window_ns(device))}{at_once} ({_gpu_time_source(device)})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
 
 
-#: What the cost of a switch includes. A full one reaches into residency, so that it is in GPU time shares as well.
-_COST_WORDS = {"full": "full: save and restore, which are in GPU time as well"}
+#: Name of the detail of a verdict that says which part of the time in which contexts alternated was in switch gaps.
+SWITCH_OVERHEAD: Final = "switch_overhead"
+#: What is known of a switch, by the kind of its cost: the names of the rows in the section on context switches.
+_COST_WORDS = {
+    "gap": ("context-switch gap", "context-switch gaps"),
+    "full": ("full context switch", "full context switches"),
+}
 
 
 def _switching(device: Device, *, short: bool = False) -> str:
@@ -434,12 +466,14 @@ def _switching(device: Device, *, short: bool = False) -> str:
         if summary is not None and summary.time_slice_ns and summary.basis == "inferred":
             return f"{'time' if short else 'Time'} slice about {fmt.duration(summary.time_slice_ns)} (inferred)."
         return ""
-    kind = f" ({_COST_WORDS.get(switches.cost_kind, switches.cost_kind)})" if switches.cost_kind else ""
-    count = f"{fmt.count(switches.count)} context switch{'' if switches.count == 1 else 'es'}"
-    text = f"{count} of {fmt.duration(switches.median_cost_ns)}{kind}"
+    what = fmt.counted(switches.count, *_COST_WORDS[switches.cost_kind or "gap"])
+    text = f"{what} of {fmt.duration(switches.median_cost_ns)}"
     if switches.overhead_fraction is not None:
-        overhead = fmt.percent(switches.overhead_fraction)
-        text += f" take {overhead}" if short else f", {overhead} of the window"
+        text += f" take{'s' if switches.count == 1 else ''} {fmt.percent(switches.overhead_fraction)}"
+        text += "" if short else " of the window"
+    if switches.cost_kind == "full":
+        # It reaches into residency.
+        text += "; saving and restoring are in GPU time as well"
     if not short and switches.median_slice_ns is not None:
         text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
     return text + "."
@@ -497,17 +531,6 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     if with_rest and impact.unknown and not victim.slowed:
         return f"{found} The slowdown of {_names(device, impact.unknown)} is not known."
     return found
-
-
-#: Where the added latency went, as the name of a cause.
-CAUSE_WORDS = {
-    Cause.LAUNCH: "launch overhead (the API call)",
-    Cause.QUEUE: "queueing",
-    Cause.NOT_RESIDENT: "waiting for its time slice",
-    Cause.SWITCH: "context switches",
-    Cause.EXECUTION: "slower execution while resident",
-    Cause.UNEXPLAINED: "not explained",
-}
 
 
 def cause_text(victim: Victim) -> str:
@@ -585,8 +608,6 @@ def why_sharing(device: Device) -> str:
 _SHORT_REASONS = {
     Reason.SOLE_TENANT,
     Reason.NOT_MEASURED,
-    Reason.EXCLUDED,
-    Reason.NOT_SLOWED,
     Reason.CAUSES_UNKNOWN,
     Reason.NO_CAUSE,
 }
@@ -596,6 +617,9 @@ def cause_sentence(device: Device) -> str:
     """Answer whether sharing the GPU is the cause: yes, no or unknown, with why."""
     impact = impact_of(device)
     answer, why = impact.answer.value, why_sharing(device).rstrip(".")
+    if impact.reason in (Reason.EXCLUDED, Reason.NOT_SLOWED):
+        # Nothing is slow, so that there is nothing to have a cause.
+        return f"Sharing slows no tenant ({why})."
     if impact.reason in _SHORT_REASONS:
         return f"Sharing is the cause: {answer} ({why})."
     return f"Sharing is the cause: {answer}. {capital(why)}."
@@ -739,7 +763,7 @@ def by_traced(device: Device) -> str:
 
 
 def bounded_text(found: Bounded) -> str:
-    """Say a fraction with its interval: 61 % (52 to 70)."""
+    """Say a fraction with its interval: 61 % (52 to 70); a value that is itself the bound says so."""
     return fmt.percent_range(found.value, found.low, found.high)
 
 

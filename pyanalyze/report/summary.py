@@ -74,6 +74,8 @@ _BAR = 36
 _NAME = 40
 #: Columns of how long a tenant was resident with work, behind its bar.
 _WITH_WORK = 20
+#: Between the bars and what belongs to all of them.
+_RULE = "│ "
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -306,11 +308,12 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
         rest = rows[len(shown) :]
         bars.append(f"{len(rest)} more: {fmt.percent(sum(row.share for row in rest))}")
     if beside:
-        column = max(map(len, bars)) + 3
-        words = _wrapped(switching_text(device), max(SUMMARY_COLUMNS - _LABEL - column, 1))
+        column = max(map(len, bars)) + 1
+        # The rule keeps what belongs to all bars from reading as what belongs to the tenant of its line.
+        words = _wrapped(switching_text(device), max(SUMMARY_COLUMNS - _LABEL - column - len(_RULE), 1))
         if len(words) <= len(bars):
             words += [""] * (len(bars) - len(words))
-            bars = [f"{bar:<{column}}{word}".rstrip() for bar, word in zip(bars, words, strict=True)]
+            bars = [f"{bar:<{column}}{_RULE}{word}".rstrip() for bar, word in zip(bars, words, strict=True)]
             switching = []
     lines = [f"{'' if position else 'GPU time':<{_LABEL}}{bar}" for position, bar in enumerate(bars)]
     return [*lines, *switching]

@@ -10,13 +10,23 @@ from pydantic import Field
 from pyanalyze.results.model import Number, Result, Text
 from pyanalyze.vocabulary import Basis
 
-__all__ = ["ContextSwitches", "CostKind", "ResidencySlice", "ResidencySummary", "ResidencyTotals"]
+__all__ = ["ContextSwitches", "CostKind", "ResidencySlice", "ResidencySummary", "ResidencyTotals", "SwitchPart"]
 
 CostKind = Literal["gap", "full"]
 
 
+class SwitchPart(Result):
+    """One part of the switches, or all of their parts."""
+
+    median_ns: int = Field(description="Median of a switch, ns.")
+    total_ns: int = Field(description="Sum over all switches, ns.")
+
+
 class ContextSwitches(Result):
-    """Switches between hardware contexts."""
+    """Switches between hardware contexts.
+
+    A full switch is `save`, `gap` and `restore`, one after the other.
+    """
 
     count: int = Field(ge=0, description="Switches between two contexts that both had work.")
     context_creations: int = Field(ge=0, description="Switches to or from a context that ran nothing yet.")
@@ -27,6 +37,13 @@ class ContextSwitches(Result):
         description="gap: SAVE_END to the next RESTORE_START; full: acknowledgement to CONTEXT_START."
     )
     total_cost_ns: int | None = Field(description="Sum of the costs, ns.")
+    save: SwitchPart | None = Field(
+        default=None, description="Stop and save: acknowledgement to SAVE_END; null: a switch has no such record."
+    )
+    gap: SwitchPart | None = Field(default=None, description="SAVE_END to the next RESTORE_START; null: no switch.")
+    restore: SwitchPart | None = Field(
+        default=None, description="RESTORE_START to CONTEXT_START; null: a switch has no such record."
+    )
     overhead_fraction: Number = Field(description="Total cost over the window.")
     endings: dict[Text, int] = Field(description="How slices ended (WFI, GFXP, CTAP, CILP, ...): count.")
     dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")

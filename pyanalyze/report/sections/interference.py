@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.impact import Cause, impact_of
+from pyanalyze.analysis.impact import CAUSE_WORDS, Cause, impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fact, Facts, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
-    CAUSE_WORDS,
     LONG,
     bound_text,
     cause_sentence,
@@ -302,15 +301,16 @@ def _cause_blocks(device: Device) -> list[Block]:
             *(value_cell(fmt.percent(getattr(causes, name))) for name in names),
         )
         for t in known
-        for counted, causes in (("by itself", t.causes), ("with its queue", t.root_causes))
+        for counted, causes in (("as queueing", t.causes), ("as what its head waited for", t.root_causes))
         if causes is not None
     )
-    heads = (Column("Tenant"), Column("Each cause"))
+    heads = (Column("Tenant"), Column("Wait in the queue", "behind its own kernels, counted"))
     columns = (*heads, *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
     chart = Chart(
         chart_key("causes", device.device_id),
         "Where the added latency went",
-        "Parts of the added latency of its kernels; they sum to 100 %.",
+        "Parts of the added latency of its kernels; they sum to 100 %. Waits behind its own kernels count as what the "
+        "head of the queue waited for, as in the answer above.",
     )
     table = Table(columns, rows, "Where the added latency of its kernels went (inferred).")
     return [*answer, chart, table, *_execution_blocks(known, labels)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import residency_sentence, why_missing
+from pyanalyze.report.sentences import SWITCH_OVERHEAD, residency_sentence, share_of_window, why_missing
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -40,51 +40,88 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             "Complete residency intervals, per tenant; the line marks the median of all.",
         )
     )
-    kinds = {"gap": "SAVE_END to the next RESTORE_START", "full": "acknowledgement to CONTEXT_START"}
-    kind = kinds.get(switches.cost_kind or "", fmt.UNKNOWN)
     rows = [
         ("Switches", fmt.count(switches.count), "between contexts with work", "observed"),
         ("Context creations", fmt.count(switches.context_creations), "not counted as switches", "observed"),
         (
             "Median residency interval",
-            _of_switches(switches, fmt.duration(switches.median_slice_ns)),
+            fmt.duration(switches.median_slice_ns) if switches.count else "none",
             "complete intervals",
-            "observed",
-        ),
-        (
-            "Median cost",
-            _of_switches(switches, fmt.duration(switches.median_cost_ns)),
-            f"{switches.cost_kind}: {kind}" if switches.cost_kind else "no switch",
-            "observed",
-        ),
-        ("Mean cost", _of_switches(switches, fmt.duration(switches.mean_cost_ns)), "per switch", "observed"),
-        (
-            "Total cost",
-            _of_switches(switches, fmt.duration(switches.total_cost_ns)),
-            "sum over all switches",
-            "observed",
-        ),
-        (
-            "Overhead",
-            _of_switches(switches, fmt.percent(switches.overhead_fraction)),
-            "total cost over the window",
             "observed",
         ),
         ("Lost records", _lost(switches.dropped), "gaps in sequence numbers", "observed"),
     ]
     if switches.endings:
-        text = ", ".join(f"{visible(k, 24)} {fmt.count(v)}" for k, v in sorted(switches.endings.items()))
-        rows.append(("Reasons for the ends of intervals", text, "as the driver recorded them", "observed"))
+        text = ", ".join(
+            f"{'not recorded' if kind == _NO_REASON else visible(kind, 24)} {fmt.count(n)}"
+            for kind, n in sorted(switches.endings.items())
+        )
+        rows.append(("Reasons for the ends of intervals", text, _reasons_note(switches), "observed"))
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis="observed")) for a, b, c, _ in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Scope"), Column("Basis"))
     blocks.append(Table(columns, cells, "Context switches."))
+    if switches.count:
+        blocks.append(_switch_parts(device, switches))
     blocks += _slice_tables(device)
     return blocks
 
 
-def _of_switches(switches: ContextSwitches, text: str) -> str:
-    """A cost of switches, where there were any."""
-    return text if switches.count else "none"
+#: The ending of an interval for which the driver wrote no acknowledgement record.
+_NO_REASON = "unknown"
+#: What the acknowledgement record of the driver says of how a context was stopped.
+_REASON_WORDS = {
+    "WFI": "WFI: the work in flight ended first",
+    "GFXP": "GFXP: preempted inside a graphics primitive",
+    "CTAP": "CTAP: preempted between blocks",
+    "CILP": "CILP: preempted between instructions",
+}
+
+
+def _reasons_note(switches: ContextSwitches) -> str:
+    words = [text for kind, text in _REASON_WORDS.items() if kind in switches.endings]
+    if _NO_REASON in switches.endings:
+        words.append("not recorded: the driver wrote no acknowledgement record, which release drivers leave out")
+    return "; ".join(words)
+
+
+def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
+    """The parts of a switch and their sum: the one place that has them all."""
+    known = (
+        ("Stop and save", "acknowledgement to SAVE_END", switches.save),
+        ("Switch gap", "SAVE_END to the next RESTORE_START", switches.gap),
+        ("Restore", "RESTORE_START to CONTEXT_START", switches.restore),
+    )
+    rows = [(name, scope, part.median_ns, part.total_ns) for name, scope, part in known if part is not None]
+    if switches.cost_kind == "full" and switches.median_cost_ns is not None and switches.total_cost_ns is not None:
+        rows.append(("Full switch", "sum of the three", switches.median_cost_ns, switches.total_cost_ns))
+    cells = tuple(
+        (
+            Cell(name),
+            Cell(scope),
+            value_cell(fmt.duration(median_ns)),
+            value_cell(fmt.duration(total_ns)),
+            value_cell(fmt.percent(share_of_window(total_ns, device))),
+        )
+        for name, scope, median_ns, total_ns in rows
+    )
+    columns = (
+        Column("Part"),
+        Column("From and to"),
+        Column("Median", "of a switch", True),
+        Column("Total", "of all switches", True),
+        Column("Share", "total over the window", True),
+    )
+    caption = (
+        "What context switches cost (observed). Stop and save, and restore, are in GPU time as well: residency "
+        "includes them. Medians need not add up; totals do."
+        if switches.cost_kind == "full"
+        else "What context switches cost (observed). Stopping, saving and restoring come on top: they are in GPU time, "
+        "and no record of this driver tells how long they take."
+    )
+    alternated = next((one.value for one in device.sharing.details if one.name == SWITCH_OVERHEAD), None)
+    if alternated is not None:
+        caption += f" Switch gaps took {fmt.percent(alternated)} of the time in which contexts alternated."
+    return Table(columns, cells, caption)
 
 
 def _slice_tables(device: Device) -> list[Block]:
@@ -124,8 +161,6 @@ def _slice_tables(device: Device) -> list[Block]:
         if summary.time_slice_ns
         else "",
         f"Jain's index of residency {summary.jain:.3f}" if summary.jain is not None else "",
-        f"save {fmt.duration(summary.median_save_ns)}" if summary.median_save_ns is not None else "",
-        f"restore {fmt.duration(summary.median_restore_ns)}" if summary.median_restore_ns is not None else "",
     ]
     said = "; ".join(part for part in parts if part)
     return [Table(columns, rows, f"Residency intervals per tenant ({summary.basis}){f': {said}' if said else ''}.")]

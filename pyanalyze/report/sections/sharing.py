@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, agreement_text, id_text, verdict_sentence
+from pyanalyze.report.sentences import (
+    LONG,
+    SWITCH_OVERHEAD,
+    agreement_text,
+    id_text,
+    verdict_sentence,
+    weighed_evidence,
+    weights_text,
+)
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -28,9 +36,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(Note("Configured and observed disagree", text, "warning"))
     else:
         blocks.append(Para(f"Configured mode: {agreement_text(device)}.", "muted"))
-    if sharing.details:
+    # What context switches cost stands in the section on them.
+    details = [one for one in sharing.details if one.name != SWITCH_OVERHEAD]
+    if details:
         rows: tuple[tuple[Cell, ...], ...] = tuple(
-            (Cell(d.topic), Cell(capital(visible(d.detail, LONG))), Cell("", basis=d.basis)) for d in sharing.details
+            (Cell(d.topic), Cell(capital(visible(d.detail, LONG))), Cell("", basis=d.basis)) for d in details
         )
         heads: tuple[Column, ...] = (Column("Topic"), Column("Finding"), Column("Basis"))
         blocks.append(Table(heads, rows, "Details of the sharing mode."))
@@ -45,7 +55,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Column("Basis"),
             Column("Name"),
         )
-        blocks.append(Table(columns, tuple(_evidence_row(e) for e in sharing.evidence), _evidence_caption(device)))
+        blocks.append(
+            Table(columns, tuple(_evidence_row(*e) for e in weighed_evidence(sharing)), weights_text(sharing))
+        )
     else:
         blocks.append(Para("No evidence is available.", "muted"))
     found = [
@@ -131,17 +143,6 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     return blocks
 
 
-def _evidence_caption(device: Device) -> str:
-    sharing = device.sharing
-    mode = sharing.mode
-    if mode == Mode.UNDETERMINED and sharing.alternatives:
-        mode = sharing.alternatives[0].mode
-    return (
-        f"Evidence, largest weight first. The weight is that for {mode}: above 0 makes it more likely, below 0 less "
-        "likely; 3 is about 20 to 1."
-    )
-
-
 def _promises(known: Promises) -> Table:
     """Properties of a mode from its documentation; nothing in them was measured."""
     says = {True: "yes", False: "no", None: "sources disagree"}
@@ -164,12 +165,12 @@ def _modes(modes: Sequence[str]) -> str:
     return ", ".join(modes) if modes else "–"
 
 
-def _evidence_row(item: Evidence) -> tuple[Cell, ...]:
+def _evidence_row(item: Evidence, weight: float) -> tuple[Cell, ...]:
     return (
         Cell(capital(visible(item.detail, LONG))),
         Cell(_modes(item.supports)),
         Cell(_modes(item.against)),
-        Cell(f"{item.weight:+.1f}"),
+        Cell(f"{weight:+.1f}" if weight else "0"),
         Cell(fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"),
         Cell(fmt.count(item.n)),
         Cell("", basis=item.basis),

@@ -34,9 +34,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     else:
         facts.append(
             Fact(
-                "Context-switch overhead",
+                "Full switches" if switches.cost_kind == "full" else "Switch gaps",
                 fmt.percent(switches.overhead_fraction) if switches.count else "none",
-                f"of the window; {fmt.count(switches.count)} switches",
+                f"of the window; {fmt.count(switches.count)} context switches",
                 "observed",
             )
         )

@@ -1,0 +1,151 @@
+"""Sentences and tables that a reader who does not know the project must understand."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+import report_examples as examples
+
+import pyanalyze
+from pyanalyze.report.blocks import Chart, Fold, Para, Table
+from pyanalyze.report.layout import lay_out
+from pyanalyze.report.sentences import bounded_text, cause_sentence, switching_text, weighed_evidence, weights_text
+from pyanalyze.results.interference import Estimate, Slowdown
+from pyanalyze.results.occupancy import Bounded
+from pyanalyze.text.format import duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from pyanalyze.report.blocks import Block
+    from pyanalyze.results.report import Report
+
+
+def _all(blocks: Iterable[Block]) -> Iterator[Block]:
+    for block in blocks:
+        yield block
+        if isinstance(block, Fold):
+            yield from _all(block.blocks)
+
+
+def _section(report: Report, name: str) -> list[Block]:
+    found = next(one for one in lay_out(report).sections if one.id.startswith(name))
+    return list(_all(found.blocks))
+
+
+def _table(report: Report, name: str, caption: str) -> dict[str, tuple[str, ...]]:
+    """Rows of a table by their first cell."""
+    found = next(one for one in _section(report, name) if isinstance(one, Table) and one.caption.startswith(caption))
+    return {row[0].text: tuple(cell.text for cell in row[1:]) for row in found.rows}
+
+
+@pytest.mark.parametrize(("capture", "full"), [("demo-time-slicing", False), ("node-switches-only", True)])
+def test_a_switch_has_one_price_and_one_table_of_its_parts(fixtures: Path, capture: str, full: bool) -> None:
+    truth = json.loads((fixtures / f"{capture}.truth.json").read_text(encoding="utf-8"))["devices"][0]["switches"]
+    report = pyanalyze.load(fixtures / f"{capture}.sqlite").report()
+    (device,) = report.devices
+    switches = device.context_switches
+    assert switches is not None
+    assert switches.gap is not None
+    assert (switches.gap.median_ns, switches.gap.total_ns) == (truth["median_gap_ns"], truth["total_gap_ns"])
+    rows = _table(report, "residency", "What context switches cost")
+    assert rows["Switch gap"][1:3] == (duration(truth["median_gap_ns"]), duration(truth["total_gap_ns"]))
+    if full:
+        assert switches.save is not None
+        assert switches.restore is not None
+        parts = switches.save.total_ns + switches.gap.total_ns + switches.restore.total_ns
+        assert parts == truth["total_full_ns"]
+        assert list(rows) == ["Stop and save", "Switch gap", "Restore", "Full switch"]
+        assert rows["Full switch"][1:3] == (duration(truth["median_full_ns"]), duration(truth["total_full_ns"]))
+        name = f"full context switches of {duration(truth['median_full_ns'])}"
+    else:
+        assert list(rows) == ["Switch gap"]
+        name = f"context-switch gaps of {duration(truth['median_gap_ns'])}"
+    # Beside the bars, by the same name.
+    assert name in switching_text(device)
+    # In the section on the mode there is no second price of the same switches.
+    details = next(
+        one for one in _section(report, "sharing") if isinstance(one, Table) and one.caption.startswith("Details")
+    )
+    assert details.rows
+    assert not any("Gaps at context switches" in cell.text for row in details.rows for cell in row)
+
+
+def test_ends_of_intervals_that_no_record_explains_say_so(fixtures: Path) -> None:
+    rows = _table(pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report(), "residency", "Context switches")
+    ends = rows["Reasons for the ends of intervals"]
+    assert ends[0].startswith("not recorded ")
+    assert "no acknowledgement record" in ends[1]
+    rows = _table(pyanalyze.load(fixtures / "node-switches-only.sqlite").report(), "residency", "Context switches")
+    assert "CILP: preempted between instructions" in rows["Reasons for the ends of intervals"][1]
+
+
+def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
+    """That streams overlap says nothing for or against time-slicing: its weight for other modes is not its weight."""
+    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    said = weights_text(device.sharing)
+    assert "log odds" in said
+    assert "for time-slicing against a mode of which the evidence says nothing" in said
+    weights = {one.name: weight for one, weight in weighed_evidence(device.sharing)}
+    # docs/modes/time_slicing.md: contexts that alternate weigh 5; streams that overlap have no row.
+    assert (weights["contexts_alternate"], weights["streams_overlap"]) == (5.0, 0.0)
+    assert [abs(one) for one in weights.values()] == sorted((abs(one) for one in weights.values()), reverse=True)
+
+
+def test_nothing_limits_a_kernel_at_full_occupancy(fixtures: Path) -> None:
+    """Blocks of 1,024 threads with 32 registers fill an A100: 2 x 32 warps, 65,536 registers. Both are used up at once."""
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    report = session.report()
+    (device,) = report.devices
+    assert device.occupancy is not None
+    assert set(session.kernel_occupancy["occupancy"]) == {1.0}
+    assert device.occupancy.limiters == {}
+    blocks = _section(report, "occupancy")
+    assert any(isinstance(one, Para) and "no resource of the SM limits it" in one.text for one in blocks)
+    # Kernels of 80 registers are limited by them, those of 40 are not.
+    (device,) = pyanalyze.load(fixtures / "mps.sqlite").report().devices
+    assert device.occupancy is not None
+    assert set(device.occupancy.limiters) == {"registers"}
+    assert 0 < device.occupancy.limiters["registers"] < 1
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (0.72, 0.3, 0.72, "at most 72 %, at least 30 %"),
+        (0.3, 0.3, 0.72, "at least 30 %, at most 72 %"),
+        (0.61, 0.52, 0.7, "61 % (52 to 70)"),
+    ],
+)
+def test_a_value_at_the_edge_of_its_interval_is_a_bound(value: float, low: float, high: float, said: str) -> None:
+    assert bounded_text(Bounded(value=value, low=low, high=high)) == said
+
+
+def test_where_nothing_is_slow_no_cause_is_named() -> None:
+    (device,) = examples.time_sliced().devices
+    same = Estimate(value=1.01, low=0.99, high=1.02, n=50, basis="observed")
+    quiet = device.tenants[0].model_copy(update={"slowdown": Slowdown(elapsed=same, latency=None, resident=None)})
+    said = cause_sentence(device.model_copy(update={"tenants": [quiet]}))
+    assert said == "Sharing slows no tenant (the largest slowdown is at most 1.02x)."
+
+
+def test_the_chart_of_causes_shows_what_the_answer_says(fixtures: Path) -> None:
+    """92.2 % waiting for its time slice in the answer: the queue behind a waiting kernel is no second cause."""
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    (device,) = session.report().devices
+    drawn = json.dumps(session.chart("causes").to_dict())
+    tenant = next(one for one in device.tenants if one.name and "app_b" in one.name)
+    assert tenant.root_causes is not None
+    assert tenant.root_causes.not_resident is not None
+    share = percent(tenant.root_causes.not_resident)
+    assert share in cause_sentence(device)
+    assert share in drawn
+    assert "waiting for its time slice" in drawn
+    assert "not resident" not in drawn
+    chart = next(
+        one for one in _section(session.report(), "interference") if isinstance(one, Chart) and "added" in one.title
+    )
+    assert "as in the answer above" in chart.caption
