@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from typing import TYPE_CHECKING
 
+import generate
 import pytest
 import report_examples as examples
+import six_captures
 
 import pyanalyze
 from pyanalyze.report.blocks import Chart, Fold, Para, Table
@@ -149,3 +153,76 @@ def test_the_chart_of_causes_shows_what_the_answer_says(fixtures: Path) -> None:
         one for one in _section(session.report(), "interference") if isinstance(one, Chart) and "added" in one.title
     )
     assert "as in the answer above" in chart.caption
+
+
+def _options(report: Report) -> dict[str, str]:
+    """Slowdown of each tenant, as the comparison of sharing configurations shows it."""
+    table = next(one for one in _section(report, "advice") if isinstance(one, Table))
+    return {row[0].text: row[3].text for row in table.rows}
+
+
+def test_caps_are_shown_with_their_percentages(fixtures: Path) -> None:
+    """Two clients: equal caps are half of the SMs each."""
+    shown = _options(pyanalyze.load(fixtures / "mps.sqlite").report())
+    assert shown["MPS, equal caps"].count("(at 50 %)") == 2
+    assert "%)" not in shown["time-slicing"]
+
+
+@pytest.mark.parametrize("who", ["app_a", "app_b", "app_c"])
+def test_a_missing_solo_recording_has_commands_that_run_as_they_stand(who: str) -> None:
+    """PROGRAM and CAPTURE are for the reader to fill in; everything else is what the shell and the program take."""
+    folder = generate.built("running-example-time-slicing", solo=True)
+    capture = folder / "running-example-time-slicing.no-switches.sqlite"
+    (device,) = pyanalyze.load(capture).report().devices
+    (how,) = {one.how for one in device.missing_for("slowdown") if one.how}
+    words = shlex.split(how, comments=True)
+    named = words[words.index("--baseline") + 1].partition("=")[0]
+    file = f"{named}.solo"
+    assert words == [
+        *("nsys", "profile", "-t", "cuda", "-o", file, "PROGRAM", "&&"),
+        *("pyanalyze", "CAPTURE", "--baseline", f"{named}={file}.nsys-rep"),
+    ]
+    assert {"app_a", "app_b", "app_c"} <= set(re.findall(r"app_[abc]", how))
+    # The option takes the name of each of them.
+    solo = folder / f"running-example-time-slicing.solo.{who[-1].upper()}.sqlite"
+    (device,) = pyanalyze.load(capture, baselines=[f"{who}={solo}"]).report().devices
+    tenant = next(one for one in device.tenants if one.name == who)
+    assert tenant.baseline is not None
+
+
+def test_of_two_clients_of_one_name_none_is_named_by_it(fixtures: Path) -> None:
+    (device,) = pyanalyze.load(fixtures / "mps.sqlite").report().devices
+    (how,) = {one.how for one in device.missing_for("slowdown") if one.how}
+    assert shlex.split(how, comments=True)[-2:] == ["--baseline", "client.solo.nsys-rep"]
+
+
+def test_what_a_command_captures_is_not_said_to_have_none(fixtures: Path) -> None:
+    """One tenant was not traced: that keeps its slowdown and every forecast from being known, and has one remedy."""
+    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    hows = {one.what: one.how for one in device.sharing.missing}
+    assert hows["options"] == hows["slowdown"] == "start each tenant under nsys, or record their common parent"
+
+
+def test_what_may_be_in_a_kernel_is_recorded_before_the_kernel_is_made_faster(tmp_path: Path) -> None:
+    """The mode is not known, and kernels limit the process: time slices of another would be in their durations."""
+    (capture,) = six_captures.inputs("undetermined", tmp_path)
+    (device,) = pyanalyze.load(capture).report().devices
+    first, second = device.advice[:2]
+    assert first.action.startswith("Not enough data to decide")
+    assert any("--gpuctxsw" in line for line in first.commands)
+    assert second.action == "Make kernel k of train faster"
+
+
+def test_no_switch_records_are_asked_for_under_mig(tmp_path: Path) -> None:
+    """While MIG is in use the driver pauses their stream (docs/capture.md): nothing in samples leads there."""
+    lines = [
+        "timestamp, gpu_uuid, name, mig.mode.current, utilization.gpu [%], memory.used [MiB]",
+        *(f"2026/01/05 10:00:0{n}.000, GPU-{'1' * 8}, NVIDIA A100-SXM4-40GB, {{}}, [N/A], 38 MiB" for n in range(3)),
+    ]
+    for mode, asked in (("Enabled", False), ("Disabled", True)):
+        path = tmp_path / f"{mode}.csv"
+        path.write_text("\n".join(lines).format(*[mode] * 3) + "\n", encoding="utf-8")
+        (device,) = pyanalyze.load(path).report().devices
+        commands = [line for one in device.advice for line in one.commands]
+        assert any("--gpuctxsw" in line for line in commands) == asked
+        assert any("-t cuda" in line for line in commands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.association import associations
@@ -14,7 +15,7 @@ from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
 from pyanalyze.report.sentences import why_sharing
 from pyanalyze.report.shown import MOST_TENANTS
-from pyanalyze.results.advice import SharingOption
+from pyanalyze.results.advice import MpsPercentage, SharingOption
 from pyanalyze.results.interference import (
     Interference,
     SharingCause,
@@ -42,6 +43,8 @@ from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import capital
+from pyanalyze.text.shell import shell_line
+from pyanalyze.text.visible import visible
 from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
 
 if TYPE_CHECKING:
@@ -64,6 +67,8 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
 
+#: How to record tenants that were not traced.
+_TRACE_ALL = "start each tenant under nsys, or record their common parent"
 #: Tenants that one sentence names.
 _NAMED = 4
 
@@ -268,15 +273,13 @@ def _device(
     ]
     interference = None
     if found is not None:
-        interference = _interference(found, usage, tables.labels(verdict.device_id), missing)
+        interference = _interference(found, usage, tables, missing)
         of_processes = tables if analysis.processes is None else analysis.processes.tables
         missing += _lost_launches(of_processes, verdict.device_id)
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
-        # Where a capture lost its kernels, tracing them again is no answer.
-        unknown = "" if tables.paths else HOW["kernels"]
-        how = "pyanalyze advise CAPTURE" if advice.options.postponed else unknown
+        how = "pyanalyze advise CAPTURE" if advice.options.postponed else _how_options(tables, verdict, usage, missing)
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
     made = Device(
         device_id=verdict.device_id,
@@ -342,6 +345,10 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
             current=option is compared.current,
             recommended=option is compared.recommended,
             lacks=list(lacks.get(option.name, ())),
+            percentages=[
+                MpsPercentage(tenant_id=tenant, percentage=value)
+                for tenant, value in ({} if option.provision is None else option.provision.percentages).items()
+            ],
             tenants=list(option.forecasts),
         )
         for option in compared.options
@@ -610,6 +617,27 @@ def _how_kernels(verdict: Verdict) -> str:
     return HOW["kernels"] if lost is None else lost
 
 
+def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missing: Sequence[Missing]) -> str:
+    """What would make a forecast possible; empty where nothing is known to."""
+    import polars as pl
+
+    if verdict.mode == Mode.UNDETERMINED and tables.paths:
+        return next((gap.how for gap in missing if gap.how), "")
+    untraced = usage.filter(
+        ~pl.col("traced") & (pl.col("resident_ns") > 0) & ~pl.col("tenant_id").is_in(_serving(usage))
+    )
+    # Where a capture lost its kernels, tracing them again is no answer.
+    lost = any(gap.what == "kernel_records" for gap in verdict.missing)
+    if untraced.height and not lost:
+        return _TRACE_ALL
+    return "" if tables.paths else HOW["kernels"]
+
+
+def _serving(usage: pl.DataFrame) -> list[int]:
+    """Tenants that only serve others: MPS servers."""
+    return sorted(set(usage["served_by"].drop_nulls().to_list()))
+
+
 def _lost_launches(tables: TableSet, device_id: int) -> list[Missing]:
     """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
     traced = tables.of_device("tenants", device_id).filter("traced")
@@ -623,18 +651,18 @@ def _lost_launches(tables: TableSet, device_id: int) -> list[Missing]:
 
 
 def _interference(
-    found: DeviceInterference, usage: pl.DataFrame, names: Mapping[int, str], missing: list[Missing]
+    found: DeviceInterference, usage: pl.DataFrame, tables: TableSet, missing: list[Missing]
 ) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
     import polars as pl
 
-    solo = "record each workload solo in the same way: --baseline solo.sqlite (repeatable)"
-    serving = set(usage["served_by"].drop_nulls().to_list())
-    tenants = usage.filter(~pl.col("tenant_id").is_in(list(serving)))
+    names = tables.labels(found.device_id)
+    tenants = usage.filter(~pl.col("tenant_id").is_in(_serving(usage)))
     silent = [t for t in found.tenants if t.slowdown.elapsed is None and t.slowdown.latency is None]
     silent = [t for t in silent if not t.is_group or t.slowdown.resident is None]
     known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
     blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
+    solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent])
     if tenants.height < 2 and not known:
         why = "only one tenant of the device is known" if tenants.height else "no work of any tenant was recorded"
         trace = "start each tenant under nsys profile -t cuda; with samples only: --work LATENCIES.csv (an association)"
@@ -655,8 +683,7 @@ def _interference(
         # A group has no recording of its own.
         solo = "record a run in which each group also executes while no other does"
     if silent or blind:
-        traced = "start each tenant under nsys, or record their common parent"
-        missing.append(Missing(what="slowdown", why=why, how=solo if silent else traced))
+        missing.append(Missing(what="slowdown", why=why, how=solo if silent else _TRACE_ALL))
     if not known or tenants.height < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None
@@ -664,8 +691,27 @@ def _interference(
         missing.append(Missing(what="interference.figures", why=capital(NO_LATENCY), how=""))
     elif found.figures is not None and found.figures.antt is None:
         text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
-        missing.append(Missing(what="interference.figures", why=text, how=solo))
+        missing.append(Missing(what="interference.figures", why=text, how=_TRACE_ALL if blind and not silent else solo))
     return found.figures
+
+
+def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int]) -> str:
+    """Commands that record a tenant solo and compare with it; the others need the same.
+
+    A name that several tenants have assigns no baseline: then the kernels in common do.
+    """
+    here = tables.of_device("tenants", device_id).filter("traced")
+    names = dict(here.select("tenant_id", "name").iter_rows())
+    each = [names[number] for number in wanted if number in names] or list(names.values())
+    if not each:
+        return "start each tenant under nsys, first solo, then with the others"
+    name, *others = dict.fromkeys(each)
+    file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
+    baseline = f"{file}.nsys-rep" if list(names.values()).count(name) > 1 else f"{name}={file}.nsys-rep"
+    record, compare = shell_line(["nsys", "profile", "-t", "cuda", "-o", file]), shell_line(["--baseline", baseline])
+    more = f"; the same for {fmt.names(others, _NAMED)}" if others else ""
+    whose = f"{visible(name, 40)} with the GPU to itself{more}"
+    return f"{record} PROGRAM && pyanalyze CAPTURE {compare}   # {whose}"
 
 
 def _occupancy(

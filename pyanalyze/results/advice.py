@@ -12,7 +12,7 @@ from pyanalyze.vocabulary import Mode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Advice", "ForecastRow", "SharingOption", "numbers_of"]
+__all__ = ["Advice", "ForecastRow", "MpsPercentage", "SharingOption", "numbers_of"]
 
 
 class Advice(Result):
@@ -75,6 +75,13 @@ class ForecastRow(Result):
     )
 
 
+class MpsPercentage(Result):
+    """The part of the SMs that an MPS client may use."""
+
+    tenant_id: int = Field(description="Tenant.")
+    percentage: int = Field(description="Its CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.")
+
+
 class SharingOption(Result):
     """A way to share the device that was replayed; modelled."""
 
@@ -85,4 +92,5 @@ class SharingOption(Result):
     current: bool = Field(description="It is how the capture shows the device shared.")
     recommended: bool = Field(description="It is the one advised.")
     lacks: list[Text] = Field(description="Requirements (`--require`) that its mode does not promise.")
+    percentages: list[MpsPercentage] = Field(default_factory=list, description="MPS caps; empty: none are set.")
     tenants: list[ForecastRow] = Field(description="Per tenant.")

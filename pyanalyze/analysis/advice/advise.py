@@ -11,6 +11,7 @@ from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Resident, in_turn, kept_apart, record_first, simple_bounds, unknown_tenants
 from pyanalyze.results.advice import Advice, numbers_of
+from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode, unless
 
@@ -145,7 +146,12 @@ def advise_device(
     device = tables.devices.filter(here).row(0, named=True)
     own = list(_own_time(tables, verdict, splits, copies, streams))
     host = list(_host_side(tables, verdict, splits, streams))
-    actions = list(_actions(tables, verdict, (own, host), compared, required, latency_ns, device, kube=kube))
+    in_kernels = any(
+        split.limit is Limit.KERNELS for (number, _), split in splits.items() if number == verdict.device_id
+    )
+    actions = list(
+        _actions(tables, verdict, (own, host), compared, required, latency_ns, device, in_kernels=in_kernels, kube=kube)
+    )
     if kube and not tables.paths:
         # Nothing in samples ranks the alternatives: what decides comes first.
         decide = [with_record(action, listed, verdict.device_id) for action in actions[:1]]
@@ -202,6 +208,7 @@ def _actions(
     latency_ns: int | None,
     device: Mapping[str, object],
     *,
+    in_kernels: bool,
     kube: bool,
 ) -> Iterator[Advice]:
     """What decides or fails first; then by the time at stake; then what changes nothing."""
@@ -209,10 +216,11 @@ def _actions(
     held = list(_residents(tables, verdict.device_id))
     traits = TRAITS[verdict.mode]
     undetermined = verdict.mode == Mode.UNDETERMINED
-    # What a process can gain by itself does not depend on who else was there.
-    by_itself = undetermined and len(held) == 1 and bool(own)
+    # What a process can gain by itself does not depend on who else was there, unless its kernels limit it: time slices
+    # of another process would be in their durations.
+    by_itself = undetermined and len(held) == 1 and bool(own) and not in_kernels
     if undetermined and not by_itself:
-        yield from record_first(verdict)
+        yield from record_first(verdict, mig=_in_mig_mode(tables, verdict, device))
     elif not undetermined:
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
@@ -221,7 +229,7 @@ def _actions(
     # Python's sort keeps the order of what has nothing at stake that is known.
     yield from sorted((*change, *host, *own), key=lambda item: -(item.at_stake_ns or 0))
     if by_itself:
-        yield from record_first(verdict)
+        yield from record_first(verdict, mig=_in_mig_mode(tables, verdict, device))
     if compared.options:
         if stays:
             yield _stay(compared, required, verdict, kube=kube)
@@ -249,6 +257,14 @@ def _actions(
         elif verdict.mode != Mode.UNDETERMINED:
             yield from simple_bounds(verdict, held, device, compared.why_not)
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
+
+
+def _in_mig_mode(tables: TableSet, verdict: Verdict, device: Mapping[str, object]) -> bool:
+    """Whether the device is a MIG instance, or by its samples a board in MIG mode."""
+    if device["mig_profile"] is not None or tables.samples_of(verdict.device_id)["mig_gi"].count():
+        return True
+    likely = next((one.mode for one in verdict.alternatives), Mode.UNDETERMINED)
+    return not tables.paths and TRAITS[likely].mig_instance
 
 
 def _alone_in_instance(tables: TableSet, device_id: int) -> Advice:
@@ -401,7 +417,10 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         f"forecast slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
         f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option)}"
     )
-    wrong = f"a capture in that mode shows a tenant outside of its bounds; compare {option.worst.name} first"
+    wrong = (
+        f"a capture in that mode shows a tenant outside of its bounds. Check {option.worst.name} first: its forecast "
+        "slowdown is the largest"
+    )
     commands, undo = _commands(option, compared, mode, kube=kube)
     titles = {0: f"Time-slice the tenants ({option.name})", 1: "Run the tenants under MPS"}
     title = titles[1] if option.config.together else titles[0]
@@ -482,7 +501,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
         )
     now = _now(compared, verdict.mode) or best
     others = [option for option in compared.options if option is not now]
-    next_best = f"; the next best, {others[0].name}: {_each(others[0])}" if others else ""
+    next_best = f"; next best ({others[0].name}) {_each(others[0])}" if others else ""
     low = min((option.antt_bounds[0] for option in others), default=None)
     bound = None if low is None else f"no other configuration has a mean slowdown below {low:.2f}x, by its lower bound"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
@@ -490,7 +509,8 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
         action=f"Keep the sharing configuration{' of this instance' if inside else ''}: "
         f"no other{' that Kubernetes can make' if kube else ''} is forecast to gain anything",
         commands=[],
-        expected=f"forecast slowdown in the current mode ({verdict.mode}): {_each(now)}{next_best}"
+        # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
+        expected=f"modelled slowdown, not measured: as it is ({now.name}) {_each(now)}{next_best}"
         f"{_latency_percentiles(now)}",
         bound=bound,
         why=f"its mean slowdown of {now.antt:.2f}x is within {fmt.percent(WORTH_IT, 0)} of the best of "

@@ -44,8 +44,8 @@ class Resident:
     inflation: float | None
 
 
-def record_first(verdict: Verdict) -> Iterator[Advice]:
-    """Say what to record where the mode is not known.
+def record_first(verdict: Verdict, *, mig: bool = False) -> Iterator[Advice]:
+    """Say what to record where the mode is not known; on a board in MIG mode, or in an instance, no switch records.
 
     Examples
     --------
@@ -54,7 +54,9 @@ def record_first(verdict: Verdict) -> Iterator[Advice]:
     >>> next(record_first(verdict)).action
     'Not enough data to decide: record what is missing before changing anything'
     """
-    commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how))
+    # While MIG is in use the driver pauses the stream of switch records: they cannot decide there.
+    useless = {"context_switches"} if mig else set[str]()
+    commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how and gap.what not in useless))
     if commands:
         yield Advice(
             action="Not enough data to decide: record what is missing before changing anything",

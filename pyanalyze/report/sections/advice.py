@@ -64,8 +64,9 @@ def _compared(device: Device) -> list[Block]:
     for option in device.options:
         mark = " (current)" if option.current else ""
         mark += ", advised" if option.recommended and mark else " (advised)" if option.recommended else ""
+        caps = {one.tenant_id: f" (at {one.percentage} %)" for one in option.percentages}
         each = "; ".join(
-            f"{labels.get(f.tenant_id, str(f.tenant_id))} {fmt.ratio(f.slowdown)} "
+            f"{labels.get(f.tenant_id, str(f.tenant_id))}{caps.get(f.tenant_id, '')} {fmt.ratio(f.slowdown)} "
             f"[{fmt.ratio(f.low)}, {fmt.ratio(f.high)}]"
             for f in option.tenants
         )
@@ -87,8 +88,8 @@ def _compared(device: Device) -> list[Block]:
     )
     caption = (
         "Forecasts: the recorded launches replayed under each sharing configuration, compared with each tenant solo on "
-        "the whole GPU (modelled). The last column is what documentation says of the mode; where sources disagree, it "
-        "has a ?."
+        "the whole GPU (modelled). A percentage is the client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. The last column is "
+        "what documentation says of the mode; where sources disagree, it has a ?."
     )
     return [Table(columns, tuple(rows), caption)]
 
