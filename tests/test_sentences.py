@@ -11,11 +11,19 @@ import generate
 import pytest
 import report_examples as examples
 import six_captures
+from exports import A100, US, kernel, write
 
 import pyanalyze
 from pyanalyze.report.blocks import Chart, Fold, Para, Table
 from pyanalyze.report.layout import lay_out
-from pyanalyze.report.sentences import bounded_text, cause_sentence, switching_text, weighed_evidence, weights_text
+from pyanalyze.report.sentences import (
+    bounded_text,
+    cause_sentence,
+    limit_text,
+    switching_text,
+    weighed_evidence,
+    weights_text,
+)
 from pyanalyze.results.interference import Estimate, Slowdown
 from pyanalyze.results.occupancy import Bounded
 from pyanalyze.text.format import duration, percent
@@ -226,3 +234,49 @@ def test_no_switch_records_are_asked_for_under_mig(tmp_path: Path) -> None:
         commands = [line for one in device.advice for line in one.commands]
         assert any("--gpuctxsw" in line for line in commands) == asked
         assert any("-t cuda" in line for line in commands)
+
+
+def test_one_gap_at_the_start_is_not_what_limits_a_process(tmp_path: Path) -> None:
+    """Two launches, half a second of loading, then a thousand kernels back to back: the kernels limit what is left."""
+    work = [kernel(41, n * US, (n + 1) * US) for n in range(2)]
+    work += [kernel(41, 500_000 * US + n * 200 * US, 500_000 * US + (n + 1) * 200 * US) for n in range(1000)]
+    capture = write(tmp_path / "start-up.sqlite", kernels=work, processes={41: "train"}, gpus=[A100])
+    (device,) = pyanalyze.load(capture).report().devices
+    said = limit_text(device)
+    assert said is not None
+    assert "train is limited by the host" in said
+    assert "one gap of 500.0 ms at its start" in said
+    (option,) = re.findall(r"--start (\d+us)", said)
+    (rest,) = pyanalyze.load(capture).window(start=option).report().devices
+    assert (limit_text(rest) or "").startswith("train is limited by its kernels")
+    # Without such a gap nothing is said of one.
+    late = [kernel(41, n * 1_000 * US, n * 1_000 * US + 100 * US) for n in range(1000)]
+    (device,) = (
+        pyanalyze.load(write(tmp_path / "slow.sqlite", kernels=late, processes={41: "train"}, gpus=[A100]))
+        .report()
+        .devices
+    )
+    assert (limit_text(device) or "").startswith("train is limited by the host")
+    assert "one gap" not in (limit_text(device) or "")
+
+
+def test_with_one_other_tenant_pairwise_interference_is_the_slowdown(fixtures: Path) -> None:
+    (device,) = pyanalyze.load(fixtures / "containers-same-pid").report().devices
+    assert device.interference is not None
+    assert device.interference.matrix
+    for cell in device.interference.matrix:
+        slowdown = next(one.slowdown for one in device.tenants if one.tenant_id == cell.victim)
+        assert slowdown.elapsed is not None
+        assert slowdown.latency is not None
+        assert cell.slowdown == pytest.approx(slowdown.elapsed.value)
+        assert (cell.low, cell.high) == (slowdown.elapsed.low, slowdown.elapsed.high)
+        assert cell.latency == pytest.approx(slowdown.latency.value)
+
+
+def test_kernels_per_second_say_of_which_launches(fixtures: Path) -> None:
+    """A solo recording has another figure beside another co-run: only launches that both have are compared."""
+    report = pyanalyze.load(fixtures / "containers-same-pid").report()
+    table = next(
+        one for one in _section(report, "interference") if isinstance(one, Table) and one.caption.startswith("Slowdown")
+    )
+    assert table.caption.endswith("Kernels/s is of the work that both runs have.")

@@ -19,6 +19,8 @@ __all__ = ["stream_tables", "streams_of"]
 
 _WORK = ("kernels", "memops", "graph_launches")
 _OWNER = ("capture", "pid", "device_id")
+#: Pairs of streams, most lost time first, of which the kernel that filled the SMs is named.
+_LOOKED_AT = 20
 _PAIR = ("device_id", "tenant_id", "context_a", "stream_a", "context_b", "stream_b")
 
 
@@ -113,6 +115,7 @@ def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
             for row in tables.stream_pairs.filter(here).iter_rows(named=True)
         ]
         pairs.sort(key=lambda pair: (-pair.lost_ns - pair.late_ns, -pair.overlap_ns, pair.stream_a, pair.stream_b))
+        pairs[:_LOOKED_AT] = [_with_filler(tables, used.row(0, named=True), pair) for pair in pairs[:_LOOKED_AT]]
         found[device_id, tenant_id] = Streams(
             window_ns=max(used["last_ns"]) - min(used["first_ns"]),
             streams=[
@@ -126,6 +129,38 @@ def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
             calls_known=_has_calls(tables, used.row(0, named=True)),
         )
     return found
+
+
+def _with_filler(tables: TableSet, process: Mapping[str, Any], pair: StreamPair) -> StreamPair:
+    """Name the kernel of the one stream that executed during most of the time that kernels of the other waited."""
+    import polars as pl
+
+    if pair.reason is not StreamReason.SM_RESOURCES:
+        return pair
+    waiting = next(loss.waiting_stream for loss in pair.losses if loss.reason is pair.reason)
+    streams = {(pair.context_a, pair.stream_a), (pair.context_b, pair.stream_b)}
+    held, other = sorted(streams, key=lambda one: one[1] != waiting)
+    columns = ("context_id", "stream_id", "start_ns", "end_ns", "short_name")
+    kernels = tables.kernels.filter(of_process(process) & (pl.col("device_id") == process["device_id"])).select(columns)
+
+    def of(stream: tuple[int | None, int]) -> pl.DataFrame:
+        here = pl.col("context_id").eq_missing(pl.lit(stream[0])) & (pl.col("stream_id") == stream[1])
+        return kernels.filter(here).sort("start_ns")
+
+    # What the first kernel of a stream waited from is its launch: what executed when it started was there then.
+    after = pl.col("end_ns").cum_max().shift(1)
+    waits = of(held).with_columns(ready_ns=pl.coalesce(after, pl.col("start_ns") - 1))
+    beside = of(other).select("start_ns", until_ns="end_ns", name=pl.col("short_name").cast(pl.String))
+    longest = (
+        waits.select("start_ns", "ready_ns")
+        .join_asof(beside, on="start_ns")
+        .filter(pl.col("until_ns") > pl.col("ready_ns"))
+        .group_by("name")
+        .agg((pl.col("start_ns") - pl.col("ready_ns")).sum().alias("ns"))
+        .drop_nulls("name")
+        .sort("ns", "name", descending=[True, False])
+    )
+    return pair if longest.is_empty() else pair.model_copy(update={"filled_by": longest["name"][0]})
 
 
 def _has_calls(tables: TableSet, process: Mapping[str, Any]) -> bool:

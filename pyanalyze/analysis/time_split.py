@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
-from pyanalyze.results.time_split import Limit, TimeSplit
+from pyanalyze.results.time_split import Limit, LongestGap, TimeSplit
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -66,8 +66,9 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             Limit.API_CALLS: long_ns + short_ns,
             Limit.HOST: idle_ns - long_ns,
         }
+        limit = max(parts, key=lambda limit: parts[limit])
         found[row["device_id"], row["tenant_id"]] = TimeSplit(
-            limit=max(parts, key=lambda limit: parts[limit]),
+            limit=limit,
             window_ns=window_ns,
             kernels_ns=parts[Limit.KERNELS],
             copies_ns=parts[Limit.COPIES],
@@ -81,6 +82,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
+            longest_gap=_longest(gaps) if gaps is not None and limit is Limit.HOST else None,
         )
     return found
 
@@ -95,6 +97,11 @@ def _has_gaps(usage: Mapping[str, Any]) -> bool:
 def _calls_in_gaps(tables: TableSet) -> dict[tuple[int, int], dict[str, Any]]:
     """CUDA calls while a tenant had nothing on the device, by device and tenant, as the core hands them out."""
     return {(one["device_id"], one["tenant_id"]): one for one in _core.calls_in_gaps(tables.with_late("api_calls"))}
+
+
+def _longest(gaps: Mapping[str, Any]) -> LongestGap | None:
+    """The longest gap between the operations of a tenant."""
+    return LongestGap(**gaps["longest_gap"], operations=gaps["operations"]) if gaps["longest_gap"] else None
 
 
 @dataclass(frozen=True)

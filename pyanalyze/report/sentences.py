@@ -73,6 +73,7 @@ __all__ = [
     "share_of_window",
     "slowdown_text",
     "stream_name",
+    "stream_reason",
     "switching_text",
     "verdict_sentence",
     "versions_text",
@@ -292,7 +293,15 @@ def limit_text(device: Device) -> str | None:
         named = f"{visible(split.api_call, 40)} {fmt.percent(split.api_call_ns / split.window_ns)}"
         others = f"{named}; {others}" if others else named
     said = f"{label} is limited by {_LIMITED_BY[split.limit]} {fmt.percent(shares[split.limit])} of its time"
-    return f"{said} ({others})." if others else f"{said}."
+    said = f"{said} ({others})." if others else f"{said}."
+    gap = split.one_gap
+    if gap is None:
+        return said
+    # The last clause is what a reader needs most: a process that waits once is not one that the host limits.
+    once = f"Most of it is one gap of {fmt.duration(gap.end_ns - gap.start_ns)}"
+    if gap.at_start:
+        return f"{said} {once} at its start: --start {gap.end_ns // 1000}us leaves it out."
+    return f"{said} {once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations."
 
 
 def stream_name(context: int | None, stream: int, *, contexts: bool) -> str:
@@ -321,8 +330,16 @@ def lost_streams_text(label: str, streams: Streams) -> str:
             return f"{label} used {len(streams.streams)} streams, which never had work at the same time."
     lost = f"{fmt.duration(pair.lost_ns + pair.late_ns)} ({fmt.percent(streams.lost_share)} of its time)"
     a, b = _stream_names(pair)
-    why = "" if pair.reason is None else f": {STREAM_REASONS[pair.reason]}"
+    why = "" if pair.reason is None else f": {stream_reason(pair)}"
     return f"{label}: streams {a} and {b} did not overlap for {lost}{why}."
+
+
+def stream_reason(pair: StreamPair) -> str:
+    """Why two streams did not overlap, and beside which kernel there was no room."""
+    if pair.reason is None:
+        return "little was lost"
+    beside = "" if pair.filled_by is None else f" beside {visible(pair.filled_by, 40)}"
+    return f"{STREAM_REASONS[pair.reason]}{beside}"
 
 
 def _stream_names(pair: StreamPair) -> tuple[str, str]:
@@ -852,7 +869,7 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         most = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:3]
         only = " with it alone"
         each = [f"{who} ({fmt.ratio(slowdown)}{only if n == 0 else ''})" for n, (slowdown, who) in enumerate(most)]
-        # With one other tenant it is the slowdown again, estimated in another way: a second number says nothing more.
+        # With one other tenant it is the slowdown again: a second number says nothing more.
         others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id]
         if len(others) == 1:
             each = [who for _, who in most]

@@ -109,7 +109,10 @@ class UnitsOfWork(Result):
 
 
 class Throughput(Result):
-    """Kernels and graph launches a second, over the time from first launch to last end."""
+    """Kernels and graph launches a second, over the time from first launch to last end.
+
+    Of the launches that both runs have: against another co-run the same solo recording has another figure.
+    """
 
     shared_per_s: Finite = Field(description="In the co-run.")
     solo_per_s: Finite = Field(description="Alone.")

@@ -52,6 +52,11 @@ class StreamPair(Result):
         description="Of most of the lost and late time; `no-work` where they never had work at the same time; "
         "`contention` where they overlapped and both were slowed; null: they overlapped and lost little."
     )
+    filled_by: Text | None = Field(
+        default=None,
+        description="Where `reason` is `sm-resources`: short name of the kernel that executed during most of that "
+        "wait; null: not known. Hostile text.",
+    )
     losses: list[StreamLoss] = Field(description="Lost and late time by reason, most first.")
 
 

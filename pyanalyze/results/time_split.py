@@ -7,7 +7,7 @@ from pydantic import Field
 from pyanalyze.results.model import Number, Result, Text
 from pyanalyze.vocabulary import Word
 
-__all__ = ["Limit", "TimeSplit"]
+__all__ = ["Limit", "LongestGap", "TimeSplit"]
 
 
 class Limit(Word):
@@ -20,8 +20,33 @@ class Limit(Word):
     HOST = "host"
 
 
+#: Part of the host's time in one gap from which on this gap is what there is to say of it.
+_ONE_GAP = 0.5
+#: Part of a process's operations up to which a gap is at its start.
+_AT_START = 0.1
 #: Part by which durations have to differ from the time in flight, so that it is said.
 _OVERLAP = 0.05
+
+
+class LongestGap(Result):
+    """The longest time between two operations of a tenant."""
+
+    start_ns: int = Field(description="End of all operations before it, ns from the origin.")
+    end_ns: int = Field(description="Start of the next operation, ns from the origin.")
+    operations_before: int = Field(ge=1, description="Kernels, copies and graphs before it.")
+    operations: int = Field(ge=2, description="All kernels, copies and graphs of the tenant.")
+
+    @property
+    def at_start(self) -> bool:
+        """Whether most of the work comes after it.
+
+        Examples
+        --------
+        >>> one = LongestGap(start_ns=0, end_ns=9, operations_before=3, operations=500)
+        >>> one.at_start, one.model_copy(update={"operations_before": 100}).at_start
+        (True, False)
+        """
+        return self.operations_before <= _AT_START * self.operations
 
 
 class TimeSplit(Result):
@@ -52,6 +77,21 @@ class TimeSplit(Result):
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")
     top_kernel_kinds: int = Field(ge=0, description="Kernels of that name with different full names.")
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
+
+    longest_gap: LongestGap | None = Field(default=None, description="Where the host is the limit; else null.")
+
+    @property
+    def one_gap(self) -> LongestGap | None:
+        """The gap that has most of the host's time; None: there is none.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].one_gap is None  # kernels limit it
+        True
+        """
+        gap = self.longest_gap
+        return None if gap is None or gap.end_ns - gap.start_ns < _ONE_GAP * self.host_ns else gap
 
     @property
     def overlapping(self) -> bool:

@@ -213,6 +213,11 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
         case Limit.HOST:
             command = "nsys profile -t cuda,nvtx,osrt --sample=process-tree ...   # shows what the host does"
             why = f"the process had no work on the GPU and no CUDA call in progress for {part}"
+            gap = split.one_gap
+            if gap is not None and gap.at_start:
+                again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"
+                most = f"{fmt.duration(gap.end_ns - gap.start_ns)} of it is one gap at its start"
+                return f"Look at {name} without its start: the GPU waited once", [again, command], f"{why}; {most}"
             return f"Profile the host code of {name}: the GPU waits for it", [command], why
 
 

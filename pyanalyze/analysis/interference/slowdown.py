@@ -691,6 +691,9 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
     import polars as pl
 
     cells = []
+    # How many other tenants each one has; servers of MPS run nothing of their own.
+    here = tables.tenants.filter(~pl.col("tenant_id").is_in(tables.tenants["served_by"].drop_nulls().implode()))
+    victims = dict(here.select("tenant_id", pl.len().over("device_id") - 1).iter_rows())
     for row in tables.pairwise_interference.with_columns(pl.col("against").cast(pl.String)).iter_rows(named=True):
         victim = known.get(row["victim"])
         if victim is None or row["against"] != ("counterfactual" if victim.baseline is None else "baseline"):
@@ -699,13 +702,17 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
         # Of a victim that was not slowed there is no aggressor, and that can be told.
         share = row["share"] if victim.slowed else 0.0
         low, high = (row["share_low"], row["share_high"]) if victim.slowed else (None, None)
+        ends = (_of(elapsed, low), _of(elapsed, high))
+        if victim.slowed and victims[row["victim"]] == 1:
+            # With one other tenant this is the slowdown of the victim: one quantity, one number.
+            share, ends = 1.0, (None, None) if elapsed is None else (elapsed.low, elapsed.high)
         cells.append(
             MatrixCell(
                 victim=row["victim"],
                 aggressor=row["aggressor"],
                 slowdown=_of(elapsed, share),
-                low=_of(elapsed, low),
-                high=_of(elapsed, high),
+                low=ends[0],
+                high=ends[1],
                 n=row["n"],
                 latency=_of(latency, share),
                 inseparable_from=row["inseparable_from"] if victim.slowed else None,

@@ -105,7 +105,8 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         against = "bounded by the resident time of the other tenants"
     else:
         against = "estimated by a counterfactual replay without the other tenants"
-    return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.")
+    of = "" if all(t.throughput is None for t in device.tenants) else " Kernels/s is of the work that both runs have."
+    return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.{of}")
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:
@@ -301,10 +302,10 @@ def _cause_blocks(device: Device) -> list[Block]:
             *(value_cell(fmt.percent(getattr(causes, name))) for name in names),
         )
         for t in known
-        for counted, causes in (("as queueing", t.causes), ("as what its head waited for", t.root_causes))
+        for counted, causes in (("as queueing", t.causes), ("by their cause", t.root_causes))
         if causes is not None
     )
-    heads = (Column("Tenant"), Column("Wait in the queue", "behind its own kernels, counted"))
+    heads = (Column("Tenant"), Column("Waits in its own queue", "counted"))
     columns = (*heads, *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
     chart = Chart(
         chart_key("causes", device.device_id),

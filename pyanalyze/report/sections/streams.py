@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, stream_name
+from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, stream_name, stream_reason
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -98,7 +98,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
             Cell(fmt.duration(pair.overlap_ns)),
             Cell(fmt.duration(pair.lost_ns)),
             Cell(fmt.duration(pair.late_ns)),
-            Cell("little was lost" if pair.reason is None else STREAM_REASONS[pair.reason]),
+            Cell(stream_reason(pair)),
         )
         for pair in shown
     )
