@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.advice.copies import KNEE
+from pyanalyze.analysis.advice.options import AS_GOOD
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Page, Para, Section, Table
 from pyanalyze.report.forms import file_of
 from pyanalyze.text import format as fmt
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     import altair as alt
 
-    from pyanalyze.results.replicas import Copies, Estimate, ReplicaAdvice, ReplicaOption
+    from pyanalyze.results.replicas import Copies, Estimate, Knee, ReplicaAdvice, ReplicaOption
 
 __all__ = ["render_replicas", "replicas_page", "replicas_text"]
 
@@ -97,25 +99,55 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
     best = next((option for option in advice.options if option.recommended), None)
     if best is not None:
         who = f"{_who(best.tenants)}: {visible(best.name, 60)}"
-        said = f"{who} has {_BEST[advice.objective]}: {_times(best.throughput)} of one solo copy."
+        what = _BEST[advice.objective]
+        said = f"{who} has {what}: {_times(best.throughput)} of one solo copy."
+        if _outdone(advice, best):
+            said = (
+                f"{who} has {what} to within {fmt.percent(AS_GOOD, 0)}, and is the simplest such configuration: "
+                f"{_times(best.throughput)} of one solo copy."
+            )
         if not advice.certain:
             said += " Not every other configuration is significantly worse: intervals overlap."
         blocks.append(Para(said))
     elif advice.options:
         blocks.append(Para("No configuration fits in memory and meets the objective."))
     if advice.knee is not None:
-        knee = advice.knee
-        if knee.next_gain is None:
-            blocks.append(Para(f"Every copy up to {knee.copies} adds throughput."))
-        elif knee.next_gain < 0:
-            blocks.append(
-                Para(f"A {_ordinal(knee.copies + 1)} copy costs {fmt.percent(-knee.next_gain, 0)} of throughput.")
-            )
-        else:
-            blocks.append(
-                Para(f"A {_ordinal(knee.copies + 1)} copy adds {fmt.percent(knee.next_gain, 0)} of throughput.")
-            )
+        blocks.append(Para(_knee(advice, advice.knee, None if best is None else best.copies)))
     return blocks
+
+
+def _outdone(advice: ReplicaAdvice, best: ReplicaOption) -> bool:
+    """Whether a row that is allowed is better in the figure that the objective is about."""
+    allowed = [one for one in advice.options if one.memory_fits != "no" and one.meets_slo != "no"]
+    match advice.objective:
+        case "throughput":
+            return any(one.throughput.value > best.throughput.value for one in allowed)
+        case "latency":
+            return any(_slowest(one) < _slowest(best) for one in allowed)
+        case _:
+            return any(one.fairness > best.fairness for one in allowed)
+
+
+def _slowest(option: ReplicaOption) -> float:
+    return max((one.p99_ns or one.slowdown).value for one in option.tenants)
+
+
+def _knee(advice: ReplicaAdvice, knee: Knee, advised: int | None) -> str:
+    """Where one more copy stops to pay, and what that means where more copies are the best."""
+    least = fmt.percent(KNEE, 0)
+    if knee.next_gain is None:
+        return f"Every copy up to {knee.copies} adds {least} of throughput or more."
+    then = min((one.copies for one in advice.options if one.copies > knee.copies), default=knee.copies + 1)
+    more = f"A {_ordinal(then)} copy" if then == knee.copies + 1 else f"{then} copies instead of {knee.copies}"
+    verb = "costs" if knee.next_gain < 0 else "adds"
+    said = (
+        f"{more} {verb if then == knee.copies + 1 else verb[:-1]} {fmt.percent(abs(knee.next_gain), 0)} of throughput"
+    )
+    if knee.next_gain >= 0:
+        said += f", less than the {least} from which one is worth it"
+    if advised is None or advised <= knee.copies:
+        return f"{said}."
+    return f"{said}: {fmt.counted(knee.copies, 'copy', 'copies')} ({visible(knee.name, 60)}) may be enough."
 
 
 def _change(now: Estimate | None, then: Estimate | None) -> str:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Device
 
 _CAPTION = (
-    "Observed copies. Without a kernel: no kernel of the process was in flight. Best: the fastest copy of at least "
-    "1 MiB in the same direction in this capture. The link can do that at least; its generation and width are not "
-    "recorded."
+    "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes. "
+    "Fastest: the fastest copy of at least 1 MiB in the same direction in this capture. The link can do that at least; "
+    "its generation and width are not recorded."
 )
 
 
@@ -35,7 +35,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Time", "share of its window", True),
         Column("Without a kernel", "share of its window", True),
         Column("Rate", "bytes over the sum of durations", True),
-        Column("Best", "pinned, where known", True),
+        Column("Fastest", "of those of 1 MiB or more", True),
     )
     blocks: list[Block] = [Table(columns, rows, _CAPTION)] if rows else []
     for label, copies in found:
