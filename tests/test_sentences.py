@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import generate
 import pytest
@@ -14,8 +14,10 @@ import six_captures
 from exports import A100, US, kernel, write
 
 import pyanalyze
+from pyanalyze.fleet.summary import DeviceRow, GroupPart, summarise
 from pyanalyze.report.blocks import Chart, Fold, Para, Table
 from pyanalyze.report.layout import lay_out
+from pyanalyze.report.replicas import replicas_text
 from pyanalyze.report.sentences import (
     bounded_text,
     cause_sentence,
@@ -25,8 +27,10 @@ from pyanalyze.report.sentences import (
     weights_text,
 )
 from pyanalyze.results.interference import Estimate, Slowdown
+from pyanalyze.results.labels import device_title
 from pyanalyze.results.occupancy import Bounded
 from pyanalyze.text.format import duration, percent
+from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -280,3 +284,62 @@ def test_kernels_per_second_say_of_which_launches(fixtures: Path) -> None:
         one for one in _section(report, "interference") if isinstance(one, Table) and one.caption.startswith("Slowdown")
     )
     assert table.caption.endswith("Kernels/s is of the work that both runs have.")
+
+
+def test_modes_of_a_fleet_add_up_to_what_the_line_counts() -> None:
+    """Two groups recorded the same GPU: one GPU, two recordings, and modes that add up to two."""
+    known: dict[str, Any] = dict.fromkeys(DeviceRow.model_fields)
+    known |= {"group": "a", "host": "h", "device_id": 0, "gpu_uuid": "GPU-1", "mode": Mode.MPS, "tenants": 1}
+    row = DeviceRow.model_construct(None, **known | {"lost_records": 0})
+    again = row.model_copy(update={"group": "b", "mode": Mode.EXCLUSIVE})
+
+    def line(*rows: DeviceRow) -> str:
+        groups = [
+            GroupPart.model_construct(name=one.group, captures=["x"], devices=[one], job="", report="", page="")
+            for one in rows
+        ]
+        return summarise("0", groups, [], []).line
+
+    assert line(row).startswith("1 GPU on 1 host in 1 capture: mps 1;")
+    assert line(row, again).startswith("1 GPU on 1 host in 2 captures, 2 recordings of a GPU: exclusive 1, mps 1;")
+
+
+def test_a_device_has_the_number_of_the_tool_that_sampled_it(tmp_path: Path) -> None:
+    path = tmp_path / "dmon.txt"
+    path.write_text("# gpu   pwr    sm\n# Idx     W     %\n    1   250    37\n    1   260    40\n", encoding="utf-8")
+    (device,) = pyanalyze.load(path).report().devices
+    assert device_title(device) == "GPU of unknown name (device 0, GPU 1 of nvidia-smi)"
+
+
+def test_times_of_a_slow_unit_say_what_they_count_from(fixtures: Path) -> None:
+    report = pyanalyze.load(fixtures / "lost-records.sqlite").report()
+    (device,) = report.devices
+    assert device.window is not None
+    assert device.slow_units
+    unit = device.slow_units[0].slowest
+    said = " ".join(one.caption for one in _section(report, "slow-requests") if isinstance(one, Table))
+    assert f"{duration(unit.start_ns - device.window.start_ns)} after the start of the window" in said
+    assert f"{duration(unit.start_ns)} on the clock of the first capture" in said
+
+
+@pytest.mark.parametrize("most", [3, 4])
+def test_the_headline_of_copies_does_not_call_best_what_a_row_beats(fixtures: Path, most: int) -> None:
+    (advice,) = pyanalyze.load(fixtures / "exclusive.sqlite").replicas(range(1, most + 1))
+    best = next(one for one in advice.options if one.recommended)
+    beaten = any(one.throughput.value > best.throughput.value for one in advice.options)
+    text = " ".join(replicas_text([advice]).split())
+    assert f"{best.copies} x python3: {best.name} has most throughput{' to within 3 %' if beaten else ':'}" in text
+    # Beyond the knee the text names both numbers.
+    assert advice.knee is not None
+    assert advice.knee.next_gain is not None
+    assert 0 <= advice.knee.next_gain < 0.05
+    assert "less than the 5 % from which one is worth it" in text
+    named = f"{advice.knee.copies} copies ({advice.knee.name}) may be enough."
+    assert (named in text) == (best.copies > advice.knee.copies)
+
+
+def test_the_fastest_copy_says_of_which_copies(fixtures: Path) -> None:
+    """The mean over copies of all sizes may be above it."""
+    report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    (table,) = [one for one in _section(report, "copies") if isinstance(one, Table)]
+    assert [(one.title, one.unit) for one in table.columns][-1] == ("Fastest", "of those of 1 MiB or more")

@@ -73,7 +73,9 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     pids = compute_processes(tables, device_id)
     power = [one for metric in _POWER if len(one := _values(values, metric))]
     active = _values(values, "sm_active_ratio")
+    indices = here["gpu_index"].drop_nulls().unique()
     return Sampled(
+        gpu_index=indices[0] if len(indices) == 1 else None,
         n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,

@@ -51,7 +51,12 @@ def mode_map(
         alt.Chart(inline(rows))
         .mark_rect(cornerRadius=2, stroke="white", strokeOpacity=0.4)
         .encode(
-            x=alt.X("g:N", title=None, sort=None, axis=alt.Axis(labelAngle=0, orient="top", ticks=False, domain=False)),
+            x=alt.X(
+                "g:N",
+                title=None,
+                sort=None,
+                axis=alt.Axis(labelAngle=0, labelOverlap="greedy", orient="top", ticks=False, domain=False),
+            ),
             y=alt.Y(
                 "n:N",
                 title=None,

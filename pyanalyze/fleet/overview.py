@@ -277,7 +277,7 @@ def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
     )
     columns = (
         Column("Report"),
-        Column("Job", "if another one"),
+        Column("Job", "named by its first report"),
         Column("Began", "UTC", True),
         Column("Where"),
         Column("Mode"),

@@ -316,8 +316,10 @@ def summarise(
     known = agreement["agree"] + agreement["disagree"]
     captures = sum(len(group.captures) for group in groups)
     where = f" on {_many(hosts, 'host')}" if hosts else ""
+    # A GPU that several groups recorded counts in each: modes then add up to these, not to the GPUs.
+    times = "" if len(rows) == gpus else f", {_many(len(rows), 'recording')} of a GPU"
     parts = [
-        f"{_many(gpus, 'GPU')}{where} in {_many(captures, 'capture')}: "
+        f"{_many(gpus, 'GPU')}{where} in {_many(captures, 'capture')}{times}: "
         + (", ".join(f"{mode} {n}" for mode, n in counted.items()) or "no activity on any GPU"),
         _agreement_text(agreement["disagree"], known) if known else "configured modes not known",
         f"largest slowdown per device: median {ratio(slowdown.median)}, maximum {ratio(slowdown.max)}"

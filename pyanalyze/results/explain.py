@@ -278,7 +278,7 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
     longer = "longer" if unit.excess_ns >= 0 else "shorter"
     lines = [
         (
-            f"Unit {unit.unit} at {fmt.duration(unit.start_ns)}: {fmt.duration(unit.dur_ns)}, "
+            f"Unit {unit.unit}, {fmt.duration(unit.start_ns)} on the capture's clock: {fmt.duration(unit.dur_ns)}, "
             f"{fmt.duration(abs(unit.excess_ns))} {longer} than a typical unit ({fmt.duration(unit.typical_ns)})"
         )
     ]
@@ -292,7 +292,7 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
             f"  First difference from a typical unit: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
             f"{fmt.duration(first.start_ns - unit.start_ns)} after its start"
         )
-    lines.append(f"  {'after':>9} {'duration':>9}  {'what':<46} operation")
+    lines.append(f"  {'in unit':>9} {'duration':>9}  {'what':<46} operation")
     before: UnitSegment | None = None
     for one in unit.longest:
         # Parts of one stretch of time share its start, which is said once.

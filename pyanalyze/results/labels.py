@@ -46,7 +46,10 @@ def device_title(device: Device) -> str:
     name = visible(device.name) or "GPU of unknown name"
     if device.mig is not None and device.mig.profile and device.mig.profile not in name:
         name = f"{name} MIG {visible(device.mig.profile, 20)}"
-    return f"{name} (device {device.device_id})"
+    # Devices are numbered here; the tool that sampled this one may have another number for it.
+    index = None if device.sampled is None else device.sampled.gpu_index
+    smi = "" if index in (None, device.device_id) else f", GPU {index} of nvidia-smi"
+    return f"{name} (device {device.device_id}{smi})"
 
 
 def main_device(report: Report) -> Device | None:

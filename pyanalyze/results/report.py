@@ -161,6 +161,9 @@ class Sampled(Result):
     """What samples of the whole device say; means over the samples, basis `sampled`."""
 
     n: int = Field(ge=1, description="Samples: different times, or rows where the files have no times.")
+    gpu_index: int | None = Field(
+        default=None, description="Index of the device in nvidia-smi; null: not in the files, or several."
+    )
     start_ns: int | None = Field(description="First sample, ns from the origin; null: no times.")
     end_ns: int | None = Field(description="Last sample, ns from the origin; null: no times.")
     gpu_utilization: Number | None = Field(

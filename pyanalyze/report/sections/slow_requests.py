@@ -35,7 +35,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             ),
         ]
     for slow in device.slow_units[:MOST_GROUPS]:
-        blocks += [Para(_said(slow)), _excess(slow.group), _chain(slow.slowest)]
+        blocks += [Para(_said(slow)), _excess(slow.group), _chain(device, slow.slowest)]
     if more := len(device.slow_units) - MOST_GROUPS:
         blocks += [Para(f"{more} more names of units have a slow tail: pyanalyze explain CAPTURE.")] if more > 0 else []
     return blocks
@@ -80,7 +80,7 @@ def _excess(group: UnitGroup) -> Table:
     return Table(columns, rows, caption)
 
 
-def _chain(unit: ExplainedUnit) -> Table:
+def _chain(device: Device, unit: ExplainedUnit) -> Table:
     longest = unit.longest
     rows = tuple(
         (
@@ -93,15 +93,17 @@ def _chain(unit: ExplainedUnit) -> Table:
         for one, before in zip(longest, [None, *longest], strict=False)
     )
     columns = (
-        Column("After", "empty: the same stretch", True),
+        Column("In unit", "after its start; empty: the same stretch", True),
         Column("Duration", "", True),
         Column("What"),
         Column("Operation"),
     )
     rest = len(unit.segments) - len(unit.longest)
     left = "" if not rest else f" {rest} shorter segment{' is' if rest == 1 else 's are'} left out."
+    window = device.window
+    place = "" if window is None else f"{fmt.duration(unit.start_ns - window.start_ns)} after the start of the window, "
     caption = (
-        f"The slowest took {fmt.duration(unit.dur_ns)}: unit {unit.unit} (numbered over all tenants), from "
+        f"The slowest took {fmt.duration(unit.dur_ns)}: unit {unit.unit} (numbered over all tenants), {place}"
         f"{fmt.duration(unit.start_ns)} on the clock of the first capture.{left}"
     )
     return Table(columns, rows, caption)
