@@ -264,8 +264,10 @@ def test_one_gap_at_the_start_is_not_what_limits_a_process(tmp_path: Path) -> No
     assert "one gap" not in (limit_text(device) or "")
 
 
-def test_with_one_other_tenant_pairwise_interference_is_the_slowdown(fixtures: Path) -> None:
-    (device,) = pyanalyze.load(fixtures / "containers-same-pid").report().devices
+@pytest.mark.parametrize("capture", ["containers-same-pid", "mps.sqlite"])
+def test_with_one_other_tenant_pairwise_interference_is_the_slowdown(fixtures: Path, capture: str) -> None:
+    """Whether the victim was slowed or not."""
+    (device,) = pyanalyze.load(fixtures / capture).report().devices
     assert device.interference is not None
     assert device.interference.matrix
     for cell in device.interference.matrix:
@@ -343,3 +345,12 @@ def test_the_fastest_copy_says_of_which_copies(fixtures: Path) -> None:
     report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
     (table,) = [one for one in _section(report, "copies") if isinstance(one, Table)]
     assert [(one.title, one.unit) for one in table.columns][-1] == ("Fastest", "of those of 1 MiB or more")
+
+
+def test_what_is_modelled_is_not_read_as_measured() -> None:
+    """No slowdown of the clients is known, and the forecast has one of each: the replay needs no solo recording."""
+    (device,) = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report().devices
+    assert all(one.slowdown.elapsed is None and one.slowdown.latency is None for one in device.tenants)
+    expected = device.advice[0].expected
+    assert expected is not None
+    assert expected.startswith("modelled slowdown against a solo run on the whole GPU: client-1")

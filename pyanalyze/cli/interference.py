@@ -65,7 +65,7 @@ def _kernels(session: Session) -> str:
         Column("Solo", "median", True),
         Column("Shared", "median", True),
         Column("n", numeric=True),
-        Column("Effect size", numeric=True, minor=True),
+        Column("Effect size", "Cliff's delta, 0 is none", True, minor=True),
     )
     blocks: list[Block] = [Table(columns, rows)] if rows else []
     if known.height > TOP:

@@ -414,7 +414,7 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
 
 def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
     expected = (
-        f"forecast slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
+        f"modelled slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
         f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option)}"
     )
     wrong = (
@@ -732,7 +732,7 @@ def _time_slices(
                 "nvidia-smi compute-policy --set-timeslice=3   # long; as root, all GPUs, until the driver is reloaded"
             ],
             expected=None,
-            bound=f"at most {fmt.percent(cost)} of the time while {everyone} are busy: all full switches",
+            bound=f"{fmt.percent(cost)} of the time while {everyone} are busy: all full switches",
             why=f"the cost of a switch does not depend on the time slice. {now}. {unknown}",
             undo=undo,
             exclusive=True,

@@ -165,7 +165,7 @@ def simple_bounds(
         expected=None,
         bound=None
         if worst is None
-        else f"at most the time lost by time-slicing: kernels of {worst.name} were in flight {worst.inflation:.2f} "
+        else f"the time lost by time-slicing: kernels of {worst.name} were in flight {worst.inflation:.2f} "
         "times as long as they executed, and waited before they started. Contention may take part of it",
         why=f"time-sliced contexts alternate; MPS clients share the SMs.{because} A fault of one MPS client ends the "
         "others",

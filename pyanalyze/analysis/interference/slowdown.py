@@ -703,7 +703,7 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
         share = row["share"] if victim.slowed else 0.0
         low, high = (row["share_low"], row["share_high"]) if victim.slowed else (None, None)
         ends = (_of(elapsed, low), _of(elapsed, high))
-        if victim.slowed and victims[row["victim"]] == 1:
+        if victims[row["victim"]] == 1:
             # With one other tenant this is the slowdown of the victim: one quantity, one number.
             share, ends = 1.0, (None, None) if elapsed is None else (elapsed.low, elapsed.high)
         cells.append(

@@ -86,9 +86,10 @@ def _compared(device: Device) -> list[Block]:
         Column("Slowdown of each tenant", "[bounds]"),
         Column("Isolated"),
     )
+    whole = "the whole GPU" if device.mig is None else "the whole instance"
     caption = (
         "Forecasts: the recorded launches replayed under each sharing configuration, compared with each tenant solo on "
-        "the whole GPU (modelled). A percentage is the client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. The last column is "
+        f"{whole} (modelled). A percentage is the client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. The last column is "
         "what documentation says of the mode; where sources disagree, it has a ?."
     )
     return [Table(columns, tuple(rows), caption)]

@@ -153,14 +153,14 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Intervals", "complete", True),
         Column("Median", numeric=True),
         Column("p10-p90", numeric=True),
-        Column("Expired / yielded", "by their length", True),
+        Column("Expired / yielded", "used up / ended before", True),
         Column("Idle", "of its resident time", True),
     )
     parts = [
         f"time slice about {fmt.duration(summary.time_slice_ns)}, as under the {summary.policy} policy"
         if summary.time_slice_ns
         else "",
-        f"Jain's index of residency {summary.jain:.3f}" if summary.jain is not None else "",
+        f"fairness (Jain's index, 1 is equal) {summary.jain:.3f}" if summary.jain is not None else "",
     ]
     said = "; ".join(part for part in parts if part)
     return [Table(columns, rows, f"Residency intervals per tenant ({summary.basis}){f': {said}' if said else ''}.")]
