@@ -78,11 +78,11 @@ def victim_by_aggressor(
     # Tenants in the order of every other chart and table.
     order = [label_of(tenant, labels) for tenant in sorted(labels)]
     base = alt.Chart(inline(rows)).encode(
-        x=alt.X("a:N", title="Beside", sort=order, axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120)),
+        x=alt.X("a:N", title="Aggressor", sort=order, axis=alt.Axis(orient="top", labelAngle=0, labelLimit=120)),
         y=alt.Y("v:N", title="Victim", sort=order, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=120)),
         tooltip=[
             alt.Tooltip("v:N", title="Victim"),
-            alt.Tooltip("a:N", title="Beside"),
+            alt.Tooltip("a:N", title="Aggressor"),
             alt.Tooltip("text:N", title="Slowdown"),
             alt.Tooltip("more:N", title="95 %"),
         ],
@@ -142,7 +142,9 @@ def cause_bars(
             y=alt.Y(
                 "t:N", title=None, sort=None, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=142, ticks=False)
             ),
-            x=alt.X("x:Q", stack="normalize", title="Part of the added latency", axis=alt.Axis(format="%")),
+            x=alt.X(
+                "x:Q", stack="normalize", title="Part of the added latency", axis=alt.Axis(format="%", tickCount=5)
+            ),
             color=alt.Color(
                 "c:N",
                 scale=alt.Scale(domain=names, range=list(_PARTS.values())),

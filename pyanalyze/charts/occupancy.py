@@ -38,7 +38,7 @@ _LIMITER_COLORS = {
     "blocks": "#CC79A7",
     "barriers": "#56B4E9",
     "clusters": "#D55E00",
-    "nothing": "#999933",
+    "not limited": "#999933",
     "several": OTHER,
 }
 
@@ -321,7 +321,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
                 "k": f"{rank}. {visible(row['short_name'] or row['name'] or 'unnamed', 40)}",
                 "o": row["occupancy"],
                 "x": row["occupancy"] or 0.0,
-                "r": "nothing" if full else resources[0] if known and len(resources) == 1 else "several",
+                "r": "not limited" if full else resources[0] if known and len(resources) == 1 else "several",
                 "all": "nothing" if full else visible(row["limiters"]) or visible(row["reason"], 120) or "not known",
                 "d": duration(row["total_ns"]),
                 "n": row["launches"],
