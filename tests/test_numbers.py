@@ -66,7 +66,7 @@ def test_pages_say_the_numbers_of_the_report(case: Path) -> None:
         told_of_it = told(case, rf"(?:GPU time:? |, | % ){re.escape(name)} (\d[\d.]* %)")
         assert told_of_it <= expected, name
     switches = {fmt.count(d["context_switches"]["count"]) for d in devices if d["context_switches"]}
-    assert told(case, r"(\d[\d ]*) context switches of") <= switches
+    assert told(case, r"(\d[\d ]*) (?:context-switch gaps?|full context switch(?:es)?) of") <= switches
     medians = {
         fmt.duration(d["context_switches"]["median_slice_ns"])
         for d in devices
@@ -78,6 +78,6 @@ def test_pages_say_the_numbers_of_the_report(case: Path) -> None:
 def test_pages_of_the_demo_say_them_at_all() -> None:
     case = next(case for case in CASES if case.name == "time-slicing")
     assert told(case, r"(?:GPU time:? |, | % )app_[ab] (\d[\d.]* %)") == {"43.0 %", "33.2 %"}
-    assert told(case, r"(\d[\d ]*) context switches of") == {"365"}
+    assert told(case, r"(\d[\d ]*) (?:context-switch gaps?|full context switch(?:es)?) of") == {"365"}
     assert told(case, r"[Mm]edian residency interval:? (\d[\d.]* \w+)") == {"2.145 ms"}
     assert told(case, r"app_b, kernel latency (\d[\d.]*x)") == {"3.00x"}

@@ -305,7 +305,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> "registers" in str(limiters(session.kernel_occupancy).to_dict())
+    >>> "not limited" in str(limiters(session.kernel_occupancy).to_dict())  # all are at 100 %
     True
     """
     mine = only_device(table, device_id).sort("total_ns", descending=True).head(_KERNELS)

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from pyanalyze.vocabulary import Basis
 
 
+_CAUSES_CAPTION = (
+    "Where the added latency of its kernels went (inferred). Own queue: waits behind its own kernels count as "
+    "queueing, or as what the first of them waited for."
+)
 #: Kernels of groups of work that are shown.
 _KERNELS = 12
 
@@ -302,10 +306,10 @@ def _cause_blocks(device: Device) -> list[Block]:
             *(value_cell(fmt.percent(getattr(causes, name))) for name in names),
         )
         for t in known
-        for counted, causes in (("as queueing", t.causes), ("by their cause", t.root_causes))
+        for counted, causes in (("as queueing", t.causes), ("by its cause", t.root_causes))
         if causes is not None
     )
-    heads = (Column("Tenant"), Column("Waits in its own queue", "counted"))
+    heads = (Column("Tenant"), Column("Own queue", "counted"))
     columns = (*heads, *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
     chart = Chart(
         chart_key("causes", device.device_id),
@@ -313,7 +317,7 @@ def _cause_blocks(device: Device) -> list[Block]:
         "Parts of the added latency of its kernels; they sum to 100 %. Waits behind its own kernels count as what the "
         "head of the queue waited for, as in the answer above.",
     )
-    table = Table(columns, rows, "Where the added latency of its kernels went (inferred).")
+    table = Table(columns, rows, _CAUSES_CAPTION)
     return [*answer, chart, table, *_execution_blocks(known, labels)]
 
 
