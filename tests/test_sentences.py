@@ -251,6 +251,10 @@ def test_one_gap_at_the_start_is_not_what_limits_a_process(tmp_path: Path) -> No
     assert "train is limited by the host" in said
     assert "one gap of 500.0 ms at its start" in said
     (option,) = re.findall(r"--start (\d+us)", said)
+    # To look at the rest is a command, and gains nothing by itself.
+    first = device.advice[0]
+    assert any(f"--start {option}" in line for line in first.commands)
+    assert first.bound is None
     (rest,) = pyanalyze.load(capture).window(start=option).report().devices
     assert (limit_text(rest) or "").startswith("train is limited by its kernels")
     # Without such a gap nothing is said of one.

@@ -158,11 +158,13 @@ def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, w
         at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
     beside = ", if the kernels beside it became faster too" if limit is Limit.KERNELS and split.overlapping else ""
     share = at_stake_ns / split.window_ns
+    looks = limit is Limit.HOST and split.one_gap is not None and split.one_gap.at_start
     return Advice(
         action=action,
         commands=commands,
         expected=None,
-        bound=f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time{beside}",
+        # To look at the rest saves nothing by itself.
+        bound=None if looks else f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time{beside}",
         why=what,
         undo=None,
         wrong_if=wrong_if,
