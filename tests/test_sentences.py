@@ -21,6 +21,7 @@ from pyanalyze.report.replicas import replicas_text
 from pyanalyze.report.sentences import (
     bounded_text,
     cause_sentence,
+    gpu_time_text,
     limit_text,
     switching_text,
     weighed_evidence,
@@ -358,3 +359,16 @@ def test_what_is_modelled_is_not_read_as_measured() -> None:
     expected = device.advice[0].expected
     assert expected is not None
     assert expected.startswith("modelled slowdown against a solo run on the whole GPU: client-1")
+
+
+def test_gpu_time_of_a_server_names_what_its_clients_had(fixtures: Path) -> None:
+    """Switch records name the MPS server only: 100 % of it says nothing of either client."""
+    truth = json.loads((fixtures / "mps.truth.json").read_text(encoding="utf-8"))
+    (device,) = pyanalyze.load(fixtures / "mps.sqlite").report().devices
+    assert device.window is not None
+    window_ns = device.window.end_ns - device.window.start_ns
+    for text in (switching_text(device), gpu_time_text(device)):
+        for tenant in (one for one in truth["tenants"] if one["busy_ns"]):
+            assert f"(pid {tenant['pid']}) {percent(tenant['busy_ns'] / window_ns)}" in text
+    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    assert "kernels in flight" not in switching_text(device)

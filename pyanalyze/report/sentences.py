@@ -380,7 +380,9 @@ def gpu_time_text(device: Device) -> str:
     ]
     if len(shown) > 3:
         names.append(f"{len(shown) - 3} more")
-    text = f"{', '.join(names)} of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)})."
+    text = (
+        f"{', '.join(names)} of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)}{_of_clients(device)})."
+    )
     return f"{text} {said}" if (said := _switching(device)) else text
 
 
@@ -392,6 +394,18 @@ def _with_gpu_time(device: Device) -> list[Tenant]:
     )
     # Where some tenants have switch records, those of MPS clients are their server's.
     return [t for t in found if t.gpu_time_basis == "observed"] or found
+
+
+def _of_clients(device: Device) -> str:
+    """How long clients had kernels in flight, where switch records name only their MPS server."""
+    servers = {t.tenant_id for t in _with_gpu_time(device)}
+    clients = [t for t in device.tenants if t.served_by in servers and t.gpu_time_share is not None]
+    if not clients:
+        return ""
+    labels = tenant_labels(device.tenants)
+    each = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(t.gpu_time_share)}" for t in clients[:3])
+    more = f" and {len(clients) - 3} more" if len(clients) > 3 else ""
+    return f"; kernels in flight: {each}{more}"
 
 
 def _gpu_time_source(device: Device) -> str:
@@ -462,7 +476,8 @@ def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
     together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
     at_once = ", at the same time" if together else ""
-    text = f"shares of {fmt.duration(_window_ns(device))}{at_once} ({_gpu_time_source(device)})"
+    source = f"{_gpu_time_source(device)}{_of_clients(device)}"
+    text = f"shares of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
 
