@@ -247,6 +247,14 @@ def test_a_pause_of_the_host_is_not_surely_a_slowdown() -> None:
     assert elapsed.low < measured_slowdown("torch-slices-serve-train", "train") < elapsed.high
 
 
+def test_waits_that_cost_no_time_are_told_from_those_that_do() -> None:
+    # The trainer's host runs ahead: its kernels wait behind those of the server, and a step takes as long as solo.
+    assert measured_slowdown("torch-mps-serve-train", "train") < 1.03
+    shown = " ".join(run("summary", str(H100 / "torch-mps-serve-train.sqlite")).stdout.split())
+    assert "python3 (pid 1288), kernel latency 1.3" in shown
+    assert "elapsed time 1.00x. The slowdown of python3 (pid 1287) is not known" in shown
+
+
 @pytest.mark.parametrize("name", ["slices-A-B", "mps-A-B"])
 def test_forecasts_are_near_what_was_measured(name: str) -> None:
     # Each process makes a few launches, pauses for seconds until all are ready, works for 1 s and copies results.

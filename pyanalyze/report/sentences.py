@@ -25,6 +25,7 @@ from pyanalyze.vocabulary import (
     HostMemory,
     Mode,
     StreamReason,
+    threshold_of,
     unless,
 )
 
@@ -559,10 +560,14 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     if victim is None:
         return f"not known. {why_missing(device, 'slowdown', 'interference')}"
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
-    found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}."
-    if with_rest and impact.unknown and not victim.slowed:
-        return f"{found} The slowdown of {_names(device, impact.unknown)} is not known."
-    return found
+    found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}"
+    elapsed = victim.tenant.slowdown.elapsed
+    if victim.kind == "latency" and elapsed is not None and elapsed.value < threshold_of(elapsed.basis):
+        # Kernels that wait longer cost a program nothing whose host runs ahead of them.
+        found = f"{found}; {KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"
+    if with_rest and impact.unknown:
+        return f"{found}. The slowdown of {_names(device, impact.unknown)} is not known."
+    return f"{found}."
 
 
 def cause_text(victim: Victim) -> str:
