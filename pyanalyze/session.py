@@ -12,6 +12,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.inputs.capture import Failure, read
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.tables.tableset import Frames
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import EVERY_PART, NOISE_FLOOR, Part
 
 if TYPE_CHECKING:
@@ -951,7 +952,7 @@ class Session(Frames):
         if not self.paths:
             return f"<Session of samples only: {self.capture['path'][0]}>"
         named = self.capture["path"] if self.selection.redacted else self.paths
-        return f"<Session of {len(self.paths)} capture(s): {', '.join(map(str, named))}>"
+        return f"<Session of {fmt.counted(len(self.paths), 'capture')}: {', '.join(map(str, named))}>"
 
     def __str__(self) -> str:
         """Show the first screen."""

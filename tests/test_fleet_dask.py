@@ -82,7 +82,7 @@ def test_killing_a_worker_changes_nothing(
     stdout, stderr = process.communicate(timeout=240)
     assert done < 12, "it was killed half-way"
     assert process.returncode == 3, "one file is no capture"
-    assert "12 group(s): 12 analysed, 0 from the result cache; 1 failed" in stdout, stderr
+    assert "12 groups: 12 analysed, 0 from the result cache; 1 failed" in stdout, stderr
     assert written(out) == serial
 
 
@@ -109,7 +109,7 @@ def test_an_existing_cluster_gives_the_same_bytes(many: Path, serial: dict[str, 
         for one in reversed(started):
             one.terminate()
             one.wait(timeout=60)
-    assert "12 group(s): 12 analysed" in stdout, stderr
+    assert "12 groups: 12 analysed" in stdout, stderr
     assert written(tmp_path / "out") == serial
     assert shares == {"1500000000"}, "three quarters of what Dask lets each have"
 

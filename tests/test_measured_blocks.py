@@ -149,7 +149,7 @@ def test_measured_blocks_are_observed_and_score_the_model(tmp_path: Path) -> Non
     assert check.sorted_error == pytest.approx(4 / 12, abs=0.01)
     assert check.warps_ratio == pytest.approx(16 / 12, abs=0.01)
     page = run("report", capture, "--blocks", file, "-f", "md").stdout
-    assert "Measured blocks (1 kernel(s)): modelled warps per SM are 33" in page.replace("\\", "")
+    assert "Measured blocks (1 kernel): modelled warps per SM are 33" in page.replace("\\", "")
 
 
 def test_blocks_that_fit_several_kernels_are_refused(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_doctor_names_each_remedy(library: Path) -> None:
     result = run(library, "a100-mig", "doctor", "-f", "json")
     assert result.returncode == 0, result.stderr
     found = {f["what"]: f for f in json.loads(result.stdout)["findings"]}
-    assert found["NVML"]["detail"] == "driver 570.86.15, 1 GPU(s)"
+    assert found["NVML"]["detail"] == "driver 570.86.15, 1 GPU"
     assert found["GPU 0 (NVIDIA A100): utilisation"]["state"] == "limited"
     assert all(f["remedy"] for f in found.values() if f["state"] != "ok")
 

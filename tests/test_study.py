@@ -91,7 +91,7 @@ def test_a_study_from_labels_to_paper(study_file: Path, fixtures: Path, tmp_path
     assert r"w\_1 & mps & " in table
     assert "4.00 [" in table
     paragraph = (out / "methods.md").read_text()
-    assert "1 run(s) showed another mode (`w_1-mps-3`: mps labelled, time-slicing observed)" in paragraph
+    assert "1 run showed another mode (`w_1-mps-3`: mps labelled, time-slicing observed)" in paragraph
     assert "runs, not kernels" in paragraph
     cff = yaml.safe_load((out / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors"} <= set(cff), "what version 1.2.0 requires"
@@ -124,7 +124,7 @@ def test_the_verb_says_contradictions_first(study_file: Path, tmp_path: Path) ->
     done = run("study", study_file, "-o", tmp_path / "out", "--workers", "1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("MISLABELLED, left out: w_1-mps-3: labelled mps, but time-slicing was observed")
-    assert "5 run(s); 1 mislabelled, 0 capture(s) failed" in done.stdout
+    assert "5 runs; 1 mislabelled, 0 captures failed" in done.stdout
 
 
 def test_a_pace_is_launches_over_the_time_from_first_to_last(fixtures: Path, tmp_path: Path) -> None:

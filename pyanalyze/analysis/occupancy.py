@@ -340,7 +340,7 @@ class ModelledOccupancy:
         """Say what it is."""
         devices = self.over_time["device_id"].n_unique()
         calibrated = "" if self.calibration is None else f", calibrated ({self.calibration})"
-        return f"<ModelledOccupancy of {devices} device(s), {self.model} model, modelled{calibrated}>"
+        return f"<ModelledOccupancy of {fmt.counted(devices, 'device')}, {self.model} model, modelled{calibrated}>"
 
 
 #: Of a launch's duration, from below: counted over equal-block active SMs, 2nd and 98th percentile of the launches that
@@ -820,10 +820,10 @@ def _caveats(tables: TableSet, device_id: int, window: tuple[int, int]) -> tuple
     found = []
     untraced = tables.tenants.filter(here & ~pl.col("traced")).height
     if untraced:
-        found.append(f"the counters include {untraced} tenant(s) whose kernels were not traced")
+        found.append(f"the counters include {fmt.counted(untraced, 'tenant')} whose kernels were not traced")
     memsets = tables.memops.filter(here & during & (pl.col("operation").cast(pl.String) == "[CUDA memset]")).height
     if memsets:
-        found.append(f"the counters include {memsets} memset(s), which may run as kernels")
+        found.append(f"the counters include {fmt.counted(memsets, 'memset')}, which may run as kernels")
     graphs = tables.graph_launches.filter(here & during).height
     if graphs:
         found.append(f"the model lacks {graphs} graph launch(es) whose kernels were not recorded")

@@ -10,6 +10,7 @@ import click
 
 from pyanalyze.cli._shared import ProgressBar
 from pyanalyze.cli.standard_streams import out, say
+from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +153,7 @@ def _table(fleet: Fleet) -> str:
         detail = attention.get((row.group, row.device_id))
         lines.append(
             f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} "
-            f"({row.confidence:.2f}, {row.basis}){unless(row.condition)}; {row.tenants} tenant(s), {worst}"
+            f"({row.confidence:.2f}, {row.basis}){unless(row.condition)}; {fmt.counted(row.tenants, 'tenant')}, {worst}"
             f"{'; ' + visible(detail, limit=None) if detail else ''}"
         )
     if len(shown) > _MOST_LINES:
@@ -168,7 +169,8 @@ def _table(fleet: Fleet) -> str:
     )
     lines.append(visible(fleet.summary.line, limit=None))
     lines.append(
-        f"{len(fleet.summary.groups)} group(s): {fleet.analysed} analysed, {fleet.reused} from the result cache; "
+        f"{fmt.counted(len(fleet.summary.groups), 'group')}: {fleet.analysed} analysed, "
+        f"{fleet.reused} from the result cache; "
         f"{len(fleet.failures)} failed: {visible(str(fleet.output), limit=None)}"
     )
     return "\n".join(lines)

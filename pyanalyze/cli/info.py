@@ -54,7 +54,7 @@ def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
 
 def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str:
     from pyanalyze.text.escape import visible
-    from pyanalyze.text.format import count, duration
+    from pyanalyze.text.format import count, counted, duration
 
     out: list[str] = []
     for capture in found["captures"]:
@@ -75,7 +75,7 @@ def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str
             for row in found["quality"]
             if row["name"] == "read_by_sqlite" and row["capture"] == capture["capture"]
         )
-        how_read = f"row by row through SQLite: {count(left)} table(s), see below" if left else "by page scan"
+        how_read = f"row by row through SQLite: {counted(left, 'table')}, see below" if left else "by page scan"
         out.append(f"  read {how_read}")
         here = [source for source in found["sources"] if source["capture"] == capture["capture"]]
         for source in here:

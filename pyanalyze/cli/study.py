@@ -9,6 +9,7 @@ import click
 
 from pyanalyze.cli.fleet import ProgressLine, worker_options
 from pyanalyze.cli.standard_streams import out, say
+from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
     from pyanalyze.fleet.estimates import Study
@@ -55,7 +56,7 @@ def _table(study: Study) -> str:
     ]
     for one in study.estimates:
         ends = "one run, no interval" if one.low is None else f"95 % CI {one.low:.3f}-{one.high:.3f}"
-        counted = f"{one.runs} run(s)" + (f" against {one.solo_runs} solo" if one.solo_runs else "")
+        counted = fmt.counted(one.runs, "run") + (f" against {one.solo_runs} solo" if one.solo_runs else "")
         who = f"{visible(one.workload, limit=None)}, {one.mode}, {visible(one.tenant, limit=None)}"
         lines.append(f"{who}: {one.measure} {one.value:.3f} ({ends}; {counted})")
     for gap in study.empty:
@@ -63,7 +64,8 @@ def _table(study: Study) -> str:
         lines.append(f"{who}: no value of {', '.join(gap.measures)}: {visible(gap.why, limit=None)}")
     runs = len({one.run for one in study.observations})
     lines.append(
-        f"{runs} run(s); {len(study.contradicting)} mislabelled, {len(study.failures)} capture(s) failed: "
+        f"{fmt.counted(runs, 'run')}; {len(study.contradicting)} mislabelled, "
+        f"{fmt.counted(len(study.failures), 'capture')} failed: "
         f"{visible(str(study.output), limit=None)}"
     )
     return "\n".join(lines)

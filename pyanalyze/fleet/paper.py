@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
+from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
@@ -37,16 +38,21 @@ def methods(study: StudyFile, done: Study) -> str:
     parts = [
         (
             f"We analysed {len(by_run)} runs ({roles['shared']} shared, {roles['solo']} solo; {times} "
-            f"repeat{'' if most == 1 else 's'} of each configuration) of {len({r.workload for r in by_run.values()})} "
-            f"workload(s), recorded with Nsight Systems, with pyanalyze {_core.__version__}."
+            f"repeat{'' if most == 1 else 's'} of each configuration) of "
+            f"{fmt.counted(len({r.workload for r in by_run.values()}), 'workload')}, recorded with Nsight Systems, "
+            f"with pyanalyze {_core.__version__}."
         ),
         "The sharing mode was determined from each recording and compared with the label of the run: "
         + (
-            f"{len(wrong)} run(s) showed another mode ({_named(wrong)}) and were left out of all estimates"
+            f"{fmt.counted(len(wrong), 'run')} showed another mode ({_named(wrong)}) and were left out of all estimates"
             if wrong
             else "no run showed another mode than its label"
         )
-        + (f"; the mode of {len(blind)} run(s) could not be determined, and they were kept." if blind else "."),
+        + (
+            f"; the mode of {fmt.counted(len(blind), 'run')} could not be determined, and they were kept."
+            if blind
+            else "."
+        ),
         (
             "Slowdowns are the solo speed over the shared speed, as geometric means over runs. Intervals are 95 % "
             "confidence intervals of Student's t (Welch) of the logarithms, with runs, not kernels, as the unit of "
@@ -56,7 +62,8 @@ def methods(study: StudyFile, done: Study) -> str:
     measured = [row for row in done.observations if row.throughput_unprofiled is not None]
     costs = [one for one in done.estimates if one.measure == "profiler"]
     if measured:
-        text = f"Throughput ({study.unit}) was measured without the profiler in {len({r.run for r in measured})} run(s)"
+        runs = fmt.counted(len({r.run for r in measured}), "run")
+        text = f"Throughput ({study.unit}) was measured without the profiler in {runs}"
         if costs:
             low, high = min(one.value for one in costs), max(one.value for one in costs)
             span = f"{low:.3f}" if len(costs) == 1 else f"{low:.3f} to {high:.3f}"

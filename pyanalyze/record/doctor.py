@@ -11,6 +11,7 @@ from typing import Any
 from pyanalyze.errors import CaptureUnreadable, GpuUnavailable, UsageError
 from pyanalyze.record.node import dcgm_processes, mps_processes, profiling_restricted, sees_host_pids
 from pyanalyze.record.nvml import Nvml, has_driver, is_root
+from pyanalyze.text.format import counted
 
 _CAP_SYS_ADMIN = 21
 #: What is said where there is nothing to capture.
@@ -89,7 +90,7 @@ def diagnose(root: Path = Path("/"), *, need_gpu: bool = True) -> list[Finding]:
         with Nvml(counters=False) as nvml:
             gpus, driver, readings = nvml.identity(), nvml.driver_version(), nvml.sample()
             cuda, confidential = nvml.cuda_version(), nvml.confidential_compute()
-        found.append(Finding("NVML", "ok", f"driver {driver}, {len(gpus)} GPU(s)"))
+        found.append(Finding("NVML", "ok", f"driver {driver}, {counted(len(gpus), 'GPU')}"))
     except GpuUnavailable as error:
         gpus, readings = [], []
         if has_driver(root):

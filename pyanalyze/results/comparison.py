@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text, rounded
+from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
 from pyanalyze.vocabulary import Condition, Mode
@@ -159,7 +160,7 @@ class Comparison(Result):
     def __repr__(self) -> str:
         """Say whether there is an answer."""
         answer = "conclusive" if self.conclusive else "inconclusive"
-        return f"<Comparison of {len(self.tenants)} tenant(s), {answer}>"
+        return f"<Comparison of {fmt.counted(len(self.tenants), 'tenant')}, {answer}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the keys of the contract; floats rounded to 9 significant digits.

@@ -34,6 +34,7 @@ from pyanalyze.results.sharing import Relation, Segment, Sharing
 from pyanalyze.results.streams import Streams
 from pyanalyze.results.time_split import TimeSplit
 from pyanalyze.results.work import Work
+from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import LARGEST, bounded_int
 from pyanalyze.text.visible import json_text
 from pyanalyze.vocabulary import Basis
@@ -379,7 +380,7 @@ class Report(Result):
     def __repr__(self) -> str:
         """Name the modes: all of it is a book."""
         modes = ", ".join(str(device.sharing.mode) for device in self.devices)
-        return f"<Report of {len(self.devices)} device(s): {modes}>" if modes else "<Report of no device>"
+        return f"<Report of {fmt.counted(len(self.devices), 'device')}: {modes}>" if modes else "<Report of no device>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the keys of the contract; floats rounded to 9 significant digits.

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Number, Result, Text
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Basis
 
 __all__ = ["ContextSwitches", "CostKind", "ResidencySlice", "ResidencySummary", "ResidencyTotals", "SwitchPart"]
@@ -89,7 +90,7 @@ class ResidencySummary(Result):
 
     def __repr__(self) -> str:
         """Count the tenants."""
-        return f"<{type(self).__name__}: {len(self.tenants)} tenant(s), {self.basis}>"
+        return f"<{type(self).__name__}: {fmt.counted(len(self.tenants), 'tenant')}, {self.basis}>"
 
 
 class ResidencySlice(Result):

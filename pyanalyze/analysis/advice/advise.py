@@ -57,7 +57,7 @@ class DeviceAdvice:
 
     def __repr__(self) -> str:
         """Count them."""
-        return f"<DeviceAdvice: device {self.device_id}, {len(self.actions)} action(s)>"
+        return f"<DeviceAdvice: device {self.device_id}, {fmt.counted(len(self.actions), 'action')}>"
 
     def __str__(self) -> str:
         """Show actions and comparison as text."""

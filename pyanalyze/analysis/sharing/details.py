@@ -246,7 +246,7 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             value=float(count),
             unit="clients",
             basis="observed",
-            detail=f"{count} client(s) of an MPS server",
+            detail=f"{fmt.counted(count, 'client')} of an MPS server",
         )
     major = None if case.compute_capability is None else case.compute_capability[0]
     caps = mps_caps((row.key, row.value, row.pid) for row in case.configured)

@@ -61,7 +61,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if measured is not None:
             blocks.append(
                 Para(
-                    f"Measured blocks ({fmt.count(measured.kernels)} kernel(s)): modelled warps per SM are "
+                    f"Measured blocks ({fmt.counted(measured.kernels, 'kernel')}): modelled warps per SM are "
                     f"{fmt.percent(measured.sorted_error)} off with SMs sorted and "
                     f"{fmt.percent(measured.by_sm_error)} by SM number; spread evenly they are "
                     f"{fmt.percent(measured.sorted_error_even)} off "
