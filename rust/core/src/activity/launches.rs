@@ -11,9 +11,8 @@
 //! ```
 //!
 //! Absent: another tenant's context was resident. Beside (b): a co-resident tenant had kernels in flight while this one
-//! was not absent. Idle: the rest. Launches come by start, so of all other tenants only what covers the open gap is
-//! kept. In a gap a tenant launches nothing itself: what tenants launch that run beside each other is added up once for
-//! all of them.
+//! was not absent. Idle: the rest. Launches come by start. In a gap a tenant launches nothing itself: what tenants launch
+//! that run beside each other is added up once for all of them, and so is when their contexts were resident.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -102,33 +101,76 @@ pub struct Launched {
     pub batches: Vec<Batch>,
 }
 
-/// How much of a tenant's open gap some intervals cover, which come by start.
-#[derive(Debug, Clone, Copy)]
-struct Covered {
-    /// Latest end of any.
-    until_ns: i64,
-    /// Covered since the tenant was last busy.
-    inside_ns: i64,
+/// Who has a context: none is known for some.
+type Holder = Option<u32>;
+
+/// The slices of a device so far, and for how long nobody but some one or two holders had any.
+#[derive(Debug, Default)]
+struct Engine {
+    now_ns: i64,
+    /// Ends of the slices that are not over, soonest first.
+    ends: BinaryHeap<Reverse<(i64, Holder)>>,
+    /// How many of them each holder has.
+    holding: BTreeMap<Holder, u32>,
+    held_ns: i64,
+    by_one_ns: BTreeMap<Holder, i64>,
+    by_two_ns: BTreeMap<(Holder, Holder), i64>,
+    /// When gaps of its tenants open, soonest first.
+    gaps: BinaryHeap<Reverse<(i64, u32)>>,
 }
 
-impl Covered {
-    const NOTHING: Self = Self { until_ns: i64::MIN, inside_ns: 0 };
-
-    fn add(&mut self, free_ns: i64, start_ns: i64, end_ns: i64) {
-        let from_ns = start_ns.max(self.until_ns).max(free_ns);
-        self.inside_ns = self.inside_ns.saturating_add(end_ns.saturating_sub(from_ns).max(0));
-        self.until_ns = self.until_ns.max(end_ns);
+impl Engine {
+    /// Goes on to `time_ns`, up to which it has all slices.
+    fn advance(&mut self, time_ns: i64) {
+        while let Some(Reverse((end_ns, holder))) =
+            self.ends.peek().copied().filter(|end| end.0 .0 <= time_ns)
+        {
+            self.ends.pop();
+            self.account(end_ns);
+            if let Some(slices) = self.holding.get_mut(&holder) {
+                *slices = slices.saturating_sub(1);
+                if *slices == 0 {
+                    self.holding.remove(&holder);
+                }
+            }
+        }
+        self.account(time_ns);
     }
 
-    /// Covered between `free_ns` and `time_ns`, which none of the intervals starts after: what lies beyond is in one
-    /// piece.
-    fn before_ns(&self, free_ns: i64, time_ns: i64) -> i64 {
-        self.inside_ns.saturating_sub(self.until_ns.saturating_sub(time_ns.max(free_ns)).max(0))
+    fn account(&mut self, time_ns: i64) {
+        let passed_ns = time_ns.saturating_sub(self.now_ns).max(0);
+        self.now_ns = self.now_ns.max(time_ns);
+        let mut holders = self.holding.keys().copied();
+        let Some(first) = holders.next() else { return };
+        self.held_ns = self.held_ns.saturating_add(passed_ns);
+        let sum = match (holders.next(), holders.next()) {
+            (None, _) => self.by_one_ns.entry(first).or_default(),
+            (Some(second), None) => self.by_two_ns.entry((first, second)).or_default(),
+            _ => return,
+        };
+        *sum = sum.saturating_add(passed_ns);
     }
 
-    /// A new gap opens at `free_ns`, which none of the intervals starts after.
-    fn reopen(&mut self, free_ns: i64) {
-        self.inside_ns = self.until_ns.saturating_sub(free_ns).max(0);
+    /// A slice that starts now.
+    fn hold(&mut self, holder: Holder, end_ns: i64) {
+        if end_ns > self.now_ns {
+            self.ends.push(Reverse((end_ns, holder)));
+            let slices = self.holding.entry(holder).or_default();
+            *slices = slices.saturating_add(1);
+        }
+    }
+
+    /// How long so far anybody had a slice but a tenant and the one that serves it.
+    fn others_ns(&self, own: u32, server: Option<u32>) -> i64 {
+        let own = Some(own);
+        let one_ns = |holder: &Holder| self.by_one_ns.get(holder).copied().unwrap_or(0);
+        let mut mine_ns = one_ns(&own);
+        if server.is_some() && server != own {
+            let both = (own.min(server), own.max(server));
+            let both_ns = self.by_two_ns.get(&both).copied().unwrap_or(0);
+            mine_ns = mine_ns.saturating_add(one_ns(&server)).saturating_add(both_ns);
+        }
+        self.held_ns.saturating_sub(mine_ns)
     }
 }
 
@@ -157,8 +199,8 @@ struct Tally {
     device: u32,
     /// Who may run beside it: with residency that is known, only clients of its own server.
     group: Option<Group>,
-    /// Its own context, and the one that serves it.
-    holders: [Option<u32>; 2],
+    /// The tenant that serves it.
+    server: Option<u32>,
     residency_known: bool,
     /// Launches it will have had in the end.
     expected: u64,
@@ -166,8 +208,9 @@ struct Tally {
     attributed_ns: i64,
     /// Latest end of its launches; before the first there is no gap.
     free_ns: i64,
-    absent: Covered,
-    /// What its group had covered when the gap opened.
+    /// How long others had been resident when the gap opened.
+    others_ns: i64,
+    /// What its group had covered then.
     group_ns: i64,
     launches: u64,
     batches: Vec<Batch>,
@@ -177,15 +220,14 @@ struct Tally {
 
 impl Tally {
     #[allow(clippy::cast_precision_loss)] // of nanoseconds beyond 2^53 none counts
-    fn take(&mut self, start_ns: i64, end_ns: i64, attributed_ns: i64, group_ns: i64) {
+    fn take(&mut self, start_ns: i64, end_ns: i64, attributed_ns: i64, others_ns: i64, group_ns: i64) {
         if self.launches == 0 {
             self.free_ns = start_ns;
-            self.absent.reopen(start_ns);
         }
         let free_ns = self.free_ns;
         let gap_ns = start_ns.saturating_sub(free_ns).max(0);
         let busy_ns = end_ns.saturating_sub(start_ns.max(free_ns)).max(0);
-        let absent_ns = self.absent.before_ns(free_ns, start_ns).min(gap_ns);
+        let absent_ns = others_ns.saturating_sub(self.others_ns).min(gap_ns);
         let beside_ns = group_ns.saturating_sub(self.group_ns).min(gap_ns.saturating_sub(absent_ns));
         let length_ns = end_ns.saturating_sub(start_ns).max(1);
 
@@ -208,7 +250,6 @@ impl Tally {
         }
         self.launches = self.launches.saturating_add(1);
         self.free_ns = free_ns.max(end_ns);
-        self.absent.reopen(self.free_ns);
     }
 
     /// Overlapping launches share a tenant's time: what each was attributed is scaled to what all were.
@@ -309,8 +350,8 @@ pub struct Launches {
     tallies: Vec<Option<Tally>>,
     /// Those that a tenant may run beside.
     groups: BTreeMap<Group, Launching>,
-    /// By device: tenants of which residency is known.
-    known_on: BTreeMap<u32, Vec<usize>>,
+    /// By device, where residency is known of some tenant.
+    engines: BTreeMap<u32, Engine>,
     slices: Option<Slices>,
     attributed: Option<Int64Array>,
     names: Interner,
@@ -341,7 +382,7 @@ impl Launches {
         let holding: BTreeSet<u32> =
             slices.iter().flat_map(|slices| slices.tenant.iter().flatten()).collect();
         let mut tallies: Vec<Option<Tally>> = who.tenants.iter().map(|_| None).collect();
-        let (mut groups, mut known_on) = (BTreeMap::new(), BTreeMap::<u32, Vec<usize>>::new());
+        let (mut groups, mut engines) = (BTreeMap::new(), BTreeMap::<u32, Engine>::new());
         if let Some(batch) = session.get(schema::TENANT_USAGE.name) {
             let c = Columns::new(&schema::TENANT_USAGE, batch);
             let (kernels, graphs) = (c.u64("kernels")?, c.u64("graph_launches")?);
@@ -351,23 +392,24 @@ impl Launches {
                 let (Some(tenant), Some(tally)) = (who.tenants.get(place), tallies.get_mut(place)) else {
                     continue;
                 };
-                let holders = [Some(tenant.id), tenant.served_by];
-                let residency_known = holders.iter().flatten().any(|tenant| holding.contains(tenant));
+                let mut holders = std::iter::once(tenant.id).chain(tenant.served_by);
+                let residency_known = holders.any(|tenant| holding.contains(&tenant));
                 let group = (tenant.served_by.is_some() || !residency_known)
                     .then_some((tenant.device, tenant.served_by.filter(|_| residency_known)));
                 if residency_known {
-                    known_on.entry(tenant.device).or_default().push(place);
+                    let engine = || Engine { now_ns: i64::MIN, ..Engine::default() };
+                    engines.entry(tenant.device).or_insert_with(engine);
                 }
                 groups.extend(group.map(|group| (group, Launching::default())));
                 *tally = Some(Tally {
                     device: tenant.device,
                     group,
-                    holders,
+                    server: tenant.served_by,
                     residency_known,
                     expected: kernels.value(row).saturating_add(graphs.value(row)),
                     attributed_ns: at(attributed, row).unwrap_or(0),
                     free_ns: i64::MAX,
-                    absent: Covered::NOTHING,
+                    others_ns: 0,
                     group_ns: 0,
                     launches: 0,
                     batches: Vec::new(),
@@ -382,7 +424,7 @@ impl Launches {
             who,
             tallies,
             groups,
-            known_on,
+            engines,
             slices,
             attributed: attributed.transpose()?,
             names: Interner::default(),
@@ -411,11 +453,9 @@ impl Launches {
             let (device, end_ns) = (at(&slices.device, slices.next), at(&slices.end, slices.next));
             let holder = at(&slices.tenant, slices.next);
             slices.next = slices.next.saturating_add(1);
-            for place in device.and_then(|device| self.known_on.get(&device)).into_iter().flatten() {
-                let Some(Some(tally)) = self.tallies.get_mut(*place) else { continue };
-                if holder.is_none() || !tally.holders.contains(&holder) {
-                    tally.absent.add(tally.free_ns, start_ns, end_ns.unwrap_or(start_ns));
-                }
+            if let Some(engine) = device.and_then(|device| self.engines.get_mut(&device)) {
+                open_gaps(engine, &mut self.tallies, start_ns);
+                engine.hold(holder, end_ns.unwrap_or(start_ns));
             }
         }
     }
@@ -440,8 +480,11 @@ impl Launches {
         self.hold_until(w.start_ns);
         let place = tenant as usize;
         let Some(who) = self.who.tenants.get(place) else { return };
-        let server = who.served_by.map(|server| (who.device, Some(server)));
-        let counted_in = [Some((who.device, None)), server];
+        let (device, server) = (who.device, who.served_by);
+        if let Some(engine) = self.engines.get_mut(&device) {
+            open_gaps(engine, &mut self.tallies, w.start_ns);
+        }
+        let counted_in = [Some((device, None)), server.map(|server| (device, Some(server)))];
         for group in counted_in.into_iter().flatten() {
             self.open_until(group, w.start_ns);
         }
@@ -449,9 +492,13 @@ impl Launches {
             let free_ns = tally.free_ns;
             let launching = tally.group.and_then(|group| self.groups.get_mut(&group));
             let group_ns = launching.as_ref().map_or(0, |launching| launching.before_ns(w.start_ns));
-            tally.take(w.start_ns, w.end_ns, attributed_ns, group_ns);
-            if let Some(launching) = launching.filter(|_| tally.free_ns != free_ns) {
-                launching.gaps.push(Reverse((tally.free_ns, tenant)));
+            let engine = self.engines.get_mut(&device).filter(|_| tally.residency_known);
+            let others_ns = engine.as_ref().map_or(0, |engine| engine.others_ns(tenant, tally.server));
+            tally.take(w.start_ns, w.end_ns, attributed_ns, others_ns, group_ns);
+            if tally.free_ns != free_ns {
+                let gap = Reverse((tally.free_ns, tenant));
+                launching.into_iter().for_each(|launching| launching.gaps.push(gap));
+                engine.into_iter().for_each(|engine| engine.gaps.push(gap));
             }
         }
         for group in counted_in.into_iter().flatten() {
@@ -460,6 +507,21 @@ impl Launches {
             }
         }
     }
+}
+
+/// Goes on to `time_ns`, and opens the gaps that begin until then.
+fn open_gaps(engine: &mut Engine, tallies: &mut [Option<Tally>], time_ns: i64) {
+    while let Some(Reverse((free_ns, tenant))) = engine.gaps.peek().copied().filter(|gap| gap.0 .0 <= time_ns)
+    {
+        engine.gaps.pop();
+        engine.advance(free_ns);
+        // It may have launched since, and be busy for longer.
+        let tally = tallies.get_mut(tenant as usize).and_then(Option::as_mut);
+        if let Some(tally) = tally.filter(|tally| tally.free_ns == free_ns) {
+            tally.others_ns = engine.others_ns(tenant, tally.server);
+        }
+    }
+    engine.advance(time_ns);
 }
 
 impl EventPass for Launches {
@@ -578,6 +640,7 @@ mod tests {
     use crate::residency::observed::Slice;
     use crate::table::builder::Builder;
     use crate::test_tables::{kernels, named, residency};
+    use arrow_array::RecordBatch;
 
     /// Idle, absent, beside, busy, attributed in us of each batch of each tenant.
     fn parts(tables: &Tables) -> Vec<Vec<[i64; 5]>> {
@@ -616,18 +679,9 @@ mod tests {
         assert_eq!(parts(&without), [vec![[25, 0, 25, 40, 40]], vec![[0, 0, 0, 25, 25]]]);
     }
 
-    #[test]
-    fn only_clients_of_one_server_are_beside_each_other_where_residency_is_known() {
-        // 7, 8 and 9 run while 5 is resident all the time, which serves 7 and 8 but not 9.
-        let rows = [
-            (0, 7, 0, 1, 7, 0, 10),
-            (0, 8, 0, 1, 7, 5, 20),
-            (0, 9, 0, 1, 7, 25, 30),
-            (0, 7, 0, 1, 7, 40, 50),
-            (0, 8, 0, 1, 7, 45, 60),
-        ];
-        let mut seen = reconstructed(Tables::from([("kernels", kernels(&rows))]));
-        let tenants = Builder::new(&schema::TENANTS)
+    /// Processes 7, 8 and 9; 5 serves the first two.
+    fn two_clients_of_a_server() -> RecordBatch {
+        Builder::new(&schema::TENANTS)
             .put("tenant_id", (0..4).map(Some).collect::<UInt32Array>())
             .put("device_id", UInt32Array::from(vec![0; 4]))
             .put("capture", UInt32Array::from(vec![0; 4]))
@@ -640,8 +694,21 @@ mod tests {
             .put_words("basis", ["observed"; 4])
             .put("served_by", UInt32Array::from(vec![Some(3), Some(3), None, None]))
             .finish(4)
-            .unwrap();
-        seen.insert("tenants", tenants);
+            .unwrap()
+    }
+
+    #[test]
+    fn only_clients_of_one_server_are_beside_each_other_where_residency_is_known() {
+        // 7, 8 and 9 run while 5 is resident all the time, which serves 7 and 8 but not 9.
+        let rows = [
+            (0, 7, 0, 1, 7, 0, 10),
+            (0, 8, 0, 1, 7, 5, 20),
+            (0, 9, 0, 1, 7, 25, 30),
+            (0, 7, 0, 1, 7, 40, 50),
+            (0, 8, 0, 1, 7, 45, 60),
+        ];
+        let mut seen = reconstructed(Tables::from([("kernels", kernels(&rows))]));
+        seen.insert("tenants", two_clients_of_a_server());
         let mut slices = Slice::read(&residency(&[(0, 0, 5, 1, 0, 100)])).unwrap();
         slices.iter_mut().for_each(|slice| slice.tenant = Some(3));
         seen.insert("residency", Slice::write(&slices).unwrap());
@@ -678,6 +745,52 @@ mod tests {
         let seen = reconstructed(Tables::from([("kernels", kernels(&rows))]));
         let found = parts(&seen).into_iter().map(|batches| batches.iter().map(|batch| batch[2]).sum::<i64>());
         assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn absent_is_the_union_of_the_slices_of_all_others() {
+        // Slices overlap, as those of several engines do, and of some nobody knows whose they are.
+        let mut seed = 11_u64;
+        let mut draw = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            i64::try_from((seed >> 33) % below).unwrap()
+        };
+        let mut rows: Vec<_> = (0..300)
+            .map(|n| {
+                let (pid, start) = (7 + n % 3, draw(3000) - 500);
+                (0, pid, 0, 1, 7, start, start + draw(20))
+            })
+            .collect();
+        rows.sort_by_key(|row| row.5);
+        let holders = [Some(0), Some(1), Some(2), Some(3), None];
+        let mut held: Vec<_> = (0..200)
+            .map(|n| {
+                let start = draw(3000) - 500;
+                (holders[n % 5], start, start + draw(25))
+            })
+            .collect();
+        held.sort_by_key(|slice| slice.1);
+        let places: Vec<_> = held.iter().map(|(_, start, end)| (0, 0, 5, 1, *start, *end)).collect();
+        let mut slices = Slice::read(&residency(&places)).unwrap();
+        slices.iter_mut().zip(&held).for_each(|(slice, (holder, ..))| slice.tenant = *holder);
+        let expected: Vec<i64> = (0..3_u32)
+            .map(|tenant| {
+                let mine = |holder: Option<u32>| holder == Some(tenant) || (tenant < 2 && holder == Some(3));
+                let others = Union::of(held.iter().filter(|s| !mine(s.0)).map(|s| (s.1, s.2)));
+                let (mut free, mut absent) = (i64::MAX, 0);
+                for row in rows.iter().filter(|row| row.1 == 7 + tenant) {
+                    absent += others.covered_ns(free, row.5);
+                    free = if free == i64::MAX { row.6 } else { free.max(row.6) };
+                }
+                absent
+            })
+            .collect();
+        assert!(expected.iter().all(|absent| *absent > 100));
+        let mut seen = reconstructed(Tables::from([("kernels", kernels(&rows))]));
+        seen.insert("tenants", two_clients_of_a_server());
+        seen.insert("residency", Slice::write(&slices).unwrap());
+        let found = parts(&seen).into_iter().map(|batches| batches.iter().map(|batch| batch[1]).sum::<i64>());
+        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -184,28 +184,35 @@ struct Held {
 }
 
 /// The time before each slice in which its tenant may have waited for the residency of other tenants.
-fn residency_of_others(slices: &[&Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
+///
+/// Round robin: whoever waits sees at most one slice of each of the others, without idle time between them. Of a slice
+/// that is longer than usual only its last part counts, and nothing before it: nobody waited when it began.
+fn residency_of_others(slices: &[Slice], slice_ns: i64) -> BTreeMap<u32, Vec<(i64, i64)>> {
     let mut turns: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+    let mut last_of: HashMap<u32, usize> = HashMap::new();
+    let mut last_with: HashMap<(u64, Option<u32>), usize> = HashMap::new();
+    // What is waited for before the slice begins here or later.
+    let mut first = 0_usize;
+    let mut before: Option<&Slice> = None;
     for (at, own) in slices.iter().enumerate() {
-        let Some(tenant) = own.tenant else { continue };
-        let mut from_ns = own.start_ns;
-        let mut seen = Vec::new();
-        // Round robin: whoever waits sees at most one slice of each of the others.
-        for other in slices.iter().take(at).rev() {
-            let key = (other.hw_context, other.pid);
-            let idle = from_ns.saturating_sub(other.end_ns) > IDLE_GAP_NS;
-            if other.tenant == own.tenant || idle || seen.contains(&key) {
-                break;
+        if let Some((n, other)) = at.checked_sub(1).zip(before) {
+            if own.start_ns.saturating_sub(other.end_ns) > IDLE_GAP_NS {
+                first = at;
+            } else if other.end_ns.saturating_sub(slice_ns) > other.start_ns {
+                first = n;
             }
-            seen.push(key);
-            from_ns = other.start_ns.max(other.end_ns.saturating_sub(slice_ns));
-            // It was resident for longer than a slice: nobody waited when that began.
-            if from_ns > other.start_ns {
-                break;
+            if let Some(same) = last_with.insert((other.hw_context, other.pid), n) {
+                first = first.max(same.saturating_add(1));
             }
         }
-        if from_ns < own.start_ns {
-            turns.entry(tenant).or_default().push((from_ns, own.start_ns));
+        before = Some(own);
+        let Some(tenant) = own.tenant else { continue };
+        let from = last_of.insert(tenant, at).map_or(first, |same| first.max(same.saturating_add(1)));
+        if let Some(other) = slices.get(from..at).and_then(<[Slice]>::first) {
+            let from_ns = other.start_ns.max(other.end_ns.saturating_sub(slice_ns));
+            if from_ns < own.start_ns {
+                turns.entry(tenant).or_default().push((from_ns, own.start_ns));
+            }
         }
     }
     turns
@@ -264,12 +271,10 @@ pub(crate) fn read(
     slices.retain(|s| s.device == device);
     slices.sort_by_key(|s| s.start_ns);
     made.slice_ns = slice_lengths(&slices).get(&device).and_then(|l| median_ns(l));
-    let references: Vec<&Slice> = slices.iter().collect();
-    let turns: BTreeMap<u32, Union> =
-        residency_of_others(&references, made.slice_ns.unwrap_or(DEFAULT_SLICE_NS))
-            .into_iter()
-            .map(|(t, spans)| (t, Union::of(spans)))
-            .collect();
+    let turns: BTreeMap<u32, Union> = residency_of_others(&slices, made.slice_ns.unwrap_or(DEFAULT_SLICE_NS))
+        .into_iter()
+        .map(|(t, spans)| (t, Union::of(spans)))
+        .collect();
     let mut held: BTreeMap<u32, Held> = BTreeMap::new();
     let mut spans: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
     for s in &slices {
@@ -281,8 +286,9 @@ pub(crate) fn read(
         held.insert(tenant, Held { resident: Union::of(spans) });
     }
     let here: Vec<_> = who.tenants.iter().filter(|t| t.device == device).collect();
+    let servers: HashSet<u32> = here.iter().filter_map(|t| t.served_by).collect();
     for t in &here {
-        let serves = here.iter().any(|other| other.served_by == Some(t.id));
+        let serves = servers.contains(&t.id);
         let held_ns = held.get(&t.id).map_or(0, |h| h.resident.total_ns());
         if !t.traced && !serves {
             made.unknown.push((t.id, held_ns));
@@ -334,6 +340,14 @@ pub(crate) fn read(
     made.state_ns = state as i64;
     let alone = shapes(&by_tenant, state, &mut made.shapes);
     let calls = calls(session, &who, device)?;
+    let mut handed_over: BTreeMap<u32, Vec<(&Slice, &Slice)>> = BTreeMap::new();
+    for (own, other) in
+        slices.iter().zip(slices.iter().skip(1)).filter(|(own, other)| own.tenant != other.tenant)
+    {
+        if let Some(tenant) = own.tenant {
+            handed_over.entry(tenant).or_default().push((own, other));
+        }
+    }
     let mut lost: Vec<i64> = Vec::new();
     for (tenant, all) in by_tenant {
         watch.progress("programs", 0, 0)?;
@@ -346,7 +360,8 @@ pub(crate) fn read(
         match calls {
             Some(calls) if threads(&mut program, seen, calls, units.get(&tenant)) => {
                 program.from_calls = true;
-                lost.extend(lost_after(&slices, tenant, seen, &launch_times(seen, calls), program.submit_ns));
+                let lost_here = handed_over.get(&tenant).map_or(&[][..], Vec::as_slice);
+                lost.extend(lost_after(lost_here, seen, &launch_times(seen, calls), program.submit_ns));
             }
             _ => streams(&mut program, seen, turns.get(&tenant)),
         }
@@ -656,10 +671,10 @@ fn launch_times(seen: &[Seen], calls: &[Call]) -> Vec<Option<i64>> {
 ///                       <------>
 ///                              its next launch
 /// ```
-/// It kept the engine for no longer than the least of these.
+/// It kept the engine for no longer than the least of these. `handed_over` are its slices, each with the next one, that
+/// another tenant had.
 fn lost_after(
-    slices: &[Slice],
-    tenant: u32,
+    handed_over: &[(&Slice, &Slice)],
     seen: &[Seen],
     launched_ns: &[Option<i64>],
     submit_ns: i64,
@@ -667,19 +682,15 @@ fn lost_after(
     let mut found = Vec::new();
     let mut next = 0;
     let mut busy_until_ns = i64::MIN;
-    for pair in slices.windows(2) {
-        let [own, other] = pair else { continue };
-        if own.tenant != Some(tenant) || other.tenant == own.tenant {
-            continue;
-        }
+    for (own, other) in handed_over {
         while let Some(s) = seen.get(next).filter(|s| s.work.start_ns < own.end_ns) {
             busy_until_ns = busy_until_ns.max(s.work.end_ns);
             next = next.saturating_add(1);
         }
         let idle = busy_until_ns > own.start_ns && busy_until_ns <= own.end_ns;
-        let handed_over = other.start_ns.saturating_sub(own.end_ns) < IDLE_GAP_NS;
+        let at_once = other.start_ns.saturating_sub(own.end_ns) < IDLE_GAP_NS;
         let launched = launched_ns.get(next).copied().flatten();
-        if let (true, true, Some(launched)) = (idle, handed_over, launched) {
+        if let (true, true, Some(launched)) = (idle, at_once, launched) {
             let after_ns = launched.saturating_add(submit_ns).saturating_sub(busy_until_ns);
             found.extend((after_ns > 0).then_some(after_ns));
         }
@@ -991,7 +1002,9 @@ fn streams(program: &mut Program, seen: &[Seen], turns: Option<&Union>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::residency::observed::Ending;
     use crate::table::work::Work;
+    use proptest::prelude::*;
 
     fn seen(start_us: i64, end_us: i64) -> Seen {
         Seen {
@@ -1031,6 +1044,61 @@ mod tests {
         let requests: Vec<Seen> = (0..10).map(|n| seen(n * 1_000, n * 1_000 + 50)).collect();
         assert_eq!(working_part(&requests).len(), 10);
         assert!(working_part(&[]).is_empty());
+    }
+
+    /// Of one slice, looked for from it backwards.
+    fn waited_for_others(slices: &[Slice], at: usize, slice_ns: i64) -> Option<(i64, i64)> {
+        let own = &slices[at];
+        let (mut from_ns, mut seen) = (own.start_ns, HashSet::new());
+        for other in slices[..at].iter().rev() {
+            let idle = from_ns - other.end_ns > IDLE_GAP_NS;
+            if other.tenant == own.tenant || idle || !seen.insert((other.hw_context, other.pid)) {
+                break;
+            }
+            from_ns = other.start_ns.max(other.end_ns - slice_ns);
+            if from_ns > other.start_ns {
+                break;
+            }
+        }
+        (own.tenant.is_some() && from_ns < own.start_ns).then_some((from_ns, own.start_ns))
+    }
+
+    proptest! {
+        #[test]
+        fn a_slice_waits_for_one_of_each_other_context(
+            draws in prop::collection::vec((0_u32..5, 0_u64..6, prop::bool::weighted(0.9), 1_i64..60, -5_i64..60), 0..40)
+        ) {
+            let mut now_us = 0;
+            let mut slices = Vec::new();
+            for (pid, hw_context, named, dur_us, pause_us) in draws {
+                // Some pauses are idle time, some slices are longer than the usual 30 us, some overlap.
+                let idle_us = if pause_us > 55 { IDLE_GAP_NS / 1000 } else { 0 };
+                let start_us: i64 = (now_us + pause_us.min(5) + idle_us).max(0);
+                now_us = start_us + dur_us;
+                slices.push(Slice {
+                    capture: 0,
+                    device: 0,
+                    tenant: named.then_some(pid),
+                    pid: Some(pid),
+                    hw_context,
+                    start_ns: start_us * 1000,
+                    end_ns: now_us * 1000,
+                    running_start_ns: None,
+                    running_end_ns: None,
+                    ending: Ending::Unknown,
+                    complete: true,
+                    observed: true,
+                });
+            }
+            slices.sort_by_key(|slice| slice.start_ns);
+            let mut expected: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+            for (at, own) in slices.iter().enumerate() {
+                if let Some((tenant, span)) = own.tenant.zip(waited_for_others(&slices, at, 30_000)) {
+                    expected.entry(tenant).or_default().push(span);
+                }
+            }
+            prop_assert_eq!(residency_of_others(&slices, 30_000), expected);
+        }
     }
 
     #[test]
