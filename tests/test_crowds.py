@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from command_line import run
-from exports import A100, MS, US, kernel, write
+from exports import A100, MS, US, kernel, resident, write
 
 import pyanalyze
 from pyanalyze.core import _core
@@ -99,3 +99,19 @@ def test_more_kernels_in_flight_than_a_gpu_holds_are_not_replayed(tmp_path: Path
     placed = pl.DataFrame(session.table("kernel_placement"))
     caveats = placed.sort("start_ns")["caveat"].cast(pl.String).to_list()
     assert [place for place, caveat in enumerate(caveats) if caveat == "too many in flight"] == list(range(256, 300))
+
+
+@pytest.mark.parametrize(("tenants", "said"), [(48, "MIG cannot hold worker_"), (49, "Move 42 of 49 tenants")])
+def test_of_more_tenants_than_mps_has_clients_none_is_chosen_for_mig(tmp_path: Path, tenants: int, said: str) -> None:
+    """An A100 has 7 instances: of 48 tenants those that do not fit are named, of more it is said how many."""
+    rows, switches = [], []
+    for turn in range(3):
+        for n in range(tenants):
+            at = (turn * tenants + n) * 2200 * US + US
+            rows.append(kernel(1000 + n, at + 50 * US, at + 2050 * US))
+            switches += resident(1000 + n, n + 1, at, at + 2100 * US)
+    path = tmp_path / "many.sqlite"
+    write(path, kernels=rows, processes={1000 + n: f"worker_{n}" for n in range(tenants)}, switches=switches)
+    (advice,) = pyanalyze.load(path).advise()
+    (moved,) = [one for one in advice.actions if said in one.action]
+    assert ("worker_" in moved.action, "at most 7 MIG instances" in moved.why) == (tenants == 48, tenants > 48)

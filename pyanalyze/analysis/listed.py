@@ -7,6 +7,7 @@ put together. A value of the whole device that an exporter repeats for each pod 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,19 @@ class Listed:
     sharing: Mapping[int, ConfiguredSharing]
     settings: Mapping[int, tuple[Setting, ...]]
     general: tuple[Setting, ...]
+
+    @cached_property
+    def in_cluster(self) -> bool:
+        """Whether the inputs are of a Kubernetes cluster.
+
+        Examples
+        --------
+        >>> Listed({}, (), {}, {}, ()).in_cluster
+        False
+        """
+        settings = [*self.general, *(one for found in self.settings.values() for one in found)]
+        tenants = [*self.elsewhere, *(one for found in self.by_device.values() for one in found)]
+        return any(one.key.startswith("k8s_") for one in settings) or any(one.pod for one in tenants)
 
 
 @dataclass

@@ -60,12 +60,10 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     here = tables.samples_of(device_id)
     if here.is_empty():
         return None
-    whole = here.filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
+    whole = tables.board_samples_of(device_id)
     times = here["time_ns"].drop_nulls()
     start, end = times.min(), times.max()
-    values = {
-        metric: rows["value"].drop_nulls() for (metric,), rows in whole.partition_by("metric", as_dict=True).items()
-    }
+    values = {metric: rows["value"].drop_nulls() for metric, rows in whole.items()}
     busy = _values(values, UTILIZATION[0][0]) / UTILIZATION[0][1]
     use = busy
     for metric, scale in UTILIZATION[1:]:
@@ -76,7 +74,7 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     indices = here["gpu_index"].drop_nulls().unique()
     return Sampled(
         gpu_index=indices[0] if len(indices) == 1 else None,
-        n=max([times.n_unique(), 1] if len(times) else [1, *whole.group_by("metric").len()["len"].to_list()]),
+        n=max([times.n_unique(), 1] if len(times) else [1, *(rows.height for rows in whole.values())]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
         gpu_utilization=_mean(busy),
@@ -90,8 +88,8 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         processes=None if pids is None else len(pids),
         throttling=_throttling(whole, values),
         xid=_xid(values),
-        ecc_uncorrected=_errors(whole, _UNCORRECTED),
-        ecc_corrected=_errors(whole, _CORRECTED),
+        ecc_uncorrected=_errors(values, _UNCORRECTED),
+        ecc_corrected=_errors(values, _CORRECTED),
     )
 
 
@@ -107,17 +105,18 @@ def _most(values: pl.Series) -> float | None:
     return float(values.max()) if len(values) else None  # type: ignore[arg-type]  # floats
 
 
-def _throttling(rows: pl.DataFrame, values: Mapping[str, pl.Series]) -> Throttling | None:
+def _throttling(whole: Mapping[str, pl.DataFrame], values: Mapping[str, pl.Series]) -> Throttling | None:
     """In what part of the samples which reason limited the clocks; idle and set clocks are no throttling."""
     flags: dict[str, list[bool]] = {}
     masks: list[int] = []
-    for metric, value, text in rows.select("metric", "value", "text").iter_rows():
+    for metric, rows in whole.items():
         if metric in _MASKS:
-            masks += [mask] if (mask := _mask(value, text)) is not None else []
+            found = (_mask(value, text) for value, text in rows.select("value", "text").iter_rows())
+            masks += [mask for mask in found if mask is not None]
         elif metric.startswith(_REASON_PREFIXES):
             reason = metric.partition(".")[2]
-            if reason in _REASONS and value is not None:
-                flags.setdefault(reason, []).append(value > 0)
+            if reason in _REASONS and len(values[metric]):
+                flags.setdefault(reason, []).extend(value > 0 for value in values[metric])
     for bit, reason in REASON_BITS.items():
         if masks and reason not in flags:
             flags[reason] = [bool(mask & bit) for mask in masks]
@@ -151,12 +150,10 @@ def _xid(values: Mapping[str, pl.Series]) -> list[int] | None:
     return None if codes.is_empty() else sorted({int(code) for code in codes if code > 0})
 
 
-def _errors(rows: pl.DataFrame, prefixes: tuple[str, ...]) -> int | None:
+def _errors(values: Mapping[str, pl.Series], prefixes: tuple[str, ...]) -> int | None:
     """ECC errors since the driver was loaded: the total where given, else the parts; None where nobody counted."""
-    peaks: dict[str, float] = {}
-    for metric, value in rows.select("metric", "value").iter_rows():
-        if value is not None and metric.startswith(prefixes):
-            peaks[metric] = max(value, peaks.get(metric, 0.0))
+    counted = {metric: rows for metric, rows in values.items() if metric.startswith(prefixes) and len(rows)}
+    peaks = {metric: max(_most(rows) or 0.0, 0.0) for metric, rows in counted.items()}
     totals = [value for metric, value in peaks.items() if metric.endswith(("total", "_errors"))]
     # Parts of parts (`sram.parity`, `device_memory` beside `dram`) are counted in their whole.
     parts = [

@@ -357,14 +357,10 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
 
 def _unavailable(tables: TableSet, device_id: int) -> list[Missing]:
     """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
-    import polars as pl
-
     if tables.samples.is_empty():
         return []
-    rows = tables.samples_of(device_id).filter(
-        pl.col("pid").is_null(), pl.col("metric").cast(pl.String) == "gpu_utilization_pct"
-    )
-    if rows.is_empty() or rows["value"].null_count() < rows.height:
+    rows = tables.board_samples_of(device_id).get("gpu_utilization_pct")
+    if rows is None or rows["value"].null_count() < rows.height:
         return []
     said = ", ".join(sorted(set(rows["text"].drop_nulls())))
     why = f"the driver gave no value in any of {rows.height} samples ({said}); under MIG it has none"
@@ -397,20 +393,18 @@ def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, wind
 
 def _instance(tables: TableSet, device: dict[str, Any]) -> Mig | None:
     """The MIG instance that a device is, with the numbers that samples give it; None for a whole GPU."""
-    import polars as pl
-
-    numbered = tables.samples_of(device["device_id"]).filter(pl.col("mig_gi").is_not_null())
+    own = tables.samples_of(device["device_id"])
+    numbered = own.clear() if own["mig_gi"].null_count() == own.height else own.drop_nulls("mig_gi")
     # Lists of the driver number instances without naming their profiles.
     if device["mig_profile"] is None and numbered.is_empty():
         return None
-    gi, ci = (None, None) if numbered.is_empty() else numbered.select(pl.col("mig_gi", "mig_ci").max()).row(0)
+    gi, ci = (None, None) if numbered.is_empty() else numbered.select("mig_gi", "mig_ci").max().row(0)
     return Mig(profile=device["mig_profile"], gi=gi, ci=ci, parent_uuid=device["gpu_uuid"])
 
 
 def _memory(tables: TableSet, device: dict[str, Any], missing: list[Missing]) -> Memory | None:
-    import polars as pl
-
-    used = tables.samples_of(device["device_id"]).filter(pl.col("metric") == "memory_used_bytes")["value"].max()
+    rows = tables.board_samples_of(device["device_id"]).get("memory_used_bytes")
+    used = None if rows is None else rows["value"].max()
     peak = int(used) if isinstance(used, float) else None
     if device["memory_bytes"] is None and peak is None:
         return None
@@ -640,11 +634,11 @@ def _serving(usage: pl.DataFrame) -> list[int]:
 
 def _lost_launches(tables: TableSet, device_id: int) -> list[Missing]:
     """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
-    traced = tables.of_device("tenants", device_id).filter("traced")
+    traced = {(row["capture"], row["pid"]) for row in tables.rows_of("tenants", device_id) if row["traced"]}
     # The kernel of a call near the end of a window may lie behind it.
-    if traced.is_empty() or not tables.paths or (tables.selection.start_ns, tables.selection.end_ns) != (None, None):
+    if not traced or not tables.paths or (tables.selection.start_ns, tables.selection.end_ns) != (None, None):
         return []
-    found = launch_records(tables, set(traced.select("capture", "pid").iter_rows()))
+    found = launch_records(tables, traced)
     if found is None or not found.without_record:
         return []
     return [Missing(what="kernel_records", why=found.describe(), how=HOW["kernel_records"])]
@@ -654,20 +648,19 @@ def _interference(
     found: DeviceInterference, usage: pl.DataFrame, tables: TableSet, missing: list[Missing]
 ) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
-    import polars as pl
-
     names = tables.labels(found.device_id)
-    tenants = usage.filter(~pl.col("tenant_id").is_in(_serving(usage)))
+    serving = set(usage["served_by"].drop_nulls())
+    tenants = [tenant for tenant in usage["tenant_id"] if tenant not in serving]
     silent = [t for t in found.tenants if t.slowdown.elapsed is None and t.slowdown.latency is None]
     silent = [t for t in silent if not t.is_group or t.slowdown.resident is None]
     known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
-    blind = sorted(set(tenants["tenant_id"]) - {t.tenant_id for t in found.tenants})
+    blind = sorted(set(tenants) - {t.tenant_id for t in found.tenants})
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent])
-    if tenants.height < 2 and not known:
-        why = "only one tenant of the device is known" if tenants.height else "no work of any tenant was recorded"
+    if len(tenants) < 2 and not known:
+        why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
         trace = "start each tenant under nsys profile -t cuda; with samples only: --work LATENCIES.csv (an association)"
         for what in ("interference", "slowdown"):
-            missing.append(Missing(what=what, why=why, how=solo if tenants.height else trace))
+            missing.append(Missing(what=what, why=why, how=solo if tenants else trace))
         return None
     # No name stands first: sentences begin with a capital, names stay as they are.
     reasons: dict[str, list[str]] = {}
@@ -684,7 +677,7 @@ def _interference(
         solo = "record a run in which each group also executes while no other does"
     if silent or blind:
         missing.append(Missing(what="slowdown", why=why, how=solo if silent else _TRACE_ALL))
-    if not known or tenants.height < 2:
+    if not known or len(tenants) < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None
     if any(t.is_group for t in found.tenants):
@@ -725,7 +718,7 @@ def _occupancy(
     import polars as pl
 
     tables = analysis.tables
-    kernels = tables.kernel_occupancy.filter(pl.col("device_id") == verdict.device_id)
+    kernels = tables.of_device("kernel_occupancy", verdict.device_id)
     known = kernels.filter(pl.col("limiters").is_not_null())
     if modelled.is_empty() or window is None or known.is_empty():
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
@@ -798,7 +791,7 @@ def _sm_warps(tables: TableSet, device_id: int) -> SmWarps | None:
     """Modelled warps of every SM, with --detail."""
     import polars as pl
 
-    table = tables.sm_warps.filter(pl.col("device_id") == device_id).sort("start_ns", "sm")
+    table = tables.of_device("sm_warps", device_id).sort("start_ns", "sm")
     if table.is_empty():
         return None
     start, end = table["start_ns"].min(), table["end_ns"].max()

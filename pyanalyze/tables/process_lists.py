@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.tables.boards import samples_of
+from pyanalyze.tables.boards import board_of, samples_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,12 +38,14 @@ def process_memory(tables: TableSet, device_id: int) -> dict[int, int]:
         return {}
     import polars as pl
 
-    device = tables.devices.row(by_predicate=pl.col("device_id") == device_id, named=True)
-    here = samples_of(tables, device)
+    here = _of_processes(tables, device_id)
     if tables.devices.height == 1:
         named = ("device_id", "gpu_index", "gpu_uuid", "gpu_name", "mig_gi")
-        here = pl.concat([here, tables.samples.filter(pl.all_horizontal(pl.col(name).is_null() for name in named))])
-    rows = here.filter(pl.col("pid").is_not_null(), pl.col("metric").cast(pl.String) == "process_memory_bytes")
+        unnamed = pl.all_horizontal(pl.col(name).is_null() for name in named)
+        here = pl.concat([here, tables.samples.filter(unnamed, pl.col("pid").is_not_null())])
+    if here.is_empty():
+        return {}
+    rows = here.filter(pl.col("metric").cast(pl.String) == "process_memory_bytes")
     peaks = rows.group_by("pid").agg(pl.col("value").max())
     return {pid: int(value) for pid, value in peaks.iter_rows() if value is not None}
 
@@ -74,15 +76,24 @@ def compute_processes(tables: TableSet, device_id: int) -> list[tuple[int, str, 
     return [(row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)]
 
 
+def _of_processes(tables: TableSet, device_id: int) -> pl.DataFrame:
+    """Return the samples of processes on a device: its own, and of its board those that are of no instance."""
+    if tables.process_samples.is_empty():
+        return tables.process_samples
+    import polars as pl
+
+    (device,) = tables.rows_of("devices", device_id)
+    if board_of(tables, device) is None:
+        return tables.process_samples_of(device_id)
+    return samples_of(tables, device).filter(pl.col("pid").is_not_null())
+
+
 def _listed(tables: TableSet, device_id: int) -> pl.DataFrame | None:
-    if tables.samples.is_empty():
+    listed = _of_processes(tables, device_id)
+    if listed.is_empty():
         return None
     import polars as pl
 
-    device = tables.devices.row(by_predicate=pl.col("device_id") == device_id, named=True)
-    listed = samples_of(tables, device).filter(pl.col("pid").is_not_null())
-    if listed.is_empty():
-        return None
     # A window system holds no compute context, and desktop programs are listed as C+G; the type is the same in every
     # row of a process.
     return listed.filter(~pl.col("process_type").cast(pl.String).fill_null("").is_in(["G", "C+G"]))

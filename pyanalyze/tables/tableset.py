@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from pyanalyze.core import _core
@@ -217,8 +218,6 @@ class TableSet(Frames):
     _rows_by: dict[tuple[str, str], dict[Any, list[dict[str, Any]]]] = field(default_factory=dict)
     #: By table and device: its first and last row, and how many there are.
     _places: dict[str, dict[int | None, list[int]]] = field(default_factory=dict)
-    #: The samples of each device.
-    _samples: dict[int | None, pl.DataFrame] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
     _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)
 
@@ -237,7 +236,6 @@ class TableSet(Frames):
             _rows={},
             _rows_by={},
             _places={},
-            _samples={},
             _late={},
             **fields,
         )
@@ -349,6 +347,25 @@ class TableSet(Frames):
             return frame.slice(first, count)
         return frame.filter(pl.col("device_id") == device_id)
 
+    def count_of(self, name: str, device_id: int) -> int:
+        """Return how many rows of a table are of a device, without converting it; all are counted once.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> tables = pyanalyze.load(capture).tables
+        >>> tables.count_of("kernels", 0) == tables.row_count("kernels"), tables.count_of("kernels", 1)
+        (True, 0)
+        """
+        counts = self._counts.get(name)
+        if counts is None:
+            counts = self._counts[name] = dict(self.columns(name, "device_id")["device_id"].value_counts().iter_rows())
+        return counts.get(device_id, 0)
+
+    @cached_property
+    def _counts(self) -> dict[str, dict[int | None, int]]:
+        return {}
+
     def row_count(self, name: str) -> int:
         """Return how many rows a table has, without converting it."""
         return self.table(name).num_rows
@@ -414,11 +431,52 @@ class TableSet(Frames):
         >>> pyanalyze.load(capture).tables.samples_of(0).height
         0
         """
-        if not self._samples:
-            parts = self.samples.partition_by("device_id", as_dict=True, maintain_order=True)
-            self._samples[None] = self.samples.clear()
-            self._samples.update({device: rows for (device,), rows in parts.items() if device is not None})
-        return self._samples.get(device_id, self._samples[None])
+        found = self._samples_by_device.get((device_id,))
+        return self.samples.clear() if found is None else found
+
+    @cached_property
+    def _samples_by_device(self) -> dict[tuple[object, ...], pl.DataFrame]:
+        return self.samples.partition_by("device_id", as_dict=True, maintain_order=True)
+
+    @cached_property
+    def process_samples(self) -> pl.DataFrame:
+        """The samples that are of a process; those of devices without, several for each, are most of all samples."""
+        import polars as pl
+
+        return self.samples.filter(pl.col("pid").is_not_null())
+
+    def process_samples_of(self, device_id: int) -> pl.DataFrame:
+        """Return the samples that are of a process on a device, in their order; all are told apart once."""
+        found = self._process_samples_by_device.get((device_id,))
+        return self.process_samples.clear() if found is None else found
+
+    @cached_property
+    def _process_samples_by_device(self) -> dict[tuple[object, ...], pl.DataFrame]:
+        return self.process_samples.partition_by("device_id", as_dict=True, maintain_order=True)
+
+    @cached_property
+    def _board_samples(self) -> dict[int, dict[str, pl.DataFrame]]:
+        return {}
+
+    def board_samples_of(self, device_id: int) -> Mapping[str, pl.DataFrame]:
+        """Return time, value and text of the samples of a device that are of no process, in their order, by metric.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> dict(pyanalyze.load(capture).tables.board_samples_of(0))
+        {}
+        """
+        found = self._board_samples.get(device_id)
+        if found is None:
+            import polars as pl
+
+            own = self.samples_of(device_id)
+            own = own if own["pid"].null_count() == own.height else own.filter(pl.col("pid").is_null())
+            columns = own.select("metric", "time_ns", "value", "text")
+            parts = columns.partition_by("metric", as_dict=True, maintain_order=True, include_key=False)
+            found = self._board_samples[device_id] = {str(metric): rows for (metric,), rows in parts.items()}
+        return found
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -444,7 +502,10 @@ class TableSet(Frames):
         >>> sum(pyanalyze.load(capture).tables.switched(0).values())
         365
         """
-        here = self.of_device("switches", device_id).select("from_tenant_id", "to_tenant_id")
+        here = self.of_device("switches", device_id)
+        if here.is_empty():
+            return {}
+        here = here.select("from_tenant_id", "to_tenant_id")
         counted = here.drop_nulls().group_by("from_tenant_id", "to_tenant_id", maintain_order=True).len()
         return {(one, other): count for one, other, count in counted.iter_rows()}
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import groups, host_side, kubernetes, mps, overlap, own_time, slicing
-from pyanalyze.analysis.advice.cluster import cluster_advice, in_cluster, with_record
+from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Resident, in_turn, kept_apart, record_first, simple_bounds, unknown_tenants
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode, unless
+from pyanalyze.vocabulary import MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode, unless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -128,22 +128,19 @@ def advise_device(
     >>> advice.actions[0].action.startswith("Identify process 41377")
     True
     """
-    import polars as pl
-
-    here = pl.col("device_id") == verdict.device_id
     required = tuple(require)
-    # Only counted: their columns are not looked at.
-    operations = sum(int(tables.columns(name, "device_id").select(here.sum()).item()) for name in ("kernels", "memops"))
+    operations = sum(tables.count_of(name, verdict.device_id) for name in ("kernels", "memops"))
     if quick and operations > QUICK_OPERATIONS:
         why = f"{operations} operations are too many for a forecast here; `pyanalyze advise` makes it"
         compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
         compared = options(tables, verdict, required)
-    pods = tables.tenants.filter(here)["pod"].drop_nulls().len() > 0 or in_cluster(listed)
+    named = any(row["pod"] is not None for row in tables.rows_of("tenants", verdict.device_id))
+    pods = named or listed.in_cluster
     kube = pods if for_kubernetes is None else for_kubernetes
     if kube and compared.options:
         compared = _of_kubernetes(compared)
-    device = tables.devices.filter(here).row(0, named=True)
+    (device,) = tables.rows_of("devices", verdict.device_id)
     own = list(_own_time(tables, verdict, splits, copies, streams))
     host = list(_host_side(tables, verdict, splits, streams))
     in_kernels = any(
@@ -296,13 +293,12 @@ def _alone_in_instance(tables: TableSet, device_id: int) -> Advice:
 
 
 def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
-    import polars as pl
-
-    here = pl.col("device_id") == device_id
     labels = tables.labels(device_id)
-    usage = tables.tenants.filter(here).join(tables.tenant_usage.filter(here), on=["tenant_id", "device_id"])
+    usage = tables.of_device("tenants", device_id).join(
+        tables.of_device("tenant_usage", device_id), on=["tenant_id", "device_id"]
+    )
     # Over the window, as the residency summary has it: a context is also resident while it is created.
-    shares = dict(tables.residency_by_tenant.filter(here).select("tenant_id", "gpu_time_share").iter_rows())
+    shares = {row["tenant_id"]: row["gpu_time_share"] for row in tables.rows_of("residency_by_tenant", device_id)}
     for row in usage.sort("tenant_id").iter_rows(named=True):
         resident, busy, attributed = row["resident_ns"], row["busy_ns"], row["attributed_ns"]
         yield Resident(
@@ -536,6 +532,18 @@ def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
 
 
 def _no_instance(compared: Options) -> Iterator[Advice]:
+    if compared.mig_instances is not None:
+        tenants, instances = len(compared.clients), compared.mig_instances
+        yield Advice(
+            action=f"Move {tenants - instances:,} of {tenants:,} tenants to another GPU: MIG cannot hold more",
+            commands=[],
+            expected=None,
+            bound=None,
+            why=f"this GPU has at most {instances} MIG instances. Which tenants fit them best is not worked out for "
+            f"more than {MOST_COPIES} tenants",
+            undo=None,
+            wrong_if=None,
+        )
     if not compared.unplaced:
         return
     each = "; ".join(f"{name}: {why}" for name, why in compared.unplaced.items())
@@ -591,7 +599,7 @@ def _window_ns(tables: TableSet, device_id: int) -> int:
     """First to last activity of any tenant of the device."""
     import polars as pl
 
-    usage = tables.tenant_usage.filter(pl.col("device_id") == device_id)
+    usage = tables.of_device("tenant_usage", device_id)
     length = usage.select(pl.col("last_ns").max() - pl.col("first_ns").min()).item()
     return int(length or 0)
 
@@ -607,7 +615,7 @@ def _own_time(
     mine = {tenant: split for (device, tenant), split in splits.items() if device == verdict.device_id}
     # What a process did with its own time holds as well where it is not known who else was there.
     alone = TRAITS[verdict.mode].one_process or (
-        verdict.mode == Mode.UNDETERMINED and tables.tenants["device_id"].eq(verdict.device_id).sum() == 1
+        verdict.mode == Mode.UNDETERMINED and len(tables.rows_of("tenants", verdict.device_id)) == 1
     )
     sole = alone and len(mine) == 1
     advise = own_time.of_process if sole else own_time.of_shared_process

@@ -28,21 +28,7 @@ _DRA = "nvidia-dra-driver-gpu"
 #: Longest value of a label.
 _LABEL = 63
 
-__all__ = ["cluster_advice", "in_cluster", "with_record"]
-
-
-def in_cluster(listed: Listed) -> bool:
-    """Whether the inputs are of a Kubernetes cluster.
-
-    Examples
-    --------
-    >>> from pyanalyze.analysis.listed import Listed
-    >>> in_cluster(Listed({}, (), {}, {}, ()))
-    False
-    """
-    settings = [*listed.general, *(one for found in listed.settings.values() for one in found)]
-    tenants = [*listed.elsewhere, *(one for found in listed.by_device.values() for one in found)]
-    return any(one.key.startswith("k8s_") for one in settings) or any(one.pod for one in tenants)
+__all__ = ["cluster_advice", "with_record"]
 
 
 def cluster_advice(listed: Listed, verdict: Verdict, device: Mapping[str, object]) -> Iterator[Advice]:

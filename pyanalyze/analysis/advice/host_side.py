@@ -86,8 +86,8 @@ def causes(
         found.append(throttled)
     processes = {
         (row["capture"], row["pid"]): row["tenant_id"]
-        for row in tables.tenants.filter(here & pl.col("traced")).sort("tenant_id").iter_rows(named=True)
-        if could_overlap(splits.get((device_id, row["tenant_id"])))
+        for row in sorted(tables.rows_of("tenants", device_id), key=lambda row: row["tenant_id"])
+        if row["traced"] and could_overlap(splits.get((device_id, row["tenant_id"])))
     }
     streams = _streams(tables, device_id) if processes else {}
     for process, tenant in processes.items():
@@ -211,16 +211,16 @@ _REASON = "clocks_event_reasons."
 def _throttled(tables: TableSet, device_id: int) -> Cause | None:
     import polars as pl
 
-    samples = (
-        tables.samples_of(device_id).filter(pl.col("pid").is_null()).with_columns(pl.col("metric").cast(pl.String))
-    )
-    clock = samples.filter(pl.col("metric") == "clock_sm_hz").select("time_ns", "value")
-    busy = samples.filter(pl.col("metric") == "gpu_utilization_pct").select("time_ns", pl.col("value").alias("busy"))
-    limit = samples.filter(pl.col("metric") == "clock_sm_max_hz")["value"].max()
-    if not busy.is_empty():
+    samples = tables.board_samples_of(device_id)
+    if "clock_sm_hz" not in samples:
+        return None
+    clock = samples["clock_sm_hz"].select("time_ns", "value")
+    if "gpu_utilization_pct" in samples:
+        busy = samples["gpu_utilization_pct"].select("time_ns", pl.col("value").alias("busy"))
         clock = clock.join(busy, on="time_ns").filter(pl.col("busy") > 0)
     if len(clock) < 4:
         return None
+    limit = samples["clock_sm_max_hz"]["value"].max() if "clock_sm_max_hz" in samples else None
     # Without the maximum: against what the same run reached.
     top = limit if isinstance(limit, float) else clock["value"].max()
     slow = clock.filter(pl.col("value") < THROTTLED * float(str(top)))
@@ -228,8 +228,12 @@ def _throttled(tables: TableSet, device_id: int) -> Cause | None:
         return None
     # Flags are 1 or 0; the mask of all of them is text, as is what the driver does not answer.
     then = pl.col("time_ns").is_null() | pl.col("time_ns").is_in(slow["time_ns"].to_list())
-    flags = samples.filter(then & pl.col("metric").str.starts_with(_REASON) & (pl.col("value") == 1))["metric"]
-    reasons = sorted({flag.removeprefix(_REASON) for flag in flags})
+    flags = {metric: rows for metric, rows in samples.items() if metric.startswith(_REASON)}
+    reasons = sorted(
+        metric.removeprefix(_REASON)
+        for metric, rows in flags.items()
+        if not rows.filter(then & (pl.col("value") == 1)).is_empty()
+    )
     named = f"; reasons: {', '.join(reasons)}" if reasons else ""
     median = slow["value"].median()
     return Cause(

@@ -189,6 +189,9 @@ class Options:
     unplaced
         Tenants for which MIG has no instance beside the others, with the reason; empty where it has, or the GPU has no
         MIG.
+    mig_instances
+        How many instances the GPU has at most, where more than :data:`~pyanalyze.vocabulary.MOST_COPIES` tenants share
+        it: then it is not worked out which of them to place.
     """
 
     device_id: int
@@ -200,6 +203,7 @@ class Options:
     check: float | None = None
     clients: tuple[mps.Client, ...] = ()
     unplaced: Mapping[str, str] = field(default_factory=dict)
+    mig_instances: int | None = None
     postponed: bool = False
     untraced: tuple[str, ...] = ()
 
@@ -401,17 +405,15 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     >>> found.why_not
     'tenant app_c was resident for 254.4 ms, but its work was not traced, so it cannot be forecast'
     """
-    import polars as pl
-
     required = tuple(require)
     device_id = verdict.device_id
-    device = tables.devices.filter(pl.col("device_id") == device_id).row(0, named=True)
-    here = tables.tenants.filter(pl.col("device_id") == device_id).sort("tenant_id")
-    traced = here.filter("traced")
-    usage = tables.tenant_usage.filter(pl.col("device_id") == device_id)
-    working = set(usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"])
+    (device,) = tables.rows_of("devices", device_id)
+    here = tables.of_device("tenants", device_id).sort("tenant_id")
+    usage = tables.of_device("tenant_usage", device_id)
+    used = tables.rows_of("tenant_usage", device_id)
+    working = {row["tenant_id"] for row in used if (row["kernels"] or 0) + (row["graph_launches"] or 0) > 0}
     labels = tables.labels(device_id)
-    names = {tenant: labels[tenant] for tenant in traced["tenant_id"] if tenant in working}
+    names = {tenant: labels[tenant] for tenant in here.filter("traced")["tenant_id"] if tenant in working}
     why_not = not_replayable(verdict, device, here, usage, names)
     if why_not is None and len(names) < 2:
         why_not = "only one tenant was on the device"
@@ -420,7 +422,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     sm_count = int(device["sm_count"])
     clients = clients_of(tables, device_id, names, sm_count)
     recording = recorded_config(tables, verdict, list(names), sm_count)
-    candidates, unplaced = _candidates(tables, verdict, device, clients, sm_count, recording)
+    candidates, unplaced, mig_instances = _candidates(tables, verdict, device, clients, sm_count, recording)
     untraced = untraced_ns_of(here, usage)
     made, check = _forecast(tables, verdict, recording, candidates, names, sm_count, sum(untraced.values()))
     if check is not None and check > FORBIDDEN:
@@ -435,7 +437,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     recommended = best_of(allowed, current)
     return Options(
         device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced,
-        untraced=tuple(untraced),
+        mig_instances, untraced=tuple(untraced),
     )  # fmt: skip
 
 
@@ -520,8 +522,8 @@ def _candidates(
     clients: Sequence[mps.Client],
     sm_count: int,
     recording: SharingConfig | None,
-) -> tuple[list[Option], Mapping[str, str]]:
-    """Options without forecasts, and tenants that MIG cannot hold."""
+) -> tuple[list[Option], Mapping[str, str], int | None]:
+    """Options without forecasts, tenants that MIG cannot hold, and its instances where there are far more tenants."""
     traits = TRAITS[verdict.mode]
     inside = traits.mig_instance
     tenants = [client.tenant_id for client in clients]
@@ -547,10 +549,13 @@ def _candidates(
     memory = device["memory_bytes"]
     family = None if inside else mig_.family_of(str(device["name"]), int(str(memory)) if memory else None)
     if family is None:
-        return found, {}
+        return found, {}, None
+    if len(clients) > MOST_COPIES:
+        # An instance has a compute slice at least. Each tenant would be replayed on every size of instance.
+        return found, {}, family.compute_slices
     option = _mig(tables, verdict, family, clients, sm_count, recording)
     unplaced = {} if option.placement is None else option.placement.unplaced
-    return (found, unplaced) if unplaced else ([*found, option], {})
+    return (found if unplaced else [*found, option]), unplaced, None
 
 
 def _same(config: SharingConfig, recording: SharingConfig) -> bool:

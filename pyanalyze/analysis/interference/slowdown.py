@@ -248,17 +248,20 @@ def speedup_over_serial(ran: Sequence[tuple[float, int, int]]) -> float:
 
 
 def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterference:
-    import polars as pl
 
-    here = pl.col("device_id") == verdict.device_id
-    rows = tables.tenants.filter(here).join(tables.tenant_usage, on=["tenant_id", "device_id"]).sort("tenant_id")
+    rows = (
+        tables.of_device("tenants", verdict.device_id)
+        .join(tables.of_device("tenant_usage", verdict.device_id), on=["tenant_id", "device_id"])
+        .sort("tenant_id")
+    )
+    here = rows.to_dicts()
     # The server's residency is its clients' own; it does no work that could be slowed.
-    serving = set(rows["served_by"].drop_nulls().to_list())
-    many = rows.filter(~pl.col("tenant_id").is_in(list(serving))).height > 1
+    serving = {row["served_by"] for row in here if row["served_by"] is not None}
+    many = sum(row["tenant_id"] not in serving for row in here) > 1
     groups = group_ids(tables, verdict.device_id)
     tenants = [
         _tenant(tables, verdict, solo, row, many=many)
-        for row in rows.iter_rows(named=True)
+        for row in here
         if row["traced"] and row["busy_ns"] and row["tenant_id"] not in groups
     ]
     if groups:
@@ -266,15 +269,15 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
     elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
     antt = stp = jain = unfairness = speedup = None
     # One whose slowdown nobody knows would be missing from every sum.
-    resident_ns = int(rows["resident_ns"].sum() or 0)
-    others = rows.filter(
-        ~pl.col("traced")
-        & ~pl.col("tenant_id").is_in(list(serving))
-        & (pl.col("resident_ns").fill_null(resident_ns) > NEGLIGIBLE_RESIDENCY * resident_ns)
+    resident_ns = sum(row["resident_ns"] or 0 for row in here)
+    others = any(
+        (resident_ns if row["resident_ns"] is None else row["resident_ns"]) > NEGLIGIBLE_RESIDENCY * resident_ns
+        for row in here
+        if not row["traced"] and row["tenant_id"] not in serving
     )
-    if many and others.is_empty() and len(elapsed) == len(tenants) > 1:
+    if many and not others and len(elapsed) == len(tenants) > 1:
         antt, stp, jain = device_figures(elapsed)
-        spans = {row["tenant_id"]: (row["first_ns"], row["last_ns"]) for row in rows.iter_rows(named=True)}
+        spans = {row["tenant_id"]: (row["first_ns"], row["last_ns"]) for row in here}
         ran = [(t.slowdown.elapsed.value, *spans[t.tenant_id]) for t in tenants if t.slowdown.elapsed is not None]
         unfairness, speedup = max(elapsed) / min(elapsed), speedup_over_serial(ran)
     known = {t.tenant_id: t for t in tenants if t.slowdown.elapsed is not None or t.slowdown.latency is not None}

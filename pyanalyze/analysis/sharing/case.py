@@ -331,8 +331,11 @@ def _mig_enabled(tables: TableSet, device: Mapping[str, Any]) -> bool | None:
     """Whether samples of the device say that MIG mode is on; None: they say nothing, or both."""
     if tables.samples.is_empty():
         return None
-    rows = samples_of(tables, device).filter(pl.col("metric").cast(pl.String) == "mig_mode")
-    words = {str(text).strip().lower() for text in rows["text"].drop_nulls()}
+    if device["mig_profile"] is None:
+        rows = tables.board_samples_of(device["device_id"]).get("mig_mode")
+    else:
+        rows = samples_of(tables, device).filter(pl.col("metric").cast(pl.String) == "mig_mode")
+    words = set() if rows is None else {str(text).strip().lower() for text in rows["text"].drop_nulls()}
     return words == {"enabled"} if words in ({"enabled"}, {"disabled"}) else None
 
 
