@@ -99,3 +99,7 @@ def test_paths_that_a_page_names_exist(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     named = re.findall(r"`((?:pyanalyze|rust|fixtures|tests|docs|fuzz)/[\w./-]+)", text)
     assert [path for path in named if not (ROOT / path.removesuffix("TARGET")).exists()] == []
+
+
+def test_the_readme_is_read_in_one_go() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120

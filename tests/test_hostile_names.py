@@ -290,3 +290,32 @@ def test_whatever_a_name_holds_no_output_has_a_control_character(
     assert "Traceback" not in done.stderr
     for text in (done.stdout, done.stderr):
         assert [repr(text[max(found.start() - 30, 0) : found.end() + 30]) for found in FORBIDDEN.finditer(text)] == []
+
+
+#: What writes text into files: `IN` is a capture, `OUT` a folder that is there.
+_WRITERS = (
+    *(("report", "IN", "-o", f"OUT/report.{ending}") for ending in ("html", "md", "txt", "json")),
+    ("check", "IN", "--max-slowdown", "1", "--junit", "OUT/junit.xml"),
+    ("compare", "IN", "IN", "-f", "html", "-o", "OUT/compared.html"),
+    ("export", "IN", "--to", "csv", "-o", "OUT/csv"),
+    ("export", "IN", "--to", "nsys-stats", "-o", "OUT/stats"),
+    ("pack", "IN", "-o", "OUT/a.pack", "--key", "OUT/key", "--names", "OUT/names.csv"),
+    ("fleet", "IN", "-o", "OUT/fleet", "--workers", "1"),
+)
+
+
+@hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(name=_NAMES, words=st.sampled_from(_WRITERS))
+def test_whatever_a_name_holds_no_file_has_a_control_character(
+    fixtures: Path, tmp_path_factory: pytest.TempPathFactory, name: str, words: tuple[str, ...]
+) -> None:
+    folder = tmp_path_factory.mktemp("named")
+    capture = hostile_capture(fixtures / "mps.sqlite", folder / file_name(f"{name}_", ".sqlite"), name)
+    out = folder / "out"
+    out.mkdir()
+    done = run(*(str(capture) if word == "IN" else word.replace("OUT", str(out)) for word in words))
+    assert done.returncode in (0, 1, 4), done.stderr
+    texts = [path for path in out.rglob("*") if path.suffix in TEXTS and ".pyanalyze" not in path.parts]
+    assert texts
+    for text in (done.stdout, done.stderr, *(path.read_bytes().decode("utf-8") for path in texts)):
+        assert [repr(text[max(found.start() - 30, 0) : found.end() + 30]) for found in FORBIDDEN.finditer(text)] == []
