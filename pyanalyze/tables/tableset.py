@@ -244,7 +244,8 @@ class TableSet(Frames):
         """Return a set of a part of the captures; tables that the cut left unchanged are not converted again."""
         frames = {name: self.frame(name) for name in unchanged}
         rows = {name: self.rows(name) for name in unchanged if name in self._rows}
-        return replace(self.with_tables({}), stored=stored, _frames=frames, _rows=rows, **fields)
+        rows_by = {key: found for key, found in self._rows_by.items() if key[0] in rows}
+        return replace(self.with_tables({}), stored=stored, _frames=frames, _rows=rows, _rows_by=rows_by, **fields)
 
     def __contains__(self, name: object) -> bool:
         """Whether a table is there without computing or reading anything."""
@@ -502,10 +503,9 @@ class TableSet(Frames):
         >>> sum(pyanalyze.load(capture).tables.switched(0).values())
         365
         """
-        here = self.of_device("switches", device_id)
-        if here.is_empty():
+        if not self.row_count("switches"):
             return {}
-        here = here.select("from_tenant_id", "to_tenant_id")
+        here = self.of_device("switches", device_id).select("from_tenant_id", "to_tenant_id")
         counted = here.drop_nulls().group_by("from_tenant_id", "to_tenant_id", maintain_order=True).len()
         return {(one, other): count for one, other, count in counted.iter_rows()}
 

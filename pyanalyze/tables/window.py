@@ -178,16 +178,20 @@ def _cut_frame(name: str, frame: pl.DataFrame, window: tuple[int, int] | None, g
 
 
 def _reconstructed(tables: TableSet, parts: Sequence[_Part]) -> list[TableSet]:
+    import polars as pl
+
     made = _core.reconstruct_parts([(answered(part.events, part.answering), part.window) for part in parts])
-    return [_joined(tables, part, one) for part, one in zip(parts, made, strict=True)]
+    switched = tables.tenants.filter(pl.col("hw_contexts").str.len_chars() > 0)
+    switched = switched.select("device_id", "capture", "pid").drop_nulls("pid").unique()
+    return [_joined(tables, switched, part, one) for part, one in zip(parts, made, strict=True)]
 
 
-def _joined(tables: TableSet, part: _Part, made: dict[str, Any]) -> TableSet:
+def _joined(tables: TableSet, switched: pl.DataFrame, part: _Part, made: dict[str, Any]) -> TableSet:
     """Put the events of a part and what was reconstructed of them together."""
     window, gpu = part.window, part.gpu
     recorded = made["tenants"]
     if window is not None:
-        made["tenant_usage"] = _out_of_turn(made, tables.tenants)
+        made["tenant_usage"] = _out_of_turn(made, switched)
     was = tables.selection
     selection = Selection(
         start_ns=was.start_ns if window is None else window[0],
@@ -229,20 +233,19 @@ def _of_device(name: str, frame: pl.DataFrame, gpu: int) -> pl.DataFrame:
     return frame.filter((pl.col("device_id") == gpu) | unknown)
 
 
-def _out_of_turn(made: dict[str, Any], all_tenants: pl.DataFrame) -> AnyTable:
+def _out_of_turn(made: dict[str, Any], switched: pl.DataFrame) -> AnyTable:
     """The usage of tenants of a part: whose switches are on record elsewhere, but not here, was not resident.
 
-    That somebody else did must be on record here: switch records may end before the trace does.
+    `switched` has device, capture and pid of those whose switches are on record. That somebody else did must be on
+    record here: switch records may end before the trace does.
     """
     made_usage: AnyTable = made["tenant_usage"]
     usage = to_frame(made_usage)
-    if not usage["resident_ns"].null_count():
+    if switched.is_empty() or not usage["resident_ns"].null_count():
         return made_usage
     import polars as pl
 
-    who = ("device_id", "capture", "pid")
-    recorded = all_tenants.filter(pl.col("hw_contexts").str.len_chars() > 0).select(*who).drop_nulls("pid").unique()
-    here = to_frame(made["tenants"]).join(recorded, on=list(who), how="semi", nulls_equal=True)
+    here = to_frame(made["tenants"]).join(switched, on=switched.columns, how="semi", nulls_equal=True)
     never = pl.col("tenant_id").is_in(here["tenant_id"].to_list()) & pl.col("resident_ns").is_null()
     never &= pl.col("device_id").is_in(to_frame(made["residency"])["device_id"].unique().to_list())
     nothing = {

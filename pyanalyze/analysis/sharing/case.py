@@ -111,10 +111,10 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     states, driver, no_mps_process = _source_states(tables), _driver(tables), _no_mps_process(tables)
     cases: list[Case] = []
     idle: list[Case] = []
-    for device in sorted(tables.rows("devices"), key=lambda row: row["device_id"]):
+    gpu = tables.selection.gpu
+    devices = tables.rows("devices") if gpu is None else tables.rows_of("devices", gpu)
+    for device in sorted(devices, key=lambda row: row["device_id"]):
         number = device["device_id"]
-        if tables.selection.gpu not in (None, number):
-            continue
         measured = _facts(tables.rows_of("facts", number), tables.rows_of("fact_examples", number))
         tenants = tables.rows_of("tenants", number)
         usage = [{**row, **usages[row["tenant_id"]]} for row in tenants if row["tenant_id"] in usages]
@@ -244,10 +244,11 @@ _FIRST_OF_MACHINE = ("systemd", "init")
 
 def _no_mps_process(tables: TableSet) -> bool:
     """Whether every capture lists the processes of its whole machine, and none of them is of MPS."""
-    listed = tables.rows("processes")
-    whole = {row["capture"] for row in listed if row["pid"] == 1 and row["name"] in _FIRST_OF_MACHINE}
-    served = any((row["name"] or "").startswith("nvidia-cuda-mps") for row in listed)
-    return len(whole) == len(tables.rows("capture")) > 0 and not served
+    first = tables.rows_where("processes", "pid", 1)
+    whole = {row["capture"] for row in first if row["name"] in _FIRST_OF_MACHINE}
+    if not len(whole) == len(tables.rows("capture")) > 0:
+        return False
+    return not any((row["name"] or "").startswith("nvidia-cuda-mps") for row in tables.rows("processes"))
 
 
 def _untraced(usage: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -258,6 +259,8 @@ def _untraced(usage: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def _listed_programs(tables: TableSet, device_id: int) -> tuple[str, ...]:
     """Names of all processes that samples list on a device."""
+    if tables.samples.is_empty():
+        return ()
     return tuple(tables.samples_of(device_id)["process_name"].cast(pl.String).drop_nulls().unique().sort())
 
 
