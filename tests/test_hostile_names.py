@@ -253,6 +253,18 @@ def test_wrong_usage_quotes_what_was_given_without_its_commands(tmp_path: Path) 
             assert not any(line.startswith("::") for line in done.stderr.splitlines())
 
 
+def test_captures_that_are_left_out_are_named_without_their_commands(fixtures: Path, tmp_path: Path) -> None:
+    for name in (ESCAPES.replace("\0", ""), LINES, BIDI):
+        broken = tmp_path / file_name(name, ".sqlite")
+        broken.write_bytes(b"no capture")
+        for verb in ("info", "classify", "report"):
+            done = run(verb, fixtures / "mps.sqlite", broken, "--keep-going", "-f", "json")
+            assert done.returncode == 0, done.stderr
+            assert "left out" in done.stderr
+            assert commanding(done.stdout + done.stderr) == []
+            assert not any(line.startswith("::") for line in done.stderr.splitlines())
+
+
 def test_the_last_look_at_text_that_leaves() -> None:
     text = "".join(NAMES.values())
     assert commanding(printable(text)) == []
