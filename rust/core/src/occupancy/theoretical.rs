@@ -128,25 +128,33 @@ impl Limits {
         let c = Columns::new(&DEVICES, devices);
         let id = c.u32("device_id")?;
         let (major, minor) = (c.u32("compute_major")?, c.u32("compute_minor")?);
-        let mut all = BTreeMap::new();
-        for row in 0..c.rows() {
-            let u32 = |name: &str| c.u32(name).map(|a| at(a, row).filter(|v| *v > 0));
-            let i64 = |name: &str| c.i64(name).map(|a| at(a, row).filter(|v| *v > 0));
-            let limits = Self {
+        let (sm_count, max_warps, max_blocks) =
+            (c.u32("sm_count")?, c.u32("max_warps_per_sm")?, c.u32("max_blocks_per_sm")?);
+        let max_threads = c.u32("max_threads_per_block")?;
+        let (registers_per_sm, registers_per_block) =
+            (c.u32("registers_per_sm")?, c.u32("registers_per_block")?);
+        let (shared_per_sm, shared_per_block, shared_per_block_optin) = (
+            c.i64("shared_per_sm_bytes")?,
+            c.i64("shared_per_block_bytes")?,
+            c.i64("shared_per_block_optin_bytes")?,
+        );
+        let limits = |row: usize| {
+            let number = |column: &UInt32Array| at(column, row).filter(|v| *v > 0);
+            let bytes = |column: &Int64Array| at(column, row).filter(|v| *v > 0);
+            Self {
                 capability: at(major, row).and_then(|m| Some((m, at(minor, row)?))),
-                sm_count: u32("sm_count")?,
-                max_warps_per_sm: u32("max_warps_per_sm")?,
-                max_blocks_per_sm: u32("max_blocks_per_sm")?,
-                max_threads_per_block: u32("max_threads_per_block")?,
-                registers_per_sm: u32("registers_per_sm")?,
-                registers_per_block: u32("registers_per_block")?,
-                shared_per_sm_bytes: i64("shared_per_sm_bytes")?,
-                shared_per_block_bytes: i64("shared_per_block_bytes")?,
-                shared_per_block_optin_bytes: i64("shared_per_block_optin_bytes")?,
-            };
-            all.insert(id.value(row), limits);
-        }
-        Ok(all)
+                sm_count: number(sm_count),
+                max_warps_per_sm: number(max_warps),
+                max_blocks_per_sm: number(max_blocks),
+                max_threads_per_block: number(max_threads),
+                registers_per_sm: number(registers_per_sm),
+                registers_per_block: number(registers_per_block),
+                shared_per_sm_bytes: bytes(shared_per_sm),
+                shared_per_block_bytes: bytes(shared_per_block),
+                shared_per_block_optin_bytes: bytes(shared_per_block_optin),
+            }
+        };
+        Ok((0..c.rows()).map(|row| (id.value(row), limits(row))).collect())
     }
 }
 

@@ -89,6 +89,8 @@ type CudaDevice = (Option<u32>, Option<i64>);
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     gpus: Vec<Gpu>,
+    /// How many of them are MIG instances.
+    instances: usize,
     by_process: HashMap<(u32, i64), usize>,
     by_ordinal: BTreeMap<i64, usize>,
     sms_of_process: HashMap<(u32, i64), i64>,
@@ -152,6 +154,7 @@ impl Devices {
                 devices.by_ordinal.insert(ordinal, place);
             }
         }
+        devices.instances = gpus.iter().filter(|gpu| gpu.is_instance()).count();
         devices.gpus = gpus;
         // Listed GPUs come first in the slots, also those that nothing ran on.
         for place in 0..devices.gpus.len() {
@@ -212,7 +215,7 @@ impl Devices {
             return self.slot(if only { Meaning::Listed(0) } else { Meaning::Ordinal(None) });
         };
         let of_process = pid.and_then(|pid| self.by_process.get(&(pid, n)).copied());
-        if of_process.is_none() && self.gpus.iter().filter(|gpu| gpu.is_instance()).count() > 1 {
+        if of_process.is_none() && self.instances > 1 {
             self.assumed.insert((pid, n));
         }
         if let Some(place) = of_process.or_else(|| self.by_ordinal.get(&n).copied()) {
