@@ -251,6 +251,25 @@ def test_kernels_of_one_library_name_are_told_apart(tmp_path: Path) -> None:
     assert action.commands == ["ncu --set full -c 4 --kernel-name-base demangled -k regex:Gemm PROGRAM"]
 
 
+def test_a_kernel_beside_others_is_worth_what_it_ran_alone(tmp_path: Path) -> None:
+    """B runs from 1 to 16 ms, A beside it from 4 to 8 ms, and from 14 to 18 ms."""
+    names = {"shortName": 2, "demangledName": 2}
+    kernels = [
+        kernel(41, MS, 16 * MS, **names),
+        kernel(41, 4 * MS, 8 * MS, streamId=8),
+        kernel(41, 14 * MS, 18 * MS, streamId=8),
+    ]
+    calls = [call("B", 1, 2), call("A", 3, 4)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "app"})
+    split = split_of(path)
+    assert (split.top_kernel_ns, split.top_kernel_only_ns) == (15 * MS, 9 * MS)
+    action = pyanalyze.load(path).advise()[0].actions[0]
+    assert (
+        action.bound
+        == "9.000 ms, 52.9 % of its time; 15.00 ms, 88.2 % of its time if the kernels beside it became faster too"
+    )
+
+
 def test_real_captures_add_up(corpus: Path) -> None:
     for path in sorted(corpus.glob("exports/*/*.sqlite")):
         for split in pyanalyze.load(path).analysis.time_splits.values():

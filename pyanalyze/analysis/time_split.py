@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.results.time_split import Limit, LongestGap, TimeSplit
+from pyanalyze.tables.selections import of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import polars as pl
 
     from pyanalyze.tables.tableset import TableSet
 
@@ -18,6 +21,7 @@ __all__ = ["time_splits"]
 
 #: Names that libraries give to all of their kernels: `cutlass::Kernel<...>`.
 _GENERIC = r"^(device_?)?[kK]ernel\d*$"
+_OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name", "name")
 
 
 def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
@@ -43,7 +47,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     """
     import polars as pl
 
-    who = tables.tenants.filter("traced").select("tenant_id", "device_id")
+    who = tables.tenants.filter("traced").select("tenant_id", "device_id", "capture", "pid")
     usage = tables.tenant_usage.filter(pl.col("first_ns").is_not_null(), pl.col("busy_ns").is_not_null())
     rows = usage.join(who, on=["tenant_id", "device_id"]).to_dicts()
     top_kernels = _top_kernels(tables)
@@ -67,7 +71,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             Limit.HOST: idle_ns - long_ns,
         }
         limit = max(parts, key=lambda limit: parts[limit])
-        found[row["device_id"], row["tenant_id"]] = TimeSplit(
+        split = TimeSplit(
             limit=limit,
             window_ns=window_ns,
             kernels_ns=parts[Limit.KERNELS],
@@ -84,6 +88,9 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_kinds=top.kinds,
             longest_gap=_longest(gaps) if gaps is not None and limit is Limit.HOST else None,
         )
+        if split.overlapping:
+            split = split.model_copy(update={"top_kernel_only_ns": _only_ns(tables, row, top.name)})
+        found[row["device_id"], row["tenant_id"]] = split
     return found
 
 
@@ -114,17 +121,38 @@ class _TopKernel:
     kinds: int
 
 
+def _told() -> pl.Expr:
+    """Name kernels so that one name is one kind: the first template argument tells those of one name apart."""
+    import polars as pl
+
+    plain, full = pl.col("short_name").cast(pl.String), pl.col("name").cast(pl.String)
+    inner = full.str.extract(r"[kK]ernel\w*<\(?(?:\w+::)*(\w+)")
+    return pl.when(plain.str.contains(_GENERIC)).then(pl.format("{}<{}>", plain, inner)).fill_null(plain)
+
+
+def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> int:
+    """Time in which kernels of this name were in flight, and nothing else of the tenant."""
+    import polars as pl
+
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    kernels = tables.columns("kernels", *_OF_KERNELS).filter(mine)
+    names = kernels.select("short_name", "name").unique()
+    others = names.filter(_told().ne_missing(name))
+    rest = kernels.join(others, on=["short_name", "name"], how="semi", nulls_equal=True)
+    graphs = tables.columns("graph_launches", *_OF_KERNELS[:5]).filter(mine)
+    work = pl.concat([rest.select("start_ns", "end_ns"), graphs.select("start_ns", "end_ns")]).sort("start_ns")
+    until = pl.col("end_ns").cum_max().shift(1)
+    new = (pl.col("end_ns") - pl.max_horizontal("start_ns", until)).clip(lower_bound=0).sum()
+    return max(int(tenant["busy_ns"]) - int(work.select(new).item()), 0)
+
+
 def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
     """The kernel name with most time, by device and tenant."""
     import polars as pl
 
-    # One name for very different kernels says nothing: their first template argument tells them apart.
-    plain, full = pl.col("short_name").cast(pl.String), pl.col("name").cast(pl.String)
-    inner = full.str.extract(r"[kK]ernel\w*<\(?(?:\w+::)*(\w+)")
-    told = pl.when(plain.str.contains(_GENERIC)).then(pl.format("{}<{}>", plain, inner)).fill_null(plain)
     tenant = ["device_id", "tenant_id"]
-    named = tables.kernel_occupancy.group_by(*tenant, told.alias("short_name"))
-    names = named.agg(pl.col("total_ns").sum(), kinds=full.n_unique())
+    named = tables.kernel_occupancy.group_by(*tenant, _told().alias("short_name"))
+    names = named.agg(pl.col("total_ns").sum(), kinds=pl.col("name").cast(pl.String).n_unique())
     names = names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
     top = names.group_by(tenant, maintain_order=True).agg(
         pl.first("short_name"), top_ns=pl.first("total_ns"), all_ns=pl.sum("total_ns"), kinds=pl.first("kinds")

@@ -188,7 +188,7 @@ def weights_text(sharing: Sharing) -> str:
     return (
         f"Evidence, largest weight first. A weight is the log odds (base e) for {_weighed_mode(sharing)} against a "
         "mode of which the evidence says nothing. +3 makes it about 20 times as likely, -3 a 20th as likely. Weights "
-        "add up."
+        "add up; the confidence is how often such verdicts were right on simulated recordings, not their sum."
     )
 
 

@@ -78,6 +78,11 @@ class TimeSplit(Result):
     top_kernel_kinds: int = Field(ge=0, description="Kernels of that name with different full names.")
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
 
+    top_kernel_only_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Time in which nothing else of the tenant was in flight, where kernels overlap; else null.",
+    )
     longest_gap: LongestGap | None = Field(default=None, description="Where the host is the limit; else null.")
 
     @property

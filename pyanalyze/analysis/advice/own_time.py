@@ -156,15 +156,20 @@ def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, w
         at_stake_ns = min(split.top_kernel_ns, at_stake_ns) or at_stake_ns
     if limit is Limit.API_CALLS:
         at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
-    beside = ", if the kernels beside it became faster too" if limit is Limit.KERNELS and split.overlapping else ""
     share = at_stake_ns / split.window_ns
+    bound = f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time"
+    if limit is Limit.KERNELS and split.overlapping and split.top_kernel_only_ns is not None:
+        # Beside others it saves nothing by itself: they are in flight all the same.
+        only_ns = split.top_kernel_only_ns
+        by_itself = f"{fmt.duration(only_ns)}, {fmt.percent(only_ns / split.window_ns)} of its time"
+        bound = f"{by_itself}; {bound} if the kernels beside it became faster too"
     looks = limit is Limit.HOST and split.one_gap is not None and split.one_gap.at_start
     return Advice(
         action=action,
         commands=commands,
         expected=None,
         # To look at the rest saves nothing by itself.
-        bound=None if looks else f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time{beside}",
+        bound=None if looks else bound,
         why=what,
         undo=None,
         wrong_if=wrong_if,

@@ -56,6 +56,12 @@ SLOWER_CALLS = 1.5
 AS_ALIKE = 0.1
 OTHER_PACE = 0.1
 _NOT_KNOWN = Slowdown(elapsed=None, latency=None, resident=None)
+#: The lower end of an inferred elapsed slowdown, where it is far from the value and the upper end is not.
+SLEEPS_UNTIL = (
+    "elapsed: the lower bound is for a host that sleeps until moments, as one that takes requests does: solo it would "
+    "have slept as well"
+)
+_FAR_BELOW = 0.1
 ELAPSED_IS_ARRIVALS = (
     "elapsed: from the counterfactual replay, because the baseline's elapsed time depends mostly on when work arrived"
 )
@@ -492,6 +498,14 @@ def _from_recordings(
     return replace(found, notes=(*found.notes, *units)) if units else found
 
 
+def _far_below(elapsed: Estimate) -> bool:
+    """Whether the lower end of an inferred interval is far from its value, and the upper end is not."""
+    if elapsed.basis != "inferred" or not elapsed.low or elapsed.high is None:
+        return False
+    down, up = math.log(elapsed.value / elapsed.low), math.log(elapsed.high / elapsed.value)
+    return down > _FAR_BELOW and down > 2 * up
+
+
 def _slowed(
     tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], comparison: _Against, *, many: bool
 ) -> TenantInterference:
@@ -525,6 +539,8 @@ def _slowed(
     elif against == "baseline" and wide and played and _waits_for_work(tables, row):
         estimates["elapsed"], elapsed_row = other, again["elapsed"]
         notes.append(ELAPSED_IS_ARRIVALS)
+    if estimates["elapsed"] is not None and _far_below(estimates["elapsed"]):
+        notes.append(SLEEPS_UNTIL)
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"execution: not known, {lost}")

@@ -389,8 +389,8 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "kernels_in_preemption",
             "kernel_ran_in_preemption",
-            f"{inside.value:.0f} kernel(s) of one tenant ran while another tenant's kernel was in flight and its "
-            "context switched out",
+            f"{fmt.counted(int(inside.value), 'kernel')} of one tenant ran while another tenant's kernel was in flight "
+            "and its context switched out",
         )
     # An MPS group and another process: their contexts alternate, and the clients run concurrently.
     if alternate and any(pair.together for pair in case.pairs) and _outsider(case):
@@ -583,7 +583,7 @@ def _streams(case: Case) -> Iterable[Observation]:
             case,
             "stream_overlap_share",
             "streams_apart",
-            f"{streams:.0f} stream(s) were used; they overlap for {fmt.percent(share)} of the busy time",
+            f"streams in use: {streams:.0f}; they overlap for {fmt.percent(share)} of the busy time",
             "stream_changes" if streams >= MANY else "busy_ns",
         )
 
@@ -891,7 +891,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
     if case.green_contexts:
         yield _plain(
             "green_contexts",
-            f"{case.green_contexts} green context(s) with their own SM sets were recorded",
+            f"green contexts with SM sets of their own: {case.green_contexts}",
             "observed",
             float(case.green_contexts),
             sql=_query(case, "green_contexts"),

@@ -40,7 +40,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 "observed",
             )
         )
-        if switches.count:
+        if switches.count and switches.median_slice_ns is not None:
             median = fmt.duration(switches.median_slice_ns)
             facts.append(Fact("Median residency interval", median, "complete intervals", "observed"))
     victim = impact_of(device).victim
