@@ -385,13 +385,29 @@ def _missing(device: Device) -> str:
     missing = device.sharing.missing
     if not missing:
         return "nothing"
-    names = list(dict.fromkeys(missing_words(m.what) for m in missing))
+    said_of = {"slowdown": _slowdown_of(device)}
+    names = list(dict.fromkeys(said_of.get(m.what) or missing_words(m.what) for m in missing))
     for most in (3, 2, 1):
         more = len(names) - most
         said = f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}; `pyanalyze report` says how"
         if len(said) <= SUMMARY_COLUMNS - _LABEL:
             break
     return said
+
+
+def _slowdown_of(device: Device) -> str | None:
+    """The tenant, or how many, whose slowdown is not known; None: no tenant is."""
+    serving = {tenant.served_by for tenant in device.tenants}
+    unknown = [
+        tenant
+        for tenant in device.tenants
+        if tenant.tenant_id not in serving
+        and (tenant.slowdown.elapsed, tenant.slowdown.latency, tenant.slowdown.resident) == (None, None, None)
+    ]
+    if not unknown:
+        return None
+    one = tenant_labels(device.tenants)[unknown[0].tenant_id]
+    return f"the slowdown of {one if len(unknown) == 1 else fmt.counted(len(unknown), 'tenant')}"
 
 
 def _lost(report: Report) -> list[str]:
