@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import faulthandler
 import json
 import os
@@ -256,13 +257,14 @@ def damaged(case: Case, body: Any) -> Any:
             continue
         what = case.numbers.random()
         if what < 0.7:
-            holder[key] = case.numbers.choice(VALUES)
+            # A copy: what is damaged next may be this list, and cases have nothing in common.
+            holder[key] = copy.deepcopy(case.numbers.choice(VALUES))
         elif what < 0.8:
             del holder[key]
         elif isinstance(holder, list):
-            holder.insert(key, holder[key])
+            holder.insert(key, copy.deepcopy(holder[key]))
         else:
-            holder[f"{key}x"] = holder[key]
+            holder[f"{key}x"] = copy.deepcopy(holder[key])
     return body
 
 
