@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.results.time_split import Limit, LongestGap, TimeSplit
-from pyanalyze.tables.selections import of_process
+from pyanalyze.tables.selections import covered_ns, of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -140,10 +140,8 @@ def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> i
     others = names.filter(_told().ne_missing(name))
     rest = kernels.join(others, on=["short_name", "name"], how="semi", nulls_equal=True)
     graphs = tables.columns("graph_launches", *_OF_KERNELS[:5]).filter(mine)
-    work = pl.concat([rest.select("start_ns", "end_ns"), graphs.select("start_ns", "end_ns")]).sort("start_ns")
-    until = pl.col("end_ns").cum_max().shift(1)
-    new = (pl.col("end_ns") - pl.max_horizontal("start_ns", until)).clip(lower_bound=0).sum()
-    return max(int(tenant["busy_ns"]) - int(work.select(new).item()), 0)
+    work = pl.concat([rest.select("start_ns", "end_ns"), graphs.select("start_ns", "end_ns")])
+    return max(int(tenant["busy_ns"]) - covered_ns(work), 0)
 
 
 def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:

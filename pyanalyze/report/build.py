@@ -627,9 +627,9 @@ def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missin
     return "" if tables.paths else HOW["kernels"]
 
 
-def _serving(usage: pl.DataFrame) -> list[int]:
+def _serving(usage: pl.DataFrame) -> set[int]:
     """Tenants that only serve others: MPS servers."""
-    return sorted(set(usage["served_by"].drop_nulls().to_list()))
+    return set(usage["served_by"].drop_nulls())
 
 
 def _lost_launches(tables: TableSet, device_id: int) -> list[Missing]:
@@ -649,7 +649,7 @@ def _interference(
 ) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
     names = tables.labels(found.device_id)
-    serving = set(usage["served_by"].drop_nulls())
+    serving = _serving(usage)
     tenants = [tenant for tenant in usage["tenant_id"] if tenant not in serving]
     silent = [t for t in found.tenants if t.slowdown.elapsed is None and t.slowdown.latency is None]
     silent = [t for t in silent if not t.is_group or t.slowdown.resident is None]

@@ -397,13 +397,7 @@ def _missing(device: Device) -> str:
 
 def _slowdown_of(device: Device) -> str | None:
     """The tenant, or how many, whose slowdown is not known; None: no tenant is."""
-    serving = {tenant.served_by for tenant in device.tenants}
-    unknown = [
-        tenant
-        for tenant in device.tenants
-        if tenant.tenant_id not in serving
-        and (tenant.slowdown.elapsed, tenant.slowdown.latency, tenant.slowdown.resident) == (None, None, None)
-    ]
+    unknown = device.without_slowdown()
     if not unknown:
         return None
     one = tenant_labels(device.tenants)[unknown[0].tenant_id]

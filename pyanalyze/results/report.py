@@ -325,6 +325,23 @@ class Device(Result):
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")
 
+    def without_slowdown(self) -> list[Tenant]:
+        """Tenants whose slowdown is not known; a server of MPS clients has no work of its own that could be slowed.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> [tenant.name for tenant in pyanalyze.load(capture).report().devices[0].without_slowdown()]
+        ['app_c']
+        """
+        servers = {tenant.served_by for tenant in self.tenants}
+        return [
+            tenant
+            for tenant in self.tenants
+            if tenant.tenant_id not in servers
+            and (tenant.slowdown.elapsed, tenant.slowdown.latency, tenant.slowdown.resident) == (None, None, None)
+        ]
+
     def missing_for(self, key: str) -> list[Missing]:
         """The entries of ``sharing.missing`` that say why `key` (such as ``interference``) is null.
 
@@ -465,13 +482,7 @@ def unexplained_nulls(report: Report) -> list[str]:
         ]
         if device.interference is not None and device.interference.matrix is None:
             nulls.append("interference.matrix")
-        # A server of MPS clients has no work of its own that could be slowed.
-        servers = {t.served_by for t in device.tenants}
-        if any(
-            t.slowdown.elapsed is None and t.slowdown.latency is None and t.slowdown.resident is None
-            for t in device.tenants
-            if t.tenant_id not in servers
-        ):
+        if device.without_slowdown():
             nulls.append("slowdown")
         found += [f"devices[{device.device_id}].{key}" for key in nulls if key not in explained]
     return found

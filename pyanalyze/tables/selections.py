@@ -9,7 +9,23 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["named", "of_process"]
+__all__ = ["covered_ns", "named", "of_process"]
+
+
+def covered_ns(spans: pl.DataFrame) -> int:
+    """Return the time in which any of these ran: columns `start_ns` and `end_ns`, in any order.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> covered_ns(pl.DataFrame({"start_ns": [5, 0, 30], "end_ns": [20, 10, 40]}))
+    30
+    """
+    import polars as pl
+
+    # Of each only what lies behind the latest end before it.
+    behind = pl.max_horizontal("start_ns", pl.col("end_ns").cum_max().shift(1))
+    return int(spans.sort("start_ns").select((pl.col("end_ns") - behind).clip(0).sum()).item() or 0)
 
 
 def named(calls: pl.DataFrame, pattern: str) -> pl.Expr:

@@ -25,7 +25,7 @@ from pyanalyze.results.interference import (
     Throughput,
     UnitsOfWork,
 )
-from pyanalyze.tables.selections import named, of_process
+from pyanalyze.tables.selections import covered_ns, named, of_process
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode, is_slowed
 
@@ -867,11 +867,7 @@ def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.DataFr
 
     kernels = tables.kernels.filter(of_process(tenant) & (pl.col("device_id") == tenant["device_id"]))
     begun = launches.group_by("correlation_id").agg(pl.col("start_ns").min())
-    spans = kernels.select("correlation_id", "end_ns").join(begun, on="correlation_id").sort("start_ns")
-    # The union: of each only what lies behind the latest end before it.
-    before = pl.col("end_ns").cum_max().shift(1).fill_null(pl.col("start_ns"))
-    added = (pl.col("end_ns") - pl.max_horizontal("start_ns", before)).clip(0)
-    return int(spans.select(added.sum()).item() or 0)
+    return covered_ns(kernels.select("correlation_id", "end_ns").join(begun, on="correlation_id"))
 
 
 def _between(launches: pl.DataFrame, runs: pl.DataFrame | None) -> pl.DataFrame:
