@@ -236,7 +236,7 @@ def _of_device(name: str, frame: pl.DataFrame, gpu: int) -> pl.DataFrame:
 def _out_of_turn(made: dict[str, Any], switched: pl.DataFrame) -> AnyTable:
     """The usage of tenants of a part: whose switches are on record elsewhere, but not here, was not resident.
 
-    `switched` has device, capture and pid of those whose switches are on record. That somebody else did must be on
+    `switched` has device, capture and pid of those whose switches are on record. That another tenant did must be on
     record here: switch records may end before the trace does.
     """
     made_usage: AnyTable = made["tenant_usage"]

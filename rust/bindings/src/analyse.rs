@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use pyanalyze_core::activity::api_calls::{self, Process};
+use pyanalyze_core::activity::api_calls;
 use pyanalyze_core::activity::latencies as over_time;
 use pyanalyze_core::activity::streams as of_process;
 use pyanalyze_core::explain::chain::SegmentKind;
@@ -12,6 +12,7 @@ use pyanalyze_core::output::{perfetto, timeline as tracks};
 use pyanalyze_core::pipeline;
 use pyanalyze_core::slowdown::{self, Baseline};
 use pyanalyze_core::table::schema;
+use pyanalyze_core::table::tenant_lookup::Process;
 use pyanalyze_core::table::window::{self, Selection};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

@@ -16,14 +16,11 @@ use crate::base::hardware::LAUNCH_GAP_NS;
 use crate::base::intervals::{Growing, Union, Walk};
 use crate::base::maps::NumberMap;
 use crate::base::watch::Watch;
-use crate::table::columns::{at, Columns, NameColumn};
+use crate::table::columns::{at, in_order, Columns, NameColumn};
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{Process, Who};
 use crate::table::work::{work, WorkKind};
-
-/// Capture and pid.
-pub type Process = (u32, Option<u32>);
 
 /// Calls that hand over work and return.
 const HANDS_OVER: [&str; 4] = ["Launch", "Async", "EventRecord", "StreamWaitEvent"];
@@ -112,15 +109,6 @@ impl<'a, T: Copy> Names<'a, T> {
         let text = self.column.text(key)?;
         Some((key, *self.known.entry(key).or_insert_with(|| found(text))))
     }
-}
-
-/// Rows by start.
-fn in_order(start: &[i64]) -> Option<Vec<usize>> {
-    (!start.is_sorted()).then(|| {
-        let mut rows: Vec<usize> = (0..start.len()).collect();
-        rows.sort_by_key(|row| start.get(*row).copied());
-        rows
-    })
 }
 
 /// The gaps of a tenant's work, and what calls were counted in them so far.
@@ -215,7 +203,7 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
     let mut names: Names<'_, bool> = Names::new(columns.names("name")?);
     let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
-    let order = in_order(start.values());
+    let order = in_order(start);
     for n in 0..columns.rows() {
         if n % PROGRESS_ROWS == 0 {
             watch.progress("calls", n as u64, columns.rows() as u64)?;
@@ -319,7 +307,7 @@ pub fn launch_records(
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (correlation, code) = (columns.u32("correlation_id")?, columns.i32("return_value")?);
     let mut names: Names<'_, Role> = Names::new(columns.names("name")?);
-    let order = in_order(columns.i64("start_ns")?.values());
+    let order = in_order(columns.i64("start_ns")?);
     let mut launched: BTreeMap<Process, Launched> = BTreeMap::new();
     let mut errors: BTreeMap<(String, i32), u64> = BTreeMap::new();
     let mut called = false;

@@ -20,10 +20,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
-
-/// A process: capture, pid.
-type Process = (u32, Option<u32>);
+use crate::table::tenant_lookup::{Process, Who};
 
 /// When the kernels of one process were launched, by correlation id.
 #[derive(Debug, Default)]

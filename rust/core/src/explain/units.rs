@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::base::error::Result;
 use crate::base::maps::NumberMap;
 use crate::slowdown::operations::{Calls, Op, Scene, Signatures, Tenancy};
-use crate::slowdown::ranges::{named_ranges, NamedRanges, Process, Range};
+use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
 use crate::slowdown::ENOUGH_UNITS;
 use crate::table::events::Tables;
+use crate::table::tenant_lookup::Process;
 use crate::table::work::WorkKind;
 
 /// From so many ranges of one name on it is taken rather than one with fewer: percentiles need them.

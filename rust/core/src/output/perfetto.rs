@@ -42,7 +42,7 @@ use arrow_array::Int64Array;
 use crate::base::error::{Error, Result};
 use crate::base::watch::Watch;
 use crate::table::columns::NameColumn;
-use crate::table::columns::{at, text_at, Columns};
+use crate::table::columns::{at, in_order, text_at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema::{self, Table};
 use crate::table::tenant_lookup::Who;
@@ -684,13 +684,7 @@ enum Kind {
 
 impl<'a> Source<'a> {
     fn new(kind: Kind, times: &'a Int64Array) -> Self {
-        let values = times.values();
-        let order = (!values.is_sorted()).then(|| {
-            let mut rows: Vec<usize> = (0..times.len()).collect();
-            rows.sort_by_key(|row| at(times, *row));
-            rows
-        });
-        Self { kind, times, order, next: 0 }
+        Self { kind, times, order: in_order(times), next: 0 }
     }
 
     fn peek(&self) -> Option<(i64, Kind, usize)> {

@@ -31,11 +31,12 @@ use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure};
 use crate::slowdown::counterfactual::{replay, Reference, Refused, SoloOp};
 use crate::slowdown::operations::{CoRun, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
-use crate::slowdown::ranges::{named_ranges, NamedRanges, Process, Range};
+use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
 use crate::table::events::Tables;
 use crate::table::schema;
+use crate::table::tenant_lookup::Process;
 use crate::table::work::WorkKind;
 
 /// Kernels on each side below which no ratio of a signature is given.

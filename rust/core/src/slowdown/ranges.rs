@@ -7,6 +7,7 @@ use crate::base::maps::NumberMap;
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema;
+use crate::table::tenant_lookup::Process;
 
 /// A range: an iteration, a request.
 #[derive(Debug, Clone, Copy)]
@@ -16,9 +17,6 @@ pub(crate) struct Range {
     /// Only operations that this thread launched; none: of any, as for those of a caller.
     pub thread: Option<u32>,
 }
-
-/// A process: capture, pid.
-pub(crate) type Process = (u32, Option<u32>);
 
 /// Ranges of one process and name as recorded. A name may come several times.
 #[derive(Debug)]

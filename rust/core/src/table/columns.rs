@@ -164,6 +164,15 @@ pub(crate) fn at<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, row: usize) -
     (row < array.len() && array.is_valid(row)).then(|| array.value(row))
 }
 
+/// Rows in order of their times; `None` where they are in order as they stand.
+pub(crate) fn in_order(times: &PrimitiveArray<Int64Type>) -> Option<Vec<usize>> {
+    (!times.values().is_sorted()).then(|| {
+        let mut rows: Vec<usize> = (0..times.len()).collect();
+        rows.sort_by_key(|row| at(times, *row));
+        rows
+    })
+}
+
 /// The text of a row; `None` for null and past the end.
 pub(crate) fn text_at(array: &StringArray, row: usize) -> Option<&str> {
     (row < array.len() && array.is_valid(row)).then(|| array.value(row))

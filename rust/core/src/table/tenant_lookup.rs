@@ -7,6 +7,9 @@ use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema;
 
+/// A process: capture, pid.
+pub type Process = (u32, Option<u32>);
+
 /// One row of the `tenants` table.
 #[derive(Debug, Clone)]
 pub struct Tenant {

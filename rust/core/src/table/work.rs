@@ -3,7 +3,7 @@
 use arrow_array::{Int64Array, UInt32Array};
 
 use crate::base::error::Result;
-use crate::table::columns::at;
+use crate::table::columns::{at, in_order};
 use crate::table::events::Events;
 use crate::table::schema;
 
@@ -112,11 +112,7 @@ pub(crate) fn work<'a>(events: &Events<'a>) -> Result<Merged<'a>> {
     for (table, kind) in tables {
         let Some(columns) = events.get(table) else { continue };
         let start = columns.i64("start_ns")?;
-        let order = (!start.values().is_sorted()).then(|| {
-            let mut rows: Vec<usize> = (0..start.len()).collect();
-            rows.sort_by_key(|row| at(start, *row));
-            rows
-        });
+        let order = in_order(start);
         streams.push(Stream {
             kind,
             capture: columns.u32("capture")?,
