@@ -160,6 +160,8 @@ def _resident_bytes(which: str) -> int:
 @LINUX
 @pytest.mark.usefixtures("unbounded")
 def test_what_was_launched_is_added_up_without_holding_the_launches(large: Path) -> None:
+    import pyanalyze.analysis.comparison.work
+
     session = pyanalyze.load(large)
     # All that is imported at first use is there, and the table that is read.
     assert session.tenant_usage["kernels"].sum() == 600_000

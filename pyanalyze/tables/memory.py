@@ -37,6 +37,9 @@ _OF_MACHINE = 0.8
 #: A container's limit ends the process, and counts what Python cannot know of.
 _OF_CGROUP = 0.9
 
+#: Small blocks, libraries, and pages of files that are read between two looks: about so much for millions of kernels.
+_OTHER_BYTES = 560 << 20
+
 #: Mounted in memory: a file there takes the memory that it was to save.
 _IN_MEMORY = ("tmpfs", "ramfs")
 
@@ -164,8 +167,7 @@ def hold(given: str | int | None = None) -> Budget | None:
     why = "every temporary folder is in memory, so files save none"
     if folder is not None:
         try:
-            # The other half is for what is no large block, and for pages of files that are being used.
-            _core.bound_memory((chosen.bytes, chosen.bytes // 2, folder))
+            _core.bound_memory((chosen.bytes, _large_blocks_bytes(chosen.bytes), folder))
         except OSError as error:
             why = str(error)
         else:
@@ -173,6 +175,15 @@ def hold(given: str | int | None = None) -> Budget | None:
     if chosen.source in ("given", VARIABLE):
         raise UsageError(f"the memory budget cannot be kept: {why}; set {FOLDER_VARIABLE} to a folder on a disk")
     return None
+
+
+def _large_blocks_bytes(budget_bytes: int) -> int:
+    """Bytes of large blocks in memory: half of the budget, less of a small one.
+
+    The rest is for what is no large block, and for pages of files between two looks; both need about the same room
+    whatever the budget is.
+    """
+    return min(budget_bytes // 2, max(0, budget_bytes - _OTHER_BYTES))
 
 
 def account() -> Account:

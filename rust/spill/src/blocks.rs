@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::governor::make_room;
 use crate::{should_spill, LARGE_BYTES, REFUSED, SPILLED, SPILLED_MOST};
 
 /// Alignment of every mapping on all systems that we run on.
@@ -89,6 +90,7 @@ pub(crate) fn take(layout: Layout) -> Option<*mut u8> {
         return None;
     }
     let bytes = layout.size();
+    make_room(bytes);
     let file = held(&FOLDER).as_ref().map(open)?.map_err(|e| refuse(e.raw_os_error())).ok()?;
     if let Err(code) = reserve(file, whole_pages(bytes)) {
         refuse(Some(code));
@@ -153,12 +155,14 @@ pub(crate) fn resize(block: *mut u8, old: usize, bytes: usize) -> Option<*mut u8
     if !is_ours(block, old) {
         return None;
     }
-    let mut blocks = held(&BLOCKS);
-    let known = *blocks.get(&(block as usize))?;
+    // Only its owner, who called, ends or moves it: the disk may take its time without the lock.
+    let known = *held(&BLOCKS).get(&(block as usize))?;
     let (from, to) = (whole_pages(known.bytes), whole_pages(bytes));
     if to > from {
+        make_room(to - from);
         reserve(known.file, to).map_err(|code| refuse(Some(code))).ok()?;
     }
+    let mut blocks = held(&BLOCKS);
     // SAFETY: the whole of a mapping of ours; its owner asked for it to move.
     let moved = unsafe { libc::mremap(block.cast(), from, to, libc::MREMAP_MAYMOVE) };
     if moved == libc::MAP_FAILED {

@@ -8,9 +8,13 @@ use std::time::{Duration, Instant};
 use crate::{blocks, BUDGET, OVER, RESIDENT_MOST, SPILLED};
 
 /// Two processors read some 20 MB of cached files in that time, and write less.
-const OFTEN: Duration = Duration::from_millis(2);
+const OFTEN: Duration = Duration::from_millis(1);
 /// Where the budget is far away.
 const RARELY: Duration = Duration::from_millis(20);
+
+/// Room that two processors fill with pages of files from one look to the end of what it has released, seen where the
+/// thread came in time; a quarter of a large budget is more.
+const ROOM_BYTES: usize = 224 << 20;
 
 /// It walks through all that is free, and others wait for it.
 const TRIM_EVERY: Duration = Duration::from_millis(200);
@@ -40,7 +44,8 @@ fn watch(mut statm: File) {
             resident = look(&mut statm);
             // Some room is needed for what is touched until the next look; and what cannot be let go of should not
             // make us let go of everything again and again.
-            let enough = (budget - budget / 4).max(budget.midpoint(cannot_go_bytes.min(budget)));
+            let enough =
+                budget - (budget / 4).max(ROOM_BYTES).min(budget.saturating_sub(cannot_go_bytes) / 4 * 3);
             if resident > enough && SPILLED.load(Ordering::Relaxed) > 0 {
                 blocks::drop_pages();
                 resident = look(&mut statm);
@@ -58,6 +63,14 @@ fn watch(mut statm: File) {
         }
         let near = budget != usize::MAX && resident > budget / 2;
         std::thread::sleep(if near { OFTEN } else { RARELY });
+    }
+}
+
+/// Makes room for a file of so many bytes, which is about to be written: on a busy machine the thread may look too late.
+pub(crate) fn make_room(bytes: usize) {
+    let resident = File::open("/proc/self/statm").map_or(0, |mut statm| look(&mut statm));
+    if resident.saturating_add(bytes) > BUDGET.load(Ordering::Relaxed) {
+        blocks::drop_pages();
     }
 }
 
@@ -79,6 +92,13 @@ fn look(statm: &mut File) -> usize {
     let resident = pages.unwrap_or(0_usize).saturating_mul(page_bytes());
     RESIDENT_MOST.fetch_max(resident, Ordering::Relaxed);
     resident
+}
+
+/// Most resident memory of the process so far, in bytes, as the system recorded it; 0 if it cannot be told.
+pub(crate) fn peak_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+    peak.and_then(|kib| kib.parse().ok()).unwrap_or(0_usize).saturating_mul(1024)
 }
 
 fn page_bytes() -> usize {

@@ -1,18 +1,20 @@
 //! Bound the memory of the process: large blocks become mapped files.
 //!
 //! Columns, and what passes carry from row to row, are few blocks of many megabytes each. [`Spilling`] is the allocator
-//! of the extension. While all large blocks together stay below half of a budget they are ordinary memory; from then on
-//! a large block is an unlinked file, mapped into the process. The same code runs over the same bytes, so results
+//! of the extension. While all large blocks together stay below a part of the budget they are ordinary memory; from then
+//! on a large block is an unlinked file, mapped into the process. The same code runs over the same bytes, so results
 //! cannot differ. The system writes pages of a mapped file to the disk by itself, and a thread releases them whenever
 //! the process comes near its budget:
 //!
 //! ```text
-//!   block < 4 MiB ------------------------------------> memory
-//!   block >= 4 MiB, used + block <= half the budget --> memory, in huge pages
-//!   else  unlinked file, its space reserved ----------> mapped; released near the budget, read again at next use
+//!   block < 4 MiB --------------------------------> memory
+//!   block >= 4 MiB, used + block <= `hold_bytes` --> memory, in huge pages
+//!   else  unlinked file, its space reserved -------> mapped; released near the budget, read again at next use
 //! ```
 //!
-//! The budget bounds the resident memory of the process (`VmRSS`: its own and mapped pages). The system may keep pages
+//! The budget bounds the resident memory of the process (`VmRSS`: its own and mapped pages). Pages are released by a
+//! thread that looks every few milliseconds, so a peak can pass the budget before it looks: the system's own record of
+//! the peak (`VmHWM`) is read too when [`check`] is asked, and decides. The system may keep pages
 //! of the files cached beyond that while the memory is free, as for every file.
 //!
 //! Such a file is gone with the process, however it ends: no name, nothing to remove, nothing for others to open. Its
@@ -51,6 +53,8 @@ static REFUSED: AtomicI32 = AtomicI32::new(0);
 /// Most resident memory seen, and that which was seen above the budget.
 static RESIDENT_MOST: AtomicUsize = AtomicUsize::new(0);
 static OVER: AtomicUsize = AtomicUsize::new(0);
+/// Most resident memory of the process's life that is accounted for: what came before the budget does not count.
+static PEAK_KNOWN: AtomicUsize = AtomicUsize::new(0);
 
 /// The allocator: `#[global_allocator] static ALLOCATOR: Spilling = Spilling;`
 #[derive(Debug, Clone, Copy)]
@@ -103,8 +107,8 @@ impl fmt::Display for Exceeded {
 pub struct Budget<'a> {
     /// Resident memory, in bytes.
     pub bytes: usize,
-    /// Large blocks that stay in memory before others become files, in bytes; half of the budget leaves room for what
-    /// is no large block, and for the pages of files that are being used.
+    /// Large blocks that stay in memory before others become files, in bytes. The rest of the budget is room for what is
+    /// no large block, and for the pages of files that are being used.
     pub hold_bytes: usize,
     /// Where files go.
     pub folder: &'a Path,
@@ -125,6 +129,7 @@ pub fn bound(budget: Option<Budget<'_>>) -> std::io::Result<()> {
     {
         blocks::use_folder(folder)?;
         forget();
+        PEAK_KNOWN.store(governor::peak_bytes(), Ordering::Relaxed);
         HOLD.store(hold_bytes, Ordering::Relaxed);
         BUDGET.store(bytes, Ordering::Relaxed);
         huge::keep_nothing();
@@ -147,9 +152,25 @@ fn forget() {
     REFUSED.store(0, Ordering::Relaxed);
 }
 
+/// Takes in the peak that the system saw: the thread that looks can come late, and miss one.
+fn take_in_peak() {
+    #[cfg(target_os = "linux")]
+    {
+        let (peak, budget) = (governor::peak_bytes(), BUDGET.load(Ordering::Relaxed));
+        if budget == usize::MAX || PEAK_KNOWN.fetch_max(peak, Ordering::Relaxed) >= peak {
+            return;
+        }
+        RESIDENT_MOST.fetch_max(peak, Ordering::Relaxed);
+        if peak > budget {
+            OVER.fetch_max(peak, Ordering::Relaxed);
+        }
+    }
+}
+
 /// What happened so far.
 #[must_use]
 pub fn account() -> Account {
+    take_in_peak();
     let budget = BUDGET.load(Ordering::Relaxed);
     Account {
         budget_bytes: (budget != usize::MAX).then_some(budget),
@@ -165,6 +186,7 @@ pub fn account() -> Account {
 /// # Errors
 /// [`Exceeded`] if it was not.
 pub fn check() -> Result<(), Exceeded> {
+    take_in_peak();
     let needed_bytes = OVER.swap(0, Ordering::Relaxed);
     if needed_bytes == 0 {
         return Ok(());
