@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -201,6 +202,16 @@ def test_what_needs_more_ends_with_a_statement(fixtures: Path) -> None:
         for _ in range(500):
             pyanalyze.load(fixtures / DEMO)
             memory.check()
+
+
+def test_a_moment_above_the_budget_is_said() -> None:
+    within = memory.Account(1 << 30, 0, 0, 0, 1 << 30)
+    assert within.passed() is None
+    assert replace(within, budget_bytes=None).passed() is None
+    said = replace(within, resident_most_bytes=(1 << 30) + (100 << 20)).passed()
+    assert said is not None
+    assert "budget of 1024 MiB" in said
+    assert "1124 MiB were resident" in said
 
 
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

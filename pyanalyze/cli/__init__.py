@@ -305,10 +305,13 @@ def main() -> None:
 
 
 def _check_memory() -> None:
-    """Raise where the command needed more memory than its budget, however it came to its end."""
+    """Raise where the command needed more memory than its budget, however it came to its end; say a moment above it."""
     # `record`, `now` and `doctor` read no capture and do without what is compiled.
     if "pyanalyze.tables.memory" in sys.modules:
-        sys.modules["pyanalyze.tables.memory"].check()
+        memory = sys.modules["pyanalyze.tables.memory"]
+        memory.check()
+        if passed := memory.account().passed():
+            say(passed)
 
 
 def _say_usage(error: click.ClickException) -> None:

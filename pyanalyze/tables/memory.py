@@ -65,7 +65,8 @@ class Account:
     spilled_most_bytes
         In files, most at once: the room that is needed on the disk.
     resident_most_bytes
-        Most resident memory that was seen (every few milliseconds), mapped files included.
+        Most resident memory, mapped files included. Pages of files can pass the budget by up to a quarter of it before
+        they are released; what passes it by more, or stays above it, raises :class:`~pyanalyze.errors.MemoryExceeded`.
     """
 
     budget_bytes: int | None
@@ -73,6 +74,13 @@ class Account:
     spilled_bytes: int
     spilled_most_bytes: int
     resident_most_bytes: int
+
+    def passed(self) -> str | None:
+        """Say by how much memory was above the budget for a moment; None where it never was."""
+        if self.budget_bytes is None or self.resident_most_bytes <= self.budget_bytes:
+            return None
+        budget = f"the budget of {_mib(self.budget_bytes)} MiB of memory was exceeded for a moment"
+        return f"{budget}: {_mib(self.resident_most_bytes)} MiB were resident, pages of temporary files among them"
 
     def __str__(self) -> str:
         """Say it in one line."""

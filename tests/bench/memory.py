@@ -139,7 +139,7 @@ def main() -> int:
                 measurements.append({**common, **row})
 
             for what in options.outputs:
-                out = Path(folder) / f"{kernels}.{what}"
+                out = Path(folder) / f"{kernels}-{what}.{what if what in ('json', 'html') else 'txt'}"
                 verb = ["report", "-f", what] if what in ("json", "html") else [what]
                 row = measured(
                     OURS, *verb, str(capture), "-q", "-o", str(out), "--memory", options.budget, limit_s=options.limit
@@ -162,7 +162,7 @@ def main() -> int:
                     limit_s=options.limit,
                 )
                 line("json, all in memory", None, row)
-                bounded = Path(folder) / f"{kernels}.json"
+                bounded = Path(folder) / f"{kernels}-json.json"
                 same = json.loads(bounded.read_bytes()) == json.loads(whole.read_bytes())
                 print(f"{kernels:>10} the JSON reports are {'equal' if same else 'NOT EQUAL'}")
                 held &= same

@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 
 use crate::{blocks, BUDGET, OVER, RESIDENT_MOST, SPILLED};
 
-/// Two processors read some 20 MB of cached files in that time, and write less.
+/// Two processors read some 25 MB of cached files in that time, and write less.
 const OFTEN: Duration = Duration::from_millis(1);
-/// Where the budget is far away.
+/// Where the budget is far away, and no files are read.
 const RARELY: Duration = Duration::from_millis(20);
 
 /// Room that two processors fill with pages of files from one look to the end of what it has released, seen where the
 /// thread came in time; a quarter of a large budget is more.
-const ROOM_BYTES: usize = 224 << 20;
+const ROOM_BYTES: usize = 320 << 20;
 
 /// It walks through all that is free, and others wait for it.
 const TRIM_EVERY: Duration = Duration::from_millis(200);
+
+/// Looks in a row that find more than the budget after all was released.
+const ABOVE_TIMES: u32 = 3;
 
 /// The process whose thread runs: threads do not live on in a process that was forked off.
 static RUNS_IN: AtomicU32 = AtomicU32::new(0);
@@ -37,6 +40,7 @@ pub(crate) fn start() -> Result<()> {
 fn watch(mut statm: File) {
     let mut cannot_go_bytes = 0;
     let mut trimmed = Instant::now();
+    let mut above = 0_u32;
     loop {
         let budget = BUDGET.load(Ordering::Relaxed);
         let mut resident = 0;
@@ -46,22 +50,22 @@ fn watch(mut statm: File) {
             // make us let go of everything again and again.
             let enough =
                 budget - (budget / 4).max(ROOM_BYTES).min(budget.saturating_sub(cannot_go_bytes) / 4 * 3);
-            if resident > enough && SPILLED.load(Ordering::Relaxed) > 0 {
+            if resident > enough {
+                if resident > budget || trimmed.elapsed() > TRIM_EVERY {
+                    trim();
+                    trimmed = Instant::now();
+                }
                 blocks::drop_pages();
                 resident = look(&mut statm);
                 cannot_go_bytes = resident;
             }
-            if resident > budget || (resident > enough && trimmed.elapsed() > TRIM_EVERY) {
-                trim();
-                trimmed = Instant::now();
-                resident = look(&mut statm);
-                cannot_go_bytes = resident;
-            }
-            if resident > budget {
+            // What is above the budget once may have been mapped again while it was released.
+            above = if resident > budget { above + 1 } else { 0 };
+            if above >= ABOVE_TIMES {
                 OVER.fetch_max(resident, Ordering::Relaxed);
             }
         }
-        let near = budget != usize::MAX && resident > budget / 2;
+        let near = budget != usize::MAX && (resident > budget / 2 || SPILLED.load(Ordering::Relaxed) > 0);
         std::thread::sleep(if near { OFTEN } else { RARELY });
     }
 }

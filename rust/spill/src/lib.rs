@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The budget bounds the resident memory of the process (`VmRSS`: its own and mapped pages). Pages are released by a
-//! thread that looks every few milliseconds, so a peak can pass the budget before it looks: the system's own record of
-//! the peak (`VmHWM`) is read too when [`check`] is asked, and decides. The system may keep pages
+//! thread that looks every few milliseconds, so a peak can pass the budget before it looks. [`account`] has it all the
+//! same, from the system's own record (`VmHWM`), and [`check`] fails where it passed by more than a quarter. The system may keep pages
 //! of the files cached beyond that while the memory is free, as for every file.
 //!
 //! Such a file is gone with the process, however it ends: no name, nothing to remove, nothing for others to open. Its
@@ -71,7 +71,8 @@ pub struct Account {
     pub spilled_bytes: usize,
     /// Blocks in files, most at once.
     pub spilled_most_bytes: usize,
-    /// Most resident memory that was seen, mapped files included; 0 without a budget.
+    /// Most resident memory, mapped files included; 0 without a budget. Above the budget by up to a quarter of it, where
+    /// pages of files were mapped faster than they could be released.
     pub resident_most_bytes: usize,
 }
 
@@ -152,6 +153,9 @@ fn forget() {
     REFUSED.store(0, Ordering::Relaxed);
 }
 
+/// A peak that passes the budget by more than its fourth part is no moment too many pages of files were mapped in.
+const PASSED_PART: usize = 4;
+
 /// Takes in the peak that the system saw: the thread that looks can come late, and miss one.
 fn take_in_peak() {
     #[cfg(target_os = "linux")]
@@ -161,7 +165,7 @@ fn take_in_peak() {
             return;
         }
         RESIDENT_MOST.fetch_max(peak, Ordering::Relaxed);
-        if peak > budget {
+        if peak > budget.saturating_add(budget / PASSED_PART) {
             OVER.fetch_max(peak, Ordering::Relaxed);
         }
     }

@@ -231,10 +231,15 @@ fn a_peak_that_nobody_looked_at_is_said() {
         budget(most, usize::MAX);
         let bytes = most - resident() + (4 << 20);
         drop(vec![1_u8; bytes]);
-        let over = check().unwrap_err();
-        assert!(over.needed_bytes > most, "{over}");
-        assert_eq!(check(), Ok(()), "said once");
+        assert!(account().resident_most_bytes > most, "{:?}", account());
     }
+    // A little too much for a moment is no failure, a third is.
+    let _ = check();
+    let most = peak();
+    budget(most, usize::MAX);
+    drop(vec![1_u8; most / 3 * 4]);
+    let over = check().unwrap_err();
+    assert!(over.needed_bytes > over.budget_bytes / 4 * 5, "{over}");
     bound(None).unwrap();
 }
 
