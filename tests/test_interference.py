@@ -23,7 +23,7 @@ import pyanalyze
 from pyanalyze.analysis.impact import Cause
 from pyanalyze.analysis.interference import TenantInterference, kernels_solo
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
-from pyanalyze.analysis.interference.slowdown import speedup_over_serial
+from pyanalyze.analysis.interference.slowdown import LIMITED, speedup_over_serial
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.work_units import read_work
@@ -152,6 +152,37 @@ def test_without_baselines_slowdowns_are_within_ten_percent(name: str) -> None:
         assert slow.elapsed.value == pytest.approx(true["elapsed"]["ratio"], rel=0.1)
         assert slow.latency.value == pytest.approx(true["kernel_latency"]["ratio"], rel=0.1)
         assert slow.elapsed.basis == "inferred"
+
+
+def test_a_limiter_would_pace_a_tenant_solo_as_well() -> None:
+    found = compared("limiter-tokens", baselines=False)
+    assert len(found) == 2
+    for tenant, true in found:
+        elapsed = tenant.slowdown.elapsed
+        assert elapsed is not None
+        assert elapsed.low is not None
+        assert elapsed.high is not None
+        assert elapsed.low <= true["elapsed"]["ratio"] <= elapsed.high
+        assert LIMITED in tenant.notes
+
+
+def test_bringing_a_context_back_is_seen_without_switch_records() -> None:
+    # Two containers, each with a recording of its own: who ran last is known from kernels alone.
+    folder = generate.built("containers-memory")
+    truth = json.loads((folder / "containers-memory.truth.json").read_text(encoding="utf-8"))
+    recorded = {capture["name"]: capture["traced"][0]["tenant"] for capture in truth["captures"]}
+    session = pyanalyze.load([folder / f"{name}.sqlite" for name in recorded])
+    true = {tenant["name"]: tenant["slowdown"] for tenant in truth["tenants"]}
+    captures = list(recorded.values())
+    names = {r["tenant_id"]: captures[r["capture"]] for r in session.tenants.filter("traced").iter_rows(named=True)}
+    (device,) = session.interference()
+    assert len(device.tenants) == 2
+    for tenant in device.tenants:
+        elapsed, latency = tenant.slowdown.elapsed, tenant.slowdown.latency
+        assert elapsed is not None
+        assert latency is not None
+        assert elapsed.value == pytest.approx(true[names[tenant.tenant_id]]["elapsed"]["ratio"], rel=0.02)
+        assert latency.value == pytest.approx(true[names[tenant.tenant_id]]["kernel_latency"]["ratio"], rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["running-example-time-slicing", "time-slicing-copies", *ALONE])

@@ -62,6 +62,10 @@ SLEEPS_UNTIL = (
     "have slept as well"
 )
 _FAR_BELOW = 0.1
+LIMITED = (
+    "elapsed: the lower bound is for a limiter that gives a tenant no more of the GPU when it is solo: it would have "
+    "taken as long"
+)
 ELAPSED_IS_ARRIVALS = (
     "elapsed: from the counterfactual replay, because the baseline's elapsed time depends mostly on when work arrived"
 )
@@ -506,6 +510,12 @@ def _far_below(elapsed: Estimate) -> bool:
     return down > _FAR_BELOW and down > 2 * up
 
 
+def _held_back(verdict: Verdict, elapsed: Estimate) -> bool:
+    """Whether a limiter, rather than the others, may have taken what a replay takes away."""
+    limited = verdict.mode is Mode.SOFTWARE_LIMITED and elapsed.basis == "inferred"
+    return limited and elapsed.low is not None and elapsed.low > 1
+
+
 def _slowed(
     tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], comparison: _Against, *, many: bool
 ) -> TenantInterference:
@@ -539,7 +549,11 @@ def _slowed(
     elif against == "baseline" and wide and played and _waits_for_work(tables, row):
         estimates["elapsed"], elapsed_row = other, again["elapsed"]
         notes.append(ELAPSED_IS_ARRIVALS)
-    if estimates["elapsed"] is not None and _far_below(estimates["elapsed"]):
+    elapsed = estimates["elapsed"]
+    if elapsed is not None and _held_back(verdict, elapsed):
+        estimates["elapsed"] = elapsed.model_copy(update={"low": 1.0})
+        notes.append(LIMITED)
+    elif elapsed is not None and _far_below(elapsed):
         notes.append(SLEEPS_UNTIL)
     if lost is not None:
         estimates["resident"] = None

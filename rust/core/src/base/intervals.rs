@@ -78,6 +78,20 @@ impl Union {
         }
     }
 
+    /// The interval that covers the moment before a time.
+    #[must_use]
+    pub fn span_to(&self, time: i64) -> Option<(i64, i64)> {
+        let behind = self.spans.partition_point(|s| s.0 < time);
+        self.spans.get(behind.checked_sub(1)?).filter(|s| s.1 >= time).copied()
+    }
+
+    /// Last covered moment before a time; `None` if none is.
+    #[must_use]
+    pub fn last_ns(&self, before: i64) -> Option<i64> {
+        let behind = self.spans.partition_point(|s| s.0 < before);
+        self.spans.get(behind.checked_sub(1)?).map(|s| s.1.min(before))
+    }
+
     /// Time covered inside [start, end).
     #[must_use]
     pub fn covered_ns(&self, start: i64, end: i64) -> i64 {

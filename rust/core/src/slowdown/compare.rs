@@ -191,16 +191,27 @@ pub(crate) enum Doubt {
     /// SoloOp, drawn again: lower and upper end of each sum over its value, on the logarithm (elapsed, latency, resident).
     /// `None`: too few blocks.
     Scatter([Option<(f64, f64)>; 3]),
-    /// Standard error of the lengths solo, on the logarithm; and how much shorter they may have been.
-    Model(f64, f64),
+    /// A replay.
+    Model(ModelDoubt),
 }
 
-/// Half of the 95 % interval of a run that was replayed, beside what its lengths scatter: this much of what the model
-/// took away, and this much in any case. From the errors on generated captures (`tests/bench/interference.py`).
+/// How well it is known what a replay took away.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ModelDoubt {
+    /// Standard error of the lengths solo, on the logarithm.
+    pub error: f64,
+    /// How much shorter they may have been, on the logarithm.
+    pub cuts: f64,
+    /// Records say when its context was resident.
+    pub residency: bool,
+}
+
 /// No closer than this against a baseline: what records of time themselves are worth.
 const LEAST: f64 = 0.002;
-const MODEL_PART: f64 = 0.04;
-const MODEL_LEAST: f64 = 0.004;
+/// Half of the 95 % interval of a run that was replayed, beside what its lengths scatter: this part of what the model
+/// took away, and this much in any case; with and without records of residency. From the errors on generated captures
+/// (`tests/bench/interference.py`).
+const MODEL: [(f64, f64); 2] = [(0.025, 0.003), (0.09, 0.01)];
 
 impl Doubt {
     /// Where only this part of the operations of the baseline is held against a tenant: fewer scatter more.
@@ -240,8 +251,10 @@ impl Doubt {
                 let (low, high) = (low * std::f64::consts::SQRT_2, high * std::f64::consts::SQRT_2);
                 (-high - LEAST, -low + LEAST)
             }
-            Self::Model(error, cuts) => {
-                let half = ((2.0 * error).powi(2) + (MODEL_PART * log).powi(2)).sqrt() + MODEL_LEAST;
+            Self::Model(ModelDoubt { error, cuts, residency }) => {
+                let [recorded, unknown] = MODEL;
+                let (part, least) = if *residency { recorded } else { unknown };
+                let half = ((2.0 * error).powi(2) + (part * log).powi(2)).sqrt() + least;
                 (-half, half + cuts)
             }
         };

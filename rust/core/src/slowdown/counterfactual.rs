@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::WAKE_NS;
+use crate::base::hardware::{DEFAULT_SLICE_NS, SWITCH_NS, WAKE_NS};
 use crate::base::statistics::{median, quantiles};
 use crate::slowdown::operations::{entry, Call, Calls, CoRun, Op, Scene, Tenancy};
 use crate::table::work::WorkKind;
@@ -264,6 +264,19 @@ fn wait(tenant: &Tenancy, op: &Op) -> Wait {
     }
 }
 
+/// Of the wait of an operation that ran while others had no work, what bringing its context back may have taken: the
+/// one that ran last stays until another one has work, however long after, and until its time slice ends. Residency
+/// says so where it was recorded.
+fn brought_back_ns(tenant: &Tenancy, op: &Op) -> i64 {
+    let free_ns = op.free_ns();
+    let others_last = tenant.ran.is_none() && tenant.others.last_ns(free_ns) > tenant.busy.last_ns(free_ns);
+    if others_last && op.kind != WorkKind::Copy {
+        DEFAULT_SLICE_NS + SWITCH_NS
+    } else {
+        0
+    }
+}
+
 /// Plays a process again; gives its tenants' runs by tenant id.
 pub(crate) fn replay(
     scene: &Scene,
@@ -324,7 +337,9 @@ impl<'a> Play<'a> {
             .iter()
             .map(|t| {
                 let waits = || t.ops.iter().map(|op| (op, wait(t, op)));
-                let undisturbed = |(op, wait): &(&Op, Wait)| op.co_run == CoRun::Solo && wait.resident;
+                let undisturbed = |(op, wait): &(&Op, Wait)| {
+                    op.co_run == CoRun::Solo && wait.resident && brought_back_ns(t, op) == 0
+                };
                 let solo: Vec<i64> = waits().filter(undisturbed).map(|(_, wait)| wait.rest_ns).collect();
                 if solo.len() >= 10 {
                     return median(&solo).unwrap_or(0.0) as i64;
@@ -402,7 +417,11 @@ impl<'a> Play<'a> {
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         // Nobody but others keeps a lone operation from starting for longer than usual.
         let undisturbed = op.co_run == CoRun::Solo && wait.resident;
-        let rest = if undisturbed { wait.rest_ns } else { wait.rest_ns.min(usual) };
+        let rest = if undisturbed {
+            wait.rest_ns.saturating_sub(brought_back_ns(tenant, op)).max(wait.rest_ns.min(usual))
+        } else {
+            wait.rest_ns.min(usual)
+        };
         let begin_ns = ready.saturating_add(wait.own_ns).saturating_add(rest);
         let end_ns = begin_ns.saturating_add(length);
         *free = end_ns;

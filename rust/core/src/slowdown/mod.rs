@@ -28,7 +28,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics::{cliffs_delta, quantile, Resamples};
 use crate::base::watch::Watch;
 use crate::slowdown::baseline::{likeness, matched};
-use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure};
+use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, ModelDoubt};
 use crate::slowdown::counterfactual::{replay, Reference, Refused, SoloOp};
 use crate::slowdown::operations::{CoRun, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
 use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
@@ -298,7 +298,9 @@ fn of_process<'a>(
         };
         let row = match replays.remove(&tenant.id) {
             Some(Ok(run)) => {
-                let (clock, doubt) = (Clock::Anchored(&run.anchored), Doubt::Model(run.error, run.cuts));
+                let residency = tenant.ran.is_some();
+                let doubt = Doubt::Model(ModelDoubt { error: run.error, cuts: run.cuts, residency });
+                let clock = Clock::Anchored(&run.anchored);
                 Row {
                     compared: compare(tenant, &run, &clock, switching, latencies, &doubt),
                     units: of_units(scene, tenant, &run, work, &doubt),
@@ -815,6 +817,25 @@ mod tests {
             .filter(|(_, ns)| *ns != 0)
             .collect();
         assert_eq!(added, [(Some("not_resident"), 50_000)]);
+    }
+
+    #[test]
+    fn bringing_a_context_back_is_the_others_doing_without_records_of_residency() {
+        // 7 launches every 2 ms, and its kernels of 100 us start 3 us after the call. From the 21st on 8 ran in between,
+        // 700 us before, and they start 250 us after the call; before the 31st 8 did not run, and it starts as late.
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..40_i64 {
+            let (called, wait) = (n * 2000 + 2, if n < 20 { 3 } else { 250 });
+            rows.push((7, "a", n * 2000, called, called + wait, called + wait + 100));
+            if n >= 20 && n != 30 {
+                rows.push((8, "b", called - 1000, called - 998, called - 900, called - 700));
+            }
+        }
+        let session = session(&rows, &[], &[]);
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let (_, shared, solo) = figure(&made, &session, 7, "latency", "counterfactual").unwrap();
+        assert_eq!(shared, (20 * 105 + 20 * 352) * 1000);
+        assert_eq!(solo, (39 * 105 + 352) * 1000, "what it waits for after its own work is its own");
     }
 
     #[test]

@@ -51,6 +51,19 @@ impl Others {
         self.all.covered_ns(start_ns, end_ns).saturating_sub(self.only.covered_ns(start_ns, end_ns))
     }
 
+    /// When they were there last before a time; `None` if they never were.
+    pub fn last_ns(&self, before_ns: i64) -> Option<i64> {
+        let mut before_ns = before_ns;
+        loop {
+            let last_ns = self.all.last_ns(before_ns)?;
+            // At its end the tenant itself may have been the only one.
+            match self.only.span_to(last_ns) {
+                Some((only_ns, _)) => before_ns = only_ns,
+                None => return Some(last_ns),
+            }
+        }
+    }
+
     /// Time covered.
     pub fn total_ns(&self) -> i64 {
         self.all.total_ns().saturating_sub(self.only.total_ns())
@@ -255,6 +268,8 @@ mod tests {
                     let counted =
                         (from..from + 9).filter(|time| there(*time) && at(&ran, *time)).count() as i64;
                     assert_eq!(within.covered_ns(from, from + 9), counted, "seed {seed}, {id} at {from}");
+                    let last = (-1..=from).rev().find(|time| there(*time - 1));
+                    assert_eq!(others.last_ns(from), last, "seed {seed}, {id} before {from}");
                 }
                 assert_eq!(others.total_ns(), (-1..130).filter(|time| there(*time)).count() as i64);
             }
