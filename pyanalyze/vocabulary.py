@@ -184,6 +184,7 @@ class StreamReason(Word):
     LAUNCH_BLOCKING = "launch-blocking"
     EVENT_TRACING = "possibly-event-tracing"
     OTHER_CONTEXT = "other-context"
+    TIME_SLICE = "time-slice"
     NO_WORK = "no-work"
     CONTENTION = "contention"
     UNEXPLAINED = "unexplained"

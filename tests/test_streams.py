@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 from command_line import run
-from exports import MS, US, copy, kernel, write
+from exports import MS, US, call, copy, kernel, resident, write
 from stream_programs import Program
 
 import pyanalyze
@@ -257,6 +257,31 @@ def test_what_is_possible_is_not_said_to_be_so(tmp_path: Path) -> None:
     program.run(14, "kernel", MS, stall_ns=2 * MS + 3 * US)
     found = by_reason(streams_of(program.write(tmp_path / "b.sqlite")), had_work=True)
     assert found.keys() - {"launch-latency"} == {"possibly-shared-channel"}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_stream_waits_for_the_time_slice_of_its_process(tmp_path: Path, *, recorded: bool) -> None:
+    """Process 41 is resident |0==1|    |3==4|     |6====9| ms. Its kernel of stream 13 is in flight |0=====7|.
+
+    That of stream 14 is launched at 0.5 ms and starts at 6.2 ms: it waits for 2 and 2 ms switched out, and 1.7 resident.
+    """
+    kernels = [kernel(41, 0, 7 * MS, streamId=13), kernel(41, 6200 * US, 8 * MS, streamId=14)]
+    calls = [call(41, 0, 0, 1), call(41, 490 * US, 500 * US, 2)]
+    slices = [(41, 1, 0, 1), (42, 2, 1, 3), (41, 1, 3, 4), (42, 2, 4, 6), (41, 1, 6, 9)]
+    records = [one for pid, context, start, end in slices for one in resident(pid, context, start * MS, end * MS)]
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=kernels,
+        calls=calls,
+        switches=records if recorded else (),
+        processes={41: "train", 42: "other"},
+    )
+    streams = streams_of(path)
+    waited = {"time-slice": 4 * MS, "unexplained": 1700 * US} if recorded else {"unexplained": 5700 * US}
+    assert by_reason(streams, had_work=True) == waited
+    assert streams.pairs[0].lost_ns == 5700 * US
+    shown = render_text(pyanalyze.load(path).report(), sections=("streams",))
+    assert ("waiting for its time slice" in shown) is recorded
 
 
 def test_reasons_that_are_mixed(tmp_path: Path) -> None:

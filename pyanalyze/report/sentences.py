@@ -266,6 +266,7 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
     StreamReason.LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING",
     StreamReason.EVENT_TRACING: "possibly the event tracing of nsys",
     StreamReason.OTHER_CONTEXT: "contexts alternate",
+    StreamReason.TIME_SLICE: "waiting for its time slice",
     StreamReason.NO_WORK: "never had work at the same time",
     StreamReason.CONTENTION: "they overlapped, and both slowed down",
     StreamReason.UNEXPLAINED: "unexplained",

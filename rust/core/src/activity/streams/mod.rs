@@ -13,9 +13,11 @@ use std::collections::HashMap;
 use arrow_array::{BooleanArray, Float64Array, Int32Array, Int64Array, UInt32Array, UInt64Array, UInt8Array};
 
 use crate::base::error::Result;
+use crate::base::intervals::Union;
 use crate::base::maps::Interner;
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::LaunchColumns;
+use crate::residency::observed::Slice;
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
 use crate::table::events::Tables;
@@ -58,14 +60,16 @@ pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
         let launch = shapes.read(one.row);
         (ids.get(one.row).copied().flatten(), launch.grid_blocks, launch.block_threads)
     };
+    let slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
     let mut all = Vec::new();
-    for (owner, process) in operations::processes(session, watch)? {
+    for (owner, mut process) in operations::processes(session, watch)? {
+        let tenant = who.of(owner.0, owner.1, owner.2);
+        process.switched_out = switched_out(&slices, &who, owner.2, tenant);
         let reasons = {
             let decider = Decider::new(&process, &launches, owner.2);
             reasons_of(&process, &decider, watch)?
         };
         let (pairs, durations) = Sweep::new(&process, &reasons, &identity).run(watch)?;
-        let tenant = who.of(owner.0, owner.1, owner.2);
         all.push(Found { owner, tenant, process, pairs, durations });
     }
     Ok([
@@ -75,6 +79,32 @@ pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
         (schema::STREAM_CONTENTION.name, contention_table(&all, &names)?),
     ]
     .into())
+}
+
+/// When the context of a tenant, or that of its MPS server, was switched out: between its slices and those around them.
+fn switched_out(slices: &[Slice], who: &Who, device: u32, tenant: Option<u32>) -> Union {
+    let here = || slices.iter().filter(|slice| slice.device == device && !slice.is_driver());
+    let of = |tenant: Option<u32>| {
+        Union::of(here().filter(|s| tenant.is_some() && s.tenant == tenant).map(|s| (s.start_ns, s.end_ns)))
+    };
+    let server = || tenant.and_then(|id| who.tenants.get(id as usize)).and_then(|found| found.served_by);
+    let mut own = of(tenant);
+    if own.spans().is_empty() {
+        own = of(server());
+    }
+    // Of a tenant without slices nothing is known, and so of the time before the first record and after the last.
+    let (Some(mut until_ns), false) = (here().map(|slice| slice.start_ns).min(), own.spans().is_empty())
+    else {
+        return Union::default();
+    };
+    let last_ns = here().map(|slice| slice.end_ns).max().unwrap_or(until_ns);
+    let mut out = Union::default();
+    for (start_ns, end_ns) in own.spans() {
+        out.add(until_ns, *start_ns);
+        until_ns = *end_ns;
+    }
+    out.add(until_ns, last_ns);
+    out
 }
 
 /// A number for the short name of every kernel, and the names.

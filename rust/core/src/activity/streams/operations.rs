@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::base::error::Result;
+use crate::base::intervals::Union;
 use crate::base::watch::Watch;
 use crate::table::columns::{at, text_at, Columns};
 use crate::table::events::{Events, Tables};
@@ -110,6 +111,8 @@ pub(super) struct Process {
     pub traced: BTreeMap<usize, Vec<i64>>,
     pub launch_blocking: bool,
     pub max_connections: Option<usize>,
+    /// When other processes were resident, by switch records.
+    pub switched_out: Union,
 }
 
 impl Process {

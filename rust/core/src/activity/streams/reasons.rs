@@ -51,13 +51,15 @@ pub enum Reason {
     EventTracing,
     /// Contexts alternate.
     OtherContext,
+    /// Another process was resident.
+    TimeSlice,
     /// No column says.
     Unexplained,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::LaunchLatency,
         Self::LaunchedLate,
         Self::CopyInFront,
@@ -75,6 +77,7 @@ impl Reason {
         Self::LaunchBlocking,
         Self::EventTracing,
         Self::OtherContext,
+        Self::TimeSlice,
         Self::Unexplained,
     ];
 
@@ -99,6 +102,7 @@ impl Reason {
             Self::LaunchBlocking => "launch-blocking",
             Self::EventTracing => "possibly-event-tracing",
             Self::OtherContext => "other-context",
+            Self::TimeSlice => "time-slice",
             Self::Unexplained => "unexplained",
         }
     }

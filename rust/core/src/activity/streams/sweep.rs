@@ -182,14 +182,23 @@ impl<'a> Sweep<'a> {
             if reason == Reason::CopyEngine && holds.1.kernels_executing > 0 && waits.1.kernels_waiting > 0 {
                 reason = Reason::CopyInFront;
             }
+            let from_ns = time_ns.saturating_sub(ns);
+            let mut add = |reason: Reason, ns: i64| {
+                let loss = pair.losses.get_mut(which).and_then(|all| all.get_mut(reason as usize));
+                if let (Some([with_work, _]), true) = (loss, ns > 0) {
+                    with_work.add(ns, head);
+                }
+            };
+            // Nothing of a process starts while its context is switched out.
+            let not_certain =
+                matches!(reason, Reason::Unexplained | Reason::PossiblySharedChannel | Reason::EventTracing);
+            let out_ns = if not_certain { self.process.switched_out.covered_ns(from_ns, time_ns) } else { 0 };
+            add(Reason::TimeSlice, out_ns);
             let apart = mine.context != theirs.context && !mine.green && !theirs.green;
             if apart && matches!(reason, Reason::Unexplained | Reason::PossiblySharedChannel) {
                 reason = Reason::OtherContext;
             }
-            let loss = pair.losses.get_mut(which).and_then(|all| all.get_mut(reason as usize));
-            if let Some([with_work, _]) = loss {
-                with_work.add(ns, head);
-            }
+            add(reason, ns.saturating_sub(out_ns));
         }
     }
 
