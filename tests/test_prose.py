@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = ("analysis", "charts", "export", "fleet", "report", "cli", "session.py")
 #: Fields and columns that hold sentences.
 PROSE = {
-    "action", "bound", "detail", "expected", "how", "note", "notes", "reason", "sentence", "slowdown_notes",
+    "action", "bound", "check_after", "detail", "expected", "how", "note", "notes", "reason", "sentence", "slowdown_notes",
     "summary", "undo", "why", "why_not", "wrong_if",
 }  # fmt: skip
 TESTS_OF_TEXT = {"startswith", "endswith", "find", "rfind", "index", "count", "starts_with", "ends_with", "contains"}

@@ -71,7 +71,7 @@ KEYS = {
     "devices.occupancy.warps": "value low high",
     "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial kernels",
     "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from execution",
-    "devices.advice": "action commands expected bound why undo risk wrong_if at_stake_ns at_stake_share exclusive",
+    "devices.advice": "action commands expected bound why undo risk wrong_if check_after at_stake_ns at_stake_share exclusive",
 }
 
 

@@ -361,6 +361,39 @@ def test_what_is_modelled_is_not_read_as_measured() -> None:
     assert expected.startswith("modelled slowdown against a solo run on the whole GPU: client-1")
 
 
+def test_caps_that_are_taken_away_are_named_and_given_back() -> None:
+    """The command lines say 31 and 33 per cent, not whose; of 142 SMs that leaves 44 and 46, which the clients saw."""
+    folder = generate.built("mps-capped")
+    truth = json.loads((folder / "mps-capped.truth.json").read_text(encoding="utf-8"))
+    (device,) = pyanalyze.load(folder / "mps-capped.sqlite").report().devices
+    pids = {one.tenant_id: one.pid for one in device.tenants}
+    (now,) = [one for one in device.options or () if one.current]
+    caps = {pids[one.tenant_id]: one.percentage for one in now.percentages}
+    assert caps == {one["pid"]: {44: 31, 46: 33}[len(one["sms"])] for one in truth["tenants"] if one["mps_client"]}
+    undo = device.advice[0].undo or ""
+    names = [(one.name, caps[one.pid]) for one in device.tenants if one.pid in caps]
+    assert all(f"{name}: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={cap}" in undo for name, cap in names)
+
+
+def test_what_only_a_later_capture_shows_is_no_condition(fixtures: Path) -> None:
+    for path in (generate.built("mps-capped") / "mps-capped.sqlite", fixtures / "demo-time-slicing.sqlite"):
+        report = pyanalyze.load(path).report()
+        after = [one for one in report.devices[0].advice if one.check_after]
+        assert after
+        assert all(one.wrong_if is None for one in after)
+        text = " ".join(one.text for one in _section(report, "advice") if isinstance(one, Para))
+        assert text.count("Check afterwards: ") == len(after)
+
+
+def test_longer_time_slices_are_for_throughput_and_say_what_is_assumed(fixtures: Path) -> None:
+    """Release drivers record the switch gap only. With 3 tenants a kernel waits for 2 slices and 3 switches."""
+    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    (found,) = [one for one in device.advice if "--set-timeslice=3" in "".join(one.commands)]
+    assert "latency does not" in found.action
+    assert "of the assumed length" in (found.bound or "")
+    assert "calculated: 2 time slices and 3 full switches" in found.why
+
+
 def test_gpu_time_of_a_server_names_what_its_clients_had(fixtures: Path) -> None:
     """Switch records name the MPS server only: 100 % of it says nothing of either client."""
     truth = json.loads((fixtures / "mps.truth.json").read_text(encoding="utf-8"))

@@ -163,10 +163,20 @@ def mps_percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> 
     >>> mps_percentages(pyanalyze.load(capture).tables, {(0, 41305): 0})
     {}
     """
+    import polars as pl
+
     caps = mps_caps(tables.configured.select("key", "value", "pid").iter_rows())
     for_all = [percentage for pid, percentage in caps if pid is None]
-    # Of several nothing says whose they are.
     found = dict.fromkeys(by_pid.values(), for_all[0]) if len(for_all) == 1 else {}
+    if len(for_all) > 1:
+        # Whose they are only the SMs that each client saw can say.
+        devices = tables.devices.select("device_id", total="sm_count", major="compute_major").drop_nulls("total")
+        shown = tables.contexts.filter(~pl.col("is_green").fill_null(value=False)).drop_nulls("sm_count")
+        columns = ("capture", "pid", "sm_count", "total", "major")
+        for capture, pid, sms, total, major in shown.join(devices, on="device_id").select(columns).iter_rows():
+            fits = {percentage for percentage in for_all if mps_sms(total, percentage, major) == sms}
+            if len(fits) == 1 and (capture, pid) in by_pid:
+                found[by_pid[capture, pid]] = fits.pop()
     own = {pid: percentage for pid, percentage in caps if pid is not None}
     found |= {tenant: own[pid] for (_, pid), tenant in by_pid.items() if pid in own}
     return found

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.advice import DeviceAdvice
+    from pyanalyze.analysis.advice.options import Option, Options
     from pyanalyze.analysis.analysis import Analysis
     from pyanalyze.analysis.interference import DeviceInterference, TenantInterference
     from pyanalyze.analysis.listed import Listed
@@ -347,12 +348,21 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
             lacks=list(lacks.get(option.name, ())),
             percentages=[
                 MpsPercentage(tenant_id=tenant, percentage=value)
-                for tenant, value in ({} if option.provision is None else option.provision.percentages).items()
+                for tenant, value in _percentages(option, compared).items()
             ],
             tenants=list(option.forecasts),
         )
         for option in compared.options
     ]
+
+
+def _percentages(option: Option, compared: Options) -> Mapping[int, int]:
+    """MPS caps by tenant: of a configuration that was made up, or those that were recorded."""
+    if option.provision is not None:
+        return option.provision.percentages
+    if option is not compared.current or not TRAITS[option.mode].capped:
+        return {}
+    return {one.tenant_id: round(one.percentage) for one in compared.clients if one.percentage is not None}
 
 
 def _unavailable(tables: TableSet, device_id: int) -> list[Missing]:

@@ -26,6 +26,9 @@ class Advice(Result):
     undo: Text | None = Field(description="How to take it back.")
     risk: Text | None = Field(default=None, description="What it may break; null: nothing is known.")
     wrong_if: Text | None = Field(default=None, description="What would prove it wrong; null: nothing is predicted.")
+    check_after: Text | None = Field(
+        default=None, description="What a capture after the change should show; null: nothing is predicted."
+    )
     at_stake_ns: int | None = Field(
         default=None, ge=0, description="Time that it could save at most, ns; null: not known."
     )

@@ -69,6 +69,7 @@ class DeviceAdvice:
                 ("Expected gain", action.expected),
                 ("Bounds" if action.expected else "Upper bound", action.bound),
                 ("Does not apply if", action.wrong_if),
+                ("Check afterwards", action.check_after),
             )
             lines += [f"   {name}: {text}" for name, text in (*parts, ("Undo", action.undo)) if text]
         for option in self.options.options:
@@ -413,8 +414,8 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         f"modelled slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
         f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option)}"
     )
-    wrong = (
-        f"a capture in that mode shows a tenant outside of its bounds. Check {option.worst.name} first: its forecast "
+    check = (
+        f"a capture in that mode shows every tenant within its bounds. Look at {option.worst.name} first: its forecast "
         "slowdown is the largest"
     )
     commands, undo = _commands(option, compared, mode, kube=kube)
@@ -448,7 +449,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         bound=_bounds(option) + _ends_early(option),
         why=f"{why}.{_trust(compared)} Not isolated: {shares}",
         undo=undo,
-        wrong_if=wrong,
+        check_after=check,
         exclusive=True,
     )
 
@@ -659,18 +660,20 @@ def _host_side(
         )
 
 
-def _full_switch(tables: TableSet, device_id: int, switch_ns: int) -> str:
-    """Name the parts of a full switch, and which of them was recorded."""
+def _full_switch(tables: TableSet, device_id: int, switch_ns: int) -> tuple[str, bool]:
+    """Name the parts of a full switch, and say whether all of them were recorded."""
     import polars as pl
 
     switches = tables.switches.filter((pl.col("device_id") == device_id) & (pl.col("kind") == "switch"))
     gap = switches["gap_ns"].median()
     gap_ns = int(gap) if isinstance(gap, (int, float)) else 0
-    known = "" if switches["full_ns"].count() else " (assumed: this driver records neither)"
-    return (
+    recorded = bool(switches["full_ns"].count())
+    known = "" if recorded else " (assumed, as on other boards: this driver records neither)"
+    said = (
         f"A full switch takes about {fmt.duration(switch_ns)}: a switch gap of {fmt.duration(gap_ns)}, and "
         f"{fmt.duration(switch_ns - gap_ns)} for saving and restoring{known}"
     )
+    return said, recorded
 
 
 def _time_slices(
@@ -698,13 +701,15 @@ def _time_slices(
         return
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
+    full, recorded = _full_switch(tables, verdict.device_id, switch_ns)
     now = (
-        f"{_full_switch(tables, verdict.device_id, switch_ns)}. A time slice executes for {fmt.duration(slice_ns)}: "
+        f"{full}. A time slice executes for {fmt.duration(slice_ns)}: "
         f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy. "
-        f"A kernel waits up to about {fmt.duration(wait_ns)}"
+        f"A kernel waits up to about {fmt.duration(wait_ns)} (calculated: {fmt.counted(tenants - 1, 'time slice')} and "
+        f"{tenants} full switches)"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
-    unknown = "NVIDIA publishes no lengths: set a policy, record again, and read the length in `pyanalyze residency`"
+    unknown = "NVIDIA publishes no lengths: set a policy, record again, and read the length with pyanalyze residency"
     if latency_ns is not None:
         choice = slicing.slice_for(latency_ns, switch_ns, tenants)
         if choice.slice_ns is None or choice.overhead is None:
@@ -731,18 +736,20 @@ def _time_slices(
             why=f"{now}. {unknown}",
             undo=undo,
             exclusive=True,
-            wrong_if="time slices recorded under the policy are longer",
+            check_after=f"time slices recorded under the policy are at most {fmt.duration(choice.slice_ns)} long",
         )
     elif cost >= NOTABLE_OVERHEAD:
         yield Advice(
-            action="Use longer time slices if latency allows",
+            action="Use longer time slices only if throughput matters and latency does not",
             commands=[
                 "nvidia-smi compute-policy --set-timeslice=3   # long; as root, all GPUs, until the driver is reloaded"
             ],
             expected=None,
-            bound=f"{fmt.percent(cost)} of the time while {everyone} are busy: all full switches",
-            why=f"the cost of a switch does not depend on the time slice. {now}. {unknown}",
+            bound=f"{fmt.percent(cost)} of the time while {everyone} are busy: all full switches"
+            f"{'' if recorded else ', of the assumed length'}",
+            why="longer time slices need fewer switches of the same cost, but let kernels wait longer. "
+            f"{now}. {unknown}",
             undo=undo,
             exclusive=True,
-            wrong_if="time slices recorded afterwards are not longer",
+            check_after="recorded time slices are longer, and latencies are still short enough",
         )

@@ -257,7 +257,10 @@ def undo_caps(clients: Sequence[Client], *, capped: bool) -> str:
     if all(client.percentage is not None for client in clients):
         each = (f"{shell_word(c.name)}: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={c.percentage:g}" for c in clients)
         return f"{'; '.join(each)}   # as recorded; when each starts again"
-    return "# set the earlier percentages again: the capture does not hold all of them"
+    return (
+        "# set the earlier percentages again: the capture does not say which client had which. Note them before: "
+        "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
+    )
 
 
 #: Takes MPS away again.

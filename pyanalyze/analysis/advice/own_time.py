@@ -115,7 +115,7 @@ def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
             "or pin_memory=True, or register the memory once",
             undo=None,
             risk="pinned memory cannot be swapped out: pin what is copied, not everything",
-            wrong_if="the same copies of pinned memory are no faster",
+            check_after="the same copies of pinned memory are faster",
             at_stake_ns=kind.exposed_ns,
             at_stake_share=share,
         )

@@ -165,11 +165,11 @@ def simple_bounds(
         expected=None,
         bound=None
         if worst is None
-        else f"the time lost by time-slicing: kernels of {worst.name} were in flight {worst.inflation:.2f} "
-        "times as long as they executed, and waited before they started. Contention may take part of it",
+        else f"at most {worst.inflation:.2f}x shorter time in flight for kernels of {worst.name} (no time switched "
+        "out). Waits before they start shrink as well. Contention may take part of it",
         why=f"time-sliced contexts alternate; MPS clients share the SMs.{because} A fault of one MPS client ends the "
         "others",
         undo="echo quit | nvidia-cuda-mps-control",
         exclusive=True,
-        wrong_if="a tenant that fills the SMs is slower under MPS than under time-slicing",
+        wrong_if="kernels of a tenant fill the SMs (1 wave or more in the table of kernels): MPS may slow it",
     )

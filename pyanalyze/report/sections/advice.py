@@ -43,9 +43,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             else "",
             # Looking for something changes nothing by itself.
             "Expected gain: not known."
-            if not item.expected and not item.bound and (item.undo or item.wrong_if)
+            if not item.expected and not item.bound and (item.undo or item.wrong_if or item.check_after)
             else "",
             f"Does not apply if {visible(item.wrong_if, LONG)}." if item.wrong_if else "",
+            f"Check afterwards: {visible(item.check_after, LONG)}." if item.check_after else "",
             f"Risk: {visible(item.risk, LONG)}." if item.risk else "",
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
@@ -87,10 +88,17 @@ def _compared(device: Device) -> list[Block]:
         Column("Isolated"),
     )
     whole = "the whole GPU" if device.mig is None else "the whole instance"
+    # Of caps that were recorded nobody asks how they were found.
+    strategies = (
+        " Equal caps divide 100 % by the clients. Proportional caps follow the SM time that each used. Minimal caps "
+        "give the fewest SMs with which a client's kernels lose almost nothing solo."
+        if any(option.percentages and not option.current for option in device.options)
+        else ""
+    )
     caption = (
         "Forecasts: the recorded launches replayed under each sharing configuration, compared with each tenant solo on "
-        f"{whole} (modelled). A percentage is the client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. The last column is "
-        "what documentation says of the mode; where sources disagree, it has a ?."
+        f"{whole} (modelled). A percentage is the client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE."
+        f"{strategies} The last column is what documentation says of the mode; where sources disagree, it has a ?."
     )
     return [Table(columns, tuple(rows), caption)]
 
