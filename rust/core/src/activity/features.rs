@@ -923,10 +923,10 @@ impl Facts {
         sheet.put(id, "same_stream_overlap_ns", kernels.map(|()| same), d.kernels, "observed", unseen);
         sheet.examples(id, "same_stream_overlap_ns", &d.top_same);
         let pairs = self.work_known.then_some(d.co_busy.total_ns as f64);
-        sheet.put(id, "co_busy_ns", pairs, n, "observed", NO_KERNELS);
+        sheet.put(id, "co_busy_ns", pairs, d.kernels, "observed", NO_KERNELS);
         sheet.examples(id, "co_busy_ns", &d.top_co_busy);
         let share = (busy > 0.0).then(|| d.co_busy.total_ns as f64 / busy);
-        sheet.put(id, "co_busy_share", share, n, "observed", NO_KERNELS);
+        sheet.put(id, "co_busy_share", share, d.kernels, "observed", NO_KERNELS);
     }
 
     fn residency_facts(
@@ -994,7 +994,8 @@ impl Facts {
         let others =
             held.iter().filter(|(t, _)| untraced(t)).fold(0_i64, |sum, (_, (ns, _))| sum.saturating_add(*ns));
         let why = if looked.is_some() { "nothing was resident for any time" } else { NO_SWITCHES };
-        sheet.put(id, "resident_share_untraced", share(others), n, "observed", why);
+        let slices = self.held(id).len() as u64;
+        sheet.put(id, "resident_share_untraced", share(others), slices, "observed", why);
         let mut top = Top::default();
         let strange = |s: &&Slice| !s.is_driver() && untraced(&s.tenant);
         for s in self.held(id).iter().filter(strange) {
