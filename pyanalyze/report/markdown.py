@@ -79,7 +79,7 @@ def markdown_page(page: Page, pictures: Mapping[str, str] | None = None, omitted
 
 def _line(text: str) -> str:
     """Keep a paragraph from reading as a list, heading, quote or indented code because of how it begins."""
-    return re.sub(r"^([-+=#]|\d+(?=[.)]))", lambda m: f"&#{ord(m[1][0])};{m[1][1:]}", text.strip())
+    return re.sub(r"^([-+=#>]|\d+(?=[.)]))", lambda m: f"&#{ord(m[1][0])};{m[1][1:]}", text.strip())
 
 
 def _strong(text: str) -> str:
@@ -100,8 +100,13 @@ def _block(block: Block, links: Mapping[str, str]) -> list[str]:
             return _code(lines, language)
         case Table(columns=columns, rows=cells, caption=caption):
             heads = [esc(f"{c.title} ({c.unit})" if c.unit else c.title) for c in columns]
-            body = [[_cell(cell) for cell in row] for row in cells]
+            # Inside a table a command could not be copied: a bar of it would end its cell.
+            commands = list(dict.fromkeys(cell.text for row in cells for cell in row if cell.tone == "command"))
+            numbers = {command: f"see {n} below" for n, command in enumerate(commands, 1)}
+            body = [[numbers[cell.text] if cell.tone == "command" else _cell(cell) for cell in row] for row in cells]
             table = _table(heads, [c.numeric for c in columns], body)
+            for n, command in enumerate(commands, 1):
+                table += [f"{n}:", "", *_code((command,), "sh")]
             return [_line(esc(caption)), "", *table] if caption else table
         case Fold() if is_empty(block, links):
             return []

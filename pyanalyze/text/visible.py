@@ -171,7 +171,11 @@ def _fill(chars: str, room: int) -> list[str]:
 # What CommonMark or a forge gives a meaning inside a line. An underscore between two letters means nothing and stays
 # readable, one in a row of them may not: to the next one it is punctuation. `://`, `www.` and `:name:` would become
 # links and emoji.
-_MARKDOWN = re.compile(r"[\\`*\[\]<>|~&$]|(?<![^\W_])_|_(?![^\W_])|:(?=[A-Za-z+/_-])|(?<=w)w(?=w\.)", re.IGNORECASE)
+# A `<` or `&` before a blank, a number or itself opens nothing; one at the end could, with what follows the text.
+_MARKDOWN = re.compile(
+    r"[\\`*\[\]|~$]|<(?=[A-Za-z/!?]|$)|&(?=[#A-Za-z0-9]|$)|(?<![^\W_])_|_(?![^\W_])|:(?=[A-Za-z+/_-])|(?<=w)w(?=w\.)",
+    re.IGNORECASE,
+)
 # Forges look for mentions and issue numbers in the rendered text, where an entity is a plain character again:
 # only something between the sign and the word keeps people from being notified.
 _MENTION = re.compile(r"[@#!](?=\w)")
@@ -186,7 +190,7 @@ def markdown(text: str) -> str:
     Examples
     --------
     >>> markdown("a|b <i> @me switch_cost")
-    'a&#124;b &#60;i&#62; @&#8203;me switch_cost'
+    'a&#124;b &#60;i> @&#8203;me switch_cost'
     """
     escaped = _MARKDOWN.sub(lambda match: f"&#{ord(match.group())};", text)
     # Not the `#` of the entities just written: they follow an ampersand.
