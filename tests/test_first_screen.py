@@ -51,7 +51,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
     "MPS with caps": (
         r"^Mode +mps-partitioned.*matches$",
         r"^Mode +mps-partitioned, confidence 0\.\d\d \(observed\)",
-        r"^Slowdown +not known\. Tenants client-1 and client-2",
+        r"^Slowdown +not known from the recording \(forecasts model it\)\. Tenants client-1 and client-2",
         None,
         None,
         r"^Cause +Sharing is the cause: unknown",

@@ -497,8 +497,8 @@ def test_three_sentences_answer_the_five_questions() -> None:
     assert "time-slicing (confidence 0.97, observed). Configured: mps; MISMATCH: time-slicing was observed." in shared
     assert "GPU time: pid 30398 (not traced) 49.1 %, compute_victim 49.0 % of 2.512 s (switch records)." in shared
     assert (
-        "SMs active, mean over the window: at most 49 %, at least 42 %, traced kernels only (modelled, 95 % interval)."
-        in rest
+        "SMs active, mean over the window: at most 49 %, at least 42 %, traced kernels only: untraced tenants count as "
+        "idle (modelled, 95 % interval)." in rest
     )
     assert "First action: Share through MPS instead of time slices" in rest
     for part in (
@@ -512,7 +512,7 @@ def test_three_sentences_answer_the_five_questions() -> None:
 def test_what_is_not_known_keeps_three_sentences() -> None:
     """No remedy inside of a sentence: what is missing stands in a section of its own."""
     lead = lay_out(examples.undetermined()).lead
-    assert lead[0] == "Slowdown is not known: no context-switch records."
+    assert lead[0] == "Slowdown is not known. No context-switch records."
     assert lead[1].endswith("Configured: not known. GPU time per tenant is not known: no context-switch records.")
     assert lead[2].startswith("SM occupancy is not known: the SM count is not known.")
     assert all("To capture it" not in line for line in lead)
@@ -650,12 +650,14 @@ def test_lost_data_is_named() -> None:
     assert "sums may be too small: diagnostic_loss (1), dropped_switch_records (20)" in summary
 
 
-def test_sms_of_an_untraced_tenant_are_not_called_idle() -> None:
+def test_sms_of_an_untraced_tenant_are_said_to_count_as_idle() -> None:
     """Its kernels are not replayed: the modelled share is that of traced ones, and says so."""
     report = examples.time_sliced()
     (device,) = report.devices
     assert {t.busy_ns is None for t in device.tenants} == {True, False}
-    assert "mean over the window, traced kernels only) (modelled)" in " ".join(render_text(report).split())
+    assert "mean over the window, traced kernels only: untraced tenants count as idle) (modelled)" in " ".join(
+        render_text(report).split()
+    )
     traced = [t for t in device.tenants if t.busy_ns is not None]
     alone = report.model_copy(update={"devices": [device.model_copy(update={"tenants": traced})]})
     assert "traced kernels only" not in " ".join(render_text(alone).split())
@@ -722,9 +724,9 @@ def test_a_long_reason_ends_between_words() -> None:
     sharing = device.sharing.model_copy(update={"missing": missing})
     device = device.model_copy(update={"tenants": tenants, "sharing": sharing, "host": []})
     lead = lay_out(report.model_copy(update={"devices": [device]})).lead
-    told = lead[0].partition("Slowdown is not known: ")[2]
+    told = lead[0].partition("Slowdown is not known. ")[2]
     assert told.endswith(" …")
-    assert why.startswith((told.removesuffix(" …") + " ", told.removesuffix(" …") + "; "))
+    assert capital(why).startswith((told.removesuffix(" …") + " ", told.removesuffix(" …") + "; "))
 
 
 def test_an_instance_is_not_compared_with_itself(fixtures: Path) -> None:

@@ -17,6 +17,7 @@ import pyanalyze
 from pyanalyze.fleet.summary import DeviceRow, GroupPart, summarise
 from pyanalyze.report.blocks import Chart, Fold, Para, Table
 from pyanalyze.report.layout import lay_out
+from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.replicas import replicas_text
 from pyanalyze.report.sentences import (
     bounded_text,
@@ -213,7 +214,8 @@ def test_what_a_command_captures_is_not_said_to_have_none(fixtures: Path) -> Non
     """One tenant was not traced: that keeps its slowdown and every forecast from being known, and has one remedy."""
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     hows = {one.what: one.how for one in device.sharing.missing}
-    assert hows["options"] == hows["slowdown"] == "start each tenant under nsys, or record their common parent"
+    assert hows["options"] == hows["slowdown"]
+    assert shlex.split(hows["options"], comments=True) == ["nsys", "profile", "-t", "cuda", "-o", "NAME", "PROGRAM"]
 
 
 def test_what_may_be_in_a_kernel_is_recorded_before_the_kernel_is_made_faster(tmp_path: Path) -> None:
@@ -392,6 +394,49 @@ def test_longer_time_slices_are_for_throughput_and_say_what_is_assumed(fixtures:
     assert "latency does not" in found.action
     assert "of the assumed length" in (found.bound or "")
     assert "calculated: 2 time slices and 3 full switches" in found.why
+
+
+def test_what_a_slowdown_covers_is_said(fixtures: Path) -> None:
+    """app_a ran alone for the first 205 ms of 1129: those kernels are in its slowdown, which is larger without them."""
+    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    whole, contended = session.report(), session.window("227ms").report()
+    slowdown = [next(t for t in one.devices[0].tenants if t.name == "app_a").slowdown for one in (whole, contended)]
+    assert slowdown[0].latency is not None
+    assert slowdown[1].latency is not None
+    assert slowdown[1].latency.value > slowdown[0].latency.value
+    captions = [one.caption for one in _section(whole, "interference") if isinstance(one, Table)]
+    assert any("also what ran while no other tenant had any" in one and "--start" in one for one in captions)
+
+
+def test_an_interval_longer_than_the_window_is_explained(fixtures: Path) -> None:
+    """The context of the only process is resident for 141.9 ms, its work takes 126.9."""
+    report = pyanalyze.load(fixtures / "streams.sqlite").report()
+    switches = _table(report, "residency", "Context switches")
+    assert switches["Median residency interval"][0] == "141.9 ms"
+    for name in ("tenants", "residency"):
+        assert any("reach out of the window" in one.caption for one in _section(report, name) if isinstance(one, Table))
+    report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    captions = [one.caption for one in _section(report, "residency") if isinstance(one, Table)]
+    assert not any("reach out of the window" in one for one in captions)
+    assert any("The others are neither" in one for one in captions)
+
+
+def test_waves_of_a_capped_client_say_of_which_sms() -> None:
+    report = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report()
+    kernels = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").kernel_occupancy
+    (section,) = [one for one in lay_out(report, kernels).sections if one.id.startswith("occupancy")]
+    tables = [one for one in section.blocks if isinstance(one, Table)]
+    assert "Waves are over all 142 SMs: under a cap" in tables[-1].caption
+
+
+def test_a_command_of_a_table_can_be_copied_from_markdown(fixtures: Path) -> None:
+    """Entities and a bar inside a cell would be another command."""
+    report = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report()
+    text = render_markdown(report)
+    hows = {one.how for one in report.devices[0].sharing.missing if one.how}
+    assert any("|" in how for how in hows)
+    assert any("&&" in how for how in hows)
+    assert all(f"```sh\n{how}\n```" in text for how in hows)
 
 
 def test_gpu_time_of_a_server_names_what_its_clients_had(fixtures: Path) -> None:

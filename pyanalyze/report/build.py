@@ -69,7 +69,10 @@ if TYPE_CHECKING:
     from pyanalyze.vocabulary import Basis
 
 #: How to record tenants that were not traced.
-_TRACE_ALL = "start each tenant under nsys, or record their common parent"
+_TRACE_ALL = (
+    "nsys profile -t cuda -o NAME PROGRAM   # each tenant by itself, or their common parent; then give pyanalyze all "
+    "reports"
+)
 #: Tenants that one sentence names.
 _NAMED = 4
 
@@ -668,7 +671,7 @@ def _interference(
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent])
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
-        trace = "start each tenant under nsys profile -t cuda; with samples only: --work LATENCIES.csv (an association)"
+        trace = f"{_TRACE_ALL}; with samples only: --work LATENCIES.csv (an association)"
         for what in ("interference", "slowdown"):
             missing.append(Missing(what=what, why=why, how=solo if tenants else trace))
         return None
@@ -707,7 +710,7 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int]) -> str
     names = dict(here.select("tenant_id", "name").iter_rows())
     each = [names[number] for number in wanted if number in names] or list(names.values())
     if not each:
-        return "start each tenant under nsys, first solo, then with the others"
+        return "nsys profile -t cuda -o NAME PROGRAM   # each tenant, first solo, then with the others"
     name, *others = dict.fromkeys(each)
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
     baseline = f"{file}.nsys-rep" if list(names.values()).count(name) > 1 else f"{name}={file}.nsys-rep"

@@ -21,6 +21,7 @@ from pyanalyze.report.sampled_text import (
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
 from pyanalyze.report.sentences import (
     clock_sentences,
+    defined_window,
     files_not_read,
     grouped_text,
     lead_sentences,
@@ -28,7 +29,6 @@ from pyanalyze.report.sentences import (
     samples_not_used,
     verdict_sentence,
     view_text,
-    window_text,
 )
 from pyanalyze.report.shown import shown_devices, shown_notes
 from pyanalyze.results.labels import device_title, main_device
@@ -82,7 +82,9 @@ def lay_out(
     else:
         lead = lead_of(report, main)
         sampled = span_text(report, main)
-        subtitle = f"{device_title(main)} · {f'samples, {sampled}' if sampled else window_text(report, main)}"
+        subtitle = (
+            f"{device_title(main)} · {f'samples, {sampled}' if sampled else f'window {defined_window(report, main)}'}"
+        )
     return Page("GPU sharing report", subtitle, lead, tuple(_sections(inputs)), tuple(_notes(report)))
 
 

@@ -56,6 +56,7 @@ __all__ = [
     "cause_sentence",
     "cause_text",
     "clock_sentences",
+    "defined_window",
     "estimate_text",
     "files_not_read",
     "full_stop",
@@ -76,12 +77,14 @@ __all__ = [
     "stream_name",
     "stream_reason",
     "switching_text",
+    "unknown_slowdown",
     "verdict_sentence",
     "versions_text",
     "victim_sentence",
     "view_text",
     "weighed_evidence",
     "weights_text",
+    "whole_intervals",
     "why_missing",
     "why_missing_or_nothing",
     "why_sharing",
@@ -139,6 +142,8 @@ _MISSING_WORDS = {
     "occupancy.replay": "occupancy over time",
     "mps_clients": "MPS clients",
     "options": "other sharing configurations",
+    # The other list is that of the capture, of all processes of the machine.
+    "process_list": "list of GPU processes",
     "slowdown": "the slowdown of a tenant",
 }
 
@@ -364,6 +369,14 @@ def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str]
     return f" (for {', '.join(clients[:3])}{more})" if clients else ""
 
 
+def whole_intervals(device: Device) -> str:
+    """Say that intervals have their whole length, where one is longer than the window."""
+    lengths = [] if device.residency_summary is None else [t.max_slice_ns for t in device.residency_summary.tenants]
+    if max((ns for ns in lengths if ns is not None), default=0) <= (_window_ns(device) or 0):
+        return ""
+    return " Intervals have their whole length, which may reach out of the window."
+
+
 def residency_sentence(device: Device) -> str:
     """State the GPU time share of the tenants, and what context switches cost."""
     label = "GPU time:" if _with_gpu_time(device) else "GPU time per tenant is"
@@ -559,7 +572,7 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     impact = impact_of(device)
     victim = impact.victim
     if victim is None:
-        return f"not known. {why_missing(device, 'slowdown', 'interference')}"
+        return f"{unknown_slowdown(device)}. {why_missing(device, 'slowdown', 'interference')}"
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
     found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}"
     elapsed = victim.tenant.slowdown.elapsed
@@ -569,6 +582,12 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     if with_rest and impact.unknown:
         return f"{found}. The slowdown of {_names(device, impact.unknown)} is not known."
     return f"{found}."
+
+
+def unknown_slowdown(device: Device) -> str:
+    """Say that no slowdown was measured, beside those that the forecast of the current configuration has."""
+    forecast = any(option.current for option in device.options or ())
+    return f"{fmt.UNKNOWN} from the recording (forecasts model it)" if forecast else fmt.UNKNOWN
 
 
 def cause_text(victim: Victim) -> str:
@@ -719,6 +738,12 @@ def window_text(report: Report, device: Device | None) -> str:
     return f"{start} to {end} on the first capture's clock; UTC not known"
 
 
+def defined_window(report: Report, device: Device | None) -> str:
+    """The time window in UTC, and what it is."""
+    what = "" if device is None or device.window is None else ", first to last activity of its tenants"
+    return f"{window_text(report, device)}{what}"
+
+
 def processes_text(count: int) -> str:
     """Such as `2 compute processes`."""
     return f"{fmt.count(count)} compute process{'' if count == 1 else 'es'}"
@@ -797,7 +822,12 @@ def view_text(report: Report) -> str:
 
 def by_traced(device: Device) -> str:
     """Say that occupancy is modelled from traced kernels only, where untraced tenants were resident as well."""
-    return ", traced kernels only" if untraced_share(device) > NEGLIGIBLE_RESIDENCY else ""
+    if untraced_share(device) <= NEGLIGIBLE_RESIDENCY:
+        return ""
+    # An MPS server does no work but that of its clients.
+    serving = {t.served_by for t in device.tenants}
+    others = any(t.busy_ns is None and t.resident_ns and t.tenant_id not in serving for t in device.tenants)
+    return f", traced kernels only{': untraced tenants count as idle' if others else ''}"
 
 
 def bounded_text(found: Bounded) -> str:
@@ -857,7 +887,8 @@ def _slowed(device: Device) -> list[str]:
     if victim is None:
         if impact.sole_tenant:
             return [victim_sentence(device)]
-        return [f"Slowdown is not known: {full_stop(_short_why(device, 'slowdown', 'interference'))}"]
+        why = full_stop(capital(_short_why(device, "slowdown", "interference")))
+        return [f"Slowdown is {unknown_slowdown(device)}. {why}"]
     parts = [victim_sentence(device)]
     if not victim.slowed:
         return parts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import Impact, Reason, impact_of
@@ -52,7 +53,9 @@ from pyanalyze.text.shell import continued
 from pyanalyze.vocabulary import SMALL_SHARE, Answer, Mode, Part, unless
 
 if TYPE_CHECKING:
+    from pyanalyze.analysis.impact import Victim
     from pyanalyze.report.sentences import GpuTime
+    from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.report import Device, Report
     from pyanalyze.tables.tableset import TableSet
 
@@ -216,10 +219,12 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         if tail := percentile_text(victim):
             slow = f"{slow}; {tail}"
         labels = tenant_labels(device.tenants)
+        # Factors of one kind can be ranked.
+        shown = sorted((_of_kind(other, victim.kind) for other in impact.also_slowed), key=lambda o: -o.estimate.value)
         also = [
             f"{labels[other.tenant.tenant_id]} ({'' if other.kind == victim.kind else KIND_WORDS[other.kind] + ' '}"
             f"{fmt.ratio(other.estimate.value)})"
-            for other in impact.also_slowed
+            for other in shown
         ]
         if also:
             slow = f"{slow}; also {fmt.names(also[:2])}{'' if len(also) <= 2 else f' and {len(also) - 2} more'}"
@@ -238,6 +243,13 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
     slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
     return [*_lines("Cause", cause, 3), *_sentences("Slowdown", slowdown, 2)]
+
+
+def _of_kind(victim: Victim, kind: SlowdownKind) -> Victim:
+    """A tenant with that slowdown of it, where it was slowed by it; else as it is."""
+    estimate: Estimate | None = getattr(victim.tenant.slowdown, kind)
+    other = None if estimate is None else replace(victim, kind=kind, estimate=estimate)
+    return victim if other is None or not other.slowed else other
 
 
 def _streams(device: Device) -> list[str]:
@@ -352,8 +364,11 @@ def _advice(device: Device, most: int) -> list[str]:
     elif advice.bound and (advice.commands or advice.at_stake_ns is not None):
         gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
     # A command is never cut: one that needs more lines is printed by `advise`.
-    commands = (continued(visible(text, None), SUMMARY_COLUMNS - _LABEL - 2) for text in advice.commands)
-    shell: list[str] = next(filter(None, commands), [])
+    room = SUMMARY_COLUMNS - _LABEL - 2
+    commands = ((visible(text, None), continued(visible(text, None), room)) for text in advice.commands)
+    text, shell = next(filter(lambda one: one[1], commands), ("", []))
+    # A comment says when, where and as whom: it stays where it needs no line of its own.
+    shell = [text] if shell and len(text) <= room else shell
     shown = shell if len(shell) <= max(most - 2, 1) else ["commands: pyanalyze advise, with the same arguments"]
     lines = min(most - len(shown), 2)
     # Clauses that do not fit are left out, and so is a gain of which none fits: half of it says something else.

@@ -110,6 +110,12 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     else:
         against = "estimated by a counterfactual replay without the other tenants"
     of = "" if all(t.throughput is None for t in device.tenants) else " Kernels/s is of the work that both runs have."
+    # Of groups of work only launches beside another one are compared.
+    if all(t.group_of is None for t in device.tenants):
+        of = (
+            " All work of a tenant counts, also what ran while no other tenant had any. For the time of contention "
+            f"alone, choose it with --start and --end.{of}"
+        )
     return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.{of}")
 
 
@@ -317,8 +323,19 @@ def _cause_blocks(device: Device) -> list[Block]:
         "Parts of the added latency of its kernels; they sum to 100 %. Waits behind its own kernels count as what the "
         "head of the queue waited for, as in the answer above.",
     )
-    table = Table(columns, rows, _CAUSES_CAPTION)
+    table = Table(columns, rows, _CAUSES_CAPTION + _switch_basis(device))
     return [*answer, chart, table, *_execution_blocks(known, labels)]
+
+
+def _switch_basis(device: Device) -> str:
+    """Say where the time of saving and restoring contexts comes from, where no record has it."""
+    switches = device.context_switches
+    if switches is None or switches.cost_kind != "gap":
+        return ""
+    return (
+        " Context switches are the recorded switch gaps, and saving and restoring. No record of this driver has these "
+        "two: they are deduced from how much longer kernels took that were switched out."
+    )
 
 
 def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> list[Block]:

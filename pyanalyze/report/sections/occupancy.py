@@ -24,6 +24,7 @@ from pyanalyze.report.sentences import LONG, bounded_text, by_traced, why_missin
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,6 +159,12 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Waves", "below 1: block slots stay empty", True),
     )
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
+    # Of a capped client the fewer SMs make more waves.
+    capped = (
+        f" Waves are over all {fmt.count(device.sm_count)} SMs: under a cap, which has fewer, there are more."
+        if TRAITS[device.sharing.mode].capped and device.sm_count is not None
+        else ""
+    )
     return [
         Chart(
             chart_key("limiters", device.device_id),
@@ -168,7 +175,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             columns,
             rows,
             ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most time. ")
-            + "Times and launches are observed, occupancy and waves are modelled.",
+            + f"Times and launches are observed, occupancy and waves are modelled.{capped}",
         ),
     ]
 

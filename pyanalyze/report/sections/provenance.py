@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import Inputs, ReportSection
-from pyanalyze.report.sentences import LONG, versions_text, window_text
+from pyanalyze.report.sentences import LONG, defined_window, versions_text
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import device_title
 from pyanalyze.text import format as fmt
@@ -21,7 +21,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
     # Samples have no clock of their own that could be wrong by so much.
     recorded = any(_is_recorded(capture) for capture in report.captures)
     rows = [
-        ("Window (UTC)", window_text(report, inputs.main)),
+        ("Window (UTC)", defined_window(report, inputs.main)),
         *([("Clock uncertainty", fmt.duration(report.clock.uncertainty_ns))] if recorded else []),
         ("Versions", versions_text(report)),
         ("Contract", report.schema_id),

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import SWITCH_OVERHEAD, residency_sentence, share_of_window, why_missing
+from pyanalyze.report.sentences import (
+    SWITCH_OVERHEAD,
+    residency_sentence,
+    share_of_window,
+    whole_intervals,
+    why_missing,
+)
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -45,7 +51,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ("Context creations", fmt.count(switches.context_creations), "not counted as switches", "observed"),
         (
             "Median residency interval",
-            fmt.duration(switches.median_slice_ns) if switches.count else "none",
+            "none" if switches.median_slice_ns is None else fmt.duration(switches.median_slice_ns),
             "complete intervals",
             "observed",
         ),
@@ -163,7 +169,13 @@ def _slice_tables(device: Device) -> list[Block]:
         f"fairness (Jain's index, 1 is equal) {summary.jain:.3f}" if summary.jain is not None and len(rows) > 1 else "",
     ]
     said = "; ".join(part for part in parts if part)
-    return [Table(columns, rows, f"Residency intervals per tenant ({summary.basis}){f': {said}' if said else ''}.")]
+    caption = f"Residency intervals per tenant ({summary.basis}){f': {said}' if said else ''}.{whole_intervals(device)}"
+    if any(t.expired is not None for t in summary.tenants):
+        caption += (
+            " Expired or yielded are intervals that another tenant followed (inferred from their length): of at least "
+            "0.8 time slices, or shorter. The others are neither."
+        )
+    return [Table(columns, rows, caption)]
 
 
 def _most(tenant: ResidencyTotals) -> str:

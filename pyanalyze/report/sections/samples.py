@@ -29,7 +29,7 @@ from pyanalyze.report.sampled_text import (
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import LONG, id_text
-from pyanalyze.results.labels import listed_labels
+from pyanalyze.results.labels import listed_labels, source_words
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
@@ -174,7 +174,7 @@ def settings_fold(settings: Sequence[Setting], title: str) -> list[Block]:
             Cell(visible(one.key), tone="code"),
             Cell(visible(one.value, None)),
             value_cell(id_text(one.pid)),
-            Cell(visible(one.source)),
+            Cell(source_words(one.source)),
         )
         for one in settings
     )

@@ -8,7 +8,14 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts
 from pyanalyze.report.sampled_text import only_sampled
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import KIND_WORDS, agreement_note, bound_text, bounded_text, by_traced, likely_text
+from pyanalyze.report.sentences import (
+    KIND_WORDS,
+    agreement_note,
+    bound_text,
+    bounded_text,
+    by_traced,
+    likely_text,
+)
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Mode, unless

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, id_text, processes_text
+from pyanalyze.report.sentences import LONG, id_text, processes_text, whole_intervals
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -48,9 +48,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     caption = "GPU time and memory per tenant."
     served = any(t.served_by is not None and t.gpu_time_share is not None for t in device.tenants)
     if served:
-        caption += " Residency is the MPS server's; the share of a client is the time with kernels in flight."
+        caption += (
+            " Residency is the MPS server's; the share of a client is the time with kernels in flight. Time of a "
+            "client is attributed while the server was resident: clients that executed at once are not told apart."
+        )
     elif any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
         caption += " The share is the time with kernels in flight."
+    if any(t.resident_ns is None and t.served_by is None and t.attributed_ns for t in device.tenants):
+        caption += " Without recorded residency of a tenant, all of its time in flight is attributed to it."
+    caption += whole_intervals(device)
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None]
     if sum(shares) > 1 + _ROUNDING:
         caption += " Tenants that run at once add up to more than 100 %."
