@@ -439,6 +439,16 @@ def test_a_command_of_a_table_can_be_copied_from_markdown(fixtures: Path) -> Non
     assert all(f"```sh\n{how}\n```" in text for how in hows)
 
 
+def test_every_word_of_a_basis_is_explained_where_the_key_numbers_point(fixtures: Path) -> None:
+    report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    page = lay_out(report)
+    (section,) = [one for one in page.sections if one.id == "glossary"]
+    (table,) = [one for one in section.blocks if isinstance(one, Table)]
+    explained = {row[0].basis or row[0].text for row in table.rows}
+    assert explained == {"observed", "inferred", "modelled", "sampled", "configured", "assumed", "documented"}
+    assert any(section.title in one.text for one in _section(report, "summary") if isinstance(one, Para))
+
+
 def test_gpu_time_of_a_server_names_what_its_clients_had(fixtures: Path) -> None:
     """Switch records name the MPS server only: 100 % of it says nothing of either client."""
     truth = json.loads((fixtures / "mps.truth.json").read_text(encoding="utf-8"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import impact_of
-from pyanalyze.report.blocks import Block, Fact, Facts
+from pyanalyze.report.blocks import Block, Fact, Facts, Para
 from pyanalyze.report.sampled_text import only_sampled
 from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sections.glossary import TITLE as BASES
 from pyanalyze.report.sentences import (
     KIND_WORDS,
     agreement_note,
@@ -68,7 +69,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
     elif device.tenants:
         facts.append(Fact("SMs active", fmt.UNKNOWN, "not available"))
-    return [Facts(tuple(facts))]
+    return [Facts(tuple(facts)), Para(f'The words of the basis stand under "{BASES}", at the end.', "muted")]
 
 
 def _confidence(device: Device) -> str:
