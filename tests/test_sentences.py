@@ -439,6 +439,19 @@ def test_a_command_of_a_table_can_be_copied_from_markdown(fixtures: Path) -> Non
     assert all(f"```sh\n{how}\n```" in text for how in hows)
 
 
+def test_an_mps_server_is_named_among_untraced_processes(fixtures: Path) -> None:
+    """Its residency is that of its clients, which are traced; under time-slicing there is none."""
+    capped = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report()
+    shown = [text for text in _table(capped, "sharing", "Evidence") if text.startswith("Untraced processes")]
+    assert [text.endswith("(the MPS server is one of them)") for text in shown] == [True]
+    sliced = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    shown = [text for text in _table(sliced, "sharing", "Evidence") if text.startswith("Untraced processes")]
+    assert [text.endswith("of all resident time") for text in shown] == [True]
+    evidence = {one.name: one.n for one in capped.devices[0].sharing.evidence}
+    assert evidence["busy_without_switches"] == 561  # kernels: 246 and 315
+    assert evidence["untraced_resident"] == 1  # interval
+
+
 def test_every_word_of_a_basis_is_explained_where_the_key_numbers_point(fixtures: Path) -> None:
     report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
     page = lay_out(report)

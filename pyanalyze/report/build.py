@@ -671,7 +671,7 @@ def _interference(
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent])
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
-        trace = f"{_TRACE_ALL}; with samples only: --work LATENCIES.csv (an association)"
+        trace = "record every tenant with -t cuda; with samples only: --work LATENCIES.csv (an association)"
         for what in ("interference", "slowdown"):
             missing.append(Missing(what=what, why=why, how=solo if tenants else trace))
         return None

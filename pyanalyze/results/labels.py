@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.listed import ListedTenant
     from pyanalyze.results.report import Device, Report, Tenant
 
-__all__ = ["device_title", "listed_labels", "main_device", "source_words", "tenant_labels"]
+__all__ = ["device_title", "listed_labels", "main_device", "tenant_labels"]
 
 
 def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
@@ -50,27 +50,6 @@ def device_title(device: Device) -> str:
     index = None if device.sampled is None else device.sampled.gpu_index
     smi = "" if index in (None, device.device_id) else f", GPU {index} of nvidia-smi"
     return f"{name} (device {device.device_id}{smi})"
-
-
-#: Sources of settings, where their names read like something else.
-_SOURCES = {
-    "process-list": "processes of the capture",
-    "command-line": "command line",
-    "capture-settings": "settings of the capture",
-    "device-name": "name of the device",
-    "nvml": "NVML",
-}
-
-
-def source_words(source: str) -> str:
-    """Name who said a setting.
-
-    Examples
-    --------
-    >>> source_words("process-list"), source_words("environment")
-    ('processes of the capture', 'environment')
-    """
-    return _SOURCES.get(source, visible(source))
 
 
 def main_device(report: Report) -> Device | None:

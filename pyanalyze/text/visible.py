@@ -171,9 +171,9 @@ def _fill(chars: str, room: int) -> list[str]:
 # What CommonMark or a forge gives a meaning inside a line. An underscore between two letters means nothing and stays
 # readable, one in a row of them may not: to the next one it is punctuation. `://`, `www.` and `:name:` would become
 # links and emoji.
-# A `<` or `&` before a blank, a number or itself opens nothing; one at the end could, with what follows the text.
+# A `&` before a blank or itself opens nothing; one at the end could, with what follows the text.
 _MARKDOWN = re.compile(
-    r"[\\`*\[\]|~$]|<(?=[A-Za-z/!?]|$)|&(?=[#A-Za-z0-9]|$)|(?<![^\W_])_|_(?![^\W_])|:(?=[A-Za-z+/_-])|(?<=w)w(?=w\.)",
+    r"[\\`*\[\]<|~$]|&(?=[#A-Za-z0-9]|$)|(?<![^\W_])_|_(?![^\W_])|:(?=[A-Za-z+/_-])|(?<=w)w(?=w\.)",
     re.IGNORECASE,
 )
 # Forges look for mentions and issue numbers in the rendered text, where an entity is a plain character again:

@@ -114,7 +114,7 @@ def _find_pods(tenants: Sequence[ListedTenant], pods: Sequence[ListedTenant]) ->
         ],
         expected=None,
         bound=None,
-        why="the process list gives pids of the host; the control group of each names its pod by UID",
+        why="the list of GPU processes gives pids of the host; the control group of each names its pod by UID",
         undo=None,
         risk="none: it only reads",
     )

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import MANY
-from pyanalyze.results.labels import source_words
 from pyanalyze.results.sharing import Detail
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_int
@@ -324,7 +323,7 @@ def _mig(case: Case) -> Iterable[Detail]:
                         value=float(number),
                         unit="1",
                         basis="configured",
-                        detail=f"{what} {number} ({source_words(row.source)})",
+                        detail=f"{what} {number} ({row.source})",
                     )
     if case.board is not None:
         yield Detail(

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, MPS_PERCENTAGE, mig_sm_counts, mps_caps
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
-from pyanalyze.results.labels import source_words
 from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
@@ -442,8 +441,7 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "resident_share_untraced",
             "untraced_resident",
-            f"untraced processes{', the MPS server among them,' if case.served else ''} account for "
-            f"{fmt.percent(untraced, 0)} of all resident time",
+            f"untraced processes account for {fmt.percent(untraced, 0)} of all resident time",
         )
     if (
         met is not None
@@ -900,11 +898,9 @@ def _set_up(case: Case) -> Iterable[Observation]:
         )
     daemon = case.setting("mps_daemon")
     if daemon is not None and _mps_server(case):
-        yield _plain("mps_daemon", f"an MPS daemon and its server were running ({source_words(daemon.source)})")
+        yield _plain("mps_daemon", f"an MPS daemon and its server were running ({daemon.source})")
     elif daemon is not None:
-        yield _plain(
-            "mps_daemon_idle", f"an MPS control daemon was running, without a server ({source_words(daemon.source)})"
-        )
+        yield _plain("mps_daemon_idle", f"an MPS control daemon was running, without a server ({daemon.source})")
     server = case.setting("mps_client")
     if server is not None:
         yield _plain("mps_client_connected", "an MPS log shows connected clients")
@@ -916,9 +912,7 @@ def _set_up(case: Case) -> Iterable[Observation]:
         row = case.setting(key)
         if row is not None and row.value and not _is_full_percentage(name, row.value):
             number = bounded_float(row.value) if name == "mps_percentage" else None
-            yield _plain(
-                name, f"{key}={row.value} ({source_words(row.source)})", "configured", number, "%" if number else "1"
-            )
+            yield _plain(name, f"{key}={row.value} ({row.source})", "configured", number, "%" if number else "1")
     yield from _caps(case)
     if case.compute_capability is not None and case.compute_capability[0] < 7:
         yield _plain(
@@ -1149,8 +1143,8 @@ def gaps(case: Case) -> list[Missing]:
         found.append(
             Missing(
                 what="process_list",
-                why=f"the process list lacks traced processes ({lacks}), so it does not rule out other processes; its "
-                "pids may be of another container, or it was taken at another time",
+                why=f"the list of GPU processes lacks traced processes ({lacks}), so it does not rule out other "
+                "processes; its pids may be of another container, or it was taken at another time",
                 how=HOW["nvml"],
             )
         )

@@ -29,7 +29,7 @@ from pyanalyze.report.sampled_text import (
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import LONG, id_text
-from pyanalyze.results.labels import listed_labels, source_words
+from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
@@ -174,12 +174,15 @@ def settings_fold(settings: Sequence[Setting], title: str) -> list[Block]:
             Cell(visible(one.key), tone="code"),
             Cell(visible(one.value, None)),
             value_cell(id_text(one.pid)),
-            Cell(source_words(one.source)),
+            Cell(visible(one.source)),
         )
         for one in settings
     )
     columns = (Column("Setting"), Column("Value"), Column("pid", numeric=True), Column("Said by"))
-    return [Fold(f"{title} ({len(rows)})", (Table(columns, rows, "As the inputs state them (configured)."),))]
+    caption = "As the inputs state them (configured)."
+    if any(one.source == "process-list" for one in settings):
+        caption += " process-list: the processes of the machine, as the capture lists them."
+    return [Fold(f"{title} ({len(rows)})", (Table(columns, rows, caption),))]
 
 
 SECTION = DeviceSection("samples", "Samples and listings", _blocks)

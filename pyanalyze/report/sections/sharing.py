@@ -56,7 +56,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Column("Name"),
         )
         blocks.append(
-            Table(columns, tuple(_evidence_row(*e) for e in weighed_evidence(sharing)), weights_text(sharing))
+            Table(columns, tuple(_evidence_row(device, *e) for e in weighed_evidence(sharing)), weights_text(sharing))
         )
     else:
         blocks.append(Para("No evidence is available.", "muted"))
@@ -165,9 +165,11 @@ def _modes(modes: Sequence[str]) -> str:
     return ", ".join(modes) if modes else "–"
 
 
-def _evidence_row(item: Evidence, weight: float) -> tuple[Cell, ...]:
+def _evidence_row(device: Device, item: Evidence, weight: float) -> tuple[Cell, ...]:
+    # Its clients may all be traced.
+    server = item.name == "untraced_resident" and any(t.served_by is not None for t in device.tenants)
     return (
-        Cell(capital(visible(item.detail, LONG))),
+        Cell(capital(visible(item.detail, LONG)) + (" (the MPS server is one of them)" if server else "")),
         Cell(_modes(item.supports)),
         Cell(_modes(item.against)),
         Cell(f"{weight:+.1f}" if weight else "0"),
