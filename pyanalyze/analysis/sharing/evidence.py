@@ -38,7 +38,7 @@ HOW = {
     "kernel_records": "call cudaDeviceSynchronize before the program ends, and record until then; where a call failed, "
     "compute-sanitizer PROGRAM finds the kernel",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
-    "during the run, given as --samples",
+    "> gpu-processes.csv   # during the run, given as --samples",
     "mps_control": "echo ps | nvidia-cuda-mps-control > mps-clients.txt   # while they run, given as --context; the "
     "logs in /var/log/nvidia-mps do as well",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
