@@ -60,11 +60,11 @@ pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
         let launch = shapes.read(one.row);
         (ids.get(one.row).copied().flatten(), launch.grid_blocks, launch.block_threads)
     };
-    let slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
+    let residency = Residency::read(session)?;
     let mut all = Vec::new();
     for (owner, mut process) in operations::processes(session, watch)? {
         let tenant = who.of(owner.0, owner.1, owner.2);
-        process.switched_out = switched_out(&slices, &who, owner.2, tenant);
+        process.switched_out = residency.switched_out(&who, owner.2, tenant);
         let reasons = {
             let decider = Decider::new(&process, &launches, owner.2);
             reasons_of(&process, &decider, watch)?
@@ -81,30 +81,45 @@ pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     .into())
 }
 
-/// When the context of a tenant, or that of its MPS server, was switched out: between its slices and those around them.
-fn switched_out(slices: &[Slice], who: &Who, device: u32, tenant: Option<u32>) -> Union {
-    let here = || slices.iter().filter(|slice| slice.device == device && !slice.is_driver());
-    let of = |tenant: Option<u32>| {
-        Union::of(here().filter(|s| tenant.is_some() && s.tenant == tenant).map(|s| (s.start_ns, s.end_ns)))
-    };
-    let server = || tenant.and_then(|id| who.tenants.get(id as usize)).and_then(|found| found.served_by);
-    let mut own = of(tenant);
-    if own.spans().is_empty() {
-        own = of(server());
+/// Recorded residency of every tenant, and the time from the first record to the last, by device.
+#[derive(Default)]
+struct Residency {
+    of: HashMap<(u32, u32), Vec<(i64, i64)>>,
+    recorded: HashMap<u32, (i64, i64)>,
+}
+
+impl Residency {
+    fn read(session: &Tables) -> Result<Self> {
+        let mut found = Self::default();
+        let slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
+        for slice in slices.iter().filter(|slice| !slice.is_driver()) {
+            let span = (slice.start_ns, slice.end_ns);
+            let all = found.recorded.entry(slice.device).or_insert(span);
+            *all = (all.0.min(span.0), all.1.max(span.1));
+            if let Some(tenant) = slice.tenant {
+                found.of.entry((slice.device, tenant)).or_default().push(span);
+            }
+        }
+        Ok(found)
     }
-    // Of a tenant without slices nothing is known, and so of the time before the first record and after the last.
-    let (Some(mut until_ns), false) = (here().map(|slice| slice.start_ns).min(), own.spans().is_empty())
-    else {
-        return Union::default();
-    };
-    let last_ns = here().map(|slice| slice.end_ns).max().unwrap_or(until_ns);
-    let mut out = Union::default();
-    for (start_ns, end_ns) in own.spans() {
-        out.add(until_ns, *start_ns);
-        until_ns = *end_ns;
+
+    /// When the context of a tenant, or that of its MPS server, was switched out.
+    ///
+    /// Of a tenant without slices nothing is known, and so of the time before the first record and after the last.
+    fn switched_out(&self, who: &Who, device: u32, tenant: Option<u32>) -> Union {
+        let server = tenant.and_then(|id| who.tenants.get(id as usize)).and_then(|found| found.served_by);
+        let own = [tenant, server].into_iter().flatten().find_map(|id| self.of.get(&(device, id)));
+        let (Some(own), Some((mut until_ns, last_ns))) = (own, self.recorded.get(&device).copied()) else {
+            return Union::default();
+        };
+        let mut out = Union::default();
+        for (start_ns, end_ns) in Union::of(own.iter().copied()).spans() {
+            out.add(until_ns, *start_ns);
+            until_ns = *end_ns;
+        }
+        out.add(until_ns, last_ns);
+        out
     }
-    out.add(until_ns, last_ns);
-    out
 }
 
 /// A number for the short name of every kernel, and the names.
