@@ -211,7 +211,7 @@ const LEAST: f64 = 0.002;
 /// Half of the 95 % interval of a run that was replayed, beside what its lengths scatter: this part of what the model
 /// took away, and this much in any case; with and without records of residency. From the errors on generated captures
 /// (`tests/bench/interference.py`).
-const MODEL: [(f64, f64); 2] = [(0.025, 0.003), (0.09, 0.01)];
+const MODEL: [(f64, f64); 2] = [(0.025, 0.003), (0.09, 0.02)];
 
 impl Doubt {
     /// Where only this part of the operations of the baseline is held against a tenant: fewer scatter more.
