@@ -16,8 +16,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::{DEFAULT_SLICE_NS, SWITCH_NS, WAKE_NS};
-use crate::base::statistics::{median, quantiles};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, SWITCH_NS, WAKE_NS};
+use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::operations::{entry, Call, Calls, CoRun, Op, Scene, Tenancy};
 use crate::table::work::WorkKind;
 
@@ -267,10 +267,13 @@ fn wait(tenant: &Tenancy, op: &Op) -> Wait {
 /// Of the wait of an operation that ran while others had no work, what bringing its context back may have taken: the
 /// one that ran last stays until another one has work, however long after, and until its time slice ends. Residency
 /// says so where it was recorded.
-fn brought_back_ns(tenant: &Tenancy, op: &Op) -> i64 {
+fn brought_back_ns(tenant: &Tenancy, op: &Op, rest_ns: i64) -> i64 {
+    // Nobody looks at others for what is shorter than any switch.
+    if rest_ns < DRAINED_SWITCH_NS / 2 || tenant.ran.is_some() || op.kind == WorkKind::Copy {
+        return 0;
+    }
     let free_ns = op.free_ns();
-    let others_last = tenant.ran.is_none() && tenant.others.last_ns(free_ns) > tenant.busy.last_ns(free_ns);
-    if others_last && op.kind != WorkKind::Copy {
+    if tenant.others.last_ns(free_ns) > tenant.busy.last_ns(free_ns) {
         DEFAULT_SLICE_NS + SWITCH_NS
     } else {
         0
@@ -327,8 +330,8 @@ struct Play<'a> {
     usual_call_ns: i64,
     /// (call, tenant, operation), in order of calls' starts.
     by_call: Vec<(u32, u32, u32)>,
-    /// Ends as recorded: (end, tenant, operation).
-    by_end: Vec<(i64, u32, u32)>,
+    /// (tenant, operation), in order of their ends as recorded.
+    by_end: Vec<(u32, u32)>,
 }
 
 impl<'a> Play<'a> {
@@ -338,7 +341,7 @@ impl<'a> Play<'a> {
             .map(|t| {
                 let waits = || t.ops.iter().map(|op| (op, wait(t, op)));
                 let undisturbed = |(op, wait): &(&Op, Wait)| {
-                    op.co_run == CoRun::Solo && wait.resident && brought_back_ns(t, op) == 0
+                    op.co_run == CoRun::Solo && wait.resident && brought_back_ns(t, op, wait.rest_ns) == 0
                 };
                 let solo: Vec<i64> = waits().filter(undisturbed).map(|(_, wait)| wait.rest_ns).collect();
                 if solo.len() >= 10 {
@@ -349,32 +352,49 @@ impl<'a> Play<'a> {
                 quarter.unwrap_or(0.0) as i64
             })
             .collect();
-        let mut by_call = Vec::new();
-        let mut by_end = Vec::with_capacity(tenants.iter().map(|t| t.ops.len()).sum());
-        let mut lengths_of_calls: Vec<i64> = Vec::with_capacity(by_end.capacity());
+        // Its own block is gone before those of the run are taken.
+        let usual_call_ns = {
+            let of = |op: &Op| op.called_ns.saturating_sub(op.launch_ns);
+            let mut all: Vec<i64> = tenants.iter().flat_map(|t| t.ops.iter().map(of)).collect();
+            median_of(&mut all).unwrap_or(0.0) as i64
+        };
+        let many = tenants.iter().map(|t| t.ops.len()).sum();
+        let (mut by_call, mut by_end) = (Vec::with_capacity(many), Vec::with_capacity(many));
         for (t, tenant) in (0_u32..).zip(tenants) {
             for (n, op) in (0_u32..).zip(&tenant.ops) {
                 if let Some(call) = op.call {
                     by_call.push((call, t, n));
                 }
-                by_end.push((op.end_ns, t, n));
-                lengths_of_calls.push(op.called_ns.saturating_sub(op.launch_ns));
+                by_end.push((t, n));
             }
         }
-        let start = |t: u32, n: u32| {
-            tenants.get(t as usize).and_then(|t| t.ops.get(n as usize)).map_or(0, |op| op.start_ns)
-        };
-        by_call.sort_by_key(|(call, t, n)| (*call, start(*t, *n), *t, *n));
-        // Nearly in order already, which a stable sort sees.
-        by_end.sort();
+        let op = |t: u32, n: u32| tenants.get(t as usize).and_then(|t| t.ops.get(n as usize));
+        let start = |t: u32, n: u32| op(t, n).map_or(0, |op| op.start_ns);
+        let end = |t: u32, n: u32| op(t, n).map_or(0, |op| op.end_ns);
+        // Nearly in order already, which a stable sort sees; most are in order, and it takes a block then.
+        let by_start = |(call, t, n): &(u32, u32, u32)| (*call, start(*t, *n), *t, *n);
+        if !by_call.is_sorted_by_key(by_start) {
+            by_call.sort_by_key(by_start);
+        }
+        let by_its_end = |(t, n): &(u32, u32)| (end(*t, *n), *t, *n);
+        if !by_end.is_sorted_by_key(by_its_end) {
+            by_end.sort_by_key(by_its_end);
+        }
         Self {
             tenants,
             lengths: tenants.iter().map(|t| lengths.get(&t.id).map(|l| &l.0)).collect(),
             usual_ns,
-            usual_call_ns: median(&lengths_of_calls).unwrap_or(0.0) as i64,
+            usual_call_ns,
             by_call,
             by_end,
         }
+    }
+
+    /// The operation that ended as the so manieth, if that was until a time.
+    fn ended(&self, place: usize, until_ns: i64) -> Option<(i64, u32, u32)> {
+        let (t, n) = *self.by_end.get(place)?;
+        let end_ns = self.tenants.get(t as usize)?.ops.get(n as usize)?.end_ns;
+        (end_ns <= until_ns).then_some((end_ns, t, n))
     }
 
     /// The part of a launch call in which somebody held it back.
@@ -418,7 +438,9 @@ impl<'a> Play<'a> {
         // Nobody but others keeps a lone operation from starting for longer than usual.
         let undisturbed = op.co_run == CoRun::Solo && wait.resident;
         let rest = if undisturbed {
-            wait.rest_ns.saturating_sub(brought_back_ns(tenant, op)).max(wait.rest_ns.min(usual))
+            wait.rest_ns
+                .saturating_sub(brought_back_ns(tenant, op, wait.rest_ns))
+                .max(wait.rest_ns.min(usual))
         } else {
             wait.rest_ns.min(usual)
         };
@@ -473,9 +495,7 @@ impl<'a> Play<'a> {
             let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
             let mut ends = starts.map(|start| start.saturating_add(length));
             if call.waits {
-                while let Some((done, t, n)) =
-                    self.by_end.get(next_end).copied().filter(|e| e.0 <= call.end_ns.saturating_add(1_000))
-                {
+                while let Some((done, t, n)) = self.ended(next_end, call.end_ns.saturating_add(1_000)) {
                     last_end = last_end.max(done);
                     let played = out.get(t as usize);
                     let again = played.and_then(|p| p.0.get(n as usize)).map_or(0, |a| a.end_ns);
