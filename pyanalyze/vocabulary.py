@@ -414,6 +414,8 @@ class Traits:
         The device is a virtual GPU: other virtual machines on its board are not seen from it.
     shares_outside
         Tenants outside of the device, of whom a capture shows nothing, share its SMs or its memory system.
+    limited
+        A limiter of the program or the container holds tenants back, and would do so solo.
     promises
         What is documented of the mode, whatever runs.
     """
@@ -428,6 +430,7 @@ class Traits:
     mig_instance: bool = False
     vgpu: bool = False
     shares_outside: bool = False
+    limited: bool = False
 
     @property
     def solo(self) -> bool:
@@ -632,6 +635,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
         ),
         time_sliced=None,
         same_sms=None,
+        limited=True,
     ),
     # B4: no concurrency, no evidence.
     Mode.UNDETERMINED: Traits(_NOTHING_KNOWN, time_sliced=None, same_sms=None, capped=None),

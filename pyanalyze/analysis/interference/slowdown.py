@@ -512,7 +512,7 @@ def _far_below(elapsed: Estimate) -> bool:
 
 def _held_back(verdict: Verdict, elapsed: Estimate) -> bool:
     """Whether a limiter, rather than the others, may have taken what a replay takes away."""
-    limited = verdict.mode is Mode.SOFTWARE_LIMITED and elapsed.basis == "inferred"
+    limited = TRAITS[verdict.mode].limited and elapsed.basis == "inferred"
     return limited and elapsed.low is not None and elapsed.low > 1
 
 
