@@ -180,6 +180,19 @@ def test_mps_percentages_are_whole_tpcs() -> None:
     assert mps_sms(82, 50) == 40
 
 
+def test_no_more_sms_are_active_than_tenants_see_while_they_run(fixtures: Path) -> None:
+    for path in (fixtures / "demo-time-slicing.sqlite", generate.built("mps-capped") / "mps-capped.sqlite"):
+        (device,) = pyanalyze.load(path).report().devices
+        assert device.occupancy is not None
+        assert device.window is not None
+        assert device.sm_count is not None
+        caps = {"client-1": 46, "client-2": 44}
+        ran_ns = sum((tenant.attributed_ns or 0) * caps.get(tenant.name, device.sm_count) for tenant in device.tenants)
+        most = ran_ns / device.sm_count / (device.window.end_ns - device.window.start_ns)
+        assert device.occupancy.sm_active.high is not None
+        assert device.occupancy.sm_active.high <= most + 1e-9 < 0.75
+
+
 def test_counters_of_the_same_bins(fixtures: Path) -> None:
     session = pyanalyze.load(fixtures / "exclusive.sqlite")
     check = session.check_occupancy(0)

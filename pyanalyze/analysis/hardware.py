@@ -10,6 +10,8 @@ from pyanalyze.text.numbers import bounded_float
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyanalyze.tables.tableset import TableSet
+
 __all__ = [
     "DEFAULT_SLICE_NS",
     "IDLE_GAP_NS",
@@ -25,6 +27,7 @@ __all__ = [
     "mig_sm_counts",
     "mps_caps",
     "mps_sms",
+    "visible_sms",
 ]
 
 _CONSTANTS = _core.hardware_constants()
@@ -108,3 +111,29 @@ def mig_sm_counts(board: str) -> frozenset[int]:
     ([14, 28, 56], [])
     """
     return frozenset(_core.mig_sm_counts(board))
+
+
+def visible_sms(tables: TableSet, device_id: int) -> dict[int, int]:
+    """SMs that CUDA showed a tenant, where those are fewer than the device's: a cap, or a partition.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> visible_sms(pyanalyze.load(capture).tables, 0)
+    {}
+    """
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    whole = tables.devices.filter(here)["sm_count"][0]
+    shown = tables.contexts.filter(
+        here
+        & pl.col("sm_count").is_not_null()
+        & ~pl.col("is_green").fill_null(value=False)
+        & (pl.col("sm_count") < whole)
+    )
+    tenants = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
+    seen = (
+        shown.join(tenants, on=["capture", "pid"], nulls_equal=True).group_by("tenant_id").agg(pl.col("sm_count").max())
+    )
+    return dict(seen.sort("tenant_id").iter_rows())

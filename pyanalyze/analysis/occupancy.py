@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.analysis.hardware import mps_caps, mps_sms
+from pyanalyze.analysis.hardware import mps_caps, mps_sms, visible_sms
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.results.occupancy import Bounded, CounterCheck
@@ -385,8 +385,8 @@ def bounded_means(
     -------
     tuple of Bounded
         Active SMs, warps. What each kernel of those launched may hold solo (`kernel_occupancy`) is taken to be off in
-        the same direction for all kernels. Active SMs are no more than the time with any kernel, warps no more than
-        the kernels' blocks could hold.
+        the same direction for all kernels. Active SMs are no more than those that tenants see while their kernels run,
+        warps no more than the kernels' blocks could hold.
 
     Examples
     --------
@@ -421,7 +421,10 @@ def bounded_means(
     over_time = tables.of_device("sm_occupancy", device_id)
     span = pl.col("end_ns") - pl.col("start_ns")
     most_warps = float(over_time.select((pl.col("warps_high") * span).sum()).item() or 0) / window_ns
-    busy = float(tables.tenant_usage.filter(here)["busy_ns"].sum() or 0) / window_ns
+    # In flight and not switched out, on the SMs that the tenant sees.
+    ran = pl.col("attributed_ns").fill_null(pl.col("busy_ns"))
+    seen = pl.col("tenant_id").replace_strict(visible_sms(tables, device_id), default=sms, return_dtype=pl.Int64)
+    busy = float(tables.tenant_usage.filter(here).select((ran * seen).sum()).item() or 0) / (sms * window_ns)
     made = []
     for mean, known, key, most in ((means[0], counted[0], "active", busy), (means[1], counted[1], "warps", most_warps)):
         value, rest = min(max(mean, 0.0), 1.0), max(mean - known, 0.0)

@@ -673,7 +673,7 @@ def _interference(
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
         trace = "record every tenant with -t cuda; with samples only: --work LATENCIES.csv (an association)"
         for what in ("interference", "slowdown"):
-            missing.append(Missing(what=what, why=why, how=solo if tenants else trace))
+            missing.append(Missing(what=what, why=why, how=_TRACE_ALL if tenants else trace))
         return None
     # No name stands first: sentences begin with a capital, names stay as they are.
     reasons: dict[str, list[str]] = {}

@@ -740,7 +740,10 @@ def window_text(report: Report, device: Device | None) -> str:
 
 def defined_window(report: Report, device: Device | None) -> str:
     """The time window in UTC, and what it is."""
-    what = "" if device is None or device.window is None else ", first to last activity of its tenants"
+    if device is None or device.window is None:
+        return window_text(report, device)
+    served = any(tenant.served_by is not None for tenant in device.tenants)
+    what = ", first to last activity of its tenants" + (", with the residency of the MPS server" if served else "")
     return f"{window_text(report, device)}{what}"
 
 

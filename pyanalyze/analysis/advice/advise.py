@@ -374,7 +374,7 @@ def _trust(compared: Options) -> str:
     if compared.check is not None:
         said += (
             f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded times; "
-            "every interval is wider by that."
+            "every interval is wider by that, and allows for contention in memory and caches."
         )
     if compared.untraced:
         said += f" {', '.join(compared.untraced)} was not traced: upper bounds allow for all of its resident time."

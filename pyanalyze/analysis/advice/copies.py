@@ -48,10 +48,9 @@ from pyanalyze.analysis.advice.options import (
     recorded_config,
     replay_error,
     slicing_of,
-    visible_sms,
 )
 from pyanalyze.analysis.explain import NO_RESIDENCY, unit_tables
-from pyanalyze.analysis.hardware import mps_sms
+from pyanalyze.analysis.hardware import mps_sms, visible_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.ncu import Resource
 from pyanalyze.results.model import Missing

@@ -18,7 +18,7 @@ from pyanalyze.analysis.advice.forecast import (
     time_slicing,
 )
 from pyanalyze.analysis.advice.simple import in_turn
-from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS, visible_sms
 from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
 from pyanalyze.errors import UsageError
@@ -880,29 +880,3 @@ def _sliced_groups(tables: TableSet, device_id: int, tenants: Sequence[int], sm_
     groups = {holder: group for group, holder in enumerate(dict.fromkeys(holders))}
     assignments = tuple(Assignment(t, group=groups[h]) for t, h in zip(tenants, holders, strict=True))
     return SharingConfig("mps and another process", (sm_count,), assignments, *slicing_of(tables, device_id))
-
-
-def visible_sms(tables: TableSet, device_id: int) -> dict[int, int]:
-    """SMs that CUDA showed a tenant, where those are fewer than the device's: a cap, or a partition.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> visible_sms(pyanalyze.load(capture).tables, 0)
-    {}
-    """
-    import polars as pl
-
-    here = pl.col("device_id") == device_id
-    whole = tables.devices.filter(here)["sm_count"][0]
-    shown = tables.contexts.filter(
-        here
-        & pl.col("sm_count").is_not_null()
-        & ~pl.col("is_green").fill_null(value=False)
-        & (pl.col("sm_count") < whole)
-    )
-    tenants = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
-    seen = (
-        shown.join(tenants, on=["capture", "pid"], nulls_equal=True).group_by("tenant_id").agg(pl.col("sm_count").max())
-    )
-    return dict(seen.sort("tenant_id").iter_rows())

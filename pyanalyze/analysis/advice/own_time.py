@@ -161,8 +161,8 @@ def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, w
     if limit is Limit.KERNELS and split.overlapping and split.top_kernel_only_ns is not None:
         # Beside others it saves nothing by itself: they are in flight all the same.
         only_ns = split.top_kernel_only_ns
-        by_itself = f"{fmt.duration(only_ns)}, {fmt.percent(only_ns / split.window_ns)} of its time"
-        bound = f"{by_itself}; {bound} if the kernels beside it became faster too"
+        in_flight = "in which no other kernel was in flight"
+        bound = f"{fmt.duration(only_ns)}, {fmt.percent(only_ns / split.window_ns)} of its time, {in_flight}"
     looks = limit is Limit.HOST and split.one_gap is not None and split.one_gap.at_start
     return Advice(
         action=action,

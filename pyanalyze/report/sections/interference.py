@@ -241,7 +241,12 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
             "Pairwise interference",
             "Elapsed slowdown of the victim (row) with that aggressor (column) as the only other tenant.",
         ),
-        Table(columns, rows, "Pairwise interference: slowdown with the aggressor as the only other tenant (inferred)."),
+        Table(
+            columns,
+            rows,
+            "Pairwise interference: slowdown with the aggressor as the only other tenant (inferred). Intervals take "
+            "pauses of hosts as recorded; the interval of a tenant also allows for hosts that sleep until moments.",
+        ),
     ]
     if together:
         text = (
@@ -334,7 +339,8 @@ def _switch_basis(device: Device) -> str:
         return ""
     return (
         " Context switches are the recorded switch gaps, and saving and restoring. No record of this driver has these "
-        "two: they are deduced from how much longer kernels took that were switched out."
+        "two: they are deduced from how much longer kernels of this capture took that were switched out. Advice takes "
+        "a length from other boards for them, and says so."
     )
 
 

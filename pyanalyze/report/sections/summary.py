@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.impact import impact_of
+from pyanalyze.analysis.impact import Reason, impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts, Para
 from pyanalyze.report.sampled_text import only_sampled
 from pyanalyze.report.sections.base import DeviceSection, Inputs
@@ -51,8 +51,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if switches.count and switches.median_slice_ns is not None:
             median = fmt.duration(switches.median_slice_ns)
             facts.append(Fact("Median residency interval", median, "complete intervals", "observed"))
-    victim = impact_of(device).victim
-    if victim is None:
+    impact = impact_of(device)
+    victim = impact.victim
+    if victim is None and impact.reason is Reason.SOLE_TENANT:
+        facts.append(Fact("Largest slowdown", "none", "by another process: only one used the GPU"))
+    elif victim is None:
         facts.append(Fact("Largest slowdown", fmt.UNKNOWN, "see what is not available"))
     else:
         label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
