@@ -67,7 +67,7 @@ Severity = Literal["info", "notice", "data-loss", "error"]
 #: What each basis word promises; printed as the glossary of every report.
 BASIS_TEXT: dict[Basis, str] = {
     "observed": "a record in the capture says so",
-    "inferred": "deduced from records; the evidence table says from which",
+    "inferred": "deduced from records; captions and the evidence table say from which",
     "modelled": "replayed from launch configurations; nothing measured it",
     "sampled": "read from a hardware or driver counter at intervals",
     "configured": "what a listing or environment asked for, whether or not it happened",

@@ -75,7 +75,11 @@ def _excess(group: UnitGroup) -> Table:
         Column("Share", "of the excess", True),
     )
     of = f"{fmt.count(group.slow)} of {fmt.count(group.count)}"
-    chosen = f"the slowest 1 % ({of}) take" if group.slow > 1 else f"the slowest of {fmt.count(group.count)} takes"
+    chosen = (
+        f"the slowest from the 99th percentile on ({of}) take"
+        if group.slow > 1
+        else f"the slowest of {fmt.count(group.count)} takes"
+    )
     caption = f"What {chosen} longer than a typical unit [{group.basis}]."
     return Table(columns, rows, caption)
 

@@ -66,7 +66,7 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
     if unknown:
         yield Para(
             f"For {fmt.counted(len(unknown), 'kernel')} the slowdown beside another stream is not known: fewer than "
-            "five launches beside it or solo, or an interval too wide to tell."
+            "five launches beside that stream or without it, or an interval too wide to tell."
         )
 
 
