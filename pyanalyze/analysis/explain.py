@@ -144,13 +144,13 @@ class Choice:
         Examples
         --------
         >>> Choice().words(), Choice(3).words(), Choice(unit=7).words()
-        ('slowest 1 %', 'slowest 3', 'unit 7')
+        ('slowest 1 %, rounded up', 'slowest 3', 'unit 7')
         """
         if self.unit is not None:
             return f"unit {self.unit}"
         if self.at_ns is not None:
             return f"units in flight at {self.at_ns} ns"
-        return f"slowest {self.slowest * 100:.3g} %" if self.slowest < 1 else f"slowest {self.slowest:.0f}"
+        return f"slowest {self.slowest * 100:.3g} %, rounded up" if self.slowest < 1 else f"slowest {self.slowest:.0f}"
 
 
 def explain(

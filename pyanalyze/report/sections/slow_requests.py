@@ -76,7 +76,7 @@ def _excess(group: UnitGroup) -> Table:
     )
     of = f"{fmt.count(group.slow)} of {fmt.count(group.count)}"
     chosen = (
-        f"the slowest from the 99th percentile on ({of}) take"
+        f"the slowest 1 %, rounded up ({of}), take"
         if group.slow > 1
         else f"the slowest of {fmt.count(group.count)} takes"
     )
