@@ -264,7 +264,7 @@ def test_a_kernel_beside_others_is_worth_what_it_ran_alone(tmp_path: Path) -> No
     split = split_of(path)
     assert (split.top_kernel_ns, split.top_kernel_only_ns) == (15 * MS, 9 * MS)
     action = pyanalyze.load(path).advise()[0].actions[0]
-    assert action.bound == "9.000 ms, 52.9 % of its time, in which no other kernel was in flight"
+    assert action.bound == "9.000 ms, 52.9 % of its time, in which no kernel of another name was in flight"
 
 
 def test_real_captures_add_up(corpus: Path) -> None:

@@ -161,7 +161,7 @@ def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, w
     if limit is Limit.KERNELS and split.overlapping and split.top_kernel_only_ns is not None:
         # Beside others it saves nothing by itself: they are in flight all the same.
         only_ns = split.top_kernel_only_ns
-        in_flight = "in which no other kernel was in flight"
+        in_flight = "in which no kernel of another name was in flight"
         bound = f"{fmt.duration(only_ns)}, {fmt.percent(only_ns / split.window_ns)} of its time, {in_flight}"
     looks = limit is Limit.HOST and split.one_gap is not None and split.one_gap.at_start
     return Advice(
