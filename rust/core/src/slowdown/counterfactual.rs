@@ -264,20 +264,30 @@ fn wait(tenant: &Tenancy, op: &Op) -> Wait {
     }
 }
 
-/// Of the wait of an operation that ran while others had no work, what bringing its context back may have taken: the
-/// one that ran last stays until another one has work, however long after, and until its time slice ends. Residency
-/// says so where it was recorded.
-fn brought_back_ns(tenant: &Tenancy, op: &Op, rest_ns: i64) -> i64 {
-    // Nobody looks at others for what is shorter than any switch.
-    if rest_ns < DRAINED_SWITCH_NS / 2 || tenant.ran.is_some() || op.kind == WorkKind::Copy {
-        return 0;
-    }
+/// Whether an operation came after work of others rather than of its own tenant: the context that ran last stays until
+/// another one has work, however long after, so its own had to be brought back where contexts alternate.
+fn others_ran_last(tenant: &Tenancy, op: &Op) -> bool {
     let free_ns = op.free_ns();
-    if tenant.others.last_ns(free_ns) > tenant.busy.last_ns(free_ns) {
-        DEFAULT_SLICE_NS + SWITCH_NS
-    } else {
-        0
+    tenant.others.last_ns(free_ns) > tenant.busy.last_ns(free_ns)
+}
+
+/// Operations that tell whether the context of a tenant is brought back; more tell the same.
+const TELLING: usize = 1000;
+/// Of these, those that came after work of others.
+const ENOUGH_RETURNS: usize = 5;
+
+/// Whether operations start later where others ran last, as they do where contexts alternate, and not side by side.
+/// Residency says so where it was recorded.
+fn is_brought_back(tenant: &Tenancy, usual_ns: i64) -> bool {
+    if tenant.ran.is_some() {
+        return false;
     }
+    let some = tenant.ops.iter().step_by(tenant.ops.len() / TELLING + 1);
+    let lone = some.filter(|op| op.co_run == CoRun::Solo && op.kind != WorkKind::Copy);
+    let late: Vec<i64> =
+        lone.filter(|op| others_ran_last(tenant, op)).map(|op| wait(tenant, op).rest_ns).collect();
+    late.len() >= ENOUGH_RETURNS
+        && median(&late).is_some_and(|late| late > (usual_ns + DRAINED_SWITCH_NS / 2) as f64)
 }
 
 /// Plays a process again; gives its tenants' runs by tenant id.
@@ -327,6 +337,7 @@ struct Play<'a> {
     tenants: &'a [&'a Tenancy],
     lengths: Vec<Option<&'a Vec<i64>>>,
     usual_ns: Vec<i64>,
+    brought_back: Vec<bool>,
     usual_call_ns: i64,
     /// (call, tenant, operation), in order of calls' starts.
     by_call: Vec<(u32, u32, u32)>,
@@ -336,12 +347,16 @@ struct Play<'a> {
 
 impl<'a> Play<'a> {
     fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, (Vec<i64>, f64, f64)>) -> Self {
-        let usual_ns = tenants
+        let usual_ns: Vec<i64> = tenants
             .iter()
             .map(|t| {
                 let waits = || t.ops.iter().map(|op| (op, wait(t, op)));
+                // Nobody looks at others for what is shorter than any switch.
+                let returned = |op: &Op, wait: &Wait| {
+                    t.ran.is_none() && wait.rest_ns >= DRAINED_SWITCH_NS / 2 && others_ran_last(t, op)
+                };
                 let undisturbed = |(op, wait): &(&Op, Wait)| {
-                    op.co_run == CoRun::Solo && wait.resident && brought_back_ns(t, op, wait.rest_ns) == 0
+                    op.co_run == CoRun::Solo && wait.resident && !returned(op, wait)
                 };
                 let solo: Vec<i64> = waits().filter(undisturbed).map(|(_, wait)| wait.rest_ns).collect();
                 if solo.len() >= 10 {
@@ -352,6 +367,8 @@ impl<'a> Play<'a> {
                 quarter.unwrap_or(0.0) as i64
             })
             .collect();
+        let brought_back =
+            tenants.iter().zip(&usual_ns).map(|(t, usual_ns)| is_brought_back(t, *usual_ns)).collect();
         // Its own block is gone before those of the run are taken.
         let usual_call_ns = {
             let of = |op: &Op| op.called_ns.saturating_sub(op.launch_ns);
@@ -384,6 +401,7 @@ impl<'a> Play<'a> {
             tenants,
             lengths: tenants.iter().map(|t| lengths.get(&t.id).map(|l| &l.0)).collect(),
             usual_ns,
+            brought_back,
             usual_call_ns,
             by_call,
             by_end,
@@ -437,12 +455,17 @@ impl<'a> Play<'a> {
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         // Nobody but others keeps a lone operation from starting for longer than usual.
         let undisturbed = op.co_run == CoRun::Solo && wait.resident;
-        let rest = if undisturbed {
-            wait.rest_ns
-                .saturating_sub(brought_back_ns(tenant, op, wait.rest_ns))
-                .max(wait.rest_ns.min(usual))
-        } else {
+        let returned = || {
+            self.brought_back.get(t) == Some(&true)
+                && op.kind != WorkKind::Copy
+                && others_ran_last(tenant, op)
+        };
+        let rest = if !undisturbed {
             wait.rest_ns.min(usual)
+        } else if wait.rest_ns > usual && returned() {
+            wait.rest_ns.saturating_sub(DEFAULT_SLICE_NS + SWITCH_NS).max(usual)
+        } else {
+            wait.rest_ns
         };
         let begin_ns = ready.saturating_add(wait.own_ns).saturating_add(rest);
         let end_ns = begin_ns.saturating_add(length);

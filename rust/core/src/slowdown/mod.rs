@@ -831,11 +831,19 @@ mod tests {
                 rows.push((8, "b", called - 1000, called - 998, called - 900, called - 700));
             }
         }
-        let session = session(&rows, &[], &[]);
-        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
-        let (_, shared, solo) = figure(&made, &session, 7, "latency", "counterfactual").unwrap();
+        let switched = session(&rows, &[], &[]);
+        let made = slowdowns(&switched, &[], None, 0, &Unwatched).unwrap();
+        let (_, shared, solo) = figure(&made, &switched, 7, "latency", "counterfactual").unwrap();
         assert_eq!(shared, (20 * 105 + 20 * 352) * 1000);
         assert_eq!(solo, (39 * 105 + 352) * 1000, "what it waits for after its own work is its own");
+        // Side by side it starts at once whoever ran last; of what it waits for now and then nobody is the cause.
+        for row in rows.iter_mut().filter(|row| row.0 == 7 && row.2 / 2000 % 8 != 7) {
+            (row.4, row.5) = (row.3 + 3, row.3 + 103);
+        }
+        let beside = session(&rows, &[], &[]);
+        let made = slowdowns(&beside, &[], None, 0, &Unwatched).unwrap();
+        let (value, shared, solo) = figure(&made, &beside, 7, "latency", "counterfactual").unwrap();
+        assert_eq!((value, shared), (1.0, solo));
     }
 
     #[test]
