@@ -6,6 +6,7 @@ import importlib
 import json
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -116,9 +117,62 @@ def test_settings_are_environment_and_commands() -> None:
     by_name = {p.strategy: p for p in mps.provisions(clients, 108, 8)}
     lines = mps.settings(by_name["proportional"], clients)
     # 10 GiB and a tenth.
-    assert lines[1] == 'train: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=11264M"'
-    assert lines[2] == "serve: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=20"
+    said = [line.split("   # ") for line in lines[1:3]]
+    assert said == [
+        [
+            'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=80 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=11264M"',
+            "in the shell that starts train, before it starts",
+        ],
+        ["export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=20", "in the shell that starts serve, before it starts"],
+    ]
     assert "set_default_active_thread_percentage 50" in mps.settings(by_name["equal"], clients)[-1]
+
+
+def test_a_cap_of_a_command_line_is_removed_there_and_one_of_the_environment_in_the_shell() -> None:
+    line, shell = (mps.Client(n, f"t{n}", None, None, None, 30.0, on_command_line=n == 0) for n in (0, 1))
+    assert mps.settings(None, [line], running=True)[0].startswith("# remove CUDA_MPS_ACTIVE_THREAD_PERCENTAGE from the")
+    assert not any(one.startswith("unset") for one in mps.settings(None, [line], running=True))
+    assert mps.settings(None, [shell], running=True)[0].startswith("unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE ")
+    both = mps.settings(None, [line, shell], running=True)
+    assert [one.split()[0] for one in both[:2]] == ["#", "unset"]
+    back = mps.undo_caps([line, shell], capped=True, daemon=False).split("\n")
+    assert back[0] == "# write CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 into the command that starts t0"
+    assert back[1].startswith("export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 ")
+
+
+def test_the_undo_of_caps_runs_in_a_shell_and_gives_the_daemon_what_it_had(tmp_path: Path) -> None:
+    """A stand-in for the daemon keeps the percentages that it is told: a default of 80, a server 7 with 60."""
+    control = tmp_path / "nvidia-cuda-mps-control"
+    control.write_text(
+        """#!/bin/sh
+read verb first second
+case $verb in
+get_server_list) echo 7 ;;
+get_default_active_thread_percentage) cat "$STATE/default" ;;
+set_default_active_thread_percentage) echo "$first" > "$STATE/default" ;;
+get_active_thread_percentage) cat "$STATE/server-$first" ;;
+set_active_thread_percentage) echo "$second" > "$STATE/server-$first" ;;
+esac
+""",
+        encoding="utf-8",
+    )
+    control.chmod(0o755)
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "default").write_text("80.0\n", encoding="utf-8")
+    (state / "server-7").write_text("60.0\n", encoding="utf-8")
+
+    def state_after(script: str) -> str:
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "STATE": str(state)}
+        done = subprocess.run(
+            ["sh", "-eu", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        assert done.stderr == ""
+        return " ".join((state / name).read_text(encoding="utf-8").strip() for name in ("default", "server-7"))
+
+    clients = [mps.Client(n, f"t{n}", None, None, None, 30.0 + n) for n in (0, 1)]
+    assert state_after("\n".join(mps.settings(None, clients, running=True, noted=True))) == "100 100"
+    assert state_after(mps.undo_caps(clients, capped=True, daemon=True)) == "80.0 60.0"
 
 
 @pytest.mark.parametrize("scenario", ["time-slicing-pair", "time-slicing-short-kernels", "mps"])

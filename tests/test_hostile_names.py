@@ -225,12 +225,15 @@ def test_names_in_commands_of_advice_are_quoted() -> None:
             name = name.replace("\0", "")
         clients = [Client(0, name, 1.0, 108, 2**30), Client(1, "plain", 0.0, 2, None)]
         for provision in provisions(clients, 108, 8):
-            named, plain = [line for line in settings(provision, clients) if ": CUDA_MPS" in line]
+            named, plain = [line for line in settings(provision, clients) if line.startswith("export CUDA_MPS")]
             assert commanding(named) == []
-            # What a shell makes of the line's first word.
-            said = subprocess.run(["bash", "-c", f"printf '%s\\0' {named}"], capture_output=True)
-            assert said.stdout.decode().split("\0")[0] == f"{name}:"
-            assert plain.startswith("plain: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=")
+            assert "\n" not in named
+            # A shell sets the variable, and takes nothing of the name for a command.
+            said = subprocess.run(
+                ["bash", "-c", f"PATH=\n{named}\nprintf %s $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"], capture_output=True
+            )
+            assert (said.stdout.decode(), said.stderr) == (str(provision.percentages[0]), b"")
+            assert plain.endswith("# in the shell that starts plain, before it starts")
 
 
 def test_wrong_usage_quotes_what_was_given_without_its_commands(tmp_path: Path) -> None:

@@ -374,7 +374,12 @@ def test_caps_that_are_taken_away_are_named_and_given_back() -> None:
     assert caps == {one["pid"]: {44: 31, 46: 33}[len(one["sms"])] for one in truth["tenants"] if one["mps_client"]}
     undo = device.advice[0].undo or ""
     names = [(one.name, caps[one.pid]) for one in device.tenants if one.pid in caps]
-    assert all(f"{name}: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={cap}" in undo for name, cap in names)
+    # The command line of the parent of both sets them: a shell cannot.
+    assert any("remove" in line for line in device.advice[0].commands)
+    assert not any(line.startswith("unset") for line in device.advice[0].commands)
+    assert [line for line in undo.split("\n") if line.startswith("# write ")] == [
+        f"# write CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={cap} into the command that starts {name}" for name, cap in names
+    ]
 
 
 def test_what_only_a_later_capture_shows_is_no_condition(fixtures: Path) -> None:

@@ -71,7 +71,8 @@ class DeviceAdvice:
                 ("Does not apply if", action.wrong_if),
                 ("Check afterwards", action.check_after),
             )
-            lines += [f"   {name}: {text}" for name, text in (*parts, ("Undo", action.undo)) if text]
+            undo = None if action.undo is None else action.undo.replace("\n", "\n     ")
+            lines += [f"   {name}: {text}" for name, text in (*parts, ("Undo", undo)) if text]
         for option in self.options.options:
             each = ", ".join(f"{f.name} {f.slowdown:.2f}x ({f.low:.2f}-{f.high:.2f})" for f in option.forecasts)
             lines.append(f"{option.name}: {each}")
@@ -465,13 +466,17 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
         return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.undo_mig() if kube else back
     if option.config.together:
         # A daemon with static partitions takes no percentages: it has to start again.
+        capped = bool(TRAITS[mode].capped)
         lines = ((mps.STOP,) if static else ()) + mps.settings(
-            option.provision, compared.clients, running=runs and not static
+            option.provision,
+            compared.clients,
+            running=runs and not static,
+            noted=runs and capped and not static,
         )
         if runs and TRAITS[mode].time_sliced:
             # A daemon is there; a process outside of its group has to find it.
             lines = ("export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps   # the daemon's, for the process outside", *lines)
-        back = mps.undo_caps(compared.clients, capped=bool(TRAITS[mode].capped))
+        back = mps.undo_caps(compared.clients, capped=capped, daemon=mps.sets_daemon(option.provision))
         if static:
             back = f"{mps.STOP.partition(' #')[0].rstrip()}; {start}"
         elif not runs:

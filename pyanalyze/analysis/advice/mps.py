@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.hardware import SMS_PER_TPC, mps_sms
-from pyanalyze.text.shell import shell_word
+from pyanalyze.analysis.hardware import MPS_PERCENTAGE, SMS_PER_TPC, mps_sms
+from pyanalyze.text.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +46,8 @@ class Client:
         High-water mark; None where not known.
     percentage
         Cap that was set while it was recorded, in per cent; None where none is known.
+    on_command_line
+        The command that started it set the cap: the environment of a shell does not change that.
     """
 
     tenant_id: int
@@ -54,6 +56,7 @@ class Client:
     needed_sms: int | None
     memory_bytes: int | None
     percentage: float | None = None
+    on_command_line: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,48 +191,78 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
 
 
 def settings(
-    provision: Provision | None, clients: Sequence[Client], gpu: int = 0, *, running: bool = False
+    provision: Provision | None, clients: Sequence[Client], gpu: int = 0, *, running: bool = False, noted: bool = False
 ) -> tuple[str, ...]:
     """Commands and environment that set it up, where a daemon is `running` or is not.
+
+    With `noted` they first note the percentages of the daemon in files, from which :func:`undo_caps` sets them again.
 
     Examples
     --------
     >>> one = [Client(0, "serve", None, None, 2 * 2**30)]
-    >>> settings(provisions(one, 108)[0], one)[1]
-    'serve: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2253M"'
+    >>> settings(provisions(one, 108)[0], one)[1].partition("   # ")[0]
+    'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2253M"'
     """
     lines = [] if running else ["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"]
     if running and provision is None:
-        lines += ["unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE   # for each client, before it starts again"]
-        default, servers = _caps(100)
+        lines += [
+            f"# remove {MPS_PERCENTAGE} from the command that starts {visible(client.name, 40)}"
+            for client in clients
+            if client.on_command_line
+        ]
+        if not all(client.on_command_line for client in clients):
+            lines += [f"unset {MPS_PERCENTAGE}   # for each client, before it starts again"]
+        default, servers = _caps(100, noted=noted)
         lines += [f"{default}   # where the daemon has a lower default", f"{servers}   # and the running server"]
     for client in clients:
         parts = []
         if provision is not None:
-            parts.append(f"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={provision.percentages[client.tenant_id]}")
+            parts.append(f"{MPS_PERCENTAGE}={provision.percentages[client.tenant_id]}")
         if client.memory_bytes is not None:
             mib = math.ceil(client.memory_bytes * MEMORY_HEADROOM / 2**20)
             parts.append(f'CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="{gpu}={mib}M"')
         if parts:
-            lines.append(
-                f"{shell_word(client.name)}: {' '.join(parts)}" + ("   # when it starts again" if running else "")
-            )
-    if provision is not None and len(set(provision.percentages.values())) == 1:
-        percentage = next(iter(provision.percentages.values()))
-        default, servers = _caps(percentage)
+            lines.append(_given(client, " ".join(parts)))
+    if provision is not None and sets_daemon(provision):
+        default, servers = _caps(next(iter(provision.percentages.values())), noted=noted)
         lines.append(f"{default}   # or, for all")
         if running:
             lines.append(f"{servers}   # and for the running server: applies to clients that start afterwards")
     return tuple(lines)
 
 
-def _caps(percentage: int) -> tuple[str, str]:
+def sets_daemon(provision: Provision | None) -> bool:
+    """Whether it sets the percentage of the daemon and its server, too: where all clients get the same.
+
+    Examples
+    --------
+    >>> sets_daemon(None), sets_daemon(Provision("minimal", {0: 40, 1: 60}, {0: 40, 1: 60}, "small"))
+    (True, False)
+    """
+    return provision is None or len(set(provision.percentages.values())) == 1
+
+
+def _given(client: Client, variables: str) -> str:
+    """Variables of one client, for the shell that starts it, or for its command line if this sets them."""
+    name = visible(client.name, 40)
+    if client.on_command_line:
+        return f"# write {variables} into the command that starts {name}"
+    return f"export {variables}   # in the shell that starts {name}, before it starts"
+
+
+_CONTROL = "nvidia-cuda-mps-control"
+#: Files in which commands note the percentages of the daemon and of its servers, for the undo.
+_DEFAULT_FILE, _SERVER_FILE = "mps-default.txt", "mps-server-$server.txt"
+
+
+def _caps(percentage: int | str, of_server: int | str | None = None, *, noted: bool = False) -> tuple[str, str]:
     """The cap of clients that start afterwards: of servers to come, and of those that run, which keep their default."""
-    control = "nvidia-cuda-mps-control"
-    set_one = f"echo set_active_thread_percentage $server {percentage} | {control}"
+    note_default = f"echo get_default_active_thread_percentage | {_CONTROL} > {_DEFAULT_FILE}; " if noted else ""
+    note_server = f"echo get_active_thread_percentage $server | {_CONTROL} > {_SERVER_FILE}; " if noted else ""
+    set_one = f"echo set_active_thread_percentage $server {of_server or percentage} | {_CONTROL}"
     return (
-        f"echo set_default_active_thread_percentage {percentage} | {control}",
-        f"for server in $(echo get_server_list | {control}); do {set_one}; done",
+        f"{note_default}echo set_default_active_thread_percentage {percentage} | {_CONTROL}",
+        f"for server in $(echo get_server_list | {_CONTROL}); do {note_server}{set_one}; done",
     )
 
 
@@ -237,8 +270,8 @@ def _caps(percentage: int) -> tuple[str, str]:
 STOP = "echo quit | nvidia-cuda-mps-control   # when no client runs: the running MPS daemon occupies the GPU"
 
 
-def undo_caps(clients: Sequence[Client], *, capped: bool) -> str:
-    """Give a daemon that goes on, and its clients, the caps back that they had.
+def undo_caps(clients: Sequence[Client], *, capped: bool, daemon: bool) -> str:
+    """Give a daemon that goes on, and its clients, the caps back that they had: a line for each.
 
     Parameters
     ----------
@@ -246,21 +279,24 @@ def undo_caps(clients: Sequence[Client], *, capped: bool) -> str:
         With the percentages that were recorded.
     capped
         Whether clients had caps.
+    daemon
+        Whether the percentage of the daemon and its server was set, too, see :func:`sets_daemon`.
 
     Examples
     --------
-    >>> undo_caps([Client(0, "serve", None, None, None, 31.0)], capped=True)
-    'serve: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=31   # as recorded; when each starts again'
+    >>> undo_caps([Client(0, "serve", None, None, None, 31.0)], capped=True, daemon=False)
+    'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=31   # in the shell that starts serve, before it starts'
     """
     if not capped:
-        return f"{'; '.join(_caps(100))}; unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE   # for clients that start afterwards"
+        return f"{'; '.join(_caps(100))}; unset {MPS_PERCENTAGE}   # for clients that start afterwards"
     if all(client.percentage is not None for client in clients):
-        each = (f"{shell_word(c.name)}: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={c.percentage:g}" for c in clients)
-        return f"{'; '.join(each)}   # as recorded; when each starts again"
-    return (
-        "# set the earlier percentages again: the capture does not say which client had which. Note them before: "
-        "echo get_default_active_thread_percentage | nvidia-cuda-mps-control"
-    )
+        lines = [_given(client, f"{MPS_PERCENTAGE}={client.percentage:g}") for client in clients]
+    else:
+        lines = ["# set the earlier percentages of the clients again: the capture does not say which client had which"]
+    if daemon:
+        default, servers = _caps(f"$(cat {_DEFAULT_FILE})", f"$(cat {_SERVER_FILE})")
+        lines += [f"{default}   # noted in this folder before", f"{servers}   # and for the running server"]
+    return "\n".join(lines)
 
 
 #: Takes MPS away again.

@@ -18,7 +18,7 @@ from pyanalyze.analysis.advice.forecast import (
     time_slicing,
 )
 from pyanalyze.analysis.advice.simple import in_turn
-from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS, visible_sms
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS, mps_caps, visible_sms
 from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
 from pyanalyze.errors import UsageError
@@ -331,7 +331,12 @@ def clients_of(tables: TableSet, device_id: int, names: Mapping[int, str], sm_co
     whole = sum(used.get(tenant, 0) for tenant in names)
     memory = memory_peaks(tables, device_id)
     who = tables.tenants.filter(pl.col("tenant_id").is_in(list(names))).select("capture", "pid", "tenant_id")
-    percentages = mps_percentages(tables, {(capture, pid): tenant for capture, pid, tenant in who.iter_rows()})
+    by_pid = {(capture, pid): tenant for capture, pid, tenant in who.iter_rows()}
+    percentages = mps_percentages(tables, by_pid)
+    # A percentage of a command line names the command, which may start several clients.
+    caps = tables.configured.filter(pl.col("source").cast(pl.String) == "command-line").select("key", "value", "pid")
+    named = mps_caps(caps.iter_rows())
+    pids = {tenant: pid for (_, pid), tenant in by_pid.items()}
     return [
         mps.Client(
             tenant,
@@ -340,6 +345,10 @@ def clients_of(tables: TableSet, device_id: int, names: Mapping[int, str], sm_co
             mps.sms_needed(mps.loss_by_sms(configurations.filter(pl.col("tenant_id") == tenant), sm_count), LOSE),
             memory.get(tenant),
             percentages.get(tenant),
+            any(
+                pid in {None, pids.get(tenant)} and percentages.get(tenant, percentage) == percentage
+                for pid, percentage in named
+            ),
         )
         for tenant, name in names.items()
     ]

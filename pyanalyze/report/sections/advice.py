@@ -51,8 +51,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ]
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
         if item.undo:
-            # On a line of its own, so that it can be copied whole.
-            blocks += [Para("Undo:", "muted"), Commands((visible(item.undo, None),))]
+            # On lines of its own, so that it can be copied whole.
+            undo = tuple(visible(line, None) for line in item.undo.split("\n"))
+            blocks += [Para("Undo:", "muted"), Commands(undo)]
     return [*blocks, *_compared(device)]
 
 
