@@ -193,7 +193,7 @@ def test_a_missing_solo_recording_has_commands_that_run_as_they_stand(who: str) 
     named = words[words.index("--baseline") + 1].partition("=")[0]
     file = f"{named}.solo"
     assert words == [
-        *("nsys", "profile", "-t", "cuda", "-o", file, "PROGRAM", "&&"),
+        *("nsys", "profile", "-t", "cuda,nvtx", "-o", file, "PROGRAM", "&&"),
         *("pyanalyze", "CAPTURE", "--baseline", f"{named}={file}.nsys-rep"),
     ]
     assert {"app_a", "app_b", "app_c"} <= set(re.findall(r"app_[abc]", how))
@@ -215,7 +215,8 @@ def test_what_a_command_captures_is_not_said_to_have_none(fixtures: Path) -> Non
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     hows = {one.what: one.how for one in device.sharing.missing}
     assert hows["options"] == hows["slowdown"]
-    assert shlex.split(hows["options"], comments=True) == ["nsys", "profile", "-t", "cuda", "-o", "NAME", "PROGRAM"]
+    record = ["nsys", "profile", "-t", "cuda,nvtx", "--gpuctxsw=true", "-o", "NAME", "PROGRAM"]
+    assert shlex.split(hows["options"], comments=True) == record
 
 
 def test_what_may_be_in_a_kernel_is_recorded_before_the_kernel_is_made_faster(tmp_path: Path) -> None:
@@ -380,6 +381,30 @@ def test_caps_that_are_taken_away_are_named_and_given_back() -> None:
     assert [line for line in undo.split("\n") if line.startswith("# write ")] == [
         f"# write CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={cap} into the command that starts {name}" for name, cap in names
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("mps-capped", "with no other tenant, as the only client of MPS, with its cap as here"),
+        ("mig-mps", "with no other tenant, in the same MIG instance"),
+        ("mps", "with no other tenant on the GPU"),
+    ],
+)
+def test_a_solo_recording_is_made_under_the_settings_that_the_slowdown_leaves_out(name: str, where: str) -> None:
+    """Under another cap or in another instance the slowdown would include that difference."""
+    (device,) = pyanalyze.load(generate.built(name) / f"{name}.sqlite").report().devices
+    (gap, *_) = device.missing_for("slowdown")
+    assert where in gap.how
+
+
+def test_tenants_that_were_not_traced_are_recorded_at_the_same_time(
+    fixtures: Path,
+) -> None:
+    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    (gap,) = device.missing_for("slowdown")
+    said = gap.how.partition("   # ")[2]
+    assert "all at the same time: each tenant in a session of its own" in said
 
 
 def test_what_only_a_later_capture_shows_is_no_condition(fixtures: Path) -> None:

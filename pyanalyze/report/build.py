@@ -68,10 +68,12 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
 
+#: Kernels, the ranges that are units of work, and switch records.
+_TRACE = "nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM"
 #: How to record tenants that were not traced.
 _TRACE_ALL = (
-    "nsys profile -t cuda -o NAME PROGRAM   # each tenant by itself, or their common parent; then give pyanalyze all "
-    "reports"
+    f"{_TRACE}   # as root, all at the same time: each tenant in a session of its own, or their common parent; then "
+    "give pyanalyze all reports"
 )
 #: Tenants that one sentence names.
 _NAMED = 4
@@ -277,7 +279,7 @@ def _device(
     ]
     interference = None
     if found is not None:
-        interference = _interference(found, usage, tables, missing)
+        interference = _interference(found, usage, tables, missing, verdict.mode)
         of_processes = tables if analysis.processes is None else analysis.processes.tables
         missing += _lost_launches(of_processes, verdict.device_id)
         missing += _unsplit(found)
@@ -658,7 +660,7 @@ def _lost_launches(tables: TableSet, device_id: int) -> list[Missing]:
 
 
 def _interference(
-    found: DeviceInterference, usage: pl.DataFrame, tables: TableSet, missing: list[Missing]
+    found: DeviceInterference, usage: pl.DataFrame, tables: TableSet, missing: list[Missing], mode: Mode
 ) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
     names = tables.labels(found.device_id)
@@ -668,7 +670,7 @@ def _interference(
     silent = [t for t in silent if not t.is_group or t.slowdown.resident is None]
     known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
     blind = sorted(set(tenants) - {t.tenant_id for t in found.tenants})
-    solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent])
+    solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent], mode)
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
         trace = "record every tenant with -t cuda; with samples only: --work LATENCIES.csv (an association)"
@@ -701,22 +703,35 @@ def _interference(
     return found.figures
 
 
-def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int]) -> str:
+def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: Mode) -> str:
     """Commands that record a tenant solo and compare with it; the others need the same.
 
+    Under the same cap and in the same instance: otherwise the slowdown would include that difference.
     A name that several tenants have assigns no baseline: then the kernels in common do.
     """
     here = tables.of_device("tenants", device_id).filter("traced")
     names = dict(here.select("tenant_id", "name").iter_rows())
     each = [names[number] for number in wanted if number in names] or list(names.values())
     if not each:
-        return "nsys profile -t cuda -o NAME PROGRAM   # each tenant, first solo, then with the others"
+        return f"{_TRACE}   # as root; each tenant, first solo, then with the others"
     name, *others = dict.fromkeys(each)
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
     baseline = f"{file}.nsys-rep" if list(names.values()).count(name) > 1 else f"{name}={file}.nsys-rep"
-    record, compare = shell_line(["nsys", "profile", "-t", "cuda", "-o", file]), shell_line(["--baseline", baseline])
+    record, compare = (
+        shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),
+        shell_line(["--baseline", baseline]),
+    )
     more = f"; the same for {fmt.names(others, _NAMED)}" if others else ""
-    whose = f"{visible(name, 40)} with the GPU to itself{more}"
+    traits = TRAITS[mode]
+    where = ", ".join(
+        text
+        for text, holds in (
+            ("in the same MIG instance", traits.mig_instance),
+            ("as the only client of MPS, with its cap as here", traits.mps and traits.capped),
+        )
+        if holds
+    )
+    whose = f"{visible(name, 40)} with no other tenant{f', {where}' if where else ' on the GPU'}{more}"
     return f"{record} PROGRAM && pyanalyze CAPTURE {compare}   # {whose}"
 
 
