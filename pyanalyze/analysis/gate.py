@@ -309,7 +309,7 @@ def _fairness(device: Device, limits: Limits) -> Iterator[Outcome]:
     value = None if device.interference is None else device.interference.jain
     if value is None:
         reasons = device.missing_for("interference")
-        detail = reasons[0].why if reasons else "fairness is not known"
+        detail = reasons[0].why if reasons else "fairness of slowdowns is not known"
         how = reasons[0].how if reasons else ""
         yield Outcome("min_jain", device_title(device), "inconclusive", detail, limit=least, how=how)
         return

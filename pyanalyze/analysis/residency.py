@@ -84,7 +84,7 @@ class DeviceResidency(ResidencySummary):
             f"{fmt.percent(self.overhead_share)} overhead ({self.cost_kind})"
             if self.overhead_share is not None
             else "",
-            f"fairness {self.jain:.3f}" if self.jain is not None else "",
+            f"fairness of GPU time {self.jain:.3f}" if self.jain is not None else "",
         ]
         lines = [f"{visible(self.device)}: {', '.join(part for part in known if part)} [{self.basis}]"]
         for t in self.tenants:

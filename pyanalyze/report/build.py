@@ -698,7 +698,8 @@ def _interference(
     if any(t.is_group for t in found.tenants):
         missing.append(Missing(what="interference.figures", why=capital(NO_LATENCY), how=""))
     elif found.figures is not None and found.figures.antt is None:
-        text = f"ANTT, STP and fairness need the elapsed slowdown of every tenant: {why or 'some are not known'}"
+        text = "ANTT, STP and fairness of slowdowns need the elapsed slowdown of every tenant: "
+        text += why or "some are not known"
         missing.append(Missing(what="interference.figures", why=text, how=_TRACE_ALL if blind and not silent else solo))
     return found.figures
 

@@ -137,7 +137,7 @@ def why_missing_or_nothing(device: Device, key: str) -> str:
 _MISSING_WORDS = {
     "co_run": "a co-run",
     "interference": "interference between tenants",
-    "interference.figures": "throughput and fairness figures",
+    "interference.figures": "throughput, and fairness of slowdowns",
     "occupancy.part": "a part of occupancy",
     "occupancy.replay": "occupancy over time",
     "mps_clients": "MPS clients",

@@ -198,7 +198,7 @@ def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
             basis,
         ),
         Fact("Harmonic speedup", fmt.number(figures.harmonic), "1/ANTT; 1 is no interference", basis),
-        Fact("Jain's index", fmt.number(figures.jain), "fairness; 1 is fair", basis),
+        Fact("Jain's index", fmt.number(figures.jain), "fairness of slowdowns: of 1/slowdown; 1 is fair", basis),
         Fact("Unfairness", fmt.number(figures.unfairness), "largest slowdown over the smallest", basis),
     )
     return [Facts(facts)]

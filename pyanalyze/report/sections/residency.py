@@ -166,7 +166,9 @@ def _slice_tables(device: Device) -> list[Block]:
         f"time slice about {fmt.duration(summary.time_slice_ns)}, as under the {summary.policy} policy"
         if summary.time_slice_ns
         else "",
-        f"fairness (Jain's index, 1 is equal) {summary.jain:.3f}" if summary.jain is not None and len(rows) > 1 else "",
+        f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}"
+        if summary.jain is not None and len(rows) > 1
+        else "",
     ]
     said = "; ".join(part for part in parts if part)
     caption = f"Residency intervals per tenant ({summary.basis}){f': {said}' if said else ''}.{whole_intervals(device)}"
