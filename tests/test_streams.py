@@ -284,6 +284,13 @@ def test_a_stream_waits_for_the_time_slice_of_its_process(tmp_path: Path, *, rec
     assert ("waiting for its time slice" in shown) is recorded
 
 
+def test_in_flight_is_said_to_include_time_switched_out_where_processes_are_time_sliced(fixtures: Path) -> None:
+    for name, times in (("demo-time-slicing", 1), ("streams", 0)):
+        text = render_markdown(pyanalyze.load(fixtures / f"{name}.sqlite").report())
+        assert text.count("In flight includes time switched out") == times
+        assert "Lost (both had work, one in flight)" in text
+
+
 def test_reasons_that_are_mixed(tmp_path: Path) -> None:
     program = everything()
     streams = streams_of(program.write(tmp_path / "a.sqlite"))

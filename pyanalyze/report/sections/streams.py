@@ -10,7 +10,7 @@ from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, stream
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import StreamReason
+from pyanalyze.vocabulary import TRAITS, StreamReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +29,15 @@ def _titled(device: Device) -> str:
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
-    return [
+    blocks = [
         block
         for tenant in device.tenants
         if tenant.streams is not None
         for block in _of_one(labels[tenant.tenant_id], tenant.streams)
     ]
+    if blocks and TRAITS[device.sharing.mode].time_sliced:
+        blocks.insert(0, Para("In flight includes time switched out, in which the process was not resident."))
+    return blocks
 
 
 def _of_one(label: str, streams: Streams) -> Iterator[Block]:
@@ -81,7 +84,7 @@ def _executed(streams: Streams) -> str:
     said = [f"{name} {fmt.percent(one.busy_ns / streams.window_ns)}" for name, one in zip(names, shown, strict=True)]
     left = len(streams.streams) - len(said)
     more = f", and {fmt.count(left)} more" if left else ""
-    return f"Executed, of {fmt.duration(streams.window_ns)}: stream {', '.join(said)}{more} (observed)."
+    return f"In flight, of {fmt.duration(streams.window_ns)}: stream {', '.join(said)}{more} (observed)."
 
 
 def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
@@ -106,8 +109,8 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         Column("Stream", "in flight, of the tenant's time"),
         Column("Other stream", "in flight"),
         Column("Both had work", "", True),
-        Column("Overlapped", "", True),
-        Column("Lost", "both had work, one executed", True),
+        Column("Overlapped", "both in flight", True),
+        Column("Lost", "both had work, one in flight", True),
         Column("Late", "launched after the other ended", True),
         Column("Main reason"),
     )
