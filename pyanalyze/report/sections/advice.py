@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
@@ -16,6 +17,9 @@ from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
+
+#: Between two commands of an undo. A line break in foreign text stays escaped: no command begins behind it.
+_NEXT_COMMAND = re.compile(r"\n(?=(?:# write|export|echo|for) )")
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -52,7 +56,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
         if item.undo:
             # On lines of its own, so that it can be copied whole.
-            undo = tuple(visible(line, None) for line in item.undo.split("\n"))
+            undo = tuple(visible(line, None) for line in _NEXT_COMMAND.split(item.undo))
             blocks += [Para("Undo:", "muted"), Commands(undo)]
     return [*blocks, *_compared(device)]
 
