@@ -33,6 +33,7 @@ from pyanalyze.analysis.advice import (
 )
 from pyanalyze.analysis.advice.forecast import alone, side_by_side, time_slicing
 from pyanalyze.analysis.advice.options import observed_slicing
+from pyanalyze.analysis.advice.simple import Resident, unknown_tenants
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ANALYSIS_TABLES
@@ -138,6 +139,23 @@ def test_a_cap_of_a_command_line_is_removed_there_and_one_of_the_environment_in_
     back = mps.undo_caps([line, shell], capped=True, daemon=False).split("\n")
     assert back[0] == "# write CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 into the command that starts t0"
     assert back[1].startswith("export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 ")
+
+
+def test_an_identification_says_why_it_is_first(fixtures: Path) -> None:
+    first, *others = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").advise()[0].actions
+    assert first.action == "Identify process 41377 (app_c)"
+    assert "This is first because no change of sharing can be forecast before its work is traced" in first.why
+    assert "while it runs" in first.commands[0]
+    assert not any(one.action.startswith("Identify") for one in others)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_process_without_a_name_is_not_said_to_have_one(*, named: bool) -> None:
+    mine = Resident(0, "app", 7, traced=True, gpu_time_share=0.6, inflation=None)
+    other = Resident(1, "pid 8", 8, traced=False, gpu_time_share=0.4, inflation=None, named=named)
+    (one,) = unknown_tenants([mine, other])
+    assert ("The capture names only its program" in one.why) is named
+    assert ("The capture does not name its program" in one.why) is not named
 
 
 def test_the_undo_of_caps_runs_in_a_shell_and_gives_the_daemon_what_it_had(tmp_path: Path) -> None:

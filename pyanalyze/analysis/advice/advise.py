@@ -301,6 +301,7 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
     )
     # Over the window, as the residency summary has it: a context is also resident while it is created.
     shares = {row["tenant_id"]: row["gpu_time_share"] for row in tables.rows_of("residency_by_tenant", device_id)}
+    listed = set(tables.processes.filter(tables.processes["name"].is_not_null()).select("capture", "pid").iter_rows())
     for row in usage.sort("tenant_id").iter_rows(named=True):
         resident, busy, attributed = row["resident_ns"], row["busy_ns"], row["attributed_ns"]
         yield Resident(
@@ -310,6 +311,7 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
             bool(row["traced"]),
             None if resident is None else shares.get(row["tenant_id"]),
             busy / attributed if busy and attributed else None,
+            (row["capture"], row["pid"]) in listed,
         )
 
 

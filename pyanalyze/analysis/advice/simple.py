@@ -34,6 +34,8 @@ class Resident:
         Its resident time over the window; None without switch records.
     inflation
         Its busy time over its attributed time: what time-slicing cost its kernels at most; None: not known.
+    named
+        The capture names its process.
     """
 
     tenant_id: int
@@ -42,6 +44,7 @@ class Resident:
     traced: bool
     gpu_time_share: float | None
     inflation: float | None
+    named: bool = False
 
 
 def record_first(verdict: Verdict, *, mig: bool = False) -> Iterator[Advice]:
@@ -75,7 +78,7 @@ def _likeliest(verdict: Verdict) -> str:
 
 
 def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
-    """Ask for the identity of untraced tenants.
+    """Ask for the identity of untraced tenants, which keep every change of sharing from being forecast.
 
     Examples
     --------
@@ -90,13 +93,18 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
         if tenant.name.startswith("nvidia-cuda-mps"):
             continue
         if not tenant.traced and (tenant.gpu_time_share or 0) >= 0.05 and tenant.host_pid:
+            known = " The capture names only its program" if tenant.named else " The capture does not name its program"
             yield Advice(
                 action=f"Identify process {tenant.host_pid} ({tenant.name})",
-                commands=[f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}", f"cat /proc/{tenant.host_pid}/cgroup"],
+                commands=[
+                    f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}   # while it runs",
+                    f"cat /proc/{tenant.host_pid}/cgroup",
+                ],
                 expected=None,
                 bound=None,
                 why=f"its context was resident for {fmt.percent(tenant.gpu_time_share or 0)} of the window, and its "
-                "work is not traced. The commands work while it runs",
+                f"work is not traced.{known}: the commands show user, command line and container. This is first "
+                "because no change of sharing can be forecast before its work is traced",
                 undo=None,
             )
 
