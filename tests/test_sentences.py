@@ -381,12 +381,15 @@ def test_caps_that_are_taken_away_are_named_and_given_back() -> None:
     assert [line for line in undo.split("\n") if line.startswith("# write ")] == [
         f"# write CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={cap} into the command that starts {name}" for name, cap in names
     ]
+    # Each command of the undo stands on a line of the page.
+    page = render_markdown(pyanalyze.load(folder / "mps-capped.sqlite").report()).splitlines()
+    assert set(undo.split("\n")) <= set(page)
 
 
 @pytest.mark.parametrize(
     ("name", "where"),
     [
-        ("mps-capped", "with no other tenant, as the only client of MPS, with its cap as here"),
+        ("mps-capped", "with no other tenant, under MPS with the same cap as here"),
         ("mig-mps", "with no other tenant, in the same MIG instance"),
         ("mps", "with no other tenant on the GPU"),
     ],

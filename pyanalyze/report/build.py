@@ -728,7 +728,7 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         text
         for text, holds in (
             ("in the same MIG instance", traits.mig_instance),
-            ("as the only client of MPS, with its cap as here", traits.mps and traits.capped),
+            ("under MPS with the same cap as here", traits.mps and traits.capped),
         )
         if holds
     )
