@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 TOP_KERNELS = 20
 
 
+#: Where `SM_ACTIVE_SPREAD` and the intervals of `kernel_occupancy` come from (`tests/bench/launches.py`).
+_INTERVALS = (
+    "Intervals are by how much the model missed real launches that Nsight Compute counted: the shorter a kernel, the "
+    "lower their low end. "
+)
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = []
     occupancy = device.occupancy
@@ -70,8 +77,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 )
             )
         if check is None:
-            text = "No hardware counters are available to check the model. " + why_missing_or_nothing(
-                device, "gpu_metrics"
+            text = (
+                _INTERVALS
+                + "No hardware counters are available to check the model. "
+                + why_missing_or_nothing(device, "gpu_metrics")
             )
             blocks.append(Para(text.strip(), "muted"))
         else:
