@@ -36,6 +36,9 @@ EXAMINER = {
 }  # fmt: skip
 CSV = "kernel,block,sm,start_ns,end_ns\nk,0,0,100,200\nk,1,2,110,210\nother,0,4,150,160\nk,0,0,300,400\nk,1,2,300,390\n"
 
+#: What is said of the intervals of modelled occupancy.
+MODELLED = "how much the model missed real launches"
+
 
 def test_examiner(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(EXAMINER))
@@ -150,6 +153,7 @@ def test_measured_blocks_are_observed_and_score_the_model(tmp_path: Path) -> Non
     assert check.warps_ratio == pytest.approx(16 / 12, abs=0.01)
     page = run("report", capture, "--blocks", file, "-f", "md").stdout
     assert "Measured blocks (1 kernel): modelled warps per SM are 33" in page.replace("\\", "")
+    assert MODELLED in page
 
 
 def test_blocks_that_fit_several_kernels_are_refused(tmp_path: Path) -> None:
@@ -165,6 +169,8 @@ def test_blocks_that_fit_several_kernels_are_refused(tmp_path: Path) -> None:
     assert occupancy.basis == "observed"
     assert occupancy.check_against_blocks is not None
     assert occupancy.check_against_blocks.by_sm_error < 0.01
+    # What was measured has no interval of the model.
+    assert MODELLED not in run("report", capture, "--blocks", tmp_path / "b.csv", "-f", "md").stdout
 
 
 def test_blocks_of_a_real_gpu_beside_its_capture(corpus: Path, tmp_path: Path) -> None:

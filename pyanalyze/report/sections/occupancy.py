@@ -77,11 +77,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 )
             )
         if check is None:
-            text = (
-                _INTERVALS
-                + "No hardware counters are available to check the model. "
-                + why_missing_or_nothing(device, "gpu_metrics")
-            )
+            text = _INTERVALS if occupancy.basis == "modelled" else ""
+            text += "No hardware counters are available to check the model. "
+            text += why_missing_or_nothing(device, "gpu_metrics")
             blocks.append(Para(text.strip(), "muted"))
         else:
             if check.agrees is False:
