@@ -23,7 +23,8 @@ use crate::base::intervals::Union;
 use crate::explain::units::{thread_of, waits_by_thread, Unit};
 use crate::explain::waits::Waits;
 use crate::residency::observed::Slice;
-use crate::slowdown::operations::{Calls, Op, Scene, Tenancy};
+use crate::slowdown::calls::Calls;
+use crate::slowdown::operations::{Op, Scene, Tenancy};
 use crate::slowdown::others::Present;
 use crate::table::work::WorkKind;
 

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::maps::NumberMap;
-use crate::slowdown::operations::{Calls, Op, Scene, Signatures, Tenancy};
+use crate::slowdown::calls::Calls;
+use crate::slowdown::operations::{Op, Scene, Signatures, Tenancy};
 use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
 use crate::slowdown::ENOUGH_UNITS;
 use crate::table::events::Tables;
@@ -367,9 +368,8 @@ fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Fo
 /// Begin and end of the calls of each thread that may wait for the device, by end; a call inside another is part of it.
 pub(crate) fn waits_by_thread(calls: &Calls) -> BTreeMap<u32, Vec<(i64, i64)>> {
     let mut out: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
-    for call in calls.list.iter().filter(|call| call.waits) {
-        let Some(thread) = calls.threads.get(call.thread as usize) else { continue };
-        let list = out.entry(*thread).or_default();
+    for call in calls.iter().filter(|call| call.waits) {
+        let list = out.entry(call.thread).or_default();
         if list.last().is_none_or(|last| call.start_ns >= last.1) {
             list.push((call.start_ns, call.end_ns));
         }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::hardware::CONNECTIONS;
-use crate::slowdown::operations::{Calls, Op, Tenancy};
+use crate::slowdown::calls::Calls;
+use crate::slowdown::operations::{Op, Tenancy};
 use crate::table::columns::{at, text_at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema;
@@ -83,11 +84,8 @@ impl Waits {
         waits.read_channels(session, tenant)?;
         if let Some(calls) = calls {
             let known = waits.read_events(session, tenant, calls)?;
-            for call in calls.list.iter().filter(|call| call.stream_waits && !known.contains(&call.start_ns))
-            {
-                if let Some(thread) = calls.threads.get(call.thread as usize) {
-                    waits.unknown.entry(*thread).or_default().push(call.start_ns);
-                }
+            for call in calls.iter().filter(|call| call.stream_waits && !known.contains(&call.start_ns)) {
+                waits.unknown.entry(call.thread).or_default().push(call.start_ns);
             }
         }
         Ok(waits)

@@ -17,8 +17,10 @@
 use std::collections::BTreeMap;
 
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, SWITCH_NS, WAKE_NS};
+use crate::base::maps::NumberMap;
 use crate::base::statistics::{median, median_of, quantiles};
-use crate::slowdown::operations::{entry, Call, Calls, CoRun, Op, Scene, Tenancy};
+use crate::slowdown::calls::{Call, Calls};
+use crate::slowdown::operations::{entry, CoRun, Op, Scene, Tenancy};
 use crate::table::work::WorkKind;
 
 /// Equal operations without co-running tenants that stand for those co-run.
@@ -298,8 +300,6 @@ pub(crate) fn replay(
     let mut out = BTreeMap::new();
     let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64, f64)> = BTreeMap::new();
     let tenants: Vec<&Tenancy> = scene.tenants.iter().filter(|t| t.traced && t.process == process).collect();
-    let no_calls = Calls::default();
-    let calls = scene.calls.get(&process).unwrap_or(&no_calls);
     for tenant in &tenants {
         let found = if tenant.ops.is_empty() {
             Err(Refused::Nothing)
@@ -319,9 +319,7 @@ pub(crate) fn replay(
             }
         }
     }
-    if lengths_of.is_empty() {
-        return out;
-    }
+    let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
     let played = Play::new(&tenants, &lengths_of).run(calls);
     for (tenant, (again, anchored)) in tenants.iter().zip(played) {
         if let Some((_, error, cuts)) = lengths_of.get(&tenant.id) {
@@ -481,13 +479,13 @@ impl<'a> Play<'a> {
             .map(|t| (vec![NOT_PLAYED; t.ops.len()], vec![Anchored::default(); t.ops.len()]))
             .collect();
         // Of each thread how much earlier it is than recorded, by reading, and the end of its last call.
-        let mut threads = vec![([0_i64; 2], i64::MIN); calls.threads.len()];
+        let mut threads: NumberMap<u32, ([i64; 2], i64)> = NumberMap::default();
         let streams: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
         let mut stream_ends = [streams.clone(), streams];
         let (mut next_op, mut next_end) = (0_usize, 0_usize);
         let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
-        for (number, call) in calls.list.iter().enumerate() {
-            let Some((shifts, before)) = threads.get_mut(call.thread as usize) else { continue };
+        for (number, call) in calls.iter().enumerate() {
+            let (shifts, before) = threads.entry(call.thread).or_insert(([0; 2], i64::MIN));
             let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
             if idle > SLEEP_NS {
                 shifts[1] = shifts[1].min(0);
@@ -501,7 +499,7 @@ impl<'a> Play<'a> {
                     continue;
                 }
                 let place = (t as usize, n as usize);
-                held_ns = self.held_ns(place.0, place.1, call);
+                held_ns = self.held_ns(place.0, place.1, &call);
                 let Some((again, anchored)) = out.get_mut(place.0) else { continue };
                 let [of_times, of_moments] = &mut stream_ends;
                 if let (Some(slot), Some(played)) =

@@ -11,6 +11,7 @@
 //! anywhere.
 
 mod baseline;
+pub(crate) mod calls;
 mod compare;
 mod counterfactual;
 pub(crate) mod operations;

@@ -22,6 +22,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median;
 use crate::base::watch::Watch;
 use crate::residency::observed::Slice;
+use crate::slowdown::calls::{calls, Calls, CallsByProcess};
 use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
@@ -199,67 +200,6 @@ impl Op {
     }
 }
 
-/// A call of the CUDA API.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
-    pub start_ns: i64,
-    pub end_ns: i64,
-    /// A place in `Calls::threads`.
-    pub thread: u32,
-    /// It may wait for the device.
-    pub waits: bool,
-    /// It lets a stream wait for an event.
-    pub stream_waits: bool,
-}
-
-/// Calls of one process.
-#[derive(Debug, Default)]
-pub(crate) struct Calls {
-    /// By start.
-    pub list: Vec<Call>,
-    /// Thread ids as recorded.
-    pub threads: Vec<u32>,
-    /// (correlation id, place in `list`), by id; of several with one id the first to start.
-    by_correlation: Vec<(u32, u32)>,
-    /// By thread as recorded: when it was kept by what is not the program's own.
-    overhead: BTreeMap<u32, Union>,
-}
-
-impl Calls {
-    /// The thread of a call, as recorded.
-    pub fn thread(&self, call: u32) -> Option<u32> {
-        self.list.get(call as usize).and_then(|c| self.threads.get(c.thread as usize)).copied()
-    }
-
-    /// The call with a correlation id.
-    pub fn with_correlation(&self, id: u32) -> Option<Call> {
-        let mut hint = usize::MAX;
-        self.find(id, &mut hint).map(|found| found.1)
-    }
-
-    /// Whether what is not the program's own fell into a call.
-    fn held_up(&self, call: Call) -> bool {
-        let kept = || self.overhead.get(self.threads.get(call.thread as usize)?);
-        !self.overhead.is_empty() && kept().is_some_and(|u| u.covered_ns(call.start_ns, call.end_ns) > 0)
-    }
-
-    /// The call with a correlation id. `hint` is where the last one was found: work is launched in order, mostly.
-    fn find(&self, correlation: u32, hint: &mut usize) -> Option<(u32, Call)> {
-        let next = self.by_correlation.get(hint.saturating_add(1)).filter(|c| c.0 == correlation);
-        let (_, place) = match next {
-            Some(found) => {
-                *hint = hint.saturating_add(1);
-                found
-            }
-            None => {
-                *hint = self.by_correlation.binary_search_by_key(&correlation, |c| c.0).ok()?;
-                self.by_correlation.get(*hint)?
-            }
-        };
-        self.list.get(*place as usize).map(|call| (*place, *call))
-    }
-}
-
 /// A tenant with its operations, by launch.
 #[derive(Debug, Default)]
 pub(crate) struct Tenancy {
@@ -419,125 +359,10 @@ impl Tenancy {
     }
 }
 
-/// Names of calls that may return only when the device has done something.
-fn waits(name: &str) -> bool {
-    name.contains("Synchronize") || name.contains("cudaMemcpy_") || name.contains("cuMemcpyDtoH_")
-}
-
-/// Names of calls that let a stream wait for an event.
-fn stream_waits(name: &str) -> bool {
-    name.contains("StreamWaitEvent")
-}
-
 /// Context, stream.
 pub(crate) type StreamKey = (Option<u32>, Option<u32>);
 /// Dictionary key of the name, grid and block, dynamic shared memory.
 type Configuration = (Option<u32>, [Option<u32>; 6], Option<i64>);
-type CallsByProcess = BTreeMap<(u32, Option<u32>), Calls>;
-
-fn calls(tables: &Tables) -> Result<CallsByProcess> {
-    let mut out = CallsByProcess::new();
-    let Some(batch) = tables.get(schema::API_CALLS.name) else { return Ok(out) };
-    let columns = Columns::new(&schema::API_CALLS, batch);
-    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
-    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
-    let (name, correlation) = (columns.names("name")?, columns.u32("correlation_id")?);
-    let mut known: NumberMap<u32, (bool, bool)> = NumberMap::default();
-    // By process: its calls, and the number of each thread.
-    let mut found: Vec<(Calls, NumberMap<u32, u32>)> = Vec::new();
-    let mut places: BTreeMap<(u32, Option<u32>), usize> = BTreeMap::new();
-    let mut last = None;
-    for row in 0..columns.rows() {
-        let process = (capture.value(row), at(pid, row));
-        let place = match last {
-            Some((same, place)) if same == process => place,
-            _ => {
-                let place = *places.entry(process).or_insert(found.len());
-                if place == found.len() {
-                    found.push(<(Calls, NumberMap<u32, u32>)>::default());
-                }
-                last = Some((process, place));
-                place
-            }
-        };
-        let Some((calls, numbers)) = found.get_mut(place) else { continue };
-        let of_name = |text: Option<&str>| text.map_or((false, false), |t| (waits(t), stream_waits(t)));
-        let kinds = name.key(row).map(|key| *known.entry(key).or_insert_with(|| of_name(name.get(row))));
-        let (waits, stream_waits) = kinds.unwrap_or_default();
-        let thread = at(tid, row).unwrap_or(0);
-        let number = match calls.list.last() {
-            Some(before) if calls.threads.get(before.thread as usize) == Some(&thread) => before.thread,
-            _ => *numbers.entry(thread).or_insert_with(|| {
-                calls.threads.push(thread);
-                u32::try_from(calls.threads.len() - 1).unwrap_or(u32::MAX)
-            }),
-        };
-        if let (Some(id), Ok(place)) = (at(correlation, row), u32::try_from(calls.list.len())) {
-            calls.by_correlation.push((id, place));
-        }
-        let start_ns = start.value(row);
-        let end_ns = end.value(row).max(start_ns);
-        calls.list.push(Call { start_ns, end_ns, thread: number, waits, stream_waits });
-    }
-    for (process, place) in places {
-        let Some((mut calls, _)) = found.get_mut(place).map(std::mem::take) else { continue };
-        if !calls.list.is_sorted_by_key(|c| c.start_ns) {
-            calls.by_start();
-        }
-        // A driver call inside a runtime call has the same id: the outer one came first.
-        if !calls.by_correlation.is_sorted() {
-            calls.by_correlation.sort();
-        }
-        calls.by_correlation.dedup_by_key(|c| c.0);
-        out.insert(process, calls);
-    }
-    enter_overhead(tables, &mut out)?;
-    Ok(out)
-}
-
-/// A full command buffer is no overhead of anybody's: the program launches faster than the GPU works.
-const COMMAND_BUFFER_FULL: &str = "command buffer full";
-
-fn enter_overhead(tables: &Tables, calls: &mut CallsByProcess) -> Result<()> {
-    let Some(batch) = tables.get(schema::PROFILER_OVERHEAD.name) else { return Ok(()) };
-    let columns = Columns::new(&schema::PROFILER_OVERHEAD, batch);
-    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
-    let (start, end, kind) = (columns.i64("start_ns")?, columns.i64("end_ns")?, columns.names("kind")?);
-    let mut spans: BTreeMap<_, Vec<(i64, i64)>> = BTreeMap::new();
-    for row in 0..columns.rows() {
-        if kind.get(row).is_some_and(|k| k.to_lowercase().starts_with(COMMAND_BUFFER_FULL)) {
-            continue;
-        }
-        let thread = ((capture.value(row), at(pid, row)), at(tid, row).unwrap_or(0));
-        spans.entry(thread).or_default().push((start.value(row), end.value(row)));
-    }
-    for ((process, thread), mut of) in spans {
-        of.sort_unstable();
-        if let Some(calls) = calls.get_mut(&process) {
-            calls.overhead.insert(thread, Union::of(of));
-        }
-    }
-    Ok(())
-}
-
-impl Calls {
-    fn by_start(&mut self) {
-        let mut order: Vec<u32> = (0..u32::try_from(self.list.len()).unwrap_or(u32::MAX)).collect();
-        let call = |n: &u32| self.list.get(*n as usize).map(|c| (c.start_ns, std::cmp::Reverse(c.end_ns)));
-        order.sort_by_key(call);
-        let mut place = vec![0; order.len()];
-        for (new, old) in order.iter().enumerate() {
-            if let (Some(slot), Ok(new)) = (place.get_mut(*old as usize), u32::try_from(new)) {
-                *slot = new;
-            }
-        }
-        self.list = order.iter().filter_map(|n| self.list.get(*n as usize).copied()).collect();
-        for (_, call) in &mut self.by_correlation {
-            *call = place.get(*call as usize).copied().unwrap_or(*call);
-        }
-    }
-}
-
 /// Signatures of the three tables of work.
 fn signatures_of(tables: &Tables) -> Result<Found> {
     let mut found = Found::default();

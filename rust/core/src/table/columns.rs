@@ -6,7 +6,9 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{
     ArrowPrimitiveType, Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type,
 };
-use arrow_array::{Array, ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, StringArray};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch, StringArray, UInt32Array,
+};
 use arrow_schema::DataType;
 
 use crate::base::error::{Error, Result};
@@ -111,6 +113,17 @@ impl<'a> NameColumn<'a> {
     #[must_use]
     pub fn get(&self, row: usize) -> Option<&'a str> {
         self.text(self.key(row)?)
+    }
+
+    /// The dictionary keys of all rows.
+    #[must_use]
+    pub fn keys(&self) -> &'a UInt32Array {
+        self.dictionary.keys()
+    }
+
+    /// The text of every dictionary key.
+    pub fn texts(&self) -> impl Iterator<Item = Option<&'a str>> {
+        self.values.iter()
     }
 
     /// The text of a dictionary key.
