@@ -561,7 +561,11 @@ impl<'a> Dictionary<'a> {
         // Processes and threads often have many rows to themselves.
         let first = numbers.first().copied().unwrap_or(0);
         if numbers.iter().fold(0, |differ, number| differ | (number ^ first)) == 0 {
-            out.fill(self.code_of_int(first));
+            let code = self.code_of_int(first);
+            // Zeroes stand there already, and memory that nobody writes to costs nothing.
+            if code != 0 {
+                out.fill(code);
+            }
         } else {
             for (slot, number) in out.iter_mut().zip(numbers) {
                 *slot = self.code_of_int(*number);

@@ -282,7 +282,11 @@ impl Raw {
         let parts = slots.chunks_mut(part).zip(processes.codes.chunks(part).zip(ordinals.codes.chunks(part)));
         pool.each(parts.collect(), |(slots, (processes, ordinals))| {
             for (rows, process, ordinal) in stretches(processes, ordinals) {
-                slots.get_mut(rows).unwrap_or_default().fill(slot_of(process, ordinal));
+                let slot = slot_of(process, ordinal);
+                // Zeroes stand there already, and memory that nobody writes to costs nothing.
+                if slot != 0 {
+                    slots.get_mut(rows).unwrap_or_default().fill(slot);
+                }
             }
         });
         if let Some(Column::U32(contexts)) = self.columns.get("context_id") {

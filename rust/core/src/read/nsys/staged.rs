@@ -13,10 +13,11 @@ use arrow_array::types::{
     ArrowPrimitiveType, Float64Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type, UInt8Type,
 };
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions, StringArray,
-    UInt32Array,
+    make_array, Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
+    StringArray, UInt32Array,
 };
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow_schema::DataType;
 use arrow_select::take::take;
 
 use super::events::Times;
@@ -373,10 +374,8 @@ impl Staged {
             builder = builder.put(column, array);
         }
         let batch = builder.finish(self.rows)?;
-        if self.known.ascending && order.first() == Some(&"start_ns") {
-            return Ok(batch);
-        }
-        sort(batch, order)
+        let sorted = self.known.ascending && order.first() == Some(&"start_ns");
+        share_equal(if sorted { batch } else { sort(batch, order)? })
     }
 }
 
@@ -415,6 +414,37 @@ pub(super) fn resolve(
     let array = DictionaryArray::try_new(rows, std::sync::Arc::new(values))
         .map_err(|e| Error::schema("names", e.to_string()))?;
     Ok((array, u64::try_from(missing).unwrap_or(u64::MAX)))
+}
+
+/// Holds the values of columns that are equal once: most kernels have one dimension, so that half of what their grids and
+/// blocks say is 1, and the short name of a kernel has the number of its name.
+fn share_equal(batch: RecordBatch) -> Result<RecordBatch> {
+    let width = |column: &ArrayRef| match column.data_type() {
+        DataType::Dictionary(key, _) => key.primitive_width(),
+        other => other.primitive_width(),
+    };
+    let (schema, columns, rows) = batch.into_parts();
+    let mut shared: Vec<ArrayRef> = Vec::with_capacity(columns.len());
+    for column in columns {
+        let data = column.to_data();
+        let mut like = shared.iter().filter(|other| width(other) == width(&column)).map(ArrayRef::to_data);
+        let equal = like.find_map(|other| match (data.buffers(), other.buffers()) {
+            ([own], [values]) if own == values => Some(values.clone()),
+            _ => None,
+        });
+        drop(like);
+        shared.push(match equal {
+            // Nulls and texts are its own.
+            Some(values) => {
+                let data = data.into_builder().buffers(vec![values]).build();
+                make_array(data.map_err(|e| Error::schema("columns", e.to_string()))?)
+            }
+            None => column,
+        });
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, shared, &options)
+        .map_err(|e| Error::schema("columns", e.to_string()))
 }
 
 /// Sorts `batch` by the columns of `order`, so that nothing depends on the order of rows in the file.

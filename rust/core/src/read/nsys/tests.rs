@@ -53,6 +53,38 @@ fn a_database_of_something_else_is_refused() {
 }
 
 #[test]
+fn columns_that_are_equal_are_held_once() {
+    let sql = format!(
+        "CREATE TABLE StringIds (id, value);
+        INSERT INTO StringIds VALUES (1, 'void f<int>(int)'), (2, 'f'), (3, 'void g<int>(int)'), (4, 'g');
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, correlationId, globalPid,
+            demangledName, shortName, gridX, gridY, gridZ, blockX, blockY, blockZ);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 1, 7, 1, {mine}, 1, 2, 8, 1, 1, 64, 1, NULL),
+            (30, 40, 0, 1, 7, 2, {mine}, 3, 4, 9, 2, 2, 32, 1, 1)",
+        mine = global(77)
+    );
+    let tables = load(&sql, &Want::parse(["kernels"]).unwrap());
+    let kernels = table(&tables, "kernels");
+    let u32s = |name: &str| kernels.u32(name).unwrap().iter().collect::<Vec<_>>();
+    assert_eq!([u32s("grid_x"), u32s("grid_y")], [[Some(8), Some(9)], [Some(1), Some(2)]]);
+    assert_eq!([u32s("grid_z"), u32s("block_x")], [[Some(1), Some(2)], [Some(64), Some(32)]]);
+    assert_eq!([u32s("context_id"), u32s("block_y")], [[Some(1); 2]; 2]);
+    assert_eq!(u32s("block_z"), [None, Some(1)]);
+    let texts = |name: &str| {
+        let names = kernels.names(name).unwrap();
+        [0, 1].map(|row| names.get(row).unwrap().to_owned())
+    };
+    assert_eq!(texts("name"), ["void f<int>(int)", "void g<int>(int)"]);
+    assert_eq!(texts("short_name"), ["f", "g"]);
+    let held = |name: &str| kernels.u32(name).unwrap().values().as_ptr();
+    assert_eq!(held("grid_y"), held("grid_z"));
+    assert_eq!(held("context_id"), held("block_y"));
+    assert_ne!(held("block_y"), held("block_z"));
+    let keys = |name: &str| kernels.names(name).unwrap().keys().values().as_ptr();
+    assert_eq!(keys("name"), keys("short_name"));
+}
+
+#[test]
 fn memory_that_was_allocated_and_freed() {
     // As nsys 2021 declares it. The third row is of an operation that there is not, the fourth has no process.
     let sql = format!(
