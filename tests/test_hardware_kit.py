@@ -54,6 +54,7 @@ def test_the_kit_builds_and_says_what_is_wrong(kit: Path) -> None:
 def test_every_kernel_is_compiled_for_ampere_and_hopper(kit: Path) -> None:
     names = {"A1", "A2", "A3", "A4", "B1", "B2", "B3", "B4", "C1", "C2", "C3", "C4"}
     names |= {"compute_bound", "dram_bound", "l2_bound", "small_grid", "long_tail"}
+    names |= {"R1", "R2", "F1", "P1", "L1", "T1"}
     assert names == set(run.KERNELS)
     binary = (kit / "kit").read_bytes()
     for name in names:
@@ -79,7 +80,11 @@ def test_each_stage_runs_what_it_is_named_for() -> None:
         app.partition(":")[0] for found in every.values() for case in found if not case.torch
         for process in case.processes for app in process
     }  # fmt: skip
-    assert apps == {"A", "B", "C", *run.MICRO}
+    assert apps == {"A", "B", "C", *run.MICRO, *run.HOSTS}
+    shared = [case for case in every["hosts"] if len(case.processes) > 1]
+    assert {case.mps for case in shared} == {case.name.startswith("mps") for case in shared} == {False, True}
+    assert all(case.mps for case in every["caps"])
+    assert all(sum(case.percentages) <= 100 and not any(case.outside) for case in every["caps"])
     assert {app for case in every["torch"] for process in case.processes for app in process} == {"serve", "train"}
     # A machine is lent for minutes: what nsys needs to start, the run itself, and half as much again.
     seconds = {stage: sum(1.5 * (run.LEAD_S + case.seconds) for case in found) for stage, found in every.items()}
@@ -171,7 +176,7 @@ def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_kernel_is_calibrated(on_cpu: Path) -> None:
     lines = [line.split() for line in (on_cpu / "calibration.txt").read_text().splitlines()]
-    assert {app for app, _, _ in lines} == {f"{app}{n}" for app in "ABC" for n in (1, 2, 3, 4)} | set(run.MICRO)
+    assert {app for app, _, _ in lines} == set(run.KERNELS)
     assert all(int(rounds) >= 1 and float(alone_us) > 0 for _, rounds, alone_us in lines)
 
 
@@ -224,6 +229,27 @@ def test_several_applications_of_one_process_share_its_files(on_cpu: Path, tmp_p
     whole = found.blocks.group_by("launch").len().join(found.launches, on="launch")
     assert (whole["len"] == whole["grid"]).all()
     assert whole.height == found.launches.height
+
+
+def test_hosts_wait_as_their_name_says(on_cpu: Path, tmp_path: Path) -> None:
+    units = {}
+    for app, run_number in (("open_loop", 0), ("open_loop", 1), ("paced", 0), ("think", 0), ("tiny", 0)):
+        prefix = tmp_path / f"{run_number}-{app}"
+        command = [on_cpu / "kit", "--app", app, "--calibration", on_cpu / "calibration.txt", "--out", prefix]
+        subprocess.run([*command, "--seconds", "0.3"], check=True)
+        units[app, run_number] = blocks.read_run(prefix).units
+    # Requests arrive at the same moments in every run, whatever else the machine does, about one each ms.
+    first, second = (units["open_loop", n]["start_utc_ns"].diff().drop_nulls().to_list() for n in (0, 1))
+    shared = min(len(first), len(second))
+    assert shared > 10
+    assert first[:shared] == second[:shared]
+    assert 0.5e6 < sum(first) / len(first) < 2e6
+    # A frame begins after a multiple of 5 ms, and no two in one.
+    frames = [start // 5_000_000 for start in units["paced", 0]["start_utc_ns"]]
+    assert len(set(frames)) == len(frames) > 1
+    think = units["think", 0]
+    assert (think["start_utc_ns"][1:] - think["end_utc_ns"][:-1]).min() >= 2_000_000
+    assert blocks.read_run(tmp_path / "0-tiny").launches.height == 20 * units["tiny", 0].height
 
 
 def test_a_stage_runs_from_the_build_to_the_archive(on_cpu: Path, tmp_path: Path) -> None:
