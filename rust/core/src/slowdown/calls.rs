@@ -133,6 +133,11 @@ impl Calls {
         (0..self.len()).filter_map(|place| self.get(place))
     }
 
+    pub fn has_several_threads(&self) -> bool {
+        let thread = |place: usize| Some(at(&self.table.tid, self.row(place)?));
+        (1..self.len()).any(|place| thread(place) != thread(0))
+    }
+
     /// The thread of a call, as recorded.
     pub fn thread(&self, call: u32) -> Option<u32> {
         Some(at(&self.table.tid, self.row(call as usize)?).unwrap_or(0))

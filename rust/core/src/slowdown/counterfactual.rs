@@ -2,7 +2,7 @@
 //!
 //! The program is replayed call by call: the host thinks as long as it did, launches as it did, and waits where it
 //! waited, but what it waits for ends earlier. Of every operation the time in which other tenants kept it from running
-//! is removed:
+//! is removed, and what one of its threads saved, those save that waited for it ([`Handovers`]):
 //!
 //! ```text
 //!   host      |la|la|sync..........................|think|la|...
@@ -20,6 +20,7 @@ use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, SWITCH_NS, WAKE
 use crate::base::maps::NumberMap;
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::calls::{Call, Calls};
+use crate::slowdown::handover::{Handovers, IDLE_NS};
 use crate::slowdown::operations::{entry, CoRun, Op, Scene, Tenancy};
 use crate::table::work::WorkKind;
 
@@ -27,8 +28,6 @@ use crate::table::work::WorkKind;
 const ENOUGH_ALONE: f64 = 5.0;
 /// Beside others for less than this part of its time, an operation counts as undisturbed.
 const CO_RUNNING_PART: i64 = 50;
-/// A host without a call for so long may have slept until a moment, rather than thought for a time.
-const SLEEP_NS: i64 = 200_000;
 /// A launch call of this length, many times the usual, while others work and its own work is done, is held back by
 /// somebody: a limiter, a lock in the driver. Hosts that are slow by themselves stay below.
 const BLOCKED_CALL_NS: i64 = 1_000_000;
@@ -484,10 +483,14 @@ impl<'a> Play<'a> {
         let mut stream_ends = [streams.clone(), streams];
         let (mut next_op, mut next_end) = (0_usize, 0_usize);
         let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
+        let mut handovers = Handovers::of(calls);
         for (number, call) in calls.iter().enumerate() {
+            let waited_for = handovers.before(&call).and_then(|thread| threads.get(&thread)).copied();
             let (shifts, before) = threads.entry(call.thread).or_insert(([0; 2], i64::MIN));
             let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
-            if idle > SLEEP_NS {
+            if let Some((theirs, _)) = waited_for {
+                *shifts = theirs;
+            } else if idle > IDLE_NS {
                 shifts[1] = shifts[1].min(0);
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));

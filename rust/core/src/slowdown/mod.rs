@@ -14,6 +14,7 @@ mod baseline;
 pub(crate) mod calls;
 mod compare;
 mod counterfactual;
+mod handover;
 pub(crate) mod operations;
 pub(crate) mod others;
 pub(crate) mod ranges;

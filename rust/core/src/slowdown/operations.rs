@@ -50,6 +50,8 @@ pub(crate) struct Signature {
     pub block: [Option<u32>; 3],
     /// Dynamic shared memory of a kernel, bytes of a copy.
     pub bytes: Option<i64>,
+    /// As CUPTI counts; of copies.
+    pub copy_kind: Option<u8>,
 }
 
 /// Signatures by number, the same for a session and its baselines, in an order that no table's rows decide.
@@ -73,6 +75,29 @@ impl Signatures {
                 .collect();
         }
         Self { list }
+    }
+
+    /// Of each signature the copy engine that does it.
+    fn engines(&self) -> Vec<Option<CopyEngine>> {
+        self.list.iter().map(|signature| CopyEngine::of(signature.copy_kind?)).collect()
+    }
+}
+
+/// Copies from the host and copies to it are done by an engine each, one after the other whoever they are of, and beside
+/// kernels of any context (seen on an H200, time-sliced and under MPS: `fixtures/hardware`, stage `hosts`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CopyEngine {
+    FromHost,
+    ToHost,
+}
+
+impl CopyEngine {
+    fn of(copy_kind: u8) -> Option<Self> {
+        match copy_kind {
+            1 => Some(Self::FromHost),
+            2 => Some(Self::ToHost),
+            _ => None,
+        }
     }
 }
 
@@ -220,6 +245,9 @@ pub(crate) struct Tenancy {
     pub others: Arc<Others>,
     /// Others' work could have run at the same time as its own.
     pub beside: Arc<Others>,
+    /// By copy engine: its own copies, and those of others.
+    copies: [Arc<Union>; 2],
+    others_copies: [Others; 2],
     /// When each tenant of its device could run its work, itself included.
     pub present: Arc<Present>,
     /// Somebody else with work on the device was not traced and has no residency of its own.
@@ -400,6 +428,7 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
                         grid: [shape[0], shape[1], shape[2]],
                         block: [shape[3], shape[4], shape[5]],
                         bytes: key.2,
+                        copy_kind: None,
                     })
                 });
                 place as usize
@@ -414,6 +443,7 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
         grid: [None; 3],
         block: [None; 3],
         bytes,
+        copy_kind: None,
     };
     if let Some(batch) = tables.get(schema::GRAPH_LAUNCHES.name) {
         let c = Columns::new(&schema::GRAPH_LAUNCHES, batch);
@@ -428,14 +458,15 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
     }
     if let Some(batch) = tables.get(schema::MEMOPS.name) {
         let c = Columns::new(&schema::MEMOPS, batch);
-        let (operation, bytes) = (c.names("operation")?, c.i64("bytes")?);
+        let (operation, bytes, copy_kind) = (c.names("operation")?, c.i64("bytes")?, c.u8("copy_kind")?);
         let mut seen: NumberMap<(Option<u32>, i64), u32> = NumberMap::default();
         for row in 0..c.rows() {
             let bytes = bytes.value(row);
             let name = || operation.get(row).unwrap_or("copy").to_owned();
-            let place = *seen
-                .entry((operation.key(row), bytes))
-                .or_insert_with(|| enter(plain(WorkKind::Copy, name(), Some(bytes))));
+            let copy_kind = at(copy_kind, row);
+            let place = *seen.entry((operation.key(row), bytes)).or_insert_with(|| {
+                enter(Signature { copy_kind, ..plain(WorkKind::Copy, name(), Some(bytes)) })
+            });
             copies_out.push(place);
         }
     }
@@ -544,15 +575,15 @@ impl Scene {
     /// Puts together what was gathered.
     pub fn of(gathered: Gathered, signatures: &Signatures, pool: ThreadPool) -> Self {
         let Gathered { who, mut tenants, calls, switching, found, window } = gathered;
+        let engines = signatures.engines();
         pool.each(tenants.iter_mut().collect(), |tenant| {
-            tenant.enter(&found, calls.get(&tenant.process), window);
+            tenant.enter(&found, calls.get(&tenant.process), window, &engines);
         });
         drop(found);
         let mut scene = Self { tenants, calls, switching, window };
         scene.without_state(&who);
         scene.see_others(&who);
-        let many = signatures.list.len();
-        pool.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(many));
+        pool.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(&engines));
         scene
     }
 
@@ -627,6 +658,9 @@ impl Scene {
             here.work.push((t.id, work));
             here.present.push((t.id, present));
         }
+        for engine in [CopyEngine::FromHost, CopyEngine::ToHost] {
+            self.see_copies(engine as usize);
+        }
         let mut seen = BTreeMap::new();
         for (device, here) in of_device {
             // The same in one place is looked at once.
@@ -652,6 +686,26 @@ impl Scene {
                 None => beside,
             };
             tenant.present = Arc::clone(present);
+        }
+    }
+}
+
+impl Scene {
+    /// Enters for every tenant when others used a copy engine of its device.
+    fn see_copies(&mut self, engine: usize) {
+        let mut of_device: BTreeMap<u32, Vec<(u32, Arc<Union>)>> = BTreeMap::new();
+        for tenant in &self.tenants {
+            if let Some(copies) = tenant.copies.get(engine) {
+                of_device.entry(tenant.device).or_default().push((tenant.id, Arc::clone(copies)));
+            }
+        }
+        let mut seen: BTreeMap<u32, _> =
+            of_device.into_iter().map(|(device, copies)| (device, Others::of_each(&copies))).collect();
+        for tenant in &mut self.tenants {
+            let others = seen.get_mut(&tenant.device).and_then(|others| others.remove(&tenant.id));
+            if let (Some(slot), Some(others)) = (tenant.others_copies.get_mut(engine), others) {
+                *slot = others;
+            }
         }
     }
 }
@@ -702,6 +756,10 @@ fn deal(whole: &Events<'_>, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watc
         }
     }
     Ok(())
+}
+
+fn engine(engines: &[Option<CopyEngine>], op: &Op) -> Option<CopyEngine> {
+    engines.get(op.signature as usize).copied().flatten()
 }
 
 impl Tenancy {
@@ -847,8 +905,15 @@ impl Tenancy {
     }
 
     /// Looks up signature, call and residency of every row.
-    fn enter(&mut self, found: &Found, calls: Option<&Calls>, window: Option<(i64, i64)>) {
+    fn enter(
+        &mut self,
+        found: &Found,
+        calls: Option<&Calls>,
+        window: Option<(i64, i64)>,
+        engines: &[Option<CopyEngine>],
+    ) {
         let mut ends = vec![i64::MIN; self.streams.len()];
+        let mut copies = <[Union; 2]>::default();
         let (mut hint, mut walk, mut busy) = (usize::MAX, Walk::default(), Union::default());
         for op in &mut self.ops {
             op.signature = found.of(op.kind, op.signature);
@@ -879,6 +944,10 @@ impl Tenancy {
             };
             if op.kind != WorkKind::Copy {
                 busy.add(op.start_ns, op.end_ns);
+            } else if let Some(copies) =
+                engine(engines, op).and_then(|engine| copies.get_mut(engine as usize))
+            {
+                copies.add(op.start_ns, op.end_ns);
             }
             if let Some(end) = ends.get_mut(op.stream as usize) {
                 op.ready_ns = (*end).clamp(op.launch_ns, op.start_ns.max(op.launch_ns));
@@ -886,11 +955,12 @@ impl Tenancy {
             }
         }
         self.busy = Arc::new(busy);
+        self.copies = copies.map(Arc::new);
     }
 
-    fn finish(&mut self, signatures: usize) {
-        let mut seen = vec![false; signatures];
-        let mut usual = vec![[0; 3]; signatures];
+    fn finish(&mut self, engines: &[Option<CopyEngine>]) {
+        let mut seen = vec![false; engines.len()];
+        let mut usual = vec![[0; 3]; engines.len()];
         let (ran, busy, others, beside) = (&self.ran, &*self.busy, &*self.others, &*self.beside);
         let same = Arc::ptr_eq(&self.others, &self.beside);
         let [inside, before, at_work, near] = &mut [OthersWalk::default(); 4];
@@ -904,7 +974,11 @@ impl Tenancy {
             let contended = others_inside_ns > 0;
             op.co_run = if contended {
                 CoRun::Contended
-            } else if before.covered_ns(others, op.launch_ns, op.start_ns) > 0 {
+            } else if before.covered_ns(others, op.launch_ns, op.start_ns) > 0
+                || engine(engines, op)
+                    .and_then(|engine| self.others_copies.get(engine as usize))
+                    .is_some_and(|others| others.covered_ns(op.launch_ns, op.start_ns) > 0)
+            {
                 CoRun::Waited
             } else {
                 CoRun::Solo
