@@ -576,7 +576,8 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
     found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}"
     elapsed = victim.tenant.slowdown.elapsed
-    if victim.kind == "latency" and elapsed is not None and elapsed.value < threshold_of(elapsed.basis):
+    least = None if elapsed is None else elapsed.value if elapsed.low is None else elapsed.low
+    if victim.kind == "latency" and elapsed and least is not None and least < threshold_of(elapsed.basis):
         # Kernels that wait longer cost a program nothing whose host runs ahead of them.
         found = f"{found}; {KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"
     if with_rest and impact.unknown:

@@ -200,8 +200,6 @@ pub(crate) enum Doubt {
 pub(crate) struct ModelDoubt {
     /// Standard error of the lengths solo, on the logarithm.
     pub error: f64,
-    /// How much shorter they may have been, on the logarithm.
-    pub cuts: f64,
     /// Records say when its context was resident.
     pub residency: bool,
 }
@@ -251,11 +249,11 @@ impl Doubt {
                 let (low, high) = (low * std::f64::consts::SQRT_2, high * std::f64::consts::SQRT_2);
                 (-high - LEAST, -low + LEAST)
             }
-            Self::Model(ModelDoubt { error, cuts, residency }) => {
+            Self::Model(ModelDoubt { error, residency }) => {
                 let [recorded, unknown] = MODEL;
                 let (part, least) = if *residency { recorded } else { unknown };
                 let half = ((2.0 * error).powi(2) + (part * log).powi(2)).sqrt() + least;
-                (-half, half + cuts)
+                (-half, half)
             }
         };
         Some(((log + down).exp(), (log + up).exp()))

@@ -2,7 +2,7 @@
 //!
 //! The program is replayed call by call: the host thinks as long as it did, launches as it did, and waits where it
 //! waited, but what it waits for ends earlier. Of every operation the time in which other tenants kept it from running
-//! is removed, and what one of its threads saved, those save that waited for it ([`Handovers`]):
+//! is removed, and what one of its threads saved, those save that waited for it ([`ThreadWaits`]):
 //!
 //! ```text
 //!   host      |la|la|sync..........................|think|la|...
@@ -20,8 +20,9 @@ use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, SWITCH_NS, WAKE
 use crate::base::maps::NumberMap;
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::calls::{Call, Calls};
-use crate::slowdown::handover::{Handovers, IDLE_NS};
 use crate::slowdown::operations::{entry, CoRun, Op, Scene, Tenancy};
+use crate::slowdown::others::common;
+use crate::slowdown::thread_waits::{ThreadWaits, IDLE_NS};
 use crate::table::work::WorkKind;
 
 /// Equal operations without co-running tenants that stand for those co-run.
@@ -87,8 +88,6 @@ pub(crate) struct Replayed<'a> {
     pub anchored: Vec<Anchored>,
     /// Standard error of all lengths together, on the logarithm.
     pub error: f64,
-    /// How much shorter they may have been for all that is known of what each cut inside a kernel costs.
-    pub cuts: f64,
 }
 
 impl Reference for Replayed<'_> {
@@ -176,20 +175,32 @@ fn disturbed(op: &Op) -> bool {
     op.co_running_ns.saturating_mul(CO_RUNNING_PART) > op.ran_ns
 }
 
-/// What a cut inside a kernel may cost beyond the saving of state: SMs run empty before a context is switched out, caches
-/// are cold after. Where kernels are cut so evenly that it cannot be measured, so much is allowed for.
-const CUT_NS: f64 = 350_000.0;
+/// What each cut inside a kernel takes of the residency of its context, and the standard error of that over kernels and
+/// boards: SMs stop, state is saved and restored, caches are cold. 110 to 165 us of kernels of eight runs on an H200
+/// (`fixtures/hardware`, stage `hosts`), 127 to 149 us on an A100.
+const CUT_NS: (f64, f64) = (140_000.0, 40_000.0);
 
-/// What each cut inside a kernel took while its context ran, and how surely; `None`: could not be measured.
-fn cut_ns(tenant: &Tenancy) -> Option<(f64, f64)> {
-    let (cost, error) = tenant.cut_cost().known().filter(|(_, error)| *error < CUT_NS / 2.0)?;
-    // What may as well be nothing is taken for nothing, and its error allowed for.
-    let cost = if cost > 2.0 * error { cost.min(2.0 * CUT_NS) } else { 0.0 };
-    Some((cost, error))
+/// What takes longer than that is no cut.
+const MOST_CUT_NS: f64 = 5.0 * CUT_NS.0;
+
+/// The same of a tenant, from what is usual and from what its kernels show, each by how surely it is known.
+fn cut_ns(tenant: &Tenancy) -> (f64, f64) {
+    let (usual, usual_error) = CUT_NS;
+    let usual = if tenant.exact { 0.0 } else { (usual - tenant.state_ns as f64).max(0.0) };
+    let plausible = |(cost, error): &(f64, f64)| *cost > -2.0 * error && *cost < MOST_CUT_NS;
+    let Some((cost, error)) = tenant.cut_cost().known().filter(plausible) else {
+        return (usual, usual_error);
+    };
+    let (a, b) = (usual_error.powi(-2), error.max(1.0).powi(-2));
+    ((usual * a + cost * b) / (a + b), (a + b).sqrt().recip())
 }
 
+/// Kernels of several of its streams share the SMs otherwise without the others: standard error of their time together,
+/// as a part of the time in which they overlapped. From kernels of two streams in eight runs on an H200.
+const OVERLAP_ERROR: f64 = 0.2;
+
 /// Lengths of a tenant's operations without the others; `None` where nobody knows.
-fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
+fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64), Refused> {
     let mut stretch: Vec<Stretch> = Vec::new();
     for op in tenant.ops.iter().filter(|op| op.unusual.is_none()) {
         let Some(s) = entry(&mut stretch, op.signature) else { continue };
@@ -203,13 +214,16 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
         slot.add(op.ran_ns as f64);
     }
     let factors: Vec<Option<f64>> = stretch.iter().map(Stretch::factor).collect();
-    let (mut blind, mut whole, mut cuts) = (0.0, 0.0, 0.0);
-    let each_cut = cut_ns(tenant);
+    let (mut blind, mut whole, mut kernels, mut cuts) = (0.0, 0.0, 0.0, 0.0);
+    let (each_cut, cut_error) = cut_ns(tenant);
     let mut inflated: BTreeMap<u32, f64> = BTreeMap::new();
     let mut out = Vec::with_capacity(tenant.ops.len());
     for op in &tenant.ops {
         let mut length = op.ran_ns as f64;
         whole += length;
+        if op.kind != WorkKind::Copy {
+            kernels += length;
+        }
         if disturbed(op) {
             match factors.get(op.signature as usize).copied().flatten() {
                 Some(factor) => {
@@ -221,7 +235,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
         }
         if let Some(ran) = tenant.ran.as_ref().filter(|_| op.kind != WorkKind::Copy) {
             let inside = op.cuts(ran) as f64;
-            length = (length - inside * each_cut.map_or(0.0, |c| c.0)).max(0.5 * length);
+            length = (length - inside * each_cut).max(0.5 * length);
             cuts += inside;
         }
         out.push(length.round() as i64);
@@ -238,9 +252,13 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64, f64), Refused> {
         })
         .sum();
     // All cuts have the same cost: their error does not average out.
-    let of_cuts = each_cut.map_or(0.0, |(_, error)| cuts * error / solo.max(1.0));
-    let cuts = if each_cut.is_some() { 0.0 } else { cuts * CUT_NS / solo.max(1.0) };
-    Ok((out, (error + of_cuts.powi(2)).sqrt(), cuts))
+    let of_cuts = cuts * cut_error / solo.max(1.0);
+    let at_work = tenant
+        .ran
+        .as_ref()
+        .map_or_else(|| tenant.busy.total_ns(), |ran| common(&tenant.busy, ran).total_ns());
+    let overlapped = (kernels / (at_work as f64).max(1.0) - 1.0).clamp(0.0, 1.0);
+    Ok((out, (error + of_cuts.powi(2) + (OVERLAP_ERROR * overlapped).powi(2)).sqrt()))
 }
 
 /// Waits of an operation that would have been there without the others: behind its own tenant's work, and what the
@@ -297,7 +315,7 @@ pub(crate) fn replay(
     process: (u32, Option<u32>),
 ) -> BTreeMap<u32, Result<Replayed<'_>, Refused>> {
     let mut out = BTreeMap::new();
-    let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64, f64)> = BTreeMap::new();
+    let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64)> = BTreeMap::new();
     let tenants: Vec<&Tenancy> = scene.tenants.iter().filter(|t| t.traced && t.process == process).collect();
     for tenant in &tenants {
         let found = if tenant.ops.is_empty() {
@@ -321,9 +339,8 @@ pub(crate) fn replay(
     let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
     let played = Play::new(&tenants, &lengths_of).run(calls);
     for (tenant, (again, anchored)) in tenants.iter().zip(played) {
-        if let Some((_, error, cuts)) = lengths_of.get(&tenant.id) {
-            let (error, cuts) = (*error, *cuts);
-            out.insert(tenant.id, Ok(Replayed { tenant, again, anchored, error, cuts }));
+        if let Some((_, error)) = lengths_of.get(&tenant.id) {
+            out.insert(tenant.id, Ok(Replayed { tenant, again, anchored, error: *error }));
         }
     }
     out
@@ -343,7 +360,7 @@ struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, (Vec<i64>, f64, f64)>) -> Self {
+    fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, (Vec<i64>, f64)>) -> Self {
         let usual_ns: Vec<i64> = tenants
             .iter()
             .map(|t| {
@@ -483,9 +500,9 @@ impl<'a> Play<'a> {
         let mut stream_ends = [streams.clone(), streams];
         let (mut next_op, mut next_end) = (0_usize, 0_usize);
         let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
-        let mut handovers = Handovers::of(calls);
+        let mut thread_waits = ThreadWaits::of(calls);
         for (number, call) in calls.iter().enumerate() {
-            let waited_for = handovers.before(&call).and_then(|thread| threads.get(&thread)).copied();
+            let waited_for = thread_waits.before(&call).and_then(|thread| threads.get(&thread)).copied();
             let (shifts, before) = threads.entry(call.thread).or_insert(([0; 2], i64::MIN));
             let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
             if let Some((theirs, _)) = waited_for {

@@ -238,6 +238,8 @@ pub(crate) struct Tenancy {
     pub ran: Option<Union>,
     /// How much too long, and too short, the execution of a kernel may be for each time that it was switched out.
     pub state_doubt_ns: [f64; 2],
+    /// What was taken out of each residency, at both ends together.
+    pub state_ns: i64,
     /// `ran` is CONTEXT_START to acknowledgement; else residency, which holds the saving and restoring of state.
     pub exact: bool,
     pub busy: Arc<Union>,
@@ -777,8 +779,14 @@ impl Tenancy {
         let mut sum = CutCost::default();
         let Some(ran) = self.ran.as_ref() else { return sum };
         let spans = ran.spans();
+        let [Some((first_ns, _)), Some((_, last_ns))] = [spans.first(), spans.last()] else { return sum };
+        // Of what goes on where the records end, nobody knows how long it ran.
+        let kernels = || {
+            let inside = |op: &&Op| op.start_ns >= *first_ns && op.end_ns <= *last_ns;
+            self.ops.iter().filter(|op| op.kind == WorkKind::Kernel).filter(inside)
+        };
         let mut lengths: Vec<(f64, f64)> = Vec::new();
-        for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel) {
+        for op in kernels() {
             if let Some((length, n)) = entry(&mut lengths, op.signature) {
                 *length += op.ran_ns as f64;
                 *n += 1.0;
@@ -786,7 +794,7 @@ impl Tenancy {
         }
         // Per signature: n, and sums of time left, cuts, length, and of their products.
         let mut by_signature: Vec<[f64; 10]> = Vec::new();
-        for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel) {
+        for op in kernels() {
             let next = spans.partition_point(|s| s.0 <= op.start_ns);
             let slice = next.checked_sub(1).and_then(|n| spans.get(n));
             let left = slice.map_or(0, |s| s.1.saturating_sub(op.start_ns).max(0));
@@ -863,6 +871,7 @@ impl Tenancy {
 
     fn shrink(&mut self, restore: i64, save: i64) {
         let Some(ran) = self.ran.take() else { return };
+        self.state_ns = restore.saturating_add(save);
         let spans: Vec<_> =
             ran.spans().iter().map(|(a, b)| (a + restore, (b - save).max(a + restore))).collect();
         let ran = Union::of(spans);

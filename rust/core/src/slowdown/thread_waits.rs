@@ -1,6 +1,6 @@
 //! Which host threads of a process wait for one another.
 //!
-//! Threads hand work over without a call of CUDA: a main thread joins its workers, that of PyTorch waits while the
+//! Threads give work to one another without a call of CUDA: a main thread joins its workers, that of PyTorch waits while the
 //! thread of autograd launches the backward pass:
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! If the device had been done earlier for one of them, the other would have gone on earlier as well. No record says who
-//! waits for whom. Threads that work independently of one another call at the same times; those that hand over do not.
+//! waits for whom. Threads that work independently of one another call at the same times; those that wait for one another do not.
 
 use std::collections::BTreeMap;
 
@@ -26,9 +26,9 @@ const MOSTLY: u32 = 4;
 /// Changes between two threads: at which the one may have waited for the other, and others.
 type Changes = BTreeMap<(u32, u32), [u32; 2]>;
 
-/// From whom threads take over.
+/// Whom threads wait for.
 #[derive(Debug)]
-pub(crate) struct Handovers {
+pub(crate) struct ThreadWaits {
     /// None: there is one thread.
     changes: Option<Changes>,
     seen: Seen,
@@ -50,7 +50,7 @@ enum Change {
     /// It begins, after calls of that thread.
     Begins(u32),
     /// It was idle while others worked, and that thread was the last of them.
-    TakesOver(u32),
+    GoesOn(u32),
     /// It works beside that thread, or begins again long after it.
     Otherwise(u32),
 }
@@ -69,7 +69,7 @@ impl Seen {
                 let apart = end_ns <= call.start_ns && own_end_ns <= first_ns;
                 let late_ns = call.start_ns.saturating_sub(end_ns);
                 if apart && idle_ns > IDLE_NS && late_ns.saturating_mul(SOON_PART) <= idle_ns {
-                    Change::TakesOver(thread)
+                    Change::GoesOn(thread)
                 } else {
                     Change::Otherwise(thread)
                 }
@@ -93,7 +93,7 @@ fn changes(calls: impl Iterator<Item = Call>) -> Changes {
     let mut seen = Seen::default();
     for call in calls {
         let (thread, place) = match seen.next(&call) {
-            Change::TakesOver(thread) => (thread, 0),
+            Change::GoesOn(thread) => (thread, 0),
             Change::Otherwise(thread) => (thread, 1),
             Change::None | Change::Begins(_) => continue,
         };
@@ -104,7 +104,7 @@ fn changes(calls: impl Iterator<Item = Call>) -> Changes {
     changes
 }
 
-impl Handovers {
+impl ThreadWaits {
     pub fn of(calls: &Calls) -> Self {
         Self { changes: calls.has_several_threads().then(|| changes(calls.iter())), seen: Seen::default() }
     }
@@ -114,7 +114,7 @@ impl Handovers {
         let changes = self.changes.as_ref()?;
         match self.seen.next(call) {
             Change::Begins(thread) => Some(thread),
-            Change::TakesOver(thread) => {
+            Change::GoesOn(thread) => {
                 let [waited, otherwise] = *changes.get(&pair(thread, call.thread))?;
                 (otherwise.saturating_mul(MOSTLY) <= waited).then_some(thread)
             }
@@ -141,8 +141,8 @@ mod tests {
             .collect();
         list.sort_by_key(|call| call.start_ns);
         let changes = Some(changes(list.iter().copied()));
-        let mut handovers = Handovers { changes, seen: Seen::default() };
-        list.iter().map(|call| handovers.before(call)).collect()
+        let mut thread_waits = ThreadWaits { changes, seen: Seen::default() };
+        list.iter().map(|call| thread_waits.before(call)).collect()
     }
 
     /// Launches of a thread, one each 100 us.
