@@ -42,6 +42,9 @@ MODES = {
     "h200/alone-B": "streams",
     "h200/alone-dram_bound": "exclusive",
     "h200/mps-A-B-C": "mps",
+    "h200/alone-open_loop": "exclusive",
+    "h200/slices-copies-open_loop": "time-slicing",
+    "h200/slices-long_kernel-B": "time-slicing",
 }
 
 
@@ -66,6 +69,67 @@ def test_the_slowdown_is_the_one_that_the_program_measured() -> None:
     assert measured == pytest.approx(2.418, abs=0.001)
     assert found["basis"] == "observed"
     assert found["value"] == pytest.approx(measured, rel=0.02)
+
+
+def modelled(session: pyanalyze.Session, pid: int, measure: str) -> dict[str, float]:
+    """The slowdown of a process without a baseline."""
+    (tenant,) = (t["tenant_id"] for t in session.tenants.to_dicts() if t["pid"] == pid)
+    rows = session.tenant_slowdowns.to_dicts()
+    wanted = (tenant, measure, "counterfactual", None)
+    (found,) = (r for r in rows if (r["tenant_id"], r["measure"], r["against"], r["work"]) == wanted)
+    return found
+
+
+def mean_latencies(path: Path, kernels: tuple[str, ...]) -> dict[str, tuple[int, float]]:
+    """By name: how many kernels, and their mean time in ns from launch call to end, as SQL says."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = (
+            'SELECT s.value, COUNT(*), AVG(k."end" - r.start) FROM CUPTI_ACTIVITY_KIND_KERNEL AS k '
+            "JOIN StringIds AS s ON s.id = k.shortName "
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = k.correlationId "
+            f"AND r.globalTid / 0x1000000 = k.globalPid / 0x1000000 WHERE s.value IN ({', '.join('?' * len(kernels))}) GROUP BY 1"
+        )
+        return {name: (n, mean) for name, n, mean in db.execute(query, kernels)}
+
+
+def test_a_copy_that_waits_for_the_copies_of_another_tenant_is_slowed_by_it() -> None:
+    """Requests copy 64 KB to the GPU, beside a program that copies 32 MB at a time."""
+    shared = mean_latencies(H200 / "slices-copies-open_loop.sqlite", ("R1", "R2"))
+    solo = mean_latencies(H200 / "alone-open_loop.sqlite", ("R1", "R2"))
+    took = sum(n * mean for n, mean in shared.values())
+    measured = took / sum(n * solo[kernel][1] for kernel, (n, _) in shared.items())
+    assert measured == pytest.approx(4.2, abs=0.1)
+    found = modelled(pyanalyze.load(H200 / "slices-copies-open_loop.sqlite"), 1649, "latency")
+    assert found["value"] == pytest.approx(measured, rel=0.03)
+    assert found["low"] < measured < found["high"]
+
+
+def test_being_switched_out_inside_kernels_is_part_of_the_slowdown() -> None:
+    """Kernels of 15 ms are switched out seven times each, for 2 ms; each time costs about 115 us beside that."""
+    with (H200 / "units-2.csv").open(newline="") as file:
+        rates = {(row["case"], row["application"]): float(row["units_per_s"]) for row in csv.DictReader(file)}
+    session = pyanalyze.load(H200 / "slices-long_kernel-B.sqlite")
+    for app, pid, slower in (("long_kernel", 1447, 2.03), ("B", 1448, 2.52)):
+        measured = rates[f"alone-{app}", app] / rates["slices-long_kernel-B", app]
+        assert measured == pytest.approx(slower, abs=0.01)
+        found = modelled(session, pid, "elapsed")
+        assert found["low"] < measured < found["high"]
+        assert found["value"] == pytest.approx(measured, rel=0.07)
+
+
+def test_a_trainer_whose_backward_pass_has_a_thread_of_its_own_is_slowed_as_its_steps_are() -> None:
+    steps = {}
+    for name in ("torch-alone-train", "torch-slices-serve-train"):
+        with contextlib.closing(sqlite3.connect(H100 / f"{name}.sqlite")) as db:
+            query = (
+                'SELECT e."end" - e.start FROM NVTX_EVENTS AS e LEFT JOIN StringIds AS s ON s.id = e.textId '
+                "WHERE COALESCE(e.text, s.value) = 'step' AND e.\"end\" IS NOT NULL"
+            )
+            steps[name] = median(length for (length,) in db.execute(query))
+    measured = steps["torch-slices-serve-train"] / steps["torch-alone-train"]
+    assert measured == pytest.approx(1.15, abs=0.01)
+    found = modelled(pyanalyze.load(H100 / "torch-slices-serve-train.sqlite"), 1159, "elapsed")
+    assert found["value"] == pytest.approx(measured, rel=0.05)
 
 
 def steps_per_s(name: str, kernel: str) -> float:
@@ -248,11 +312,13 @@ def test_a_pause_of_the_host_is_not_surely_a_slowdown() -> None:
 
 
 def test_waits_that_cost_no_time_are_told_from_those_that_do() -> None:
-    # The trainer's host runs ahead: its kernels wait behind those of the server, and a step takes as long as solo.
+    # The trainer's host runs ahead: its kernels wait behind those of the server, and a step takes hardly longer than solo.
     assert measured_slowdown("torch-mps-serve-train", "train") < 1.03
+    found = modelled(pyanalyze.load(H100 / "torch-mps-serve-train.sqlite"), 1288, "elapsed")
+    assert found["low"] < measured_slowdown("torch-mps-serve-train", "train") < found["high"]
     shown = " ".join(run("summary", str(H100 / "torch-mps-serve-train.sqlite")).stdout.split())
     assert "python3 (pid 1288), kernel latency 1.3" in shown
-    assert "elapsed time 1.00x. The slowdown of python3 (pid 1287) is not known" in shown
+    assert "elapsed time 1.03x. The slowdown of python3 (pid 1287) is not known" in shown
 
 
 @pytest.mark.parametrize("name", ["slices-A-B", "mps-A-B"])
