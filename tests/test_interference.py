@@ -380,6 +380,13 @@ def test_whose_turn_it_was_is_told_apart(fixtures: Path) -> None:
         # Parts of what was added to the elapsed time.
         shares = [(slowdown - 1) / (whole.value - 1) for slowdown in caused if slowdown is not None]
         assert 0.85 < sum(shares) <= 1 + 1e-9
+        # Of a host that may have slept anyway no aggressor is known to have slowed more than its share of the rest.
+        for cell, share in zip((c for c in device.figures.matrix if c.victim == victim), shares, strict=True):
+            assert cell.low is not None and cell.slowdown is not None and cell.high is not None
+            assert whole.low is not None and whole.high is not None
+            assert cell.low <= 1 + share * (whole.low - 1) + 1e-9
+            assert cell.low <= cell.slowdown <= cell.high
+            assert cell.high >= 1 + share * (whole.high - 1) - 1e-9
     # C's own slowdown is not known: no figure of the whole device leaves it out silently.
     assert (device.figures.antt, device.figures.speedup_over_serial) == (None, None)
 

@@ -58,8 +58,7 @@ OTHER_PACE = 0.1
 _NOT_KNOWN = Slowdown(elapsed=None, latency=None, resident=None)
 #: The lower end of an inferred elapsed slowdown, where it is far from the value and the upper end is not.
 SLEEPS_UNTIL = (
-    "elapsed: the lower bound is for a host that sleeps until moments, as one that takes requests does: solo it would "
-    "have slept as well"
+    "elapsed: the lower bound assumes that its host waits as long solo, as a server waits for the next request"
 )
 _FAR_BELOW = 0.1
 LIMITED = (
@@ -735,17 +734,17 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
         # Of a victim that was not slowed there is no aggressor, and that can be told.
         share = row["share"] if victim.slowed else 0.0
         low, high = (row["share_low"], row["share_high"]) if victim.slowed else (None, None)
-        ends = (_of(elapsed, low), _of(elapsed, high))
         if victims[row["victim"]] == 1:
             # With one other tenant this is the slowdown of the victim: one quantity, one number.
-            share, ends = 1.0, (None, None) if elapsed is None else (elapsed.low, elapsed.high)
+            share, low, high = 1.0, None, None
+        ends = _ends(elapsed, share, (low, high))
         cells.append(
             MatrixCell(
                 victim=row["victim"],
                 aggressor=row["aggressor"],
                 slowdown=_of(elapsed, share),
-                low=ends[0],
-                high=ends[1],
+                low=min(ends, default=None),
+                high=max(ends, default=None),
                 n=row["n"],
                 latency=_of(latency, share),
                 inseparable_from=row["inseparable_from"] if victim.slowed else None,
@@ -761,6 +760,16 @@ def _number(value: object) -> float:
 def _of(whole: Estimate | None, share: float | None) -> float | None:
     """The slowdown that a share of what was added makes."""
     return None if whole is None or share is None else 1 + share * (whole.value - 1)
+
+
+def _ends(whole: Estimate | None, share: float | None, shares: tuple[float | None, float | None]) -> list[float]:
+    """What the ends of either interval make: of the slowdown (hosts may have slept anyway), and of the share of it."""
+    if whole is None or not share:
+        return []
+    found = [_of(whole, end) for end in shares]
+    # Not by way of the difference from 1 where it is all of the slowdown: one quantity, one number.
+    found += [end if share == 1 or end is None else 1 + share * (end - 1) for end in (whole.low, whole.high)]
+    return [end for end in found if end is not None]
 
 
 def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | None:

@@ -244,8 +244,7 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
         Table(
             columns,
             rows,
-            "Pairwise interference: slowdown with the aggressor as the only other tenant (inferred). Intervals take "
-            "pauses of hosts as recorded; the interval of a tenant also allows for hosts that sleep until moments.",
+            "Pairwise interference: slowdown with the aggressor as the only other tenant (inferred).",
         ),
     ]
     if together:
