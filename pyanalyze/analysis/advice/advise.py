@@ -480,7 +480,7 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
             lines = ("export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps   # the daemon's, for the process outside", *lines)
         back = mps.undo_caps(compared.clients, capped=capped, daemon=mps.sets_daemon(option.provision))
         if static:
-            back = f"{mps.STOP.partition(' #')[0].rstrip()}; {start}"
+            back = "\n".join((f"{mps.STOP.partition(' #')[0].rstrip()}; {start}", *mps.undo_limits(compared.clients)))
         elif not runs:
             back = mps.UNDO
         return (*lines, *(kubernetes.mps(n) if kube else ())), kubernetes.UNDO if kube else back

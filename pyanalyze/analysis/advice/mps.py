@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 #: A pinned-memory limit leaves this much above the observed high-water mark.
 MEMORY_HEADROOM = 1.1
+MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
 
 def percentage_for(sms: int, sm_count: int, compute_major: int | None = None) -> int:
@@ -220,7 +221,7 @@ def settings(
             parts.append(f"{MPS_PERCENTAGE}={provision.percentages[client.tenant_id]}")
         if client.memory_bytes is not None:
             mib = math.ceil(client.memory_bytes * MEMORY_HEADROOM / 2**20)
-            parts.append(f'CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="{gpu}={mib}M"')
+            parts.append(f'{MEMORY_LIMIT}="{gpu}={mib}M"')
         if parts:
             lines.append(_given(client, " ".join(parts)))
     if provision is not None and sets_daemon(provision):
@@ -287,8 +288,11 @@ def undo_caps(clients: Sequence[Client], *, capped: bool, daemon: bool) -> str:
     >>> undo_caps([Client(0, "serve", None, None, None, 31.0)], capped=True, daemon=False)
     'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=31   # in the shell that starts serve, before it starts'
     """
+    limits = undo_limits(clients)
     if not capped:
-        return f"{'; '.join(_caps(100))}; unset {MPS_PERCENTAGE}   # for clients that start afterwards"
+        return "\n".join(
+            (f"{'; '.join(_caps(100))}; unset {MPS_PERCENTAGE}   # for clients that start afterwards", *limits)
+        )
     if all(client.percentage is not None for client in clients):
         lines = [_given(client, f"{MPS_PERCENTAGE}={client.percentage:g}") for client in clients]
     else:
@@ -296,8 +300,28 @@ def undo_caps(clients: Sequence[Client], *, capped: bool, daemon: bool) -> str:
     if daemon:
         default, servers = _caps(f"$(cat {_DEFAULT_FILE})", f"$(cat {_SERVER_FILE})")
         lines += [f"{default}   # noted in this folder before", f"{servers}   # and for the running server"]
-    return "\n".join(lines)
+    return "\n".join((*lines, *limits))
 
 
-#: Takes MPS away again.
+def undo_limits(clients: Sequence[Client]) -> tuple[str, ...]:
+    """Take back the memory limits that :func:`settings` gives to clients whose memory use is known.
+
+    Examples
+    --------
+    >>> undo_limits([Client(0, "serve", None, None, None), Client(1, "train", None, None, 2**30)])
+    ('unset CUDA_MPS_PINNED_DEVICE_MEM_LIMIT   # in the shell that starts train; set an earlier limit again',)
+    """
+    limited = [client for client in clients if client.memory_bytes is not None]
+    shells = ", ".join(visible(client.name, 40) for client in limited if not client.on_command_line)
+    lines = [
+        f"# remove {MEMORY_LIMIT} from the command that starts {visible(client.name, 40)}, or write its earlier value"
+        for client in limited
+        if client.on_command_line
+    ]
+    if shells:
+        lines.append(f"unset {MEMORY_LIMIT}   # in the shell that starts {shells}; set an earlier limit again")
+    return tuple(lines)
+
+
+#: Takes MPS away again, and all variables of its clients.
 UNDO = "echo quit | nvidia-cuda-mps-control   # when no client runs; unset CUDA_MPS_* in their environment"
