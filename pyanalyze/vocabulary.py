@@ -164,6 +164,13 @@ DOUBT_TEXT: Final[Mapping[ResidencyDoubt, str]] = {
 }
 
 
+#: What the time to save and restore a context is inferred from where no record has it (`context_state`).
+INFERRED_STATE: Final = {
+    "kernels": "from the extra time of kernels that were switched out",
+    "starts": "from when kernels start and end in residency intervals",
+}
+
+
 class StreamReason(Word):
     """Why two streams of one process did not execute at the same time; in the order of the documentation."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -139,6 +140,32 @@ def test_a_cap_of_a_command_line_is_removed_there_and_one_of_the_environment_in_
     back = mps.undo_caps([line, shell], capped=True, daemon=False).split("\n")
     assert back[0] == "# write CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 into the command that starts t0"
     assert back[1].startswith("export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 ")
+
+
+@pytest.mark.parametrize("mode", [Mode.MPS, Mode.MPS_PARTITIONED, Mode.MPS_STATIC_PARTITION, Mode.TIME_SLICING])
+def test_the_undo_takes_back_every_variable_that_the_commands_set(mode: Mode) -> None:
+    """Of a client with known memory use MPS advice sets a limit as well."""
+    option = Option("MPS", Mode.MPS, SharingConfig("mps", (108,), (Assignment(0), Assignment(1))), ())
+    clients = tuple(mps.Client(n, f"t{n}", None, None, 2**30, 30.0, on_command_line=n == 0) for n in (0, 1))
+    commands, undo = advise._commands(option, Options(0, clients=clients), mode, kube=False)
+    given = set(re.findall(r"CUDA_MPS_[A-Z_]+(?==)", "\n".join(commands)))
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" in given
+    assert "CUDA_MPS_*" in undo or all(variable in undo for variable in given - {"CUDA_MPS_PIPE_DIRECTORY"})
+
+
+def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
+    """Kernels run side by side under MPS, not in instances and not in time slices: only there contention is allowed for."""
+    (advice,) = pyanalyze.load(fixtures / "lost-records.sqlite").advise()
+    by_name = {option.name: option for option in advice.options.options}
+    mps_, mig_ = by_name["MPS"], by_name["MIG"]
+    assert mps_.contention is not None and mig_.contention is None and by_name["time-slicing"].contention is None
+    for one in advice.actions:
+        if "Bounds allow" in one.why:
+            option = mig_ if "MIG instance" in one.action else mps_
+            assert f"a model error of {option.margin:.1%}".replace("%", " %") in one.why
+            assert ("run side by side take" in one.why) == (option is mps_)
+            assert option.margin >= (advice.options.check or 0)
+    assert sum("Bounds allow" in one.why for one in advice.actions) >= 2
 
 
 def test_an_identification_says_why_it_is_first(fixtures: Path) -> None:

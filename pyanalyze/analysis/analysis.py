@@ -46,6 +46,7 @@ DERIVED_TABLES = {
     "pairwise_interference": "_slowdown_tables",
     "baseline_matches": "_slowdown_tables",
     "causes": "_slowdown_tables",
+    "context_state": "_slowdown_tables",
     "kernel_attribution": "_attribution_tables",
     "residency_by_device": "_residency_summary_tables",
     "inferred_residency": "_inferred_residency_tables",

@@ -95,6 +95,7 @@ class Frames:
     tenant_slowdowns = Frame()
     causes = Frame()
     pairwise_interference = Frame()
+    context_state = Frame()
     baseline_matches = Frame()
     units = Frame()
     unit_segments = Frame()

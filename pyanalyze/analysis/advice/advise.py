@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice import groups, host_side, kubernetes, mps, overlap, own_time, slicing
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.mig import Placement
-from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, observed_slicing, options
+from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, full_switch, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Resident, in_turn, kept_apart, record_first, simple_bounds, unknown_tenants
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
@@ -18,6 +18,7 @@ from pyanalyze.vocabulary import MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode, unle
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pyanalyze.analysis.advice.options import Contention, FullSwitch
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.sharing import Verdict
@@ -372,16 +373,41 @@ def _latency_percentiles(option: Option) -> str:
     return f"; p99 kernel latency {', '.join(each)}" if each else ""
 
 
-def _trust(compared: Options) -> str:
+def _trust(compared: Options, option: Option) -> str:
+    """How near the model came to the record, and what the bounds of an option allow for."""
     said = ""
     if compared.check is not None:
         said += (
-            f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded times; "
-            "every interval is wider by that, and allows for contention in memory and caches."
+            f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded times."
         )
+    said += f" Bounds allow for a model error of {fmt.percent(option.margin)}"
+    if option.contention is not None:
+        said += (
+            ", and for contention in memory and caches: kernels that run side by side take "
+            f"{_more_time(option.contention)} ({option.contention.basis})"
+        )
+    said += "."
     if compared.untraced:
-        said += f" {', '.join(compared.untraced)} was not traced: upper bounds allow for all of its resident time."
+        who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
+        said += f" {who} not traced: {', '.join(compared.untraced)}. Upper bounds allow for their resident time."
     return said
+
+
+def _more_time(contention: Contention) -> str:
+    """How much more time, or less.
+
+    Examples
+    --------
+    >>> from pyanalyze.analysis.advice.options import Contention
+    >>> _more_time(Contention(-0.3, 0.03, 0.12)), _more_time(Contention(0.1, 0.2, 0.34))
+    ('30 % less to 12 % more time', '10 % to 34 % more time')
+    >>> _more_time(Contention(-0.26, -0.2, -0.02))
+    '26 % to 2 % less time'
+    """
+    low, high = (fmt.percent(abs(end), 0) for end in (contention.low, contention.high))
+    if contention.low < 0 < contention.high:
+        return f"{low} less to {high} more time"
+    return f"{low} to {high} {'less' if contention.high <= 0 and contention.low < 0 else 'more'} time"
 
 
 def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Iterator[Advice]:
@@ -450,7 +476,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         commands=list(commands),
         expected=expected,
         bound=_bounds(option) + _ends_early(option),
-        why=f"{why}.{_trust(compared)} Not isolated: {shares}",
+        why=f"{why}.{_trust(compared, option)} Not isolated: {shares}",
         undo=undo,
         check_after=check,
         exclusive=True,
@@ -518,7 +544,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
         f"{_latency_percentiles(now)}",
         bound=bound,
         why=f"its mean slowdown of {now.antt:.2f}x is within {fmt.percent(WORTH_IT, 0)} of the best of "
-        f"{len(compared.options)} configurations.{_trust(compared)}",
+        f"{len(compared.options)} configurations.{_trust(compared, now)}",
         undo=None,
         wrong_if="the workloads change: other kernels, other load, or another number of tenants",
     )
@@ -667,20 +693,12 @@ def _host_side(
         )
 
 
-def _full_switch(tables: TableSet, device_id: int, switch_ns: int) -> tuple[str, bool]:
-    """Name the parts of a full switch, and say whether all of them were recorded."""
-    import polars as pl
-
-    switches = tables.switches.filter((pl.col("device_id") == device_id) & (pl.col("kind") == "switch"))
-    gap = switches["gap_ns"].median()
-    gap_ns = int(gap) if isinstance(gap, (int, float)) else 0
-    recorded = bool(switches["full_ns"].count())
-    known = "" if recorded else " (assumed, as on other boards: this driver records neither)"
-    said = (
-        f"A full switch takes about {fmt.duration(switch_ns)}: a switch gap of {fmt.duration(gap_ns)}, and "
-        f"{fmt.duration(switch_ns - gap_ns)} for saving and restoring{known}"
+def _full_switch(switch: FullSwitch) -> str:
+    """Name the parts of a full switch, and where they come from."""
+    return (
+        f"A full switch takes about {fmt.duration(switch.length_ns)}: a switch gap of {fmt.duration(switch.gap_ns)}, "
+        f"and {fmt.duration(switch.state_ns)} for saving and restoring ({switch.known})"
     )
-    return said, recorded
 
 
 def _time_slices(
@@ -690,8 +708,8 @@ def _time_slices(
     # A virtual machine's slices are set on its host, by other means.
     if not traits.time_sliced or traits.vgpu or tenants < 2:
         return
-    seen = observed_slicing(tables, verdict.device_id)
-    if seen is None:
+    seen, switch = observed_slicing(tables, verdict.device_id), full_switch(tables, verdict.device_id)
+    if seen is None or switch is None:
         return
     slice_ns, switch_ns = seen
     if slice_ns is None:
@@ -708,9 +726,8 @@ def _time_slices(
         return
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
-    full, recorded = _full_switch(tables, verdict.device_id, switch_ns)
     now = (
-        f"{full}. A time slice executes for {fmt.duration(slice_ns)}: "
+        f"{_full_switch(switch)}. A time slice executes for {fmt.duration(slice_ns)}: "
         f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy. "
         f"A kernel waits up to about {fmt.duration(wait_ns)} (calculated: {fmt.counted(tenants - 1, 'time slice')} and "
         f"{tenants} full switches)"
@@ -753,7 +770,7 @@ def _time_slices(
             ],
             expected=None,
             bound=f"{fmt.percent(cost)} of the time while {everyone} are busy: all full switches"
-            f"{'' if recorded else ', of the assumed length'}",
+            f"{', of the assumed length' if switch.assumed else ''}",
             why="longer time slices need fewer switches of the same cost, but let kernels wait longer. "
             f"{now}. {unknown}",
             undo=undo,

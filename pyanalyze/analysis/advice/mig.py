@@ -338,11 +338,11 @@ class Placement:
         Examples
         --------
         >>> place(FAMILIES["A30"], [Need("a", None, lambda sms: 56 / sms)]).left
-        'nothing is left'
+        'no slice is left for another instance'
         """
         memory, compute = self.free_memory_slices, self.free_compute_slices
         if not memory and not compute:
-            return "nothing is left"
+            return "no slice is left for another instance"
         still = " or ".join(p.name for p in self.still)
         usable = f"one more instance fits: {still}" if still else "no further instance fits (fragmentation)"
         return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.advice import demands, mps
 from pyanalyze.analysis.advice import mig as mig_
@@ -26,7 +26,7 @@ from pyanalyze.results.advice import ForecastRow
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import MOST_COPIES, NEGLIGIBLE_RESIDENCY, REQUIREMENTS, TRAITS, Mode
+from pyanalyze.vocabulary import INFERRED_STATE, MOST_COPIES, NEGLIGIBLE_RESIDENCY, REQUIREMENTS, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,6 +103,26 @@ class Forecast(ForecastRow):
 
 
 @dataclass(frozen=True)
+class Contention:
+    """By how much longer kernels of two tenants take in memory and caches while they run side by side.
+
+    Below 0 they take less than their SMs say, because they need different units.
+
+    Attributes
+    ----------
+    low, middle, high
+        Fractions of that time: the lower bound, what is likely, and the upper bound.
+    basis
+        How they are known.
+    """
+
+    low: float
+    middle: float
+    high: float
+    basis: Literal["inferred", "sampled", "assumed"] = "assumed"
+
+
+@dataclass(frozen=True)
 class Option:
     """A way to share the GPU.
 
@@ -120,6 +140,10 @@ class Option:
         Percentages, for MPS with caps.
     placement
         Instances, for MIG.
+    margin
+        Relative error of the model that the bounds allow for.
+    contention
+        What they allow for besides while kernels of tenants run side by side; None: they do not.
     """
 
     name: str
@@ -128,6 +152,8 @@ class Option:
     forecasts: tuple[Forecast, ...]
     provision: mps.Provision | None = None
     placement: mig_.Placement | None = None
+    margin: float = 0.0
+    contention: Contention | None = None
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -242,22 +268,79 @@ def slicing_of(tables: TableSet, device_id: int) -> tuple[int, int]:
     return max(DEFAULT_SLICE_NS - state_ns, 1000) if slice_ns is None else slice_ns, switch_ns
 
 
-def _seen_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int, int] | None:
-    """As `observed_slicing`, and the part of what lies between two slices that counts as residency."""
+@dataclass(frozen=True)
+class FullSwitch:
+    """From the end of one context's execution to the begin of the next one's.
+
+    Attributes
+    ----------
+    gap_ns
+        The switch gap: median, as recorded.
+    state_ns
+        Stopping, saving and restoring, which count as residency.
+    known
+        Where `state_ns` comes from, in words.
+    assumed
+        Whether it is that of other boards.
+    """
+
+    gap_ns: int
+    state_ns: int
+    known: str
+    assumed: bool = False
+
+    @property
+    def length_ns(self) -> int:
+        """All of it."""
+        return self.gap_ns + self.state_ns
+
+
+_ASSUMED = "assumed, as on other boards: this capture shows neither"
+_RECORDED = "observed"
+
+
+def full_switch(tables: TableSet, device_id: int) -> FullSwitch | None:
+    """Return how long context switches of a device take; None: there are too few to say.
+
+    Saving and restoring are as recorded; where they were not, as the kernels of the capture show them; else as on other
+    boards.
+
+    Examples
+    --------
+    Records of this capture have the gap only; the generator's median full switch is 114.1 us.
+
+    >>> import pyanalyze
+    >>> switch = full_switch(pyanalyze.load(capture).tables, 0)
+    >>> round(switch.gap_ns, -3), round(switch.length_ns, -3), switch.assumed
+    (40000, 114000, False)
+    """
     import polars as pl
 
     switches = tables.switches.filter((pl.col("device_id") == device_id) & (pl.col("kind") == "switch"))
-    gap = switches["gap_ns"].median()
+    gap, full = switches["gap_ns"].median(), switches["full_ns"].median()
     if switches.height < ENOUGH_SLICES or not isinstance(gap, (int, float)):
         return None
-    full = switches["full_ns"].median()
+    if isinstance(full, (int, float)):
+        return FullSwitch(int(gap), int(full) - int(gap), _RECORDED)
+    for row in tables.rows_of("context_state", device_id):
+        how = INFERRED_STATE[row["found_from"]]
+        span = f"{fmt.duration(row['low_ns'])} to {fmt.duration(row['high_ns'])}"
+        return FullSwitch(int(gap), row["save_ns"] + row["restore_ns"], f"inferred {how}: {span}")
+    return FullSwitch(int(gap), STATE_NS, _ASSUMED, assumed=True)
+
+
+def _seen_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int, int] | None:
+    """As `observed_slicing`, and the part of what lies between two slices that counts as residency."""
+    switch = full_switch(tables, device_id)
+    if switch is None:
+        return None
     # A slice that others waited for from its begin: the one before it was cut (its tenant had a kernel in flight, and
     # waits for its next turn), and so was it itself. A context that runs out of work ends early, a holder that was
     # alone ends late, at any length. Release drivers do not say how a slice ended.
     lengths = _contended(tables, device_id)
-    state = int(full) - int(gap) if isinstance(full, (int, float)) else STATE_NS
+    state = switch.state_ns
     if len(lengths) < ENOUGH_SLICES:
-        return None, int(gap) + state, state
+        return None, switch.length_ns, state
     bins = (lengths.log() / math.log(1.08)).round().cast(int)
     counts = bins.value_counts().sort("count", bins.name)
     near = (bins - counts[bins.name][-1]).abs() <= 1
@@ -265,7 +348,7 @@ def _seen_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int, in
     common = near.mean()
     known = isinstance(usual, (int, float)) and isinstance(common, float) and common >= IN_COMMON
     slice_ns = max(int(usual) - state, 1000) if known and isinstance(usual, (int, float)) else None
-    return slice_ns, int(gap) + state, state
+    return slice_ns, switch.length_ns, state
 
 
 def _contended(tables: TableSet, device_id: int) -> pl.Series:
@@ -698,14 +781,13 @@ def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> flo
     return min(errors, default=None)
 
 
-def _variants(option: Option, contention: tuple[float, float, float], *, switches: bool) -> list[_Variant]:
-    low, middle, high = contention
+def _variants(option: Option, contention: Contention, *, switches: bool) -> list[_Variant]:
     if option.config.together:
         return [
-            _Variant("1", middle, 0.0, 1, counts=True),
-            _Variant("2", middle, RAGGED, 2, counts=True),
-            _Variant("low", low, VERY_RAGGED, 3, counts=False),
-            _Variant("high", high, 0.0, 4, counts=False),
+            _Variant("1", contention.middle, 0.0, 1, counts=True),
+            _Variant("2", contention.middle, RAGGED, 2, counts=True),
+            _Variant("low", contention.low, VERY_RAGGED, 3, counts=False),
+            _Variant("high", contention.high, 0.0, 4, counts=False),
         ]
     if option.placement is not None:
         return [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, RAGGED, 2, counts=True)]
@@ -741,14 +823,16 @@ def _forecast(
         time_sliced=time_sliced,
     )
     measured = first["contention"].drop_nulls().to_list()
-    contention = measured_contention(measured[0]) if measured else CONTENTION
+    contention = (
+        Contention(*measured_contention(measured[0]), basis="inferred") if measured else Contention(*CONTENTION)
+    )
     if not measured and recording is not None:
         wanted = demands.bandwidth(tables, device_id, list(names), time_sliced=not recording.together)
         asked = demands.contention(wanted, list(names))
         if asked is not None:
             # Bandwidth is known then; caches and issue slots are not.
             least = MEASURED_CONTENTION[0] * asked[0] if asked[0] > 0 else CONTENTION[0]
-            contention = (least, asked[0] + CONTENTION[1], asked[1] + CONTENTION[2])
+            contention = Contention(least, asked[0] + CONTENTION[1], asked[1] + CONTENTION[2], basis="sampled")
     switches = _seen_slicing(tables, device_id) is not None
     configs = [alone(sm_count, tenant) for tenant in names]
     if recording is not None:
@@ -805,7 +889,8 @@ def _forecast(
                     elapsed_ns=round(statistics.fmean(row["elapsed_ns"] for row in counted)),
                 )
             )
-        made.append(replace(option, forecasts=tuple(forecasts)))
+        beside = contention if option.config.together else None
+        made.append(replace(option, forecasts=tuple(forecasts), margin=margin, contention=beside))
     return made, check
 
 

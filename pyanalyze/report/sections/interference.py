@@ -20,6 +20,7 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
+from pyanalyze.vocabulary import INFERRED_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -336,10 +337,15 @@ def _switch_basis(device: Device) -> str:
     switches = device.context_switches
     if switches is None or switches.cost_kind != "gap":
         return ""
+    known = (
+        " Context switches are switch gaps, as recorded, and saving and restoring, which no record of this driver has"
+    )
+    if switches.state is None:
+        return f"{known} and no kernel of this capture shows: these are left out."
+    state = switches.state
     return (
-        " Context switches are the recorded switch gaps, and saving and restoring. No record of this driver has these "
-        "two: they are deduced from how much longer kernels of this capture took that were switched out. Advice takes "
-        "a length from other boards for them, and says so."
+        f"{known}: about {fmt.duration(state.save_ns + state.restore_ns)} "
+        f"({fmt.duration(state.low_ns)} to {fmt.duration(state.high_ns)}), inferred {INFERRED_STATE[state.found_from]}."
     )
 
 

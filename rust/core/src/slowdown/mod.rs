@@ -32,7 +32,7 @@ use crate::base::watch::Watch;
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, ModelDoubt};
 use crate::slowdown::counterfactual::{replay, Reference, Refused, SoloOp};
-use crate::slowdown::operations::{CoRun, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
+use crate::slowdown::operations::{CoRun, ContextState, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
 use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
@@ -102,7 +102,7 @@ fn names(tables: &Tables) -> Result<Vec<String>> {
 }
 
 /// Compares every tenant of a reconstructed session with itself solo: `slowdowns`, `tenant_slowdowns`, `causes`,
-/// `pairwise_interference` and `baseline_matches`. On `threads` threads (0: as many as there are processors), whose number changes
+/// `pairwise_interference`, `context_state` and `baseline_matches`. On `threads` threads (0: as many as there are processors), whose number changes
 /// nothing in the tables. Where the session was cut down to a `window` of time, what was cut there counts as nothing:
 /// how long it took is not known.
 ///
@@ -160,6 +160,7 @@ pub fn slowdowns(
         (schema::TENANT_SLOWDOWNS.name, figure_table(&rows)?),
         (schema::CAUSES.name, cause_table(&rows)?),
         (schema::PAIRWISE_INTERFERENCE.name, aggressor_table(&rows)?),
+        (schema::CONTEXT_STATE.name, state_table(&scene.state)?),
         (schema::BASELINE_MATCHES.name, match_table(&matches)?),
     ]
     .into())
@@ -691,6 +692,19 @@ fn aggressor_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
         .put("inseparable_from", all.iter().map(|(_, b)| b.with).collect::<UInt32Array>())
         .put("n", all.iter().map(|(_, b)| Some(b.n as u64)).collect::<UInt64Array>())
         .put_names("basis", all.iter().map(|(r, _)| Some(r.basis)))
+        .finish(all.len())
+}
+
+fn state_table(all: &[ContextState]) -> Result<RecordBatch> {
+    let ns = |pick: fn(&ContextState) -> i64| all.iter().map(|s| Some(pick(s))).collect::<Int64Array>();
+    Builder::new(&schema::CONTEXT_STATE)
+        .put("device_id", all.iter().map(|s| Some(s.device)).collect::<UInt32Array>())
+        .put("save_ns", ns(|s| s.save))
+        .put("restore_ns", ns(|s| s.restore))
+        .put("low_ns", ns(|s| s.low))
+        .put("high_ns", ns(|s| s.high))
+        .put_names("found_from", all.iter().map(|s| Some(s.found_from)))
+        .put_names("basis", all.iter().map(|_| Some("inferred")))
         .finish(all.len())
 }
 

@@ -278,6 +278,8 @@ pub(crate) struct Scene {
     pub calls: BTreeMap<(u32, Option<u32>), Calls>,
     /// Switches on a device, from the last moment of one context to the first of the next.
     pub switching: BTreeMap<u32, Union>,
+    /// What kernels show of saving and restoring contexts, where no record does.
+    pub state: Vec<ContextState>,
     /// First and last time, where the session is a part of a capture: what crosses them was cut there.
     pub window: Option<(i64, i64)>,
 }
@@ -516,6 +518,18 @@ fn held(tables: &Tables) -> Result<Held> {
     Ok((ran, switching))
 }
 
+/// How long the state of the contexts of a device takes to be saved and restored, where kernels show it and no record does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ContextState {
+    pub device: u32,
+    pub restore: i64,
+    pub save: i64,
+    /// Ends of the interval of both together.
+    pub low: i64,
+    pub high: i64,
+    pub found_from: &'static str,
+}
+
 /// What tells how long the state of the contexts of a device takes to be saved and restored.
 #[derive(Debug, Default)]
 struct StateTimes {
@@ -582,7 +596,7 @@ impl Scene {
             tenant.enter(&found, calls.get(&tenant.process), window, &engines);
         });
         drop(found);
-        let mut scene = Self { tenants, calls, switching, window };
+        let mut scene = Self { tenants, calls, switching, state: Vec::new(), window };
         scene.without_state(&who);
         scene.see_others(&who);
         pool.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(&engines));
@@ -613,15 +627,27 @@ impl Scene {
             let soon = saved.get(saved.len() / SOON).copied().filter(|_| saved.len() >= ENOUGH_STARTS);
             let soon = soon.filter(|ns| *ns <= MOST_SAVE_NS).unwrap_or(0);
             let measured = cuts.known().filter(|(_, error)| *error < MOST_ERROR_NS);
-            let (restore, save, doubt_ns) = if let Some((cost, error)) = measured {
+            let (found_from, restore, save, doubt_ns) = if let Some((cost, error)) = measured {
                 let state = cost.clamp(0.0, MAX_STATE_NS as f64);
                 let restore = (RESTORE_PART * state) as i64;
-                (restore, (state as i64).saturating_sub(restore), [2.0 * error; 2])
+                (Some("kernels"), restore, (state as i64).saturating_sub(restore), [2.0 * error; 2])
             } else if restored.len() >= ENOUGH_STARTS && usual.len() >= ENOUGH_STARTS {
-                (late, soon, [(MOST_SAVE_NS - soon) as f64, soon as f64])
+                (Some("starts"), late, soon, [(MOST_SAVE_NS - soon) as f64, soon as f64])
             } else {
-                (0, 0, [(MOST_RESTORE_NS + MOST_SAVE_NS) as f64, 0.0])
+                (None, 0, 0, [(MOST_RESTORE_NS + MOST_SAVE_NS) as f64, 0.0])
             };
+            self.state.extend(found_from.map(|found_from| {
+                let [more, less] = doubt_ns;
+                let state = restore.saturating_add(save);
+                ContextState {
+                    device,
+                    restore,
+                    save,
+                    low: state.saturating_sub(less as i64).max(0),
+                    high: state.saturating_add(more as i64),
+                    found_from,
+                }
+            }));
             for tenant in self.tenants.iter_mut().filter(|t| t.device == device && !t.exact) {
                 tenant.state_doubt_ns = doubt_ns;
                 if restore > 0 || save > 0 {

@@ -138,6 +138,22 @@ pub const PAIRWISE_INTERFERENCE: Table = Table {
     ],
 };
 
+/// What switching contexts costs beside the switch gap.
+pub const CONTEXT_STATE: Table = Table {
+    name: "context_state",
+    version: 1,
+    doc: "How long stopping a context, saving its state and restoring it take, where no record of the driver says so. No row: the capture does not show it.",
+    columns: &[
+        DEVICE_ID,
+        col("save_ns", I64, "From the end of execution to SAVE_END."),
+        col("restore_ns", I64, "From RESTORE_START to the begin of execution."),
+        col("low_ns", I64, "Lower end of the interval of both together."),
+        col("high_ns", I64, "Upper end of it."),
+        col("found_from", Name, "`kernels`: from how much longer kernels ran that were switched out more often. `starts`: from when kernels start and end inside of residency intervals, which tells less."),
+        BASIS,
+    ],
+};
+
 /// Which baseline is whose.
 pub const BASELINE_MATCHES: Table = Table {
     name: "baseline_matches",
