@@ -531,12 +531,30 @@ fn lone_pause_ns(ops: &[Op], solo: &impl Reference, clock: &Clock<'_>) -> Option
     lone.then_some(pause.ns as f64)
 }
 
+/// How long units of work took as recorded, those with operations: from their begin to their end, or that of the last
+/// operation launched inside.
+pub(crate) fn measured_units(
+    tenant: &Tenancy,
+    thread_of: &dyn Fn(&Op) -> Option<u32>,
+    units: &[Range],
+) -> Vec<f64> {
+    let took = |unit: &Range| {
+        let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
+        let inside = tenant.ops.iter().skip(from).take_while(|op| op.launch_ns <= unit.end_ns);
+        let mine = inside.filter(|op| unit.thread.is_none() || thread_of(op) == unit.thread);
+        let last = mine.map(|op| op.end_ns).max()?;
+        Some(last.max(unit.end_ns).saturating_sub(unit.start_ns) as f64)
+    };
+    units.iter().filter_map(took).collect()
+}
+
 /// Latency of units of work, from their begin to the end of the last operation launched inside them (or their own end).
 pub(crate) fn units(
     tenant: &Tenancy,
     solo: &impl Reference,
     thread_of: &dyn Fn(&Op) -> Option<u32>,
     units: &[Range],
+    measured: Option<Vec<f64>>,
     doubt: &Doubt,
 ) -> Vec<Figure> {
     let (mut shared, mut without) = (Vec::new(), Vec::new());
@@ -570,7 +588,10 @@ pub(crate) fn units(
         without.push(last_alone.saturating_add(rest).saturating_sub(begin) as f64);
     }
     let n = shared.len();
-    let (shared_ns, solo_ns) = (shared.iter().sum::<f64>(), without.iter().sum::<f64>());
+    // What was measured needs no counterpart for each operation: its host is that of the solo run, too.
+    let mut without = measured.unwrap_or(without);
+    let solo_ns = without.iter().sum::<f64>() * n as f64 / without.len().max(1) as f64;
+    let shared_ns = shared.iter().sum::<f64>();
     if n == 0 || solo_ns <= 0.0 {
         return Vec::new();
     }

@@ -30,7 +30,9 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics::{cliffs_delta, quantile, Resamples};
 use crate::base::watch::Watch;
 use crate::slowdown::baseline::{likeness, matched};
-use crate::slowdown::compare::{compare, scatter, units, Blocks, Clock, Compared, Doubt, Figure, ModelDoubt};
+use crate::slowdown::compare::{
+    compare, measured_units, scatter, units, Blocks, Clock, Compared, Doubt, Figure, ModelDoubt,
+};
 use crate::slowdown::counterfactual::{replay, Reference, Refused, SoloOp};
 use crate::slowdown::operations::{CoRun, ContextState, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
 use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
@@ -141,11 +143,12 @@ pub fn slowdowns(
         all
     };
     let work = units_of_work(session, window)?;
+    let solo_work = baselines.iter().map(|b| units_of_work(&b.tables, None)).collect::<Result<Vec<_>>>()?;
     let none = UnitsOfProcess::new();
     watch.progress("slowdowns", 0, processes.len() as u64)?;
     // Each process is looked at by itself.
     let done = pool.each(processes.clone(), |process| {
-        of_process(&scene, &others, &matches, process, work.get(&process).unwrap_or(&none), pool)
+        of_process(&scene, &others, &solo_work, &matches, process, work.get(&process).unwrap_or(&none), pool)
     });
     watch.progress("slowdowns", processes.len() as u64, processes.len() as u64)?;
     let (rows, by_signature): (Vec<Row<'_>>, Vec<Vec<SignatureRow>>) = done.into_iter().flatten().unzip();
@@ -220,18 +223,39 @@ fn units_of_work(tables: &Tables, window: Option<(i64, i64)>) -> Result<BTreeMap
     Ok(out)
 }
 
+/// A tenant of a baseline, with the units of work that were recorded there.
+struct SoloUnits<'a> {
+    scene: &'a Scene,
+    tenant: &'a Tenancy,
+    work: Option<&'a UnitsOfProcess>,
+}
+
+impl SoloUnits<'_> {
+    /// How long units of a name took there; none: too few were recorded.
+    fn of(&self, name: &str) -> Option<Vec<f64>> {
+        let calls = self.scene.calls.get(&self.tenant.process);
+        let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call?));
+        let found = measured_units(self.tenant, &thread_of, self.work?.get(name)?);
+        (found.len() >= ENOUGH_UNITS).then_some(found)
+    }
+}
+
 fn of_units(
     scene: &Scene,
     tenant: &Tenancy,
     solo: &impl Reference,
     work: &UnitsOfProcess,
+    measured: Option<&SoloUnits<'_>>,
     doubt: &Doubt,
 ) -> Vec<(String, Vec<Figure>)> {
     let calls = scene.calls.get(&tenant.process);
     let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call?));
     work.iter()
         .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
-        .map(|(name, list)| (name.clone(), units(tenant, solo, &thread_of, list, doubt)))
+        .map(|(name, list)| {
+            let measured = measured.and_then(|there| there.of(name));
+            (name.clone(), units(tenant, solo, &thread_of, list, measured, doubt))
+        })
         .filter(|(_, figures)| !figures.is_empty())
         .collect()
 }
@@ -239,6 +263,7 @@ fn of_units(
 fn of_process<'a>(
     scene: &'a Scene,
     others: &[(Scene, Vec<String>)],
+    solo_work: &[BTreeMap<Process, UnitsOfProcess>],
     matches: &[Match],
     process: (u32, Option<u32>),
     work: &UnitsOfProcess,
@@ -268,7 +293,18 @@ fn of_process<'a>(
                 }
                 doubt = doubt.with_state(tenant.state_doubt());
                 let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
-                let units = if both { of_units(scene, tenant, &found.ops, work, &doubt) } else { Vec::new() };
+                let solo_units = SoloUnits {
+                    scene: theirs,
+                    tenant: base,
+                    work: solo_work.get(m.baseline as usize).and_then(|work| work.get(&base.process)),
+                };
+                // Of a part of a capture only the same units there are its like.
+                let measured = (scene.window.is_none() || !found.aligned).then_some(&solo_units);
+                let units = if both {
+                    of_units(scene, tenant, &found.ops, work, measured, &doubt)
+                } else {
+                    Vec::new()
+                };
                 let reason = match (found.aligned, compared.paused) {
                     (true, false) => None,
                     (true, true) => Some(PAUSED),
@@ -306,7 +342,7 @@ fn of_process<'a>(
                 let clock = Clock::Anchored(&run.anchored);
                 Row {
                     compared: compare(tenant, &run, &clock, switching, latencies, &doubt),
-                    units: of_units(scene, tenant, &run, work, &doubt),
+                    units: of_units(scene, tenant, &run, work, None, &doubt),
                     reason: None,
                     ..refused(Refused::Nothing)
                 }
