@@ -553,6 +553,8 @@ class Session(Frames):
     ) -> Explained:
         """Say why single units of work, such as requests, were slow.
 
+        Where solo recordings were given, also how long the same units took in them.
+
         Parameters
         ----------
         slowest
@@ -588,7 +590,9 @@ class Session(Frames):
             raise UsageError("slowest must be above 0: a fraction of the units of each name, or a number of them")
         at_ns = None if at is None else position_ns(at, self.capture["utc_origin_ns"][0])
         chosen = Choice(slowest=slowest, unit=unit, at_ns=at_ns)
-        return explained(self.tables, self.analysis.unit_tables(name), chosen, self.analysis.unit_residency.doubts)
+        analysis = self.analysis
+        found = explained(self.tables, analysis.unit_tables(name), chosen, analysis.unit_residency.doubts)
+        return found.with_solo(analysis.interference) if analysis.baselines else found
 
     def report(self, *, parts: frozenset[Part] = EVERY_PART) -> Report:
         """Everything that is known, as the published JSON contract.

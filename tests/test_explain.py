@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import generate
@@ -18,6 +21,7 @@ import pyanalyze
 from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.text.format import duration
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
     RESTS_ON_RESIDENCY,
@@ -61,6 +65,42 @@ def test_the_slowest_units_of_a_time_sliced_tenant_waited_for_their_time_slice(f
         assert group.source is UnitSource.RANGE
         assert group.causes[0].kind is SegmentKind.TIME_SLICE
         assert group.causes[0].other != group.tenant
+
+
+def _latencies(capture: Path, name: str) -> list[int]:
+    """From the begin of each range to its end, or that of the last operation that was launched in it; ascending."""
+    query = """
+        WITH work AS (SELECT globalPid / 0x1000000 AS pid, correlationId, "end" AS done
+            FROM CUPTI_ACTIVITY_KIND_KERNEL UNION ALL SELECT globalPid / 0x1000000, correlationId, "end" FROM CUPTI_ACTIVITY_KIND_MEMCPY)
+        SELECT max(range."end", max(work.done)) - range.start FROM NVTX_EVENTS range
+        JOIN CUPTI_ACTIVITY_KIND_RUNTIME call
+            ON call.globalTid = range.globalTid AND call.start BETWEEN range.start AND range."end"
+        JOIN work ON work.correlationId = call.correlationId AND work.pid = call.globalTid / 0x1000000
+        WHERE coalesce(range.text, (SELECT value FROM StringIds WHERE id = range.textId)) = ? GROUP BY range.rowid"""
+    with closing(sqlite3.connect(capture)) as export:
+        return sorted(length for (length,) in export.execute(query, (name,)))
+
+
+@pytest.mark.parametrize("command", ["", "explain"])
+def test_percentiles_of_units_are_the_same_on_every_page(fixtures: Path, command: str) -> None:
+    """The value that 99 % of the ranges do not exceed, by hand from the export; solo of the recording that is given."""
+    shared, solo = (
+        fixtures.parent / "hardware" / "h100" / f"torch-{name}.sqlite" for name in ("slices-serve-train", "alone-serve")
+    )
+    p99 = {
+        capture: duration(lengths[math.ceil(0.99 * len(lengths)) - 1])
+        for capture in (shared, solo)
+        if (lengths := _latencies(capture, "request"))
+    }
+    done = run(*filter(None, [command]), shared, "--baseline", solo)
+    assert done.returncode == 0
+    if command:
+        _, percentiles, against = done.stdout.split("\n")[:3]
+        assert f" p99 {p99[shared]}," in percentiles
+        assert against.startswith("  solo p50 ")
+        assert f" p99 {p99[solo]};" in against
+    else:
+        assert f"p99 {p99[solo]} -> {p99[shared]}" in " ".join(done.stdout.split())
 
 
 def test_one_process_waits_for_nobody(fixtures: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyanalyze.analysis.hardware import START_NS, SWITCH_NS
@@ -24,15 +24,18 @@ from pyanalyze.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
 
+    from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["NO_RESIDENCY", "Choice", "Explained", "explain", "explained", "slow_units", "unit_doubt", "unit_tables"]
 
+#: Percentiles are those of the slowdowns: the smallest value that this part of the units does not exceed.
+_NEAREST_RANK: Final = "equiprobable"
 #: Units that are compared with each other.
 _GROUP = ["tenant_id", "name"]
 #: Ranks by duration, as fractions, between which units are typical: their mean splits into causes without a rest.
@@ -103,6 +106,20 @@ class Explained:
     units: pl.DataFrame
     segments: pl.DataFrame
     result: Explanation
+
+    def with_solo(self, interference: Sequence[DeviceInterference]) -> Explained:
+        """Return the same with what units of these names took in the solo recordings of their tenants."""
+        solo = {
+            (tenant.tenant_id, units.name): units.latency_percentiles
+            for device in interference
+            for tenant in device.tenants
+            if tenant.baseline is not None
+            for units in tenant.units
+        }
+        groups = [
+            group.model_copy(update={"solo": solo.get((group.tenant_id, group.name))}) for group in self.result.groups
+        ]
+        return replace(self, result=self.result.model_copy(update={"groups": groups}))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as the JSON has it."""
@@ -384,9 +401,9 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
         causes = _causes(spent, _typical_of(prepared.typical, here), operations, labels) if slow.height else []
         length = pl.col("dur_ns")
         lengths = of.select(
-            p50_ns=length.quantile(0.5, "linear"),
-            p90_ns=length.quantile(0.9, "linear"),
-            p99_ns=length.quantile(0.99, "linear"),
+            p50_ns=length.quantile(0.5, _NEAREST_RANK),
+            p90_ns=length.quantile(0.9, _NEAREST_RANK),
+            p99_ns=length.quantile(0.99, _NEAREST_RANK),
             max_ns=length.max(),
         ).row(0, named=True)
         found.append(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pyanalyze.cli._shared import (
+    baseline_options,
     capture_options,
     csv_of,
     emit,
@@ -14,7 +15,6 @@ from pyanalyze.cli._shared import (
     output_options,
     refuse_existing,
     tenants_of,
-    work_option,
 )
 from pyanalyze.text.numbers import bounded_float, bounded_int
 
@@ -49,7 +49,7 @@ class Slowest(click.ParamType[float]):
 
 @click.command("explain")
 @capture_options
-@work_option
+@baseline_options
 @click.option("--name", metavar="RANGE", help="Only NVTX ranges or given units of this name; # is any number.")
 @click.option("--at", metavar="TIME", help="Only units in flight at this time; as for --start.")
 @click.option("--unit", type=click.IntRange(min=0, max=2**32 - 1), help="Only the unit of this number.")

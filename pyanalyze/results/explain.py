@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from pyanalyze.results.interference import LatencyPercentile
 from pyanalyze.results.model import Finite, Missing, Number, Result, Text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -144,6 +145,10 @@ class UnitGroup(Result):
     doubt: ResidencyDoubt | None = Field(
         description="What of causes that rest on residency is not certain without switch records; null: nothing."
     )
+    solo: Sequence[LatencyPercentile] | None = Field(
+        default=None,
+        description="Percentiles against the solo recording that was given; null: none was, or it lacks such units.",
+    )
 
     @property
     def is_slow(self) -> bool:
@@ -265,6 +270,11 @@ def group_lines(group: UnitGroup) -> list[str]:
             f"max {fmt.duration(group.max_ns)} [{group.basis}]"
         ),
     ]
+    if group.solo:
+        each = ", ".join(f"p{one.percentile} {fmt.duration(one.solo_ns)}" for one in group.solo)
+        found.append(
+            f"  solo {each}; shared over solo {', '.join(fmt.ratio(one.ratio) for one in group.solo)} [observed]"
+        )
     if group.without_call:
         found.append(
             f"  {fmt.count(group.without_call)} of {fmt.count(group.operations)} operations have no launch call in the "
