@@ -23,6 +23,12 @@ def fixtures() -> Path:
 
 
 @pytest.fixture(scope="session")
+def hardware() -> Path:
+    """Folder of the committed recordings of an H100."""
+    return ROOT / "fixtures" / "hardware" / "h100"
+
+
+@pytest.fixture(scope="session")
 def corpus() -> Path:
     """Folder of the real captures."""
     if not (CORPUS / "exports").is_dir():

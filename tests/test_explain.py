@@ -82,11 +82,9 @@ def _latencies(capture: Path, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("command", ["", "explain"])
-def test_percentiles_of_units_are_the_same_on_every_page(fixtures: Path, command: str) -> None:
+def test_percentiles_of_units_are_the_same_on_every_page(hardware: Path, command: str) -> None:
     """The value that 99 % of the ranges do not exceed, by hand from the export; solo of the recording that is given."""
-    shared, solo = (
-        fixtures.parent / "hardware" / "h100" / f"torch-{name}.sqlite" for name in ("slices-serve-train", "alone-serve")
-    )
+    shared, solo = (hardware / f"torch-{name}.sqlite" for name in ("slices-serve-train", "alone-serve"))
     p99 = {
         capture: duration(lengths[math.ceil(0.99 * len(lengths)) - 1])
         for capture in (shared, solo)

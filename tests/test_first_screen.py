@@ -7,6 +7,7 @@ capture does not hold the answer, the screen has to say so, or the question does
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
@@ -127,3 +128,15 @@ def test_ten_questions_are_answered_within_twelve_lines(name: str, tmp_path: Pat
         if answer is not None and not any(re.search(answer, text) for text in (*screen, *joined))
     ]
     assert unanswered == [], done.stdout
+
+
+def test_commands_that_do_not_fit_are_counted_in_the_sentence(hardware: Path) -> None:
+    """Caps of a daemon take loops of several lines: no line of the screen stands in for them."""
+    capture = hardware / "mps-50-50-A-B.sqlite"
+    commands = json.loads(run("advise", capture, "-f", "json").stdout)["devices"][0]["advice"][0]["commands"]
+    lines = run(capture).stdout.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("Do "))
+    after = next(n for n, line in enumerate(lines) if n > first and not line.startswith(" "))
+    said = " ".join(line.strip() for line in lines[first:after])
+    assert len(commands) > 1
+    assert said.endswith(f". `pyanalyze advise` shows its {len(commands)} commands.")

@@ -369,18 +369,23 @@ def _advice(device: Device, most: int) -> list[str]:
     text, shell = next(filter(lambda one: one[1], commands), ("", []))
     # A comment says when, where and as whom: it stays where it needs no line of its own.
     shell = [text] if shell and len(text) <= room else shell
-    shown = shell if len(shell) <= max(most - 2, 1) else ["commands: pyanalyze advise, with the same arguments"]
-    lines = min(most - len(shown), 2)
+    fits = len(shell) <= max(most - 2, 1)
+    shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(len(advice.commands))}.")
+    lines = min(most - len(shown), 2 if fits else 3)
     # Clauses that do not fit are left out, and so is a gain of which none fits: half of it says something else.
     clauses = gain.split("; ")
     gains = ["; ".join(clauses[:kept]) for kept in range(len(clauses), 0, -1)]
     for shorter in (*gains, *filter(None, [mean])):
-        said = _lines("Do", full_stop(action + shorter), lines + 1)
+        said = _lines("Do", full_stop(action + shorter) + elsewhere, lines + 1)
         if len(said) <= lines:
             break
     else:
-        said = _lines("Do", action, lines)
+        said = _lines("Do", action + elsewhere, lines)
     return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
+
+
+def _commands(number: int) -> str:
+    return "its command" if number == 1 else f"its {number} commands"
 
 
 def _others(report: Report, device: Device) -> list[str]:
