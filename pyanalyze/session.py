@@ -803,7 +803,7 @@ class Session(Frames):
     def latencies(
         self, device_id: int, start_ns: int | None = None, end_ns: int | None = None, bins: int = 150
     ) -> pl.DataFrame:
-        """Bin how long each tenant's kernels took from launch to end, and how much of the time they executed.
+        """Bin how long each tenant's kernels took from launch to end, and how much of the time they were in flight.
 
         Parameters
         ----------

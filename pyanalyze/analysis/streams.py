@@ -132,7 +132,7 @@ def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
 
 
 def _with_filler(tables: TableSet, process: Mapping[str, Any], pair: StreamPair) -> StreamPair:
-    """Name the kernel of the one stream that executed during most of the time that kernels of the other waited."""
+    """Name the kernel of the one stream that was in flight during most of the time that kernels of the other waited."""
     import polars as pl
 
     if pair.reason is not StreamReason.SM_RESOURCES:
@@ -147,7 +147,7 @@ def _with_filler(tables: TableSet, process: Mapping[str, Any], pair: StreamPair)
         here = pl.col("context_id").eq_missing(pl.lit(stream[0])) & (pl.col("stream_id") == stream[1])
         return kernels.filter(here).sort("start_ns")
 
-    # What the first kernel of a stream waited from is its launch: what executed when it started was there then.
+    # What the first kernel of a stream waited from is its launch: what was in flight when it started was there then.
     after = pl.col("end_ns").cum_max().shift(1)
     waits = of(held).with_columns(ready_ns=pl.coalesce(after, pl.col("start_ns") - 1))
     beside = of(other).select("start_ns", until_ns="end_ns", name=pl.col("short_name").cast(pl.String))

@@ -160,7 +160,7 @@ class ContendedKernel(Result):
 
     tenant_id: int = Field(description="The group.")
     kernel: Text | None = Field(description="Short name; null: none was recorded. Hostile text.")
-    ratio: Finite = Field(description="How many times as long as solo it took while the other group executed.")
+    ratio: Finite = Field(description="How many times as long as solo it took while the other group was in flight.")
     low: Finite = Field(description="Lower end of its 95 % interval.")
     high: Finite = Field(description="Upper end of it.")
     n: int = Field(ge=0, description="Launches beside the other group.")
@@ -193,7 +193,7 @@ class Interference(Result):
     speedup_over_serial: Number = Field(
         default=None,
         description="Time of the solo runs one after the other over that of the co-run; below 1 sharing is a loss. Of "
-        "two groups of work: of the time in which both executed.",
+        "two groups of work: of the time in which both were in flight.",
     )
     kernels: list[ContendedKernel] = Field(
         default=[], description="Kernels of groups of work, beside other groups and solo; empty where there are none."

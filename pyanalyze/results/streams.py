@@ -25,10 +25,10 @@ class StreamUse(Result):
 
 
 class StreamLoss(Result):
-    """Time in which one stream of a pair executed and the other did not, for one reason."""
+    """Time in which one stream of a pair was in flight and the other was not, for one reason."""
 
     reason: StreamReason = Field(description="As columns of the capture decide it; `unexplained` where none does.")
-    waiting_stream: int = Field(ge=0, description="The stream that did not execute.")
+    waiting_stream: int = Field(ge=0, description="The stream that was not in flight.")
     had_work: bool = Field(description="It had work: part of the pair's lost_ns; else of its late_ns.")
     lost_ns: int = Field(ge=0, description="How long, ns.")
     operations: int = Field(ge=0, description="How many operations waited or came late.")
@@ -42,26 +42,28 @@ class StreamPair(Result):
     context_b: int | None = Field(description="Context of the second stream; null: not exported.")
     stream_b: int = Field(ge=0, description="The second stream.")
     both_had_work_ns: int = Field(ge=0, description="Both had an operation launched and not finished, ns.")
-    overlap_ns: int = Field(ge=0, description="Both executed, ns.")
-    lost_ns: int = Field(ge=0, description="Both had work, but only one executed, ns.")
-    late_ns: int = Field(
-        ge=0, description="One executed and had ended before the other was launched: at most what came late, ns."
+    overlap_ns: int = Field(
+        ge=0, description="Both were in flight: had an operation that had started and not ended, ns."
     )
-    alternations: int = Field(ge=0, description="How often one began to execute after the other had.")
+    lost_ns: int = Field(ge=0, description="Both had work, but only one was in flight, ns.")
+    late_ns: int = Field(
+        ge=0, description="One was in flight and had ended before the other was launched: at most what came late, ns."
+    )
+    alternations: int = Field(ge=0, description="How often an operation of one started after one of the other.")
     reason: StreamReason | None = Field(
         description="Of most of the lost and late time; `no-work` where they never had work at the same time; "
         "`contention` where they overlapped and both were slowed; null: they overlapped and lost little."
     )
     filled_by: Text | None = Field(
         default=None,
-        description="Where `reason` is `sm-resources`: short name of the kernel that executed during most of that "
-        "wait; null: not known. Hostile text.",
+        description="Where `reason` is `sm-resources`: short name of the kernel that was in flight during most of "
+        "that wait; null: not known. Hostile text.",
     )
     losses: list[StreamLoss] = Field(description="Lost and late time by reason, most first.")
 
 
 class StreamSlowdown(Result):
-    """A kernel beside another stream against itself while no other stream of the process executed."""
+    """A kernel beside another stream against itself while no other stream of the process was in flight."""
 
     context_id: int | None = Field(description="Context of the kernel; null: not exported.")
     stream_id: int = Field(ge=0, description="Stream of the kernel.")
@@ -79,8 +81,8 @@ class StreamSlowdown(Result):
     median_ns: int | None = Field(description="Median duration beside it, ns.")
     solo_median_ns: int | None = Field(description="Median duration solo, ns; null: never ran solo.")
     ratio: Number = Field(
-        description="How many times as long as solo it took while the other stream executed; null: too few launches "
-        "on either side, or an interval that says nothing."
+        description="How many times as long as solo it took while the other stream was in flight; null: too few "
+        "launches on either side, or an interval that says nothing."
     )
     low: Number = Field(description="Lower end of its 95 % interval.")
     high: Number = Field(description="Upper end of it.")

@@ -178,7 +178,9 @@ def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
     if any(t.group_of is not None for t in device.tenants):
         if figures.speedup_over_serial is None:
             return []
-        text = "solo time of what two groups executed at once, one after the other, over the time in which they did"
+        text = (
+            "solo time of what two groups had in flight at once, one after the other, over the time in which they had"
+        )
         return [Facts((Fact("Speedup of overlapping", fmt.ratio(figures.speedup_over_serial), text, "inferred"),))]
     if figures.antt is None:
         return [Note("Figures of the device are not known", why_missing(device, "interference.figures"))]

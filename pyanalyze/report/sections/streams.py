@@ -177,7 +177,7 @@ def _slowdowns(streams: Streams) -> Table:
         Column("Beside", "what overlapped it most"),
         Column("Solo", "median", True),
         Column("Beside it", "median", True),
-        Column("Slowdown", "while the other stream executed, 95 % CI", True),
+        Column("Slowdown", "while the other stream was in flight, 95 % CI", True),
         Column("Launches", "beside / solo", True),
     )
     return Table(columns, rows, "Observed durations of the same kernel (name, grid, block) in the same capture.")

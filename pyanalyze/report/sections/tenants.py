@@ -50,7 +50,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if served:
         caption += (
             " Residency is the MPS server's; the share of a client is the time with kernels in flight. Time of a "
-            "client is attributed while the server was resident: clients that executed at once are not told apart."
+            "client is attributed while the server was resident: clients in flight at once are not told apart."
         )
     elif any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
         caption += " The share is the time with kernels in flight."

@@ -1,6 +1,6 @@
 //! The same kernel beside another stream and solo.
 //!
-//! A kernel of duration d of which the other stream executed o took d - o at its own speed. So o is the time of the work
+//! A kernel of duration d of which the other stream was in flight for o took d - o at its own speed. So o is the time of the work
 //! that solo takes s - (d - o), with s the mean solo duration, and the slowdown beside the other stream is the sum of o
 //! over the sum of that. Where the other stream covers the whole kernel, this is d over s.
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::base::statistics::{median_ns, student};
 
-/// A part of its duration up to which other streams may have executed for a launch to count as solo.
+/// A part of its duration up to which other streams may have been in flight for a launch to count as solo.
 const SOLO_AT_MOST: f64 = 0.02;
 /// A part of its duration from which on a launch counts as beside another stream: less of it says little about the
 /// slowdown, whatever the interval.
@@ -24,7 +24,7 @@ pub(super) type Identity = (Option<u32>, Option<u64>, Option<u32>);
 /// Launches of one kernel in one stream beside one other stream.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
-    /// Duration, and how long of it the other stream executed.
+    /// Duration, and how long of it the other stream was in flight.
     pub launches: Vec<(i64, i64)>,
     /// Overlap by name of the other's kernels.
     pub kernels: BTreeMap<u32, i64>,
@@ -39,7 +39,7 @@ pub(super) struct Durations {
 }
 
 impl Durations {
-    /// Adds a launch: `others_ns` is how long any other stream executed meanwhile, `overlap_ns` each of them.
+    /// Adds a launch: `others_ns` is how long any other stream was in flight meanwhile, `overlap_ns` each of them.
     ///
     /// Returns the stream beside which it counts.
     pub(super) fn add(
@@ -78,7 +78,7 @@ pub(super) struct Slowdown {
     pub high: f64,
 }
 
-/// How many times as long it took while the other stream executed; `None` where launches are too few, or the interval
+/// How many times as long it took while the other stream was in flight; `None` where launches are too few, or the interval
 /// says nothing.
 pub(super) fn slowdown(launches: &[(i64, i64)], solo: &[i64]) -> Option<Slowdown> {
     if launches.len() < MIN_LAUNCHES || solo.len() < MIN_LAUNCHES {
@@ -87,7 +87,7 @@ pub(super) fn slowdown(launches: &[(i64, i64)], solo: &[i64]) -> Option<Slowdown
     let (n, n_solo) = (launches.len() as f64, solo.len() as f64);
     let mean_solo = solo.iter().map(|ns| *ns as f64).sum::<f64>() / n_solo;
     let var_solo = solo.iter().map(|ns| (*ns as f64 - mean_solo).powi(2)).sum::<f64>() / (n_solo - 1.0);
-    // While the other executed: its time, and what the same work takes solo.
+    // While the other was in flight: its time, and what the same work takes solo.
     let pairs = || launches.iter().map(|(d, o)| (*o as f64, mean_solo - (*d - *o) as f64));
     let beside = pairs().map(|(o, _)| o).sum::<f64>() / n;
     let work = pairs().map(|(_, work)| work).sum::<f64>() / n;

@@ -210,7 +210,7 @@ impl<'a> Decider<'a> {
         rest.take_while(|other| other.end_ns <= one.start_ns).filter(|other| other.stream != one.stream)
     }
 
-    /// What other streams executed at a time.
+    /// What other streams had in flight at a time.
     fn executing(&self, of: usize, time_ns: i64) -> impl Iterator<Item = &'a Operation> + use<'a, '_> {
         self.process.streams.iter().enumerate().filter(move |(place, _)| *place != of).filter_map(
             move |(_, stream)| {

@@ -233,7 +233,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Counts what came too late to run beside what other streams had executed.
+    /// Counts what came too late to run beside what other streams had in flight.
     fn late(&mut self, at: usize, one: &Operation, time_ns: i64) {
         let Some(mine) = self.states.get(one.stream) else { return };
         let idle_from_ns = mine.idle_from_ns;

@@ -53,14 +53,14 @@ pub const STREAM_PAIRS: Table = Table {
         CONTEXT_B,
         STREAM_B,
         col("both_had_work_ns", I64, "Both had an operation launched and not finished."),
-        col("overlap_ns", I64, "Both executed."),
-        col("lost_ns", I64, "Both had work, but only one executed."),
+        col("overlap_ns", I64, "Both had an operation in flight."),
+        col("lost_ns", I64, "Both had work, but only one had an operation in flight."),
         col(
             "late_ns",
             I64,
-            "One executed and had ended before the other was launched: at most as long as what came late.",
+            "One was in flight and had ended before the other was launched: at most as long as what came late.",
         ),
-        col("alternations", U64, "How often one began to execute after the other had."),
+        col("alternations", U64, "How often an operation of one started after one of the other."),
     ],
 };
 
@@ -68,7 +68,7 @@ pub const STREAM_PAIRS: Table = Table {
 pub const STREAM_LOSSES: Table = Table {
     name: "stream_losses",
     version: 1,
-    doc: "Time in which one stream of a pair executed and the other did not, by what the other waited for.",
+    doc: "Time in which one stream of a pair had an operation in flight and the other had none, by what the other waited for.",
     columns: &[
         DEVICE_ID,
         TENANT,
@@ -95,7 +95,7 @@ pub const STREAM_LOSSES: Table = Table {
 pub const STREAM_CONTENTION: Table = Table {
     name: "stream_contention",
     version: 1,
-    doc: "Durations of the same kernel (name, grid, block) of a stream beside another stream, against those while no other stream of the process executed.",
+    doc: "Durations of the same kernel (name, grid, block) of a stream beside another stream, against those while no other stream of the process had an operation in flight.",
     columns: &[
         DEVICE_ID,
         TENANT,
@@ -112,12 +112,12 @@ pub const STREAM_CONTENTION: Table = Table {
         col("n", U64, "Launches beside the other stream."),
         col("n_solo", U64, "Launches solo."),
         col("total_ns", I64, "Sum of the durations beside it."),
-        col("overlap_ns", I64, "Of which the other stream executed."),
+        col("overlap_ns", I64, "Of which the other stream was in flight."),
         opt("median_ns", I64, "no launch", "Median duration beside it."),
         opt("solo_median_ns", I64, "never ran solo", "Median duration solo."),
         opt("added_ns", I64, TOO_FEW_SOLO, "How much longer these launches took, in all, than as many solo."),
         opt("added_half_ns", I64, TOO_FEW_SOLO, "Half of its 95 % interval."),
-        opt("ratio", F64, TOO_FEW_LAUNCHES, "How many times as long as solo the kernel took while the other stream executed."),
+        opt("ratio", F64, TOO_FEW_LAUNCHES, "How many times as long as solo the kernel took while the other stream was in flight."),
         opt("ratio_low", F64, TOO_FEW_LAUNCHES, "Lower end of its 95 % interval."),
         opt("ratio_high", F64, TOO_FEW_LAUNCHES, "Upper end of it."),
     ],
