@@ -17,9 +17,39 @@ from pyanalyze.errors import CaptureUnreadable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Nsys", "find_nsys", "message_of", "release", "run"]
+__all__ = ["RECORD_ALL", "Nsys", "find_nsys", "message_of", "recording", "release", "run"]
 
 _VERSION = re.compile(r"version\s+(\d+(?:\.\d+)+(?:-\w+)?)")
+
+
+def recording(*more: str, trace: str = "cuda,nvtx", switches: bool = True) -> str:
+    """Return the command that records kernels, the ranges that are units of work, and switch records.
+
+    Parameters
+    ----------
+    *more
+        Further options.
+    trace
+        What is traced.
+    switches
+        Whether switch records are wanted: they need root.
+
+    Examples
+    --------
+    >>> recording()
+    'nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM'
+    >>> recording("--cuda-graph-trace=node", switches=False)
+    'nsys profile -t cuda,nvtx --cuda-graph-trace=node -o NAME PROGRAM'
+    """
+    switch_records = ("--gpuctxsw=true",) if switches else ()
+    return " ".join((f"nsys profile -t {trace}", *switch_records, *more, "-o NAME PROGRAM"))
+
+
+#: How to record tenants that were not traced.
+RECORD_ALL = (
+    f"{recording()}   # as root, all at the same time: each tenant in a session of its own, or their common parent; "
+    "then give pyanalyze all reports"
+)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pydantic
 import pytest
 
 import pyanalyze.analysis.sharing
+from pyanalyze.nsys_tool import recording
 from pyanalyze.vocabulary import MODES, TRAITS, Mode
 
 ROOT = Path(__file__).parent.parent
@@ -211,3 +212,18 @@ def test_the_vocabulary_is_the_bottom_layer() -> None:
     assert {name for name in imported if name.partition(".")[0] == "pyanalyze"} <= {
         "pyanalyze.errors",
     }
+
+
+def test_one_function_says_how_to_record() -> None:
+    """Commands that differ would leave a reader to guess which to run; a solo run needs no switch records."""
+    builders = {"nsys_tool.py", "launch.py", "build.py"}
+    package = ROOT / "pyanalyze"
+    wrong = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in package.rglob("*.py")
+        if path.name not in builders
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"nsys profile -|profile -t cuda", line)
+    ]
+    assert wrong == []
+    assert recording() == "nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM"

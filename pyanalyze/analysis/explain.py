@@ -9,6 +9,7 @@ from pyanalyze.analysis.hardware import START_NS, SWITCH_NS
 from pyanalyze.analysis.residency import UnitResidency
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.nsys_tool import recording
 from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, SlowUnits, UnitGroup, UnitSegment
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
@@ -583,7 +584,7 @@ def _missing(
             Missing(
                 what="api_calls",
                 why="the capture has no CUDA API calls: launches and synchronisations are not known",
-                how="nsys profile -t cuda,nvtx ...",
+                how=recording(),
             )
         )
     if events:
@@ -591,7 +592,7 @@ def _missing(
             Missing(
                 what="event_calls",
                 why="streams waited for events, and the capture does not say where these were recorded",
-                how="nsys profile -t cuda,nvtx --cuda-event-trace=true ...",
+                how=recording("--cuda-event-trace=true"),
             )
         )
     if units.is_empty():
@@ -600,7 +601,7 @@ def _missing(
                 what="units",
                 why="there are no NVTX ranges with launches inside, no graphs, and no launches between "
                 "synchronisations that repeat",
-                how="give units with --work FILE, or record NVTX ranges: nsys profile -t cuda,nvtx ...",
+                how=f"give units with --work FILE, or record NVTX ranges: {recording()}",
             )
         )
     elif tables.residency.is_empty() and (tables.tenants.height > 1 or doubts):
@@ -616,7 +617,7 @@ def _missing(
             Missing(
                 what="residency",
                 why=f"the capture has no switch records: {said}",
-                how="nsys profile --gpuctxsw=true ...",
+                how=f"{recording()}   # as root",
             )
         )
     return found

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.impact import sole_tenant, untraced_share
 from pyanalyze.errors import UsageError
+from pyanalyze.nsys_tool import RECORD_ALL, recording
 from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.results.sharing import most_likely
@@ -87,7 +88,7 @@ def check(
     if not active:
         # Samples only, or a capture in which nothing ran: but for memory, every threshold is asked of nobody.
         why = "no activity of any tenant was recorded"
-        how = "nsys profile -t cuda --gpuctxsw=true"
+        how = RECORD_ALL
         sampled = [d for d in report.devices if d.memory is not None and d.memory.peak_bytes is not None]
         for gate in limits.asked():
             if gate == "max_memory" and sampled:
@@ -182,7 +183,7 @@ def _slowdowns(device: Device, limits: Limits) -> Iterator[Outcome]:
     traced = [t for t in device.tenants if t.busy_ns is not None and t.tenant_id not in divided]
     if not traced:
         detail = "no tenant was traced, so no slowdown is known"
-        yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how="nsys profile -t cuda")
+        yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how=RECORD_ALL)
     for tenant in traced:
         if limits.max_slowdown is not None:
             yield _slowdown(device, tenant, limits.max_slowdown, limits.slowdown)
@@ -283,7 +284,7 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
     if switches is None:
         reasons = device.missing_for("context_switches")
         detail = reasons[0].why if reasons else "there are no switch records"
-        how = reasons[0].how if reasons else "nsys profile --gpuctxsw=true"
+        how = reasons[0].how if reasons else recording()
         yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most, how=how)
         return
     value = switches.overhead_fraction if switches.count else 0.0
@@ -337,12 +338,12 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     untraced, how = untraced_share(device), ""
     if status == "failed" and found.high + untraced >= least and untraced > NEGLIGIBLE_RESIDENCY:
         # Only traced kernels are replayed: what was found is a lower bound.
-        status, how = "inconclusive", "nsys profile -t cuda around every process that uses the GPU"
+        status, how = "inconclusive", RECORD_ALL
         detail += (
             f"; untraced processes were resident for {fmt.percent(untraced)} of the window, and their work is not known"
         )
     elif status == "inconclusive" and device.occupancy.calibration is None:
-        how = "nsys profile --gpu-metrics-devices=all: counters say what the model cannot"
+        how = f"{recording('--gpu-metrics-devices=all')}   # counters say what the model cannot"
     yield Outcome("min_sm_active", device_title(device), status, detail, found.value, found.low, found.high, least, how)
 
 

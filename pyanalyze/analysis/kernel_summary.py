@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
+from pyanalyze.nsys_tool import recording
 from pyanalyze.tables.memory import hold
 
 if TYPE_CHECKING:
@@ -64,12 +65,12 @@ class KernelTimes:
                 why = (
                     "has no table of kernels" if source["state"] == "absent" else "has no rows in its table of kernels"
                 )
-                how = f"nsys profile {source['how']} ..."
+                how = recording()
                 found.append({"what": "kernels", "why": f"the export{of} {why}", "how": how})
             elif source["source"] == "graph_launches" and source["rows"]:
                 launches = "1 launch" if source["rows"] == 1 else f"{source['rows']} launches"
                 why = f"graphs{of} were traced as a whole, {launches}"
-                how = "nsys profile -t cuda --cuda-graph-trace=node ..."
+                how = recording("--cuda-graph-trace=node")
                 found.append({"what": "kernels of CUDA graphs", "why": why, "how": how})
         return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyanalyze.errors import CaptureUnreadable, GpuUnavailable, UsageError
+from pyanalyze.nsys_tool import recording
 from pyanalyze.record.node import dcgm_processes, mps_processes, profiling_restricted, sees_host_pids
 from pyanalyze.record.nvml import Nvml, has_driver, is_root
 from pyanalyze.text.format import counted
@@ -116,7 +117,7 @@ def diagnose(root: Path = Path("/"), *, need_gpu: bool = True) -> list[Finding]:
                     f"{name}: context switches",
                     "limited",
                     "while MIG is in use, the driver pauses the switch records that nsys reads",
-                    "trace all processes of an instance (nsys profile -t cuda): time-slicing shows in their kernels",
+                    f"{recording(switches=False)} for all processes of an instance: their kernels show time-slicing",
                 )
             )
         if gpu.get("virtualization_mode") == "VGPU":
@@ -291,13 +292,13 @@ def _library_path(root: Path) -> list[Path]:
 def _privileges(root: Path) -> list[Finding]:
     """Context switches and hardware counters."""
     admin = is_root() or _has_admin(root)
-    switches = Finding("context switches", "ok", "root or CAP_SYS_ADMIN: nsys profile --gpuctxsw=true")
+    switches = Finding("context switches", "ok", f"root or CAP_SYS_ADMIN: {recording()}")
     if not admin:
         switches = Finding(
             "context switches",
             "limited",
             "not root: switch records of other users' processes have no pid and inexact times; your own are exact",
-            "run as root: sudo nsys profile --gpuctxsw=true ...; in a container add --cap-add=SYS_ADMIN",
+            f"run as root: sudo {recording()}; in a container add --cap-add=SYS_ADMIN",
         )
     restricted = profiling_restricted(root)
     metrics = Finding("GPU metrics", "ok", "hardware counters are readable")

@@ -13,6 +13,7 @@ from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
+from pyanalyze.nsys_tool import RECORD_ALL, recording
 from pyanalyze.report.sentences import why_sharing
 from pyanalyze.report.shown import MOST_TENANTS
 from pyanalyze.results.advice import MpsPercentage, SharingOption
@@ -68,13 +69,6 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
 
-#: Kernels, the ranges that are units of work, and switch records.
-_TRACE = "nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM"
-#: How to record tenants that were not traced.
-_TRACE_ALL = (
-    f"{_TRACE}   # as root, all at the same time: each tenant in a session of its own, or their common parent; then "
-    "give pyanalyze all reports"
-)
 #: Tenants that one sentence names.
 _NAMED = 4
 
@@ -643,7 +637,7 @@ def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missin
     # Where a capture lost its kernels, tracing them again is no answer.
     lost = any(gap.what == "kernel_records" for gap in verdict.missing)
     if untraced.height and not lost:
-        return _TRACE_ALL
+        return RECORD_ALL
     return "" if tables.paths else HOW["kernels"]
 
 
@@ -678,9 +672,9 @@ def _interference(
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent], mode)
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
-        trace = "record every tenant with -t cuda; with samples only: --work LATENCIES.csv (an association)"
+        trace = f"{RECORD_ALL}; with samples only: --work LATENCIES.csv (an association)"
         for what in ("interference", "slowdown"):
-            missing.append(Missing(what=what, why=why, how=_TRACE_ALL if tenants else trace))
+            missing.append(Missing(what=what, why=why, how=RECORD_ALL if tenants else trace))
         return None
     # No name stands first: sentences begin with a capital, names stay as they are.
     reasons: dict[str, list[str]] = {}
@@ -696,7 +690,7 @@ def _interference(
         # A group has no recording of its own.
         solo = "record a run in which each group also executes while no other does"
     if silent or blind:
-        missing.append(Missing(what="slowdown", why=why, how=solo if silent else _TRACE_ALL))
+        missing.append(Missing(what="slowdown", why=why, how=solo if silent else RECORD_ALL))
     if not known or len(tenants) < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None
@@ -705,7 +699,7 @@ def _interference(
     elif found.figures is not None and found.figures.antt is None:
         text = "ANTT, STP and fairness of slowdowns need the elapsed slowdown of every tenant: "
         text += why or "some are not known"
-        missing.append(Missing(what="interference.figures", why=text, how=_TRACE_ALL if blind and not silent else solo))
+        missing.append(Missing(what="interference.figures", why=text, how=RECORD_ALL if blind and not silent else solo))
     return found.figures
 
 
@@ -719,7 +713,7 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
     names = dict(here.select("tenant_id", "name").iter_rows())
     each = [names[number] for number in wanted if number in names] or list(names.values())
     if not each:
-        return f"{_TRACE}   # as root; each tenant, first solo, then with the others"
+        return f"{recording()}   # as root; each tenant, first solo, then with the others"
     name, *others = dict.fromkeys(each)
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
     baseline = f"{file}.nsys-rep" if list(names.values()).count(name) > 1 else f"{name}={file}.nsys-rep"

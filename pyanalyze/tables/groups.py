@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.nsys_tool import recording
 from pyanalyze.tables.frames import FrameTable, to_frame
 from pyanalyze.tables.tableset import Groups, empty_frame
 from pyanalyze.text.format import names
@@ -361,7 +362,7 @@ def _no_ranges(tables: TableSet, domain: str | None) -> str:
 
     ranges = tables.ranges().filter(pl.col("end_ns").is_not_null())
     if ranges.is_empty():
-        return "--by nvtx: the capture has no NVTX ranges; record them with nsys profile -t cuda,nvtx"
+        return f"--by nvtx: the capture has no NVTX ranges; record them: {recording()}"
     domains = sorted(set(_domains(tables, ranges).drop_nulls().to_list()))
     if domain is not None and domain not in domains:
         return f"--by nvtx={domain[:60]}: there is no such domain; there are {names(domains, _LISTED)}"

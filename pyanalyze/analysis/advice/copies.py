@@ -53,6 +53,7 @@ from pyanalyze.analysis.explain import NO_RESIDENCY, unit_tables
 from pyanalyze.analysis.hardware import mps_sms, visible_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.ncu import Resource
+from pyanalyze.nsys_tool import recording
 from pyanalyze.results.model import Missing
 from pyanalyze.results.replicas import Copies, Demand, Estimate, Knee, ReplicaAdvice, ReplicaOption, SelfCheck
 from pyanalyze.tables.frames import to_frame
@@ -291,7 +292,7 @@ def advise_copies(
         Missing(
             what=f"{what} of {', '.join(scene.names[tenant] for tenant in sorted(who))}",
             why="neither counted kernels nor enough GPU metrics in which it ran solo: the intervals allow for it",
-            how="--ncu FILE with `ncu --csv` of the same program, or nsys profile --gpu-metrics-devices=all ...",
+            how=f"{recording('--gpu-metrics-devices=all')}; or --ncu FILE with `ncu --csv` of the same program",
         )
         for what, who in (("memory bandwidth", unmeasured), ("throughput of SMs", scene.unknown_on_sms))
         if who
@@ -301,7 +302,7 @@ def advise_copies(
             Missing(
                 what="memory of each tenant",
                 why="neither allocations nor samples show it: whether the copies fit is not known",
-                how="nsys profile --cuda-memory-usage=true ..., or --samples with nvidia-smi --query-compute-apps",
+                how=f"{recording('--cuda-memory-usage=true')}; or --samples with nvidia-smi --query-compute-apps",
             )
         )
     return ReplicaAdvice(

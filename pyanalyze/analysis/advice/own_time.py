@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
+from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -218,7 +219,8 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
             why = f"nothing was in flight while CUDA calls ran for {part}; {most}"
             return f"Spend less time in {call} in {name}: {remedy}", [], why
         case Limit.HOST:
-            command = "nsys profile -t cuda,nvtx,osrt --sample=process-tree ...   # shows what the host does"
+            profile = recording("--sample=process-tree", trace="cuda,nvtx,osrt", switches=False)
+            command = f"{profile}   # shows what the host does"
             why = f"the process had no work on the GPU and no CUDA call in progress for {part}"
             gap = split.one_gap
             if gap is not None and gap.at_start:
@@ -238,7 +240,8 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     kernel = split.top_kernel
     if kernel is None:
         why = f"whole graphs were in flight for {part}, and their kernels are not known"
-        return f"Trace the kernels inside the graphs of {name}", ["nsys profile --cuda-graph-trace=node ..."], why
+        command = recording("--cuda-graph-trace=node", switches=False)
+        return f"Trace the kernels inside the graphs of {name}", [command], why
     # Without `regex:` ncu compares the whole name; a template argument stands in the demangled name only.
     argument = kernel.partition("<")[2].rstrip(">")
     chosen = ["--kernel-name-base", "demangled", "-k", f"regex:{re.escape(argument)}"] if argument else ["-k", kernel]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
+from pyanalyze.nsys_tool import recording
 from pyanalyze.results.comparison import Change, Comparison, Configured, KernelChange, Part, Run, Split, TenantChange
 from pyanalyze.results.labels import main_device, tenant_labels
 from pyanalyze.results.model import Missing
@@ -173,7 +174,7 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
             Missing(
                 what="raw kernel durations",
                 why=f"A was {a.mode}, B was {b.mode}: a recorded duration may include time of other tenants",
-                how="compare resident time; switch records (nsys profile --gpuctxsw=true) show it",
+                how=f"compare resident time, which switch records show: {recording()}   # as root",
             )
         )
     boards_a, boards_b = ({(x.device.name, x.device.sm_count) for x, _ in pairs}, {_board(y) for _, y in pairs})
@@ -201,7 +202,7 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
             Missing(
                 what="residency of one run",
                 why="only one of the two has switch records; in the other, time switched out is not known",
-                how="record both with nsys profile --gpuctxsw=true",
+                how=f"record both: {recording()}   # as root",
             )
         )
     versions_a, versions_b = _versions(report_a), _versions(report_b)

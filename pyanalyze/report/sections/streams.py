@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.nsys_tool import recording
 from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, stream_name, stream_reason
@@ -45,8 +46,8 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
     if not streams.calls_known:
         yield Note(
             "Launch calls are missing",
-            "Without CUDA API records it is not known when work was launched, so that nothing can be said to have "
-            "waited or come late: record with -t cuda.",
+            "Without CUDA API records it is not known when work was launched, and so what waited or came late. To "
+            f"capture them: {recording()}",
             "warning",
         )
     alternating = streams.alternating
