@@ -1,9 +1,24 @@
 """How was this GPU really shared, who had GPU time, how full was it, who was slowed, and what to change?
 
+:func:`load` reads captures and gives a :class:`Session`:
+
 >>> import pyanalyze
 >>> session = pyanalyze.load(capture)
 >>> print(session.classify()[0].mode)
 time-slicing
+
+==========================  =====================================================================
+``print(session)``          the first screen, as ``pyanalyze CAPTURE`` prints it
+``session.classify()``      the sharing mode of each GPU, with the evidence
+``session.interference()``  who was slowed, by how much, through what, and by whom
+``session.advise()``        what to change, with commands and the expected gain
+``session.explain()``       why single requests were slow
+``session.save(PATH)``      the report: ``.html``, ``.md``, ``.json`` or ``.txt``
+``session.kernels``         a table as a polars frame; ``dir(session)`` lists more
+==========================  =====================================================================
+
+``help(pyanalyze.Session)`` describes all of it, ``help(pyanalyze.Session.kernels)`` the columns of a table. The
+functions below compare two captures, or answer one question for many.
 """
 
 from __future__ import annotations
@@ -13,14 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyanalyze.analysis.kernel_summary import kernel_summary
-    from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.analysis.sharing import Verdict as Verdict
     from pyanalyze.core._core import __version__
     from pyanalyze.fleet.frames import classify, interference, study
-    from pyanalyze.session import Session, compare, load
+    from pyanalyze.session import Session as Session
+    from pyanalyze.session import compare, load
 
+# Without the classes: `help` of a package shows classes in full, which buried the functions that make them.
 __all__ = [
-    "Session",
-    "Verdict",
     "__version__",
     "classify",
     "compare",
@@ -54,4 +69,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, "Session", "Verdict"})

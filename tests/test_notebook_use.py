@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pydoc
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -83,7 +85,32 @@ def test_completion_shows_what_is_called(session: pyanalyze.Session) -> None:
     assert "analysis" not in names
     for name in names:
         assert hasattr(type(session), name) or name in vars(session), name
-    assert dir(pyanalyze) == sorted(pyanalyze.__all__)
+    public = [
+        "Session",
+        "Verdict",
+        "__version__",
+        "classify",
+        "compare",
+        "interference",
+        "kernel_summary",
+        "load",
+        "study",
+    ]
+    assert dir(pyanalyze) == public
+    for name in public:
+        assert getattr(pyanalyze, name) is not None
+
+
+def test_help_begins_with_what_to_call_and_ends_soon() -> None:
+    """The methods of a session are in `help(pyanalyze.Session)`: with them these are 3,000 lines."""
+    text = pydoc.plain(pydoc.render_doc(pyanalyze))
+    assert len(text.splitlines()) <= 300
+    assert "session.interference()" in text.partition("PACKAGE CONTENTS")[0]
+    for name in pyanalyze.__all__:
+        assert f"\n    {name}(" in text or name == "__version__"
+    described = pydoc.plain(pydoc.render_doc(pyanalyze.Session))
+    for called in re.findall(r"session\.(\w+)\(", text.partition("PACKAGE CONTENTS")[0]):
+        assert f"\n |  {called}(self" in described
 
 
 def test_reprs_are_one_line(session: pyanalyze.Session) -> None:
