@@ -115,6 +115,11 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
     large = rows.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("length") > 0)
     best = dict(large.group_by("copy_kind").agg(rate.max()).iter_rows())
     pinned = dict(large.filter(pl.col("host") == _PINNED).group_by("copy_kind").agg(rate.max()).iter_rows())
+    # Many small copies may be faster than a single large one: the link can do that as well.
+    means = rows.group_by("copy_kind", "host").agg(pl.col("bytes").sum(), pl.col("length").sum())
+    for kind, mean in means.filter(pl.col("length") > 0).group_by("copy_kind").agg(rate.max()).iter_rows():
+        if kind in best:
+            best[kind] = max(best[kind], mean)
     found = []
     for (kind, host), part in rows.group_by("copy_kind", "host", maintain_order=True):
         direction = _DIRECTIONS.get(int(str(kind)), CopyDirection.OTHER)

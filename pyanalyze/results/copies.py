@@ -24,7 +24,8 @@ class CopyKind(Result):
     bytes_per_s: Number = Field(description="Bytes over the sum of their durations; null: no duration.")
     best_bytes_per_s: Number = Field(
         description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind in this "
-        "capture: what the link can do at least; null: no such copy."
+        "capture, or the mean rate with one kind of memory if that is higher: what the link can do at least; null: no "
+        "such copy."
     )
     best_pinned_bytes_per_s: Number = Field(
         description="The same of pinned memory only; null: no such copy, so that it is not known what pinning brings."

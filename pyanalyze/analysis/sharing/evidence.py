@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, MPS_PERCENTAGE, mig_sm_counts, mps_caps
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
-from pyanalyze.nsys_tool import recording
 from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
@@ -34,8 +33,8 @@ LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 
 #: How to record what is missing; one place, so that every answer prints the same command.
 HOW = {
-    "switch_events": f"{recording()}   # as root; driver r435 or newer",
-    "kernels": recording(),
+    "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
+    "kernels": "nsys profile -t cuda ...",
     "kernel_records": "call cudaDeviceSynchronize before the program ends, and record until then; where a call failed, "
     "compute-sanitizer PROGRAM finds the kernel",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _CAPTION = (
     "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes. "
-    "Fastest: the fastest copy of at least 1 MiB in the same direction in this capture. The link can do that at least; "
-    "its generation and width are not recorded."
+    "Fastest: the fastest copy of at least 1 MiB in the same direction in this capture, or a higher mean rate. The "
+    "link can do that at least; its generation and width are not recorded."
 )
 
 
