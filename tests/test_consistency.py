@@ -89,7 +89,7 @@ def test_every_text_names_the_same_mode(said: Said) -> None:
             continue
         number = f"{sharing.confidence:.2f}"
         assert re.search(
-            rf"GPU {device.device_id} .*: {mode}\b.*confidence {number}, {sharing.basis}", said.texts["classify"]
+            rf"GPU {device.device_id} .*: {mode}\b.*confidence {number} \({sharing.basis}\)", said.texts["classify"]
         )
         for text in (said.texts["report"], said.texts["markdown"]) if first else ():
             assert re.search(

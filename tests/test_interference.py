@@ -304,7 +304,7 @@ def test_held_launches_off_the_cpu_are_said_to_be(tmp_path: Path) -> None:
     assert {finding.what for finding in findings} == {"blocked launches"}
     for finding in findings:
         assert finding.detail.endswith(
-            "during these calls their threads were off the CPU for 75 % of the time: they slept, or waited for a lock or "
+            "during these calls their threads were off the CPU for 75.0 % of the time: they slept, or waited for a lock or "
             "a CPU"
         )
 

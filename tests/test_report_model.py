@@ -50,7 +50,7 @@ KEYS = {
     "devices.relations": "tenants relation confidence co_busy_ns",
     "devices.segments": "start_ns end_ns mode confidence",
     "devices.context_switches": "count context_creations median_slice_ns median_cost_ns mean_cost_ns "
-    "cost_kind total_cost_ns save gap restore state overhead_fraction endings dropped",
+    "cost_kind total_cost_ns save gap restore overhead_fraction endings dropped",
     "devices.context_switches.gap": "median_ns total_ns",
     "devices.residency_summary": "basis resident_ns idle_ns median_save_ns median_restore_ns time_slice_ns policy jain tenants",
     "devices.residency_summary.tenants": "tenant_id slices cut_slices gpu_time_share idle_ns idle_share p10_slice_ns "
@@ -69,7 +69,7 @@ KEYS = {
     "devices.occupancy": "sm_active warps limiters basis calibration check_against_counters check_against_blocks",
     "devices.occupancy.sm_active": "value low high",
     "devices.occupancy.warps": "value low high",
-    "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial kernels",
+    "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial kernels context_state",
     "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from execution",
     "devices.advice": "action commands expected bound why undo risk wrong_if check_after at_stake_ns at_stake_share exclusive",
 }
@@ -147,6 +147,7 @@ def test_floats_are_rounded_and_never_nan() -> None:
         "unfairness": None,
         "speedup_over_serial": None,
         "kernels": [],
+        "context_state": None,
     }
     with pytest.raises(ValidationError):
         Estimate(value=math.nan, low=None, high=None, n=1, basis="inferred")

@@ -11,10 +11,12 @@ import generate
 import pytest
 import report_examples as examples
 import six_captures
+from command_line import run
 from exports import A100, US, kernel, write
 
 import pyanalyze
 from pyanalyze.fleet.summary import DeviceRow, GroupPart, summarise
+from pyanalyze.nsys_tool import recording
 from pyanalyze.report.blocks import Chart, Fold, Para, Table
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
@@ -499,7 +501,7 @@ def test_an_mps_server_is_named_among_untraced_processes(fixtures: Path) -> None
     assert [text.endswith("(the MPS server is one of them)") for text in shown] == [True]
     sliced = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
     shown = [text for text in _table(sliced, "sharing", "Evidence") if text.startswith("Untraced processes")]
-    assert [text.endswith("of all resident time") for text in shown] == [True]
+    assert [text.endswith("of the resident time in the whole capture") for text in shown] == [True]
     evidence = {one.name: one.n for one in capped.devices[0].sharing.evidence}
     assert evidence["busy_without_switches"] == 561  # kernels: 246 and 315
     assert evidence["untraced_resident"] == 1  # interval
@@ -526,3 +528,37 @@ def test_gpu_time_of_a_server_names_what_its_clients_had(fixtures: Path) -> None
             assert f"(pid {tenant['pid']}) {percent(tenant['busy_ns'] / window_ns)}" in text
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     assert "kernels in flight" not in switching_text(device)
+
+
+def test_no_advice_is_cut_in_the_middle() -> None:
+    """Eight tenants with their memory and instances take more than 600 characters; names are shortened before."""
+    report = examples.time_sliced()
+    why = ", ".join(f"tenant {n} gets an instance of 19.0 GiB" for n in range(30))
+    device = report.devices[0]
+    advice = [device.advice[0].model_copy(update={"why": why})]
+    report = report.model_copy(update={"devices": [device.model_copy(update={"advice": advice})]})
+    assert why[1:] in render_markdown(report)
+
+
+def test_the_first_row_of_the_causes_is_the_one_that_the_sentence_names(fixtures: Path) -> None:
+    report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    (table,) = [
+        one
+        for one in _section(report, "interference")
+        if isinstance(one, Table) and one.caption.startswith("Where the added latency")
+    ]
+    rows = [[cell.text for cell in row] for row in table.rows if row[0].text == "app_b"]
+    waiting = [column.title for column in table.columns].index("Waiting for its time slice")
+    said = re.search(r"with the queue behind it \(([\d.]+ %)", cause_sentence(report.devices[0]))
+    assert said is not None
+    assert rows[0][waiting] == said[1] != rows[1][waiting]
+
+
+def test_commands_of_samples_say_nothing_of_kernels_that_they_do_not_have(tmp_path: Path) -> None:
+    paths = six_captures.inputs("samples only", tmp_path)
+    assert "launch configuration" not in run("interference", *paths).stdout
+    classified = run("classify", *paths).stdout
+    assert re.search(r": undetermined   \(most likely exclusive, 0\.\d\d\)\n", classified)
+    # One command records both kernels and switches.
+    (advice, *_) = json.loads(run("advise", *paths, "-f", "json").stdout)["devices"][0]["advice"]
+    assert [line.partition("   #")[0] for line in advice["commands"]] == [recording()]

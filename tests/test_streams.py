@@ -376,10 +376,10 @@ def test_the_first_screen_and_the_command_say_it(tmp_path: Path) -> None:
     summary = render_summary(report)
     assert all(len(line) <= SUMMARY_COLUMNS for line in summary.splitlines())
     assert "Streams     train: streams 13 and 14 did not overlap for" in summary
-    assert "of its time): no room on the SMs beside k." in " ".join(summary.split())
+    assert "of its time): insufficient SM resources beside k." in " ".join(summary.split())
     assert "## Streams of train" in render_markdown(report)
     shown = run("streams", path)
-    assert shown.returncode == 0 and "no room on the SMs" in shown.stdout
+    assert shown.returncode == 0 and "insufficient SM resources" in shown.stdout
     (device,) = json.loads(run("streams", path, "-f", "json").stdout)["devices"]
     assert device["tenants"][0]["streams"]["pairs"][0]["reason"] == "sm-resources"
     table = run("streams", path, "-f", "csv").stdout

@@ -551,7 +551,10 @@ def test_launches_without_a_kernel_are_counted_and_their_errors_named(tmp_path: 
     assert said in verdict.summary
     assert [gap.why for gap in verdict.missing if gap.what == "kernel_records"] == [said]
     report = pyanalyze.load(path).report().devices[0]
-    assert not [gap for gap in report.sharing.missing if gap.how.startswith("nsys profile -t cuda")]
+    # Whoever is asked to trace again is asked for switch records, which are missing.
+    asked = [gap for gap in report.sharing.missing if gap.how.startswith("nsys profile -t cuda")]
+    assert asked and all("--gpuctxsw=true" in gap.how for gap in asked)
+    assert "kernels" not in {gap.what for gap in report.sharing.missing}
 
 
 def test_some_lost_kernels_are_counted_and_captured_graphs_are_not(tmp_path: Path) -> None:

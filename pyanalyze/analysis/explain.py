@@ -584,7 +584,7 @@ def _missing(
             Missing(
                 what="api_calls",
                 why="the capture has no CUDA API calls: launches and synchronisations are not known",
-                how=recording(),
+                how=recording(switches=False),
             )
         )
     if events:
@@ -592,7 +592,7 @@ def _missing(
             Missing(
                 what="event_calls",
                 why="streams waited for events, and the capture does not say where these were recorded",
-                how=recording("--cuda-event-trace=true"),
+                how=recording("--cuda-event-trace=true", switches=False),
             )
         )
     if units.is_empty():
@@ -601,7 +601,7 @@ def _missing(
                 what="units",
                 why="there are no NVTX ranges with launches inside, no graphs, and no launches between "
                 "synchronisations that repeat",
-                how=f"give units with --work FILE, or record NVTX ranges: {recording()}",
+                how=f"give units with --work FILE, or record NVTX ranges: {recording(switches=False)}",
             )
         )
     elif tables.residency.is_empty() and (tables.tenants.height > 1 or doubts):

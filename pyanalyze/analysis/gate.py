@@ -77,7 +77,7 @@ def check(
     >>> report = pyanalyze.load(capture).report()
     >>> checked = check(report, Limits(expect_mode=("mps",)))
     >>> checked.status, checked.outcomes[0].detail.partition(" (")[0]
-    ('failed', 'time-slicing was observed')
+    ('failed', 'the mode is time-slicing')
     """
     limits = _plain(limits)
     _sensible(limits)
@@ -156,7 +156,7 @@ def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
         yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return
     fits = any(fnmatchcase(sharing.mode, pattern) for pattern in limits.expect_mode)
-    detail = f"{sharing.mode} was observed {known}" + ("" if fits else f", expected {wanted}")
+    detail = f"the mode is {sharing.mode} {known}" + ("" if fits else f", expected {wanted}")
     yield Outcome("expect_mode", device_title(device), "passed" if fits else "failed", detail)
 
 
@@ -343,7 +343,7 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
             f"; untraced processes were resident for {fmt.percent(untraced)} of the window, and their work is not known"
         )
     elif status == "inconclusive" and device.occupancy.calibration is None:
-        how = f"{recording('--gpu-metrics-devices=all')}   # counters say what the model cannot"
+        how = f"{recording('--gpu-metrics-devices=all', switches=False)}   # counters say what the model cannot"
     yield Outcome("min_sm_active", device_title(device), status, detail, found.value, found.low, found.high, least, how)
 
 

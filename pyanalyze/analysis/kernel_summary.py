@@ -65,12 +65,12 @@ class KernelTimes:
                 why = (
                     "has no table of kernels" if source["state"] == "absent" else "has no rows in its table of kernels"
                 )
-                how = recording()
+                how = recording(switches=False)
                 found.append({"what": "kernels", "why": f"the export{of} {why}", "how": how})
             elif source["source"] == "graph_launches" and source["rows"]:
                 launches = "1 launch" if source["rows"] == 1 else f"{source['rows']} launches"
                 why = f"graphs{of} were traced as a whole, {launches}"
-                how = recording("--cuda-graph-trace=node")
+                how = recording("--cuda-graph-trace=node", switches=False)
                 found.append({"what": "kernels of CUDA graphs", "why": why, "how": how})
         return found
 

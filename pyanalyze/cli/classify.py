@@ -40,13 +40,15 @@ def _row(device: Device) -> dict[str, object]:
 
 
 def _block(device: Device) -> str:
-    from pyanalyze.report.sentences import weighed_evidence, weights_text
+    from pyanalyze.report.sentences import likely_text, weighed_evidence, weights_text
     from pyanalyze.text.escape import visible
-    from pyanalyze.vocabulary import unless
+    from pyanalyze.vocabulary import Mode, unless
 
     sharing = device.sharing
     name = visible(device.name or "name not recorded")
-    known = f"confidence {sharing.confidence:.2f}, {sharing.basis}"
+    known = f"confidence {sharing.confidence:.2f} ({sharing.basis})"
+    if sharing.mode == Mode.UNDETERMINED:
+        known = f"({likely_text(sharing)})"
     out = [
         f"GPU {device.device_id} ({name}): {sharing.mode}   {known}{unless(sharing.condition)}",
         f"  {visible(sharing.summary, limit=None)}",

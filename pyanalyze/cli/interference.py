@@ -35,7 +35,7 @@ def _kernels(session: Session) -> str:
     from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
     from pyanalyze.report.text import section_text
     from pyanalyze.text.escape import visible
-    from pyanalyze.text.format import duration
+    from pyanalyze.text.format import counted, duration
 
     table = kernels_solo(session.tables, session.interference()).with_columns(pl.col("name", "against").cast(pl.String))
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
@@ -70,9 +70,16 @@ def _kernels(session: Session) -> str:
     blocks: list[Block] = [Table(columns, rows)] if rows else []
     if known.height > TOP:
         blocks.append(Para(f"{known.height - TOP} more: pyanalyze export, table slowdowns."))
-    few_text = f"{few} launch configuration{'' if few == 1 else 's'} ran too rarely solo or shared for a ratio."
-    left = f"First launches and launches that only waited for others are left out{cut}: {excluded} in all."
-    blocks.append(Para(f"{few_text} {left} Of them {overhead} held overhead of the profiler or of loading code."))
+    said = []
+    if few:
+        said.append(f"{counted(few, 'launch configuration')} ran too rarely solo or shared for a ratio.")
+    if excluded:
+        said.append(f"First launches and launches that only waited for others are left out{cut}: {excluded} in all.")
+    if overhead:
+        said.append(f"Of these, {overhead} held overhead of the profiler or of loading code.")
+    if not rows and not said:
+        return ""
+    blocks.append(Para(" ".join(said)))
     return "\n" + section_text("Resident time of the same kernels, solo and shared", blocks, table_width())
 
 

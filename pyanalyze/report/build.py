@@ -37,7 +37,7 @@ from pyanalyze.results.report import (
     View,
     Window,
 )
-from pyanalyze.results.residency import ContextState, ContextSwitches, CostKind, ResidencySlice, SwitchPart
+from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice, SwitchPart
 from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import process_memory
@@ -241,7 +241,7 @@ def _device(
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
-    switches = _context_switches(tables, verdict.device_id, span_ns, parts)
+    switches = _context_switches(tables, verdict.device_id, span_ns)
     if window is None:
         missing.append(Missing(what="window", why="no activity of any tenant was recorded", how=_how_kernels(verdict)))
     missing += _unavailable(tables, verdict.device_id)
@@ -425,7 +425,7 @@ def _memory(tables: TableSet, device: dict[str, Any], missing: list[Missing]) ->
     return Memory(total_bytes=total, peak_bytes=peak)
 
 
-def _context_switches(tables: TableSet, device_id: int, span_ns: int, parts: frozenset[Part]) -> ContextSwitches | None:
+def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> ContextSwitches | None:
     import polars as pl
 
     facts = tables.rows_of("facts", device_id)
@@ -441,8 +441,6 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int, parts: fro
     total = int(cost.sum())
     lost = tables.quality.filter(pl.col("name") == "switch_events_lost")["count"].sum()
     endings = slices.group_by(pl.col("ending").cast(pl.String)).len().sort("ending")
-    # It comes with the slowdowns.
-    state = tables.rows_of("context_state", device_id) if Part.INTERFERENCE in parts else []
     return ContextSwitches(
         count=counted.height,
         context_creations=switches.filter(pl.col("kind") == "creation").height,
@@ -454,9 +452,6 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int, parts: fro
         save=_switch_part(counted["save_ns"]),
         gap=_switch_part(counted["gap_ns"]),
         restore=_switch_part(counted["restore_ns"]),
-        state=ContextState.model_validate({name: state[0][name] for name in ContextState.model_fields})
-        if state
-        else None,
         overhead_fraction=total / span_ns if counted.height and span_ns else None,
         endings=dict(endings.iter_rows()),
         dropped=int(lost),

@@ -98,7 +98,7 @@ _SHORT = 160
 
 
 #: Longest text taken over from a detail or a summary, in characters.
-LONG = 600
+LONG = 2_000
 
 
 def _window_ns(device: Device) -> int | None:
@@ -263,7 +263,7 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
     StreamReason.DEPENDENCY: "waits for an event of another stream",
     StreamReason.UNKNOWN_DEPENDENCY: "waits for an event, source unknown",
     StreamReason.DEFAULT_STREAM: "the legacy default stream",
-    StreamReason.SM_RESOURCES: "no room on the SMs",
+    StreamReason.SM_RESOURCES: "insufficient SM resources",
     StreamReason.WHOLE_DEVICE_LAUNCH: "a kernel that takes the whole device",
     StreamReason.SHARED_CHANNEL: "both streams share a channel to the GPU",
     StreamReason.POSSIBLY_SHARED_CHANNEL: "possibly a shared channel to the GPU",
@@ -342,7 +342,7 @@ def lost_streams_text(label: str, streams: Streams) -> str:
 
 
 def stream_reason(pair: StreamPair) -> str:
-    """Why two streams did not overlap, and beside which kernel there was no room."""
+    """Why two streams did not overlap, and beside which kernel SM resources were insufficient."""
     if pair.reason is None:
         return "little was lost"
     beside = "" if pair.filled_by is None else f" beside {visible(pair.filled_by, 40)}"

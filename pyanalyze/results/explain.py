@@ -203,7 +203,7 @@ class Explanation(Result):
             lines += [*unit_lines(unit), ""] if unit is not None else []
             lines += [*excess_lines(group, self.chosen), ""] if group.slow > 1 else []
         if more := len(self.groups) - len(shown):
-            lines.append(f"... and {more} more names of units (-f json has all of them)")
+            lines.append(f"... and units of {fmt.counted(more, 'more name')} (-f json has all of them)")
         for missing in self.missing:
             lines.append(f"Not available: {missing.what}: {missing.why}; to capture it: {missing.how}")
         return "\n".join(lines).rstrip("\n")

@@ -181,6 +181,19 @@ class SharingCause(Result):
     why: Text = Field(description="The same in a sentence.")
 
 
+class ContextState(Result):
+    """How long saving and restoring the state of a context takes, where no record says so and kernels show it."""
+
+    save_ns: int = Field(ge=0, description="From the end of execution to SAVE_END, ns.")
+    restore_ns: int = Field(ge=0, description="From RESTORE_START to the begin of execution, ns.")
+    low_ns: int = Field(ge=0, description="Lower end of the interval of both together, ns.")
+    high_ns: int = Field(ge=0, description="Upper end of it, ns.")
+    found_from: Literal["kernels", "starts"] = Field(
+        description="kernels: from how much longer kernels ran that were switched out more often; starts: from when "
+        "kernels start and end inside of residency intervals."
+    )
+
+
 class Interference(Result):
     """Device-wide figures, from elapsed slowdowns."""
 
@@ -197,4 +210,7 @@ class Interference(Result):
     )
     kernels: list[ContendedKernel] = Field(
         default=[], description="Kernels of groups of work, beside other groups and solo; empty where there are none."
+    )
+    context_state: ContextState | None = Field(
+        default=None, description="Saving and restoring, inferred from kernels; null: recorded, or nothing shows it."
     )

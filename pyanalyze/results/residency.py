@@ -12,7 +12,6 @@ from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Basis
 
 __all__ = [
-    "ContextState",
     "ContextSwitches",
     "CostKind",
     "ResidencySlice",
@@ -29,19 +28,6 @@ class SwitchPart(Result):
 
     median_ns: int = Field(description="Median of a switch, ns.")
     total_ns: int = Field(description="Sum over all switches, ns.")
-
-
-class ContextState(Result):
-    """How long saving and restoring the state of a context takes, where no record says so and kernels show it."""
-
-    save_ns: int = Field(ge=0, description="From the end of execution to SAVE_END, ns.")
-    restore_ns: int = Field(ge=0, description="From RESTORE_START to the begin of execution, ns.")
-    low_ns: int = Field(ge=0, description="Lower end of the interval of both together, ns.")
-    high_ns: int = Field(ge=0, description="Upper end of it, ns.")
-    found_from: Literal["kernels", "starts"] = Field(
-        description="kernels: from how much longer kernels ran that were switched out more often; starts: from when "
-        "kernels start and end inside of residency intervals."
-    )
 
 
 class ContextSwitches(Result):
@@ -65,9 +51,6 @@ class ContextSwitches(Result):
     gap: SwitchPart | None = Field(default=None, description="SAVE_END to the next RESTORE_START; null: no switch.")
     restore: SwitchPart | None = Field(
         default=None, description="RESTORE_START to CONTEXT_START; null: a switch has no such record."
-    )
-    state: ContextState | None = Field(
-        default=None, description="Saving and restoring, inferred from kernels; null: recorded, or not asked for."
     )
     overhead_fraction: Number = Field(description="Total cost over the window.")
     endings: dict[Text, int] = Field(description="How slices ended (WFI, GFXP, CTAP, CILP, ...): count.")

@@ -13,6 +13,8 @@ from pyanalyze.analysis.advice.simple import Resident, in_turn, kept_apart, reco
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
+from pyanalyze.text.shell import shell_line
+from pyanalyze.text.visible import visible
 from pyanalyze.vocabulary import MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode, unless
 
 if TYPE_CHECKING:
@@ -503,12 +505,15 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
         )
         if runs and TRAITS[mode].time_sliced:
             # A daemon is there; a process outside of its group has to find it.
-            lines = ("export CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps   # the daemon's, for the process outside", *lines)
+            find = shell_line(["export", f"{mps.PIPE}={visible(compared.pipe, None)}"])
+            lines = (f"{find}   # the daemon's, for the process outside", *lines)
         back = mps.undo_caps(compared.clients, capped=capped, daemon=mps.sets_daemon(option.provision))
         if static:
             back = "\n".join((f"{mps.STOP.partition(' #')[0].rstrip()}; {start}", *mps.undo_limits(compared.clients)))
         elif not runs:
             back = mps.UNDO
+        elif TRAITS[mode].time_sliced:
+            back = f"{back}\nunset {mps.PIPE}   # for the process that was outside"
         return (*lines, *(kubernetes.mps(n) if kube else ())), kubernetes.UNDO if kube else back
     lines = ("echo quit | nvidia-cuda-mps-control   # where an MPS daemon runs: without it processes are time-sliced",)
     return (*lines, *(kubernetes.time_slicing(n) if kube else ())), (

@@ -94,6 +94,9 @@ KNEE = 0.05
 ACTIVE_SMS = "throughput of active SMs"
 #: Part of the SMs' throughput that kernels take of which nothing is known, in the middle.
 UNKNOWN_ON_SMS = 0.5
+#: What records what copies need.
+_WITH_METRICS = recording("--gpu-metrics-devices=all", switches=False)
+_WITH_MEMORY = recording("--cuda-memory-usage=true", switches=False)
 #: What was recorded cannot be replayed.
 NOT_CHECKED = SelfCheck(possible=False, elapsed_error=None, p99_error=None, contention=None, outcome="not-possible")
 
@@ -292,7 +295,7 @@ def advise_copies(
         Missing(
             what=f"{what} of {', '.join(scene.names[tenant] for tenant in sorted(who))}",
             why="neither counted kernels nor enough GPU metrics in which it ran solo: the intervals allow for it",
-            how=f"{recording('--gpu-metrics-devices=all')}; or --ncu FILE with `ncu --csv` of the same program",
+            how=f"{_WITH_METRICS}; or --ncu FILE with `ncu --csv` of the same program",
         )
         for what, who in (("memory bandwidth", unmeasured), ("throughput of SMs", scene.unknown_on_sms))
         if who
@@ -302,7 +305,7 @@ def advise_copies(
             Missing(
                 what="memory of each tenant",
                 why="neither allocations nor samples show it: whether the copies fit is not known",
-                how=f"{recording('--cuda-memory-usage=true')}; or --samples with nvidia-smi --query-compute-apps",
+                how=f"{_WITH_MEMORY}; or --samples with nvidia-smi --query-compute-apps",
             )
         )
     return ReplicaAdvice(

@@ -14,9 +14,25 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.tables.tableset import TableSet
+
 #: A pinned-memory limit leaves this much above the observed high-water mark.
 MEMORY_HEADROOM = 1.1
 MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+DEFAULT_PIPE = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon is found
+
+
+def pipe_of(tables: TableSet) -> str:
+    """Return the directory in which the MPS daemon of a capture is found, as clients had it in their environment.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> pipe_of(pyanalyze.load(capture).tables)
+    '/tmp/nvidia-mps'
+    """
+    return next((str(row["value"]) for row in tables.rows("configured") if row["key"] == PIPE), DEFAULT_PIPE)
 
 
 def percentage_for(sms: int, sm_count: int, compute_major: int | None = None) -> int:

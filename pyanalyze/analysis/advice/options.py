@@ -207,6 +207,8 @@ class Options:
     untraced
         Tenants that are not in the replay, because their work was not traced: upper bounds allow for their resident
         time.
+    pipe
+        The directory in which an MPS daemon is found.
     check
         How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
         where that mode cannot be replayed. It is in the bounds of every option; above :data:`FORBIDDEN` there are none.
@@ -232,6 +234,7 @@ class Options:
     mig_instances: int | None = None
     postponed: bool = False
     untraced: tuple[str, ...] = ()
+    pipe: str = mps.DEFAULT_PIPE
 
 
 def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
@@ -529,7 +532,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     recommended = best_of(allowed, current)
     return Options(
         device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced,
-        mig_instances, untraced=tuple(untraced),
+        mig_instances, untraced=tuple(untraced), pipe=mps.pipe_of(tables),
     )  # fmt: skip
 
 

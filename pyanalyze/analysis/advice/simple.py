@@ -59,6 +59,9 @@ def record_first(verdict: Verdict, *, mig: bool = False) -> Iterator[Advice]:
     """
     # While MIG is in use the driver pauses the stream of switch records: they cannot decide there.
     useless = {"context_switches"} if mig else set[str]()
+    # What records switches records kernels.
+    if not mig and any(gap.what == "context_switches" for gap in verdict.missing):
+        useless = {"kernels"}
     commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how and gap.what not in useless))
     if commands:
         yield Advice(

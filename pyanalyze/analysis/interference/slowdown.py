@@ -15,6 +15,7 @@ from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
 from pyanalyze.results.interference import (
     BaselineNotUsed,
     Causes,
+    ContextState,
     Estimate,
     ExecutionSplit,
     HostFinding,
@@ -300,6 +301,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
             harmonic=None if antt is None else 1 / antt,
             unfairness=unfairness,
             speedup_over_serial=speedup,
+            context_state=_context_state(tables, verdict.device_id),
         )
     return DeviceInterference(
         verdict.device_id,
@@ -350,6 +352,7 @@ def _with_groups(
             matrix=[*found.matrix, *_matrix(tables, known)],
             speedup_over_serial=found.speedup_of_overlap,
             kernels=list(found.kernels),
+            context_state=_context_state(tables, device_id),
         )
     tenants = sorted((*processes, *groups), key=lambda one: one.tenant_id)
     return DeviceInterference(device_id, tuple(tenants), figures, ())
@@ -384,8 +387,8 @@ def _against(tables: TableSet, solo: _Solo, tenant_id: int) -> _Against:
             BaselineNotUsed(
                 baseline=name,
                 reasons=["no-common-work"],
-                detail=f"{name} matches no tenant: it has no kernel in common with any (names in a pack are "
-                "pseudonyms: pack both with one key)",
+                detail=f"{name} matches no tenant: no kernel of it has the name, grid and block of any here (names in "
+                "a pack are pseudonyms: pack both with one key)",
             )
             for name in left
         ]
@@ -772,6 +775,11 @@ def _ends(whole: Estimate | None, share: float | None, shares: tuple[float | Non
     return [end for end in found if end is not None]
 
 
+def _context_state(tables: TableSet, device_id: int) -> ContextState | None:
+    rows = tables.rows_of("context_state", device_id)
+    return ContextState.model_validate({name: rows[0][name] for name in ContextState.model_fields}) if rows else None
+
+
 def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | None:
     """Mean length of a launch call in the baseline; None: there is none."""
     alone, number = _alone(tables, solo, tenant_id)
@@ -832,7 +840,7 @@ def _host(
         if held_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
             text = (
                 f"{held.height} of {own.height} launch calls of {who} took {fmt.duration(held_ns / held.height)} on "
-                f"average ({usual}), {fmt.percent(held_ns / span_ns, 0)} of its time; they are blocked on the host (a "
+                f"average ({usual}), {fmt.percent(held_ns / span_ns)} of its time; they are blocked on the host (a "
                 "limiter, a "
                 f"full queue, a lock){_off_cpu(held)}"
             )
@@ -843,9 +851,9 @@ def _host(
         if slow_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
             text = (
                 f"{slow.height} of {own.height} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
-                f"(longest {fmt.duration(longest_ns)}), {fmt.percent(slow_ns / span_ns, 0)} of its time. Its work "
+                f"(longest {fmt.duration(longest_ns)}), {fmt.percent(slow_ns / span_ns)} of its time. Its work "
                 "kept the GPU "
-                f"busy for {fmt.percent(work_ns / span_ns, 0)}: the host is slow, not the GPU{_off_cpu(slow)}"
+                f"busy for {fmt.percent(work_ns / span_ns)}: the host is slow, not the GPU{_off_cpu(slow)}"
             )
             found.append(
                 HostFinding(tenant_id=row["tenant_id"], what="slow launches", detail=text, share=slow_ns / span_ns)
@@ -857,8 +865,8 @@ def _host(
             if lost > NOTABLE_HOST and work_ns < (1 - NOTABLE_HOST) * span_ns:
                 text = (
                     f"launch calls of {who} take {fmt.duration(mean_ns)} on average, {fmt.duration(solo_ns)} in the "
-                    f"solo recording: {fmt.percent(lost, 0)} of its time. Its work kept the GPU busy for "
-                    f"{fmt.percent(work_ns / span_ns, 0)}: the host is slow (too few CPUs, a lock in the "
+                    f"solo recording: {fmt.percent(lost)} of its time. Its work kept the GPU busy for "
+                    f"{fmt.percent(work_ns / span_ns)}: the host is slow (too few CPUs, a lock in the "
                     "driver), not the "
                     f"GPU{_off_cpu(own)}"
                 )
@@ -875,8 +883,8 @@ def _host(
             idle = 1 - _pending_ns(tables, row, own) / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             text = (
-                f"{who} had no work on the GPU for {fmt.percent(idle, 0)} of its time and waited for the GPU in "
-                f"{fmt.percent(waited, 0)}: if "
+                f"{who} had no work on the GPU for {fmt.percent(idle)} of its time and waited for the GPU in "
+                f"{fmt.percent(waited)}: if "
                 f"it is slow, the host is the cause (or it had no "
                 f"requests){_off_cpu(_between(own, runs), 'between its launches its threads')}"
             )
@@ -916,4 +924,4 @@ def _off_cpu(spans: pl.DataFrame, what: str = "during these calls their threads"
         return ""
     off = 1 - int(known["on_cpu_ns"].sum()) / all_ns
     why = "they slept, or waited for a lock or a CPU" if off > NOTABLE_HOST else "they could have run"
-    return f"; {what} were off the CPU for {fmt.percent(off, 0)} of the time: {why}"
+    return f"; {what} were off the CPU for {fmt.percent(off)} of the time: {why}"

@@ -136,7 +136,7 @@ def _streams(case: Case) -> Iterable[Detail]:
                 value=part,
                 unit="1",
                 basis="inferred",
-                detail=f"{fmt.percent(part, 0)} of {n:.0f} kernels that ran after one of another stream: {why}",
+                detail=f"{fmt.percent(part)} of {n:.0f} kernels that ran after one of another stream: {why}",
             )
 
 

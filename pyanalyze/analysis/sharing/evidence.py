@@ -33,8 +33,8 @@ LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 
 #: How to record what is missing; one place, so that every answer prints the same command.
 HOW = {
-    "switch_events": "nsys profile --gpuctxsw=true ... (as root; driver r435 or newer)",
-    "kernels": "nsys profile -t cuda ...",
+    "switch_events": "nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM   # as root; driver r435 or newer",
+    "kernels": "nsys profile -t cuda,nvtx -o NAME PROGRAM",
     "kernel_records": "call cudaDeviceSynchronize before the program ends, and record until then; where a call failed, "
     "compute-sanitizer PROGRAM finds the kernel",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
@@ -433,7 +433,7 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "resident_share_top",
             "sole_resident",
-            f"one tenant accounts for {fmt.percent(held)} of all resident time",
+            f"one tenant accounts for {fmt.percent(held)} of the resident time in the whole capture",
         )
     untraced = case.fact("resident_share_untraced")
     if untraced is not None and untraced >= 1 - t.SOLE_RESIDENT_SHARE:
@@ -441,7 +441,7 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "resident_share_untraced",
             "untraced_resident",
-            f"untraced processes account for {fmt.percent(untraced, 0)} of all resident time",
+            f"untraced processes account for {fmt.percent(untraced, 0)} of the resident time in the whole capture",
         )
     if (
         met is not None

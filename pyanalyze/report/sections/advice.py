@@ -101,8 +101,9 @@ def _compared(device: Device) -> list[Block]:
         else ""
     )
     caption = (
-        "Forecasts: the recorded launches replayed under each sharing configuration, compared with each tenant solo on "
-        f"{whole} (modelled). A percentage is the client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE."
+        "Forecasts of the elapsed slowdown (modelled): the recorded launches replayed under each sharing "
+        f"configuration, compared with each tenant solo on {whole}. Latency has another slowdown. A percentage is the "
+        "client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE."
         f"{strategies} The last column is what documentation says of the mode; where sources disagree, it has a ?."
     )
     return [Table(columns, tuple(rows), caption)]

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 _CAUSES_CAPTION = (
-    "Where the added latency of its kernels went (inferred). Own queue: waits behind its own kernels count as "
-    "queueing, or as what the first of them waited for."
+    "Where the added latency of its kernels went (inferred). In the first row of a tenant, as in the answer above, "
+    "waits behind its own kernels count as what the first of them waited for. In the second they count as queueing."
 )
 #: Kernels of groups of work that are shown.
 _KERNELS = 12
@@ -301,7 +301,7 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
         Column("p95", numeric=True),
         Column("p99", numeric=True),
     )
-    caption = "Latency of kernels (launch to end) and of units of work (start to the end of their last operation)."
+    caption = "Latency of kernels (launch to end) and of units of work (start to end, their last operation included)."
     return [Table(columns, tuple(rows), caption)]
 
 
@@ -319,7 +319,7 @@ def _cause_blocks(device: Device) -> list[Block]:
             *(value_cell(fmt.percent(getattr(causes, name))) for name in names),
         )
         for t in known
-        for counted, causes in (("as queueing", t.causes), ("by its cause", t.root_causes))
+        for counted, causes in (("by its cause", t.root_causes), ("as queueing", t.causes))
         if causes is not None
     )
     heads = (Column("Tenant"), Column("Own queue", "counted"))
@@ -342,9 +342,9 @@ def _switch_basis(device: Device) -> str:
     known = (
         " Context switches are switch gaps, as recorded, and saving and restoring, which no record of this driver has"
     )
-    if switches.state is None:
+    state = None if device.interference is None else device.interference.context_state
+    if state is None:
         return f"{known} and no kernel of this capture shows: these are left out."
-    state = switches.state
     return (
         f"{known}: about {fmt.duration(state.save_ns + state.restore_ns)} "
         f"({fmt.duration(state.low_ns)} to {fmt.duration(state.high_ns)}), inferred {INFERRED_STATE[state.found_from]}."

@@ -36,8 +36,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ]
     for slow in device.slow_units[:MOST_GROUPS]:
         blocks += [Para(_said(slow)), _excess(slow.group), _chain(device, slow.slowest)]
-    if more := len(device.slow_units) - MOST_GROUPS:
-        blocks += [Para(f"{more} more names of units have a slow tail: pyanalyze explain CAPTURE.")] if more > 0 else []
+    if (more := len(device.slow_units) - MOST_GROUPS) > 0:
+        blocks.append(Para(f"Units of {fmt.counted(more, 'more name')} have a slow tail: pyanalyze explain CAPTURE."))
     return blocks
 
 

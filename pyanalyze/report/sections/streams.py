@@ -47,7 +47,7 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
         yield Note(
             "Launch calls are missing",
             "Without CUDA API records it is not known when work was launched, and so what waited or came late. To "
-            f"capture them: {recording()}",
+            f"capture them: {recording(switches=False)}",
             "warning",
         )
     alternating = streams.alternating
@@ -82,7 +82,7 @@ def _executed(streams: Streams) -> str:
     contexts = len({one.context_id for one in streams.streams}) > 1
     shown = streams.streams[:_TOP]
     names = [stream_name(one.context_id, one.stream_id, contexts=contexts) for one in shown]
-    said = [f"{name} {fmt.percent(one.busy_ns / streams.window_ns)}" for name, one in zip(names, shown, strict=True)]
+    said = [f"{name}: {fmt.percent(one.busy_ns / streams.window_ns)}" for name, one in zip(names, shown, strict=True)]
     left = len(streams.streams) - len(said)
     more = f", and {fmt.count(left)} more" if left else ""
     return f"In flight, of {fmt.duration(streams.window_ns)}: stream {', '.join(said)}{more} (observed)."

@@ -123,10 +123,10 @@ impl Refused {
                 "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
             }
             Self::NeverAlone => {
-                "no kernel ran from begin to end while others had no work, so a solo recording is needed"
+                "no kernel ran from start to end while others had no work, so a solo recording is needed"
             }
-            Self::Strangers => "somebody on the device was neither traced nor seen in switch records",
-            Self::Nothing => "it did nothing",
+            Self::Strangers => "a process on the device was neither traced nor in switch records",
+            Self::Nothing => "it has no operations",
         }
     }
 }
