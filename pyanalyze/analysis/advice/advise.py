@@ -406,7 +406,7 @@ def _more_time(contention: Contention) -> str:
     >>> _more_time(Contention(-0.26, -0.2, -0.02))
     '26 % to 2 % less time'
     """
-    low, high = (fmt.percent(abs(end), 0) for end in (contention.low, contention.high))
+    low, high = (f"{abs(100 * end):.0f} %" for end in (contention.low, contention.high))
     if contention.low < 0 < contention.high:
         return f"{low} less to {high} more time"
     return f"{low} to {high} {'less' if contention.high <= 0 and contention.low < 0 else 'more'} time"
