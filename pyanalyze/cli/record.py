@@ -31,7 +31,11 @@ from pyanalyze.text.shell import shell_word
     "--max-size", "max_mib", type=click.IntRange(min=1), default=1024, show_default=True, metavar="MIB",
     help="Stop recording above this size.",
 )  # fmt: skip
-@click.option("--nsys", is_flag=True, help="Run the command under nsys; without a command: switch records of the node.")
+@click.option(
+    "--nsys",
+    is_flag=True,
+    help="Run the command under nsys; without a command: the node, as far as nsys allows without a traced program.",
+)
 @click.option(
     "--graphs", type=Choice(["node", "graph"]), default="node", help="Trace kernels inside CUDA graphs, or not."
 )
