@@ -252,3 +252,14 @@ def test_it_fits_a_phone_and_paper(browser: Any, report: Path, width: int) -> No
     for place in ("nav", ".copy", ".stats"):
         assert not tab.locator(place).first.is_visible()
     tab.close()
+
+
+def test_names_on_a_phone_keep_their_ends(browser: Any, hardware: Path, tmp_path: Path) -> None:
+    """Two processes of one program differ in their pid only, which stands at the end."""
+    page = tmp_path / "report.html"
+    assert run("report", hardware / "torch-mps-serve-train.sqlite", "-o", page).returncode == 0
+    tab = browser.new_page(viewport={"width": 390, "height": 800})
+    tab.goto(page.as_uri())
+    tab.wait_for_function("[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)")
+    shown = tab.locator("[data-chart^='timeline']").text_content()
+    assert shown is not None and "id 1287)" in shown and "id 1288)" in shown

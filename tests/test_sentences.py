@@ -562,3 +562,10 @@ def test_commands_of_samples_say_nothing_of_kernels_that_they_do_not_have(tmp_pa
     # One command records both kernels and switches.
     (advice, *_) = json.loads(run("advise", *paths, "-f", "json").stdout)["devices"][0]["advice"]
     assert [line.partition("   #")[0] for line in advice["commands"]] == [recording()]
+
+
+def test_the_timeline_says_whose_residency_the_clients_of_a_server_share(hardware: Path) -> None:
+    """Both clients ran kernels at once for seconds; the switch records name one of them (fixtures/hardware/h100)."""
+    report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
+    (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
+    assert "Switch records name kit (pid 2341) for all MPS clients." in chart.caption

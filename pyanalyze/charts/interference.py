@@ -148,7 +148,7 @@ def cause_bars(
             color=alt.Color(
                 "c:N",
                 scale=alt.Scale(domain=names, range=list(_PARTS.values())),
-                legend=alt.Legend(title=None, orient="bottom"),
+                legend=alt.Legend(title=None, orient="bottom", columns=3, labelLimit=260),
             ),
             order=alt.Order("o:Q"),
             tooltip=[

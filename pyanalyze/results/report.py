@@ -325,6 +325,17 @@ class Device(Result):
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")
 
+    def named_for_all(self) -> list[Tenant]:
+        """MPS clients that switch records name for the context of all clients: that residency is no GPU time of theirs.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).report().devices[0].named_for_all()
+        []
+        """
+        return [t for t in self.tenants if t.resident_ns is not None and t.gpu_time_basis == "inferred"]
+
     def without_slowdown(self) -> list[Tenant]:
         """Tenants whose slowdown is not known; a server of MPS clients has no work of its own that could be slowed.
 

@@ -136,8 +136,7 @@ def _slice_tables(device: Device) -> list[Block]:
     if summary is None:
         return []
     labels = tenant_labels(device.tenants)
-    # Residency that is no GPU time of its own: switch records name this MPS client for the context of all of them.
-    of_all = {t.tenant_id for t in device.tenants if t.resident_ns is not None and t.gpu_time_basis == "inferred"}
+    of_all = {t.tenant_id for t in device.named_for_all()}
     rows = tuple(
         (
             Cell(

@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Chart, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.results.labels import tenant_labels
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    labels = tenant_labels(device.tenants)
+    whose = "".join(
+        f" Switch records name {labels[tenant.tenant_id]} for all MPS clients." for tenant in device.named_for_all()
+    )
     return [
         Chart(
             chart_key("timeline", device.device_id),
             "Timeline",
             "Bars: kernels (rounded: graphs, thin: copies). Shading: resident. Ticks: switches."
-            + (" Lines: sampled." if device.sampled is not None else ""),
+            + (" Lines: sampled." if device.sampled is not None else "")
+            + whose,
             "Drag moves, Ctrl+scroll zooms, Shift+drag selects. Keys: arrows + - 0.",
         )
     ]
