@@ -1250,7 +1250,7 @@ mod tests {
     #[test]
     fn nothing_equal_tables_and_cancellation() {
         let empty = slowdowns(&Tables::new(), &[], None, 0, &Unwatched).unwrap();
-        assert_eq!(empty.len(), 5);
+        assert_eq!(empty.len(), 6);
         assert!(empty.values().all(|batch| batch.num_rows() == 0));
         let session = turns();
         assert_eq!(
