@@ -192,7 +192,9 @@ fn cut_ns(tenant: &Tenancy) -> (f64, f64) {
         return (usual, usual_error);
     };
     let (a, b) = (usual_error.powi(-2), error.max(1.0).powi(-2));
-    ((usual * a + cost * b) / (a + b), (a + b).sqrt().recip())
+    let (cost, error) = ((usual * a + cost * b) / (a + b), (a + b).sqrt().recip());
+    // What may as well be nothing is taken for nothing, and its error allowed for.
+    (if cost > 2.0 * error { cost } else { 0.0 }, error)
 }
 
 /// Kernels of several of its streams share the SMs otherwise without the others: standard error of their time together,
