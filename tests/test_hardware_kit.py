@@ -235,7 +235,15 @@ def test_hosts_wait_as_their_name_says(on_cpu: Path, tmp_path: Path) -> None:
     units = {}
     for app, run_number in (("open_loop", 0), ("open_loop", 1), ("paced", 0), ("think", 0), ("tiny", 0)):
         prefix = tmp_path / f"{run_number}-{app}"
-        command = [on_cpu / "kit", "--app", app, "--calibration", on_cpu / "calibration.txt", "--out", prefix]
+        command: list[str | Path] = [
+            on_cpu / "kit",
+            "--app",
+            app,
+            "--calibration",
+            on_cpu / "calibration.txt",
+            "--out",
+            prefix,
+        ]
         subprocess.run([*command, "--seconds", "0.3"], check=True)
         units[app, run_number] = blocks.read_run(prefix).units
     # Requests arrive at the same moments in every run, whatever else the machine does, about one each ms.

@@ -567,6 +567,12 @@ def victim_sentence(device: Device) -> str:
     return f"{'Slowdown is' if victim is None else 'Largest slowdown:'} {slowdown_text(device)}"
 
 
+def _is_less(elapsed: Estimate, latency: Estimate) -> bool:
+    """Whether elapsed time may not have grown at all, and surely grew less than latency."""
+    low, high = (elapsed.value if bound is None else bound for bound in (elapsed.low, elapsed.high))
+    return low < threshold_of(elapsed.basis) and high < (latency.value if latency.low is None else latency.low)
+
+
 def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     """The tenant with the largest slowdown, or why it is not known, to stand behind a label."""
     impact = impact_of(device)
@@ -576,8 +582,7 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
     found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}"
     elapsed = victim.tenant.slowdown.elapsed
-    least = None if elapsed is None else elapsed.value if elapsed.low is None else elapsed.low
-    if victim.kind == "latency" and elapsed and least is not None and least < threshold_of(elapsed.basis):
+    if victim.kind == "latency" and elapsed and _is_less(elapsed, victim.estimate):
         # Kernels that wait longer cost a program nothing whose host runs ahead of them.
         found = f"{found}; {KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"
     if with_rest and impact.unknown:
