@@ -79,6 +79,7 @@ CONFIGURATION: dict[str, tuple[str, ...]] = {
     "fleet": ("captures",),
     "scale": ("growth", "command"),
     "sweep": ("seed",),
+    "placement": ("gpu",),
 }
 
 
@@ -226,26 +227,29 @@ def placement(rows: list[dict[str, Any]]) -> list[str]:
     """Errors of the modelled placement against blocks of a real GPU."""
     out = ["\n## Modelled placement against real blocks\n"]
     out.append(
-        "`tests/bench/placement.py` on recordings of the SM, start and end of every block (80-SM TITAN V). The model "
+        "`tests/bench/placement.py` on recordings of the SM, start and end of every block (80-SM TITAN V; the first 40 "
+        "launches of runs on an H100 and an H200, `fixtures/hardware`). The model "
         "is given what nsys would have recorded: start and end of each kernel. Errors: sum over SMs and 200 bins of "
         "|modelled - true| warps over the true warps, SMs sorted or by number; medians over runs. `even`: every kernel "
         "at its most for all of its time, spread evenly. `first wave`: by SM number, over half of the first wave of "
         f"recordings with one kernel, the worst of them. Target: {rows[-1]['target']} with SMs sorted.\n"
     )
     out.append(
-        heads("version | runs | blocks | sorted (even) | by SM number (even) | first wave, worst | above target")
+        heads("version | GPU | runs | blocks | sorted (even) | by SM number (even) | first wave, worst | above target")
     )
     for row in rows:
         above = "; ".join(
             f"{one['run']} {one['sorted']} ({one['why'] or 'unexplained'})" for one in row["above_target"]
         )
         cells = (
-            row["version"], row["runs"], f"{row['blocks']:,}", f"{row['median_sorted']} ({row['median_sorted_even']})",
+            row["version"], row["gpu"], row["runs"], f"{row['blocks']:,}",
+            f"{row['median_sorted']} ({row['median_sorted_even']})",
             f"{row['median_by_sm']} ({row['median_by_sm_even']})",
-            f"{row['first_wave_worst']} of {row['first_waves']}", above or "none",
+            f"{row['first_wave_worst']} of {row['first_waves']}" if row["first_waves"] else "none", above or "none",
         )  # fmt: skip
         out.append(line(cells))
-    out.append("\nExcluded: " + "; ".join(f"{one['run']} ({one['why']})" for one in rows[-1]["excluded"]) + ".")
+    excluded = {one["run"]: one["why"] for row in rows for one in row["excluded"]}
+    out.append("\nExcluded: " + "; ".join(f"{run} ({why})" for run, why in excluded.items()) + ".")
     return out
 
 

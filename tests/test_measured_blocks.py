@@ -190,5 +190,5 @@ def test_blocks_of_a_real_gpu_beside_its_capture(corpus: Path, tmp_path: Path) -
     bins = seen["start_ns"].n_unique()
     true = placement.true_warps(run_of, window, bins)  # type: ignore[arg-type]
     ours = seen.sort("start_ns", "sm")["warps"].to_list()
-    grid = [ours[n * placement.SMS : (n + 1) * placement.SMS] for n in range(bins)]
+    grid = [ours[n * run_of.sms : (n + 1) * run_of.sms] for n in range(bins)]
     assert placement.errors(grid, true).by_sm < 0.001

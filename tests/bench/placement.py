@@ -1,8 +1,9 @@
 """How far is the modelled placement from real blocks?  ``python tests/bench/placement.py`` says it per run.
 
-Real recordings of which SM every block ran on (an instrumented program on an 80-SM Volta, `corpus/placement`) are turned
-into exports: a kernel starts with its first block and ends with its last one, and nothing else of the blocks is left. The
-modelled warps of each SM are then compared with the true ones, over 200 bins:
+Real recordings of which SM every block ran on (instrumented programs: `corpus/placement` on an 80-SM Volta, those of
+`fixtures/hardware` on an H100 and an H200, the first 40 launches of each) are turned into exports: a kernel starts with its
+first block and ends with its last one, and nothing else of the blocks is left. The modelled warps of each SM are then
+compared with the true ones, over 200 bins:
 
 - ``sorted``: sum of |modelled - true| warps over the SMs of each bin, both sorted, over the sum of true warps.
 - ``by SM``: the same with every SM compared with itself.
@@ -16,12 +17,16 @@ from the target only, those with what no trace tells. Appends to docs/measuremen
 from __future__ import annotations
 
 import argparse
+import csv
+import json
+import lzma
 import os
+import shutil
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,12 +45,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT.parent / "shared" / "corpus"))
-#: The GPU of the recordings. Registers are not given; of spin kernels 16 a thread fit.
+HARDWARE = ROOT / "fixtures" / "hardware"
+#: The GPU of the corpus. Registers are not given; of spin kernels 16 a thread fit.
 TITAN_V = {
     **A100, "name": "NVIDIA TITAN V", "chipName": "GV100", "smCount": 80, "computeMajor": 7, "computeMinor": 0,
     "maxShmemPerSm": 98_304, "maxShmemPerBlockOptin": 98_304,
 }  # fmt: skip
-SMS, REGISTERS = 80, 16
+REGISTERS = 16
+H100 = {
+    **A100, "name": "NVIDIA H100 80GB HBM3", "chipName": "GH100", "smCount": 132, "computeMajor": 9, "computeMinor": 0,
+    "maxShmemPerSm": 233_472, "maxShmemPerBlockOptin": 232_448,
+}  # fmt: skip
+GPUS = {gpu["name"]: gpu for gpu in (TITAN_V, H100, {**H100, "name": "NVIDIA H200"})}
+#: Of what the kit wrote, so many launches: 200 bins are then no longer than those of a recording of one kernel.
+LAUNCHES = 40
 BINS = 200
 #: Fewer blocks say nothing about an order.
 FEWEST_BLOCKS = 3
@@ -65,6 +78,14 @@ class Run:
 
     name: str
     files: tuple[MeasuredBlocks, ...]
+    gpu: dict[str, Any]
+    #: By kernel; none: not recorded.
+    registers: dict[str, int]
+
+    @property
+    def sms(self) -> int:
+        """SMs of its GPU."""
+        return int(self.gpu["smCount"])
 
     @property
     def excluded(self) -> str:
@@ -105,8 +126,40 @@ class Errors:
     by_sm: float
 
 
+def runs_of_kit(folder: Path) -> list[Run]:
+    """Processes of one run of ``fixtures/hardware/run.py`` are a run."""
+    groups: dict[str, list[Path]] = defaultdict(list)
+    for path in sorted(folder.glob("*.blocks.bin.xz")):
+        groups[path.name.partition(".")[0]].append(path)
+    found = []
+    for name, packed in groups.items():
+        files: list[MeasuredBlocks] = []
+        registers: dict[str, int] = {}
+        device = ""
+        for path in packed:
+            prefix = path.name.removesuffix(".blocks.bin.xz")
+            with tempfile.TemporaryDirectory() as unpacked:
+                (Path(unpacked) / f"{prefix}.blocks.bin").write_bytes(lzma.decompress(path.read_bytes()))
+                for kept in ("meta.json", "launches.csv"):
+                    shutil.copy(folder / f"{prefix}.{kept}", unpacked)
+                one = read_blocks(Path(unpacked) / f"{prefix}.meta.json")
+            first_ns = int(one.launches["start_ns"][0]) - 1_000_000_000
+            # As in an export: from the begin of the recording, not from 1970.
+            since = [pl.col(name) - first_ns for name in ("start_ns", "end_ns")]
+            some = pl.col("launch") < LAUNCHES
+            launches, blocks = (t.filter(some).with_columns(since) for t in (one.launches, one.blocks))
+            files.append(replace(one, path=path, launches=launches, blocks=blocks))
+            with (folder / f"{prefix}.launches.csv").open(newline="") as file:
+                registers |= {row["kernel"]: int(row["registers"]) for row in csv.DictReader(file)}
+            device = json.loads((folder / f"{prefix}.meta.json").read_text())["device"]
+        found.append(Run(f"{folder.name}/{name}", tuple(files), GPUS[device], registers))
+    return found
+
+
 def runs_of(folder: Path) -> list[Run]:
     """Files of one folder and pid, or of overlapping processes of one experiment, are a run."""
+    if any(folder.glob("*.blocks.bin.xz")):
+        return runs_of_kit(folder)
     groups: dict[str, list[MeasuredBlocks]] = defaultdict(list)
     for path in sorted(folder.rglob("*.json")):
         one = read_blocks(path)
@@ -117,32 +170,40 @@ def runs_of(folder: Path) -> list[Run]:
     found = []
     for files in groups.values():
         first = files[0].path.relative_to(folder).with_suffix("")
-        found.append(Run(f"{first}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""), tuple(files)))
+        found.append(
+            Run(f"{first}" + (f" and {len(files) - 1} more" if len(files) > 1 else ""), tuple(files), TITAN_V, {})
+        )
     return found
 
 
 def export_of(run: Run, path: Path) -> Path:
     """What nsys would have recorded of it: no block, no SM."""
     kernels = []
-    for stream, one in enumerate(run.files, start=13):
+    # Of each stream when it is free: streams are not in the recordings, but kernels that overlap are of several.
+    free_ns: list[int] = []
+    for one in run.files:
+        own = len(free_ns)
         for row in one.launches.iter_rows(named=True):
+            stream = next((n for n in range(own, len(free_ns)) if free_ns[n] <= row["start_ns"]), len(free_ns))
+            free_ns[stream : stream + 1] = [row["end_ns"]]
             kernels.append(
                 kernel(
-                    row["pid"], row["start_ns"], row["end_ns"], streamId=stream, gridX=row["blocks"],
-                    blockX=row["block_threads"], registersPerThread=REGISTERS, staticSharedMemory=row["shared_bytes"],
+                    row["pid"], row["start_ns"], row["end_ns"], streamId=13 + stream, gridX=row["blocks"],
+                    blockX=row["block_threads"], registersPerThread=run.registers.get(row["kernel"], REGISTERS),
+                    staticSharedMemory=row["shared_bytes"],
                     # The driver's carve-out is not in the recording: as much as the blocks asked for may be set.
-                    sharedMemoryExecuted=TITAN_V["maxShmemPerSm"],
+                    sharedMemoryExecuted=run.gpu["maxShmemPerSm"],
                 )
             )  # fmt: skip
     kernels.sort(key=lambda row: row["start"])
-    return write(path, kernels=kernels, gpus=[TITAN_V])
+    return write(path, kernels=kernels, gpus=[run.gpu])
 
 
 def true_warps(run: Run, window: tuple[int, int], bins: int) -> Grid:
     """Mean resident warps by bin and SM."""
     start, end = window
     edges = [start + (end - start) * n // bins for n in range(bins + 1)]
-    grid = [[0.0] * SMS for _ in range(bins)]
+    grid = [[0.0] * run.sms for _ in range(bins)]
     for one in run.files:
         warps = {launch: -(-threads // 32) for launch, threads in one.launches.select("launch", "block_threads").rows()}
         for launch, _, sm, begins, ends in one.blocks.iter_rows():
@@ -184,7 +245,7 @@ def compared(run: Run) -> tuple[Errors, Errors, float | None]:
         def modelled(model: Any, window: tuple[int, int], bins: int) -> Grid:
             made = session.occupancy(bins=bins, window=window, model=model).per_sm.sort("start_ns", "sm")
             values = made["warps"].to_list()
-            return [values[n * SMS : (n + 1) * SMS] for n in range(bins)]
+            return [values[n * run.sms : (n + 1) * run.sms] for n in range(bins)]
 
         truth = true_warps(run, window, BINS)
         replay, even = (errors(modelled(model, window, BINS), truth) for model in ("replay", "even"))
@@ -195,20 +256,13 @@ def compared(run: Run) -> tuple[Errors, Errors, float | None]:
     return replay, even, first
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=CORPUS / "placement", help="measured blocks")
-    parser.add_argument("--no-log", action="store_true", help="only print")
-    options = parser.parse_args()
-    if not options.folder.is_dir():
-        print(f"no measured blocks in {options.folder}; set PYANALYZE_CORPUS", file=sys.stderr)
-        return 2
+def measured(runs: list[Run]) -> dict[str, Any]:
+    """Measure runs of one GPU, and print."""
     print(
         f"{'run':42} {'blocks':>6} {'uneven':>6} | {'sorted':>7} {'even':>7} | {'by SM':>7} {'even':>7} | first wave, by SM"
     )
     figures, excluded = [], []
-    for run in runs_of(options.folder):
+    for run in runs:
         if run.excluded:
             excluded.append({"run": run.name, "why": run.excluded})
             continue
@@ -226,11 +280,11 @@ def main() -> int:
     waves = [first for *_, first in figures if first is not None]
     summary = {
         "bench": "placement",
-        "gpu": TITAN_V["name"],
+        "gpu": runs[0].gpu["name"],
         "runs": len(figures),
         "blocks": sum(one.blocks.height for run, *_ in figures for one in run.files),
         "first_waves": len(waves),
-        "first_wave_worst": round(max(waves), 4),
+        "first_wave_worst": round(max(waves), 4) if waves else None,
         "median_sorted": round(statistics.median(replay.sorted for _, replay, _, _ in figures), 4),
         "median_sorted_even": round(statistics.median(even.sorted for _, _, even, _ in figures), 4),
         "median_by_sm": round(statistics.median(replay.by_sm for _, replay, _, _ in figures), 4),
@@ -245,8 +299,23 @@ def main() -> int:
         "version": _core.__version__,
     }
     print({key: value for key, value in summary.items() if key != "excluded"})
-    if not options.no_log:
-        measurements.append(summary)
+    return summary
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    kit = [HARDWARE / "h100", HARDWARE / "h200"]
+    parser.add_argument("folder", nargs="*", type=Path, default=[CORPUS / "placement", *kit], help="measured blocks")
+    parser.add_argument("--no-log", action="store_true", help="only print")
+    options = parser.parse_args()
+    for folder in options.folder:
+        if not folder.is_dir():
+            print(f"no measured blocks in {folder}; set PYANALYZE_CORPUS", file=sys.stderr)
+            return 2
+        summary = measured(runs_of(folder))
+        if not options.no_log:
+            measurements.append(summary)
     return 0
 
 
