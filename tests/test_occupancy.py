@@ -134,6 +134,15 @@ def test_even_sms_come_first_from_volta_on(tmp_path: Path, major: int, minor: in
     assert ("SM numbers are assumed" in (tmp_path / "page.html").read_text(encoding="utf-8")) == (major >= 8)
 
 
+def test_a_clock_that_counts_from_1970_is_as_good_as_one_that_counts_from_the_start(tmp_path: Path) -> None:
+    first = 1_795_651_063_382_154_496
+    kernels = [kernel(1, first + n * 2_000_000, first + n * 2_000_000 + 1_000_000) for n in range(5)]
+    session = pyanalyze.load(write(tmp_path / "run.sqlite", kernels=kernels, gpus=[A100]))
+    # 216 blocks of 8 warps on the SMs for 5 of 9 ms; bins of 1.8 ms.
+    warps = session.occupancy(bins=5).per_sm["warps"].sum()
+    assert warps == pytest.approx(216 * 8 * 5 / 1.8, rel=1e-6)
+
+
 def test_policy_of_a_verdict() -> None:
     session, _, _ = _built("mps-capped")
     policy = placement_policy(session.tables, session.classify()[0])

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::base::hardware::{EVEN_SMS_FIRST_FROM_MAJOR, MOST_RESIDENT_GRIDS};
-use crate::base::picoseconds::{ps, Ps};
+use crate::base::picoseconds::Ps;
 use crate::occupancy::observed_blocks::{Forced, Machine, Meter, ResidentBlocks};
 use crate::occupancy::placement::SmSet;
 use crate::occupancy::sm_array::{PerSm, SmArray};
@@ -59,10 +59,10 @@ pub(super) enum Clock {
 }
 
 impl Clock {
-    pub(super) fn of(mut slices: Vec<(i64, i64)>) -> Self {
+    pub(super) fn of(mut slices: Vec<(i64, i64)>, bins: &Bins) -> Self {
         slices.sort_unstable();
         let mut spans: Vec<(Ps, Ps, Ps)> = Vec::with_capacity(slices.len());
-        for (start, end) in slices.iter().map(|s| (ps(s.0), ps(s.1))) {
+        for (start, end) in slices.iter().map(|s| (bins.ps(s.0), bins.ps(s.1))) {
             match spans.last_mut() {
                 Some(last) if start <= last.1 => last.1 = last.1.max(end),
                 _ => spans.push((start, end, 0)),
@@ -219,7 +219,7 @@ impl DeviceReplay {
             // All even SMs, then all odd ones.
             order.sort_by_key(|sm| (sm % 2, *sm));
         }
-        let edges = (0..=bins.n).map(|bin| ps(bins.edge(bin))).collect();
+        let edges = (0..=bins.n).map(|bin| bins.ps(bins.edge(bin))).collect();
         Self {
             sums: Sums {
                 edges,

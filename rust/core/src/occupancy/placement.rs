@@ -29,7 +29,6 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Arra
 
 use crate::base::error::{Error, Result};
 use crate::base::maps::NumberMap;
-use crate::base::picoseconds::ps;
 use crate::base::watch::Watch;
 use crate::occupancy::device_replay::{Assignment, Clock, DeviceReplay, SmGroup};
 use crate::occupancy::even::{Device, End, Ends};
@@ -164,13 +163,13 @@ impl Entry {
         u64::from(self.fit.blocks) * u64::from(self.assignment.sms)
     }
 
-    fn replay(&self, replays: &mut BTreeMap<u32, DeviceReplay>, rows: &mut Rows) {
+    fn replay(&self, bins: Bins, replays: &mut BTreeMap<u32, DeviceReplay>, rows: &mut Rows) {
         let Self { assignment, fit, blocks, .. } = *self;
         let Some(replay) = replays.get_mut(&self.gpu) else { return };
         let kernel = Forced {
             row: rows.start.len(),
-            start: ps(self.from),
-            end: ps(self.to),
+            start: bins.ps(self.from),
+            end: bins.ps(self.to),
             blocks,
             ask: fit.ask,
             tenant: assignment.member,
@@ -527,7 +526,7 @@ impl Placement {
             let slices = self.held.get(&(device, holder)).filter(|_| turns);
             replay.sm_groups.push(SmGroup {
                 machine: Machine::new(replay.floor.clone(), replay.sums.short()),
-                clock: slices.map_or(Clock::Real, |slices| Clock::of(slices.clone())),
+                clock: slices.map_or(Clock::Real, |slices| Clock::of(slices.clone(), &bins)),
                 cursor: 0,
                 members: Vec::new(),
                 by_tenant: BTreeMap::new(),
@@ -720,10 +719,11 @@ impl EventPass for Placement {
             watch.progress("placement", (row - batch.len()) as u64, total)?;
             // The two models share nothing but what they read. The replay takes longest: what comes next is read meanwhile.
             let (mut replays, mut rows) = (std::mem::take(&mut self.replays), std::mem::take(&mut self.rows));
+            let bins = self.bins;
             std::thread::scope(|scope| {
                 if self.model == Model::Replay {
                     let (replays, rows, batch) = (&mut replays, &mut rows, &batch);
-                    scope.spawn(move || batch.iter().for_each(|entry| entry.replay(replays, rows)));
+                    scope.spawn(move || batch.iter().for_each(|entry| entry.replay(bins, replays, rows)));
                 }
                 row = self.read(&kernels, row, &mut next, false);
                 batch.iter().for_each(|entry| self.count(entry));

@@ -1,5 +1,7 @@
 //! Equal time bins of a window, and the earliest of several times.
 
+use crate::base::picoseconds::{ps, Ps};
+
 /// Equal parts of a window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bins {
@@ -8,7 +10,15 @@ pub(super) struct Bins {
     pub(super) n: usize,
 }
 
+/// Before the window by so much, simulation time is zero: nothing that began in it is left out.
+const BEFORE_NS: i64 = 86_400_000_000_000;
+
 impl Bins {
+    /// Simulation time. Where the clock of a capture is far along, it begins with the day before the window.
+    pub(super) fn ps(&self, ns: i64) -> Ps {
+        ps(ns.saturating_sub(self.start_ns.saturating_sub(BEFORE_NS).max(0)))
+    }
+
     /// Where bin `i` begins: edges are whole nanoseconds, the last is the end of the window.
     pub(super) fn edge(&self, i: usize) -> i64 {
         // Almost always 64 bits are enough, and many times as fast.
