@@ -9,14 +9,9 @@ from typing import Any
 LOG = Path(__file__).parent / "measurements.jsonl"
 
 
-def _last() -> dict[str, dict[str, Any]]:
-    return {row["bench"]: row for row in map(json.loads, LOG.read_text(encoding="utf-8").splitlines())}
-
-
-def _placements() -> dict[str, dict[str, Any]]:
-    """The last errors of placement, by GPU."""
-    rows = map(json.loads, LOG.read_text(encoding="utf-8").splitlines())
-    return {row["gpu"]: row for row in rows if row["bench"] == "placement"}
+def _last(key: str, rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The last row of each value of a key."""
+    return {row[key]: row for row in rows}
 
 
 def _slowdown(row: dict[str, Any], how: str, measure: str) -> str:
@@ -26,9 +21,11 @@ def _slowdown(row: dict[str, Any], how: str, measure: str) -> str:
 
 def validation() -> str:
     """Every figure: what it is compared with, and how far off it was the last time that was measured."""
-    last = _last()
+    rows_of_log = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
+    last = _last("bench", rows_of_log)
+    placed = _last("gpu", [row for row in rows_of_log if row["bench"] == "placement"])
     verdicts, slow, sms, advice = (last[name] for name in ("verdicts", "interference", "occupancy", "advice"))
-    launches, placed = last["launches"], _placements()
+    launches = last["launches"]
     real = placed.pop("NVIDIA TITAN V")
     newer = "; ".join(
         f"{one['run']} {one['sorted']:.1%}, spread evenly {one['even']:.1%}"

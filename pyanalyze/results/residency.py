@@ -11,14 +11,7 @@ from pyanalyze.results.model import Number, Result, Text
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Basis
 
-__all__ = [
-    "ContextSwitches",
-    "CostKind",
-    "ResidencySlice",
-    "ResidencySummary",
-    "ResidencyTotals",
-    "SwitchPart",
-]
+__all__ = ["ContextSwitches", "CostKind", "ResidencySlice", "ResidencySummary", "ResidencyTotals", "SwitchPart"]
 
 CostKind = Literal["gap", "full"]
 

@@ -143,12 +143,8 @@ def runs_of_kit(folder: Path) -> list[Run]:
                 for kept in ("meta.json", "launches.csv"):
                     shutil.copy(folder / f"{prefix}.{kept}", unpacked)
                 one = read_blocks(Path(unpacked) / f"{prefix}.meta.json")
-            first_ns = int(one.launches["start_ns"][0]) - 1_000_000_000
-            # As in an export: from the begin of the recording, not from 1970.
-            since = [pl.col(name) - first_ns for name in ("start_ns", "end_ns")]
             some = pl.col("launch") < LAUNCHES
-            launches, blocks = (t.filter(some).with_columns(since) for t in (one.launches, one.blocks))
-            files.append(replace(one, path=path, launches=launches, blocks=blocks))
+            files.append(replace(one, path=path, launches=one.launches.filter(some), blocks=one.blocks.filter(some)))
             with (folder / f"{prefix}.launches.csv").open(newline="") as file:
                 registers |= {row["kernel"]: int(row["registers"]) for row in csv.DictReader(file)}
             device = json.loads((folder / f"{prefix}.meta.json").read_text())["device"]

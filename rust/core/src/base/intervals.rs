@@ -190,6 +190,7 @@ impl Growing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::draws::draws;
 
     #[test]
     fn unions() {
@@ -202,14 +203,6 @@ mod tests {
         assert_eq!(u.covered_ns(10, 20), 0);
         assert!(u.contains(10) && !u.contains(11) && u.contains(20));
         assert_eq!(u.common_ns(&Union::of([(8, 22)])), 4);
-    }
-
-    /// Numbers below `below`, drawn one after the other.
-    fn draws(mut seed: u64) -> impl FnMut(u64) -> i64 {
-        move |below| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            i64::try_from((seed >> 33) % below).unwrap()
-        }
     }
 
     #[test]

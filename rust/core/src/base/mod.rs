@@ -1,5 +1,7 @@
 //! Used by every layer: errors, progress, statistics, hardware constants.
 
+#[cfg(test)]
+pub(crate) mod draws;
 pub mod error;
 pub mod hardware;
 pub mod intervals;

@@ -1,6 +1,7 @@
 //! Chains calculated by hand; times in us.
 
 use super::*;
+use crate::base::draws::draws;
 use crate::base::watch::Unwatched;
 use crate::table::columns::{at, Columns};
 use crate::test_tables::{kernels, named, residency, K};
@@ -433,14 +434,6 @@ fn a_name_chooses_and_numbers_in_names_do_not_count() {
     // A window keeps what lies inside of it.
     let inside = Choice { window: Some((5_000_000, 35_000_000)), ..Choice::default() };
     assert_eq!(explained(tables, &inside).1.len(), 3);
-}
-
-/// Numbers below `below`, drawn one after the other.
-fn draws(mut seed: u64) -> impl FnMut(u64) -> i64 {
-    move |below| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        i64::try_from((seed >> 33) % below).unwrap()
-    }
 }
 
 /// Whatever stands in the tables, segments add up: `explained` checks it.

@@ -262,15 +262,8 @@ fn enter_overhead(tables: &Tables, calls: &mut CallsByProcess) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::draws::draws;
     use crate::table::builder::Builder;
-
-    /// Numbers below `below`, drawn one after the other.
-    fn draws(mut seed: u64) -> impl FnMut(u64) -> i64 {
-        move |below| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            i64::try_from((seed >> 33) % below).unwrap()
-        }
-    }
 
     #[test]
     fn calls_are_found_as_by_looking_at_all() {

@@ -716,9 +716,7 @@ impl Scene {
             tenant.present = Arc::clone(present);
         }
     }
-}
 
-impl Scene {
     /// Enters for every tenant when others used a copy engine of its device.
     fn see_copies(&mut self, engine: usize) {
         let mut of_device: BTreeMap<u32, Vec<(u32, Arc<Union>)>> = BTreeMap::new();

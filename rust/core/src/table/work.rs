@@ -133,16 +133,9 @@ pub(crate) fn work<'a>(events: &Events<'a>) -> Result<Merged<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::draws::draws;
     use crate::table::events::Tables;
     use crate::test_tables::of_one_stream;
-
-    /// Numbers below `below`, drawn one after the other.
-    fn draws(mut seed: u64) -> impl FnMut(u64) -> i64 {
-        move |below| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            i64::try_from((seed >> 33) % below).unwrap()
-        }
-    }
 
     #[test]
     fn merged_work_is_in_the_order_of_a_sort() {
