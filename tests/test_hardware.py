@@ -45,6 +45,13 @@ MODES = {
     "h200/alone-open_loop": "exclusive",
     "h200/slices-copies-open_loop": "time-slicing",
     "h200/slices-long_kernel-B": "time-slicing",
+    "h200/torch-slices-jax_train-decode": "time-slicing",
+}
+#: Recordings of the node: nothing was traced.
+NODE_MODES = {
+    "h200/node-slices-A-B": ("time-slicing", "observed"),
+    "h200/node-mps-A-B": ("mps", "sampled"),
+    "h200/node-mps-A-B-beside-C": ("mps+time-slicing", "inferred"),
 }
 
 
@@ -53,6 +60,19 @@ def test_the_mode_is_the_one_that_ran(name: str) -> None:
     (verdict,) = pyanalyze.load(H100.parent / f"{name}.sqlite").classify()
     assert verdict.mode == MODES[name]
     assert verdict.confidence > 0.9
+
+
+@pytest.mark.parametrize("name", NODE_MODES)
+def test_the_mode_is_known_where_nothing_was_traced(name: str) -> None:
+    (verdict,) = pyanalyze.load(H100.parent / name).classify()
+    assert (verdict.mode, verdict.basis) == NODE_MODES[name]
+    assert verdict.confidence >= 0.9
+
+
+def test_that_no_contexts_alternated_is_not_said_to_be_unrecorded() -> None:
+    session = pyanalyze.load(H200 / "node-mps-A-B")
+    (state,) = (row["state"] for row in session.sources.to_dicts() if row["source"] == "switch_events")
+    assert state == "empty"
 
 
 def units(name: str) -> list[int]:
@@ -102,6 +122,51 @@ def test_a_copy_that_waits_for_the_copies_of_another_tenant_is_slowed_by_it() ->
     found = modelled(pyanalyze.load(H200 / "slices-copies-open_loop.sqlite"), 1649, "latency")
     assert found["value"] == pytest.approx(measured, rel=0.03)
     assert found["low"] < measured < found["high"]
+
+
+def test_what_kernels_wait_behind_a_copy_is_caused_by_the_copies_it_waits_for() -> None:
+    """Of each kernel the time, as SQL says, from its launch to the start of the copy before it in which the other tenant
+    copied in the same direction."""
+    path = H200 / "slices-copies-open_loop.sqlite"
+    of = "(globalPid / 0x1000000) % 0x1000000"
+    launched = (
+        "FROM {} AS w JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = w.correlationId "
+        f"AND r.globalTid / 0x1000000 = w.globalPid / 0x1000000 WHERE {of} = 1649"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        others = db.execute(
+            f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE {of} = 1648 AND copyKind = 1'
+        ).fetchall()
+        copies = db.execute(
+            f"SELECT w.start, w.streamId {launched.format('CUPTI_ACTIVITY_KIND_MEMCPY')} AND copyKind = 1 ORDER BY 1"
+        ).fetchall()
+        kernels = db.execute(
+            f'SELECT r.start, w.start, w."end", w.streamId {launched.format("CUPTI_ACTIVITY_KIND_KERNEL")} ORDER BY 2'
+        ).fetchall()
+    waited = 0
+    for launch, start, _, stream in kernels:
+        copied = max((at for at, of_stream in copies if of_stream == stream and at < start), default=launch)
+        waited += sum(max(0, min(copied, end) - max(launch, begin)) for begin, end in others)
+    latency = modelled(pyanalyze.load(path), 1649, "latency")
+    added = sum(end - launch for launch, _, end, _ in kernels) * (1 - 1 / latency["value"])
+    assert waited / added == pytest.approx(0.342, abs=0.005)
+    session = pyanalyze.load(path)
+    (tenant,) = (t["tenant_id"] for t in session.tenants.to_dicts() if t["pid"] == 1649)
+    causes = {c["cause"]: c for c in session.frame("causes").to_dicts() if c["tenant_id"] == tenant}
+    assert causes["queue_other_tenant"]["root_share"] == pytest.approx(waited / added, abs=0.01)
+
+
+def test_hosts_that_wait_in_copies_or_for_calls_back_are_slowed_as_their_work_is() -> None:
+    """JAX lets the driver call it back when a result is there; `tolist` of PyTorch waits in a copy to pageable memory."""
+    with (H200 / "units-3.csv").open(newline="") as file:
+        rates = {(row["case"], row["application"]): float(row["units_per_s"]) for row in csv.DictReader(file)}
+    shared = "torch-slices-jax_train-decode"
+    session = pyanalyze.load(H200 / f"{shared}.sqlite")
+    # The host of the second one was slower itself beside the other: its launch calls took twice as long.
+    for app, pid, slower, within in (("jax_train", 1904, 1.49, 0.05), ("decode", 1905, 2.78, 0.25)):
+        measured = rates[f"torch-alone-{app}", app] / rates[shared, app]
+        assert measured == pytest.approx(slower, abs=0.02)
+        assert modelled(session, pid, "elapsed")["value"] == pytest.approx(measured, rel=within)
 
 
 def test_being_switched_out_inside_kernels_is_part_of_the_slowdown() -> None:

@@ -18,6 +18,7 @@ use crate::table::tenant_lookup::Process;
 struct Function {
     waits: bool,
     stream_waits: bool,
+    calls_back: bool,
 }
 
 impl Function {
@@ -27,6 +28,7 @@ impl Function {
                 || name.contains("cudaMemcpy_")
                 || name.contains("cuMemcpyDtoH_"),
             stream_waits: name.contains("StreamWaitEvent"),
+            calls_back: name.contains("LaunchHostFunc") || name.contains("StreamAddCallback"),
         }
     }
 }
@@ -42,6 +44,8 @@ pub(crate) struct Call {
     pub waits: bool,
     /// It lets a stream wait for an event.
     pub stream_waits: bool,
+    /// It lets the driver call the program when a stream has come so far.
+    pub calls_back: bool,
 }
 
 /// The table of calls.
@@ -119,13 +123,14 @@ impl Calls {
         let row = self.row(place)?;
         let name = at(&self.table.name, row);
         let function = name.and_then(|name| self.table.functions.get(name as usize));
-        let Function { waits, stream_waits } = function.copied().unwrap_or_default();
+        let Function { waits, stream_waits, calls_back } = function.copied().unwrap_or_default();
         Some(Call {
             start_ns: self.table.start_ns(row),
             end_ns: self.table.end_ns(row),
             thread: at(&self.table.tid, row).unwrap_or(0),
             waits,
             stream_waits,
+            calls_back,
         })
     }
 
@@ -136,6 +141,10 @@ impl Calls {
     pub fn has_several_threads(&self) -> bool {
         let thread = |place: usize| Some(at(&self.table.tid, self.row(place)?));
         (1..self.len()).any(|place| thread(place) != thread(0))
+    }
+
+    pub fn has_callbacks(&self) -> bool {
+        self.table.functions.iter().any(|function| function.calls_back)
     }
 
     /// The thread of a call, as recorded.

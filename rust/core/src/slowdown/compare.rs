@@ -379,9 +379,17 @@ pub(crate) fn compare(
             *slot += value;
         }
     };
-    for (n, op) in ops.iter().enumerate().filter(|(_, op)| work(op)) {
+    for (n, op) in ops.iter().enumerate() {
+        let Some(delayed) = delayed.get_mut(op.stream as usize) else { continue };
+        if !work(op) {
+            // A kernel behind a copy waits for what the copy waits for.
+            if let Some(a) = solo.of(n) {
+                *delayed = roots(tenant.split(op, switching).parts(), a.parts, *delayed);
+            }
+            continue;
+        }
         // What delayed one that is left out is not known: nothing behind it is counted for anything before it.
-        let before = delayed.get_mut(op.stream as usize).map(std::mem::take).unwrap_or_default();
+        let before = std::mem::take(delayed);
         if op.cut() {
             cut += 1;
             continue;
@@ -406,9 +414,7 @@ pub(crate) fn compare(
             sum[1] += without as f64;
             sum[2] += root;
         }
-        if let Some(delayed) = delayed.get_mut(op.stream as usize) {
-            *delayed = root;
-        }
+        *delayed = root;
         latency_values[0].push(op.latency_ns() as f64);
         latency_values[1].push(a.latency_ns as f64);
     }

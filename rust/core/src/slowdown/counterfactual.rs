@@ -22,7 +22,7 @@ use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::calls::{Call, Calls};
 use crate::slowdown::operations::{entry, CoRun, Op, Scene, Tenancy};
 use crate::slowdown::others::common;
-use crate::slowdown::thread_waits::{ThreadWaits, IDLE_NS};
+use crate::slowdown::thread_waits::{called_back, ThreadWaits, DRIVER, IDLE_NS};
 use crate::table::work::WorkKind;
 
 /// Equal operations without co-running tenants that stand for those co-run.
@@ -339,13 +339,43 @@ pub(crate) fn replay(
         }
     }
     let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
-    let played = Play::new(&tenants, &lengths_of).run(calls);
+    let played = Play::new(&tenants, &lengths_of, calls).run(calls);
     for (tenant, (again, anchored)) in tenants.iter().zip(played) {
         if let Some((_, error)) = lengths_of.get(&tenant.id) {
             out.insert(tenant.id, Ok(Replayed { tenant, again, anchored, error: *error }));
         }
     }
     out
+}
+
+/// Operations after which the driver calls the program back: of each call that asks for that the last one that its
+/// thread launched before. The stream is not recorded with it.
+fn callbacks(
+    calls: &Calls,
+    by_call: &[(u32, u32, u32)],
+    end: impl Fn(u32, u32) -> i64,
+) -> Vec<(i64, u32, u32)> {
+    let mut found = Vec::new();
+    if !calls.has_callbacks() {
+        return found;
+    }
+    let mut last: NumberMap<u32, (i64, u32, u32)> = NumberMap::default();
+    let mut launched = by_call.chunk_by(|a, b| a.0 == b.0).peekable();
+    for (number, call) in calls.iter().enumerate() {
+        while let Some(of) = launched.next_if(|of| of.first().is_some_and(|op| op.0 as usize <= number)) {
+            let ended_last = of.iter().map(|(_, t, n)| (end(*t, *n), *t, *n)).max();
+            if of.first().is_some_and(|op| op.0 as usize == number) {
+                last.extend(ended_last.map(|op| (call.thread, op)));
+            }
+        }
+        if call.calls_back {
+            // Nobody waits for what was done before it was asked for.
+            found.extend(last.get(&call.thread).filter(|op| op.0 > call.end_ns));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// A process as it was recorded.
@@ -359,10 +389,12 @@ struct Play<'a> {
     by_call: Vec<(u32, u32, u32)>,
     /// (tenant, operation), in order of their ends as recorded.
     by_end: Vec<(u32, u32)>,
+    /// Operations after which the driver calls the program back: (end as recorded, tenant, operation), in order.
+    callbacks: Vec<(i64, u32, u32)>,
 }
 
 impl<'a> Play<'a> {
-    fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, (Vec<i64>, f64)>) -> Self {
+    fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, (Vec<i64>, f64)>, calls: &Calls) -> Self {
         let usual_ns: Vec<i64> = tenants
             .iter()
             .map(|t| {
@@ -419,6 +451,7 @@ impl<'a> Play<'a> {
             usual_ns,
             brought_back,
             usual_call_ns,
+            callbacks: callbacks(calls, &by_call, end),
             by_call,
             by_end,
         }
@@ -502,8 +535,20 @@ impl<'a> Play<'a> {
         let mut stream_ends = [streams.clone(), streams];
         let (mut next_op, mut next_end) = (0_usize, 0_usize);
         let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
-        let mut thread_waits = ThreadWaits::of(calls);
+        let called_back_ns: Vec<i64> = self.callbacks.iter().map(|callback| callback.0).collect();
+        let mut thread_waits = ThreadWaits::of(calls, &called_back_ns);
+        let mut callbacks = self.callbacks.iter().peekable();
         for (number, call) in calls.iter().enumerate() {
+            while let Some((ns, t, n)) = callbacks.next_if(|callback| callback.0 <= call.start_ns) {
+                thread_waits.before(&called_back(*ns));
+                let played = out
+                    .get(*t as usize)
+                    .map(|(again, anchored)| (again.get(*n as usize), anchored.get(*n as usize)));
+                if let Some((Some(again), Some(anchored))) = played {
+                    let shifts = [again.end_ns, anchored.end_ns].map(|end_ns| ns.saturating_sub(end_ns));
+                    threads.insert(DRIVER, (shifts, *ns));
+                }
+            }
             let waited_for = thread_waits.before(&call).and_then(|thread| threads.get(&thread)).copied();
             let (shifts, before) = threads.entry(call.thread).or_insert(([0; 2], i64::MIN));
             let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
@@ -513,7 +558,7 @@ impl<'a> Play<'a> {
                 shifts[1] = shifts[1].min(0);
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
-            let mut held_ns = 0;
+            let (mut held_ns, mut waits) = (0, call.waits);
             while let Some((of, t, n)) = self.by_call.get(next_op).copied().filter(|o| o.0 as usize <= number)
             {
                 next_op += 1;
@@ -521,6 +566,8 @@ impl<'a> Play<'a> {
                     continue;
                 }
                 let place = (t as usize, n as usize);
+                let op = self.tenants.get(place.0).and_then(|t| t.ops.get(place.1));
+                waits |= op.is_some_and(|op| op.ends_inside(&call));
                 held_ns = self.held_ns(place.0, place.1, &call);
                 let Some((again, anchored)) = out.get_mut(place.0) else { continue };
                 let [of_times, of_moments] = &mut stream_ends;
@@ -537,7 +584,7 @@ impl<'a> Play<'a> {
             }
             let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
             let mut ends = starts.map(|start| start.saturating_add(length));
-            if call.waits {
+            if waits {
                 while let Some((done, t, n)) = self.ended(next_end, call.end_ns.saturating_add(1_000)) {
                     last_end = last_end.max(done);
                     let played = out.get(t as usize);

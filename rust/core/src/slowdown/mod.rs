@@ -771,31 +771,53 @@ mod tests {
     /// Pid, from, to: a call that waits.
     type Sync = (u32, i64, i64);
 
+    /// Pid, from, to, function: a call that launches nothing.
+    type Other = (u32, i64, i64, &'static str);
+
     fn session(kernels: &[K], syncs: &[Sync], held: &[(u32, u32, u32, u64, i64, i64)]) -> Tables {
-        let mut rows: Vec<(usize, K)> = kernels.iter().copied().enumerate().collect();
-        rows.sort_by_key(|r| r.1 .4);
-        let n = rows.len();
-        let u32s =
-            |pick: &dyn Fn(&(usize, K)) -> u32| rows.iter().map(|r| Some(pick(r))).collect::<UInt32Array>();
-        let table = Builder::new(&schema::KERNELS)
-            .put("capture", u32s(&|_| 0))
-            .put("pid", u32s(&|r| r.1 .0))
-            .put("device_id", u32s(&|_| 0))
-            .put("context_id", u32s(&|_| 1))
-            .put("stream_id", u32s(&|_| 7))
-            // 0 means that no call launched it.
-            .put("correlation_id", u32s(&|r| r.0 as u32 + 1))
-            .put("start_ns", rows.iter().map(|r| Some(r.1 .4 * 1000)).collect::<Int64Array>())
-            .put("end_ns", rows.iter().map(|r| Some(r.1 .5 * 1000)).collect::<Int64Array>())
-            .put_names("name", rows.iter().map(|r| Some(r.1 .1)))
-            .finish(n)
-            .unwrap();
-        let mut calls: Vec<(u32, i64, i64, &str, Option<u32>)> = kernels
-            .iter()
-            .enumerate()
-            .map(|(n, k)| (k.0, k.2, k.3, "cudaLaunchKernel_v7000", Some(n as u32 + 1)))
-            .collect();
-        calls.extend(syncs.iter().map(|s| (s.0, s.1, s.2, "cudaDeviceSynchronize_v3020", None)));
+        let syncs: Vec<Other> =
+            syncs.iter().map(|s| (s.0, s.1, s.2, "cudaDeviceSynchronize_v3020")).collect();
+        session_with_copies(kernels, &[], &syncs, held)
+    }
+
+    /// The same with copies from the host, in the streams of the kernels.
+    fn session_with_copies(
+        kernels: &[K],
+        copies: &[K],
+        others: &[Other],
+        held: &[(u32, u32, u32, u64, i64, i64)],
+    ) -> Tables {
+        let table = |schema: &'static schema::Table, list: &[K], first: usize| {
+            let mut rows: Vec<(usize, K)> = list.iter().copied().enumerate().collect();
+            rows.sort_by_key(|r| r.1 .4);
+            let u32s = |pick: &dyn Fn(&(usize, K)) -> u32| {
+                rows.iter().map(|r| Some(pick(r))).collect::<UInt32Array>()
+            };
+            let builder = Builder::new(schema)
+                .put("capture", u32s(&|_| 0))
+                .put("pid", u32s(&|r| r.1 .0))
+                .put("device_id", u32s(&|_| 0))
+                .put("context_id", u32s(&|_| 1))
+                .put("stream_id", u32s(&|_| 7))
+                // 0 means that no call launched it.
+                .put("correlation_id", u32s(&|r| (first + r.0) as u32 + 1))
+                .put("start_ns", rows.iter().map(|r| Some(r.1 .4 * 1000)).collect::<Int64Array>())
+                .put("end_ns", rows.iter().map(|r| Some(r.1 .5 * 1000)).collect::<Int64Array>());
+            let names = rows.iter().map(|r| Some(r.1 .1));
+            let builder = if schema.name == "kernels" {
+                builder.put_names("name", names)
+            } else {
+                let kinds = arrow_array::UInt8Array::from(vec![1; rows.len()]);
+                let bytes = Int64Array::from(vec![1; rows.len()]);
+                builder.put_names("operation", names).put("bytes", bytes).put("copy_kind", kinds)
+            };
+            builder.finish(rows.len()).unwrap()
+        };
+        let launches = kernels.iter().map(|k| (k, "cudaLaunchKernel_v7000"));
+        let launches = launches.chain(copies.iter().map(|c| (c, "cudaMemcpyAsync_v3020")));
+        let mut calls: Vec<(u32, i64, i64, &str, Option<u32>)> =
+            launches.zip(1..).map(|((k, name), id)| (k.0, k.2, k.3, name, Some(id))).collect();
+        calls.extend(others.iter().map(|o| (o.0, o.1, o.2, o.3, None)));
         calls.sort_by_key(|c| c.1);
         let calls_table = Builder::new(&schema::API_CALLS)
             .put("capture", calls.iter().map(|_| Some(0)).collect::<UInt32Array>())
@@ -807,7 +829,11 @@ mod tests {
             .put("correlation_id", calls.iter().map(|c| c.4).collect::<UInt32Array>())
             .finish(calls.len())
             .unwrap();
-        let mut tables = Tables::from([("kernels", table), ("api_calls", calls_table)]);
+        let mut tables = Tables::from([
+            ("kernels", table(&schema::KERNELS, kernels, 0)),
+            ("memops", table(&schema::MEMOPS, copies, kernels.len())),
+            ("api_calls", calls_table),
+        ]);
         if !held.is_empty() {
             tables.insert("residency", residency(held));
         }
@@ -860,6 +886,67 @@ mod tests {
             &[(7, 5, 115), (7, 125, 185)],
             &[(0, 0, 7, 1, -5, 40), (0, 0, 8, 2, 40, 90), (0, 0, 7, 1, 90, 200)],
         )
+    }
+
+    #[test]
+    fn a_copy_that_is_done_when_its_call_returns_was_waited_for() {
+        // As `turns`, but the host waits in the call of a copy to pageable memory, which ends 3 us before that call. All
+        // work starts 5 us after it could.
+        let session = running_throughout(session_with_copies(
+            &[(7, "a", 0, 5, 10, 110), (8, "b", 30, 35, 45, 85), (7, "a", 124, 129, 134, 184)],
+            &[(7, "copy", 5, 119, 115, 116)],
+            &[],
+            &[(0, 0, 7, 1, -5, 40), (0, 0, 8, 2, 40, 90), (0, 0, 7, 1, 90, 200)],
+        ));
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        // Again: 10..60, copied 65..66, the call returns at 69, the host launches at 74: 84..134.
+        let (_, shared, solo) = figure(&made, &session, 7, "elapsed", "counterfactual").unwrap();
+        assert_eq!((shared, solo), (184_000, 134_000));
+    }
+
+    #[test]
+    fn a_host_that_the_driver_calls_back_waited_for_the_work_before() {
+        // 7 host      |0=5|5=6 host function|                      |320=325|
+        // 7 kernel        |10================================310|     |330==380|
+        // 7 resident  |-5======100|            |250========================400|
+        // 8 resident              |100======250|
+        let tables = |function: &'static str| {
+            running_throughout(session_with_copies(
+                &[(7, "a", 0, 5, 10, 310), (8, "b", 90, 95, 105, 245), (7, "a", 320, 325, 330, 380)],
+                &[],
+                &[(7, 5, 6, function)],
+                &[(0, 0, 7, 1, -5, 100), (0, 0, 8, 2, 100, 250), (0, 0, 7, 1, 250, 400)],
+            ))
+        };
+        let elapsed = |tables: &Tables| {
+            let made = slowdowns(tables, &[], None, 0, &Unwatched).unwrap();
+            let (_, shared, solo) = figure(&made, tables, 7, "elapsed", "counterfactual").unwrap();
+            (shared, solo)
+        };
+        // Again: 10..160, the host is called back then, launches 10 us later: 180..230.
+        assert_eq!(elapsed(&tables("cuLaunchHostFunc")), (380_000, 230_000));
+        // Without that nobody knows that it waited.
+        assert_eq!(elapsed(&tables("cuEventRecord")), (380_000, 380_000));
+    }
+
+    #[test]
+    fn a_kernel_behind_a_copy_waits_for_the_copies_of_others_that_it_waits_for() {
+        // 7's copy is ready at 5 and waits for 8's, its kernel for that copy; both start 5 us after they could.
+        let session = session_with_copies(
+            &[(7, "a", 5, 10, 115, 165)],
+            &[(7, "copy", 0, 5, 100, 110), (8, "copy", 1, 2, 5, 95)],
+            &[],
+            &[],
+        );
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let cause = |row: usize| c.names("cause").unwrap().get(row);
+        let row = |name: &str| (0..c.rows()).find(|row| cause(*row) == Some(name)).unwrap();
+        let (own, others) = (row("queue_same_tenant"), row("queue_other_tenant"));
+        // Again: copied 10..20, the kernel 25..75. It waited 90 us longer in its own stream, all of it for 8.
+        assert_eq!(c.i64("added_ns").unwrap().value(own), 90_000);
+        let root_share = |row: usize| at(c.f64("root_share").unwrap(), row).unwrap();
+        assert!((root_share(others) - 1.0).abs() < 1e-9 && root_share(own).abs() < 1e-9);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median;
 use crate::base::watch::Watch;
 use crate::residency::observed::Slice;
-use crate::slowdown::calls::{calls, Calls, CallsByProcess};
+use crate::slowdown::calls::{calls, Call, Calls, CallsByProcess};
 use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
@@ -186,11 +186,11 @@ pub(crate) struct Op {
 pub(crate) struct Waited {
     /// Its context was there.
     pub resident_ns: i64,
-    /// Its own tenant's work was running.
+    /// Its own tenant's work was running; of a copy, on its engine.
     pub busy_ns: i64,
-    /// Others' work could run beside its own.
+    /// Others' work could run beside its own; of a copy, ran on its engine.
     pub co_running_ns: i64,
-    /// Others had work.
+    /// Others had work; of a copy, for its engine.
     pub others_ns: i64,
 }
 
@@ -202,6 +202,12 @@ impl Op {
 
     pub fn latency_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.launch_ns)
+    }
+
+    /// Whether it is a copy that was done when its call returned: one from or to pageable memory, although that call is
+    /// named asynchronous.
+    pub fn ends_inside(&self, call: &Call) -> bool {
+        self.kind == WorkKind::Copy && self.end_ns <= call.end_ns
     }
 
     /// Whether what is not the program's own held its launch up.
@@ -955,7 +961,8 @@ impl Tenancy {
             if let Some((place, call)) = call.filter(|(_, c)| c.start_ns <= op.start_ns) {
                 op.call = Some(place);
                 op.launch_ns = call.start_ns;
-                op.called_ns = call.end_ns;
+                // What its call waited for is no part of launching it.
+                op.called_ns = if op.ends_inside(&call) { call.start_ns } else { call.end_ns };
                 if calls.is_some_and(|calls| calls.held_up(call)) {
                     op.unusual = Some(Unusual::Overhead);
                 }
@@ -1031,7 +1038,18 @@ impl Tenancy {
             if from >= to {
                 continue;
             }
-            // Copies need no turn on the compute engine.
+            if let Some(engine) = engine(engines, op) {
+                // A copy waits for others of its engine, and needs no turn on the compute engine.
+                let of_others = self.others_copies.get(engine as usize);
+                let others_ns = of_others.map_or(0, |copies| copies.covered_ns(from, to));
+                op.waited = Waited {
+                    resident_ns: to.saturating_sub(from),
+                    busy_ns: self.copies.get(engine as usize).map_or(0, |copies| copies.covered_ns(from, to)),
+                    co_running_ns: others_ns,
+                    others_ns,
+                };
+                continue;
+            }
             let ran = ran.as_ref().filter(|_| op.kind != WorkKind::Copy);
             // Where nobody was there between launch and start, nobody was in a part of that; who is beside is there.
             let others_ns = if op.co_run == CoRun::Solo { 0 } else { before.covered_ns(others, from, to) };

@@ -10,6 +10,9 @@
 //!
 //! If the device had been done earlier for one of them, the other would have gone on earlier as well. No record says who
 //! waits for whom. Threads that work independently of one another call at the same times; those that wait for one another do not.
+//!
+//! The driver is one more thread: a program may let it call back when a stream has come so far (JAX waits for results
+//! like that). Of such a call only the moment is known, at which the work before it in the stream was done.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +21,8 @@ use crate::slowdown::calls::{Call, Calls};
 
 /// A thread without a call for so long may have slept until a moment, or waited for another thread.
 pub(crate) const IDLE_NS: i64 = 200_000;
+/// The thread of the driver's calls back.
+pub(crate) const DRIVER: u32 = u32::MAX;
 /// It waited for that one if it called within this part of its idle time after it.
 const SOON_PART: i64 = 4;
 /// For one change between two threads at which neither waited for the other there must be so many at which one did.
@@ -93,6 +98,8 @@ fn changes(calls: impl Iterator<Item = Call>) -> Changes {
     let mut seen = Seen::default();
     for call in calls {
         let (thread, place) = match seen.next(&call) {
+            // The driver calls back whatever threads do.
+            _ if call.thread == DRIVER => continue,
             Change::GoesOn(thread) => (thread, 0),
             Change::Otherwise(thread) => (thread, 1),
             Change::None | Change::Begins(_) => continue,
@@ -104,9 +111,27 @@ fn changes(calls: impl Iterator<Item = Call>) -> Changes {
     changes
 }
 
+/// The driver's call back at a moment.
+pub(crate) fn called_back(ns: i64) -> Call {
+    Call { start_ns: ns, end_ns: ns, thread: DRIVER, waits: false, stream_waits: false, calls_back: false }
+}
+
+/// Two lists of calls, each in order of their start, as one.
+fn merged(a: impl Iterator<Item = Call>, b: impl Iterator<Item = Call>) -> impl Iterator<Item = Call> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(one), Some(other)) if one.start_ns < other.start_ns => a.next(),
+        (_, Some(_)) => b.next(),
+        _ => a.next(),
+    })
+}
+
 impl ThreadWaits {
-    pub fn of(calls: &Calls) -> Self {
-        Self { changes: calls.has_several_threads().then(|| changes(calls.iter())), seen: Seen::default() }
+    /// Whom threads wait for, from their calls and the moments of the driver's calls back, in order.
+    pub fn of(calls: &Calls, called_back_ns: &[i64]) -> Self {
+        let several = calls.has_several_threads() || !called_back_ns.is_empty();
+        let all = || merged(calls.iter(), called_back_ns.iter().map(|ns| called_back(*ns)));
+        Self { changes: several.then(|| changes(all())), seen: Seen::default() }
     }
 
     /// The thread that this call's one waited for before it; calls are asked for in order of their start.
@@ -137,6 +162,7 @@ mod tests {
                 thread,
                 waits: false,
                 stream_waits: false,
+                calls_back: false,
             })
             .collect();
         list.sort_by_key(|call| call.start_ns);

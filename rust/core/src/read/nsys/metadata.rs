@@ -286,9 +286,13 @@ fn assignments(line: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// Messages of nsys about its own recording, as counts: their texts hold paths and names.
-pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<u64> {
-    let Some(plan) = layout::find(reader.database, &layout::DIAGNOSTIC)? else { return Ok(0) };
+/// What nsys says where it was to record context switches, and contexts never alternated.
+const NO_SWITCHES: &str = "no gpu context switch events";
+
+/// Counts messages of nsys about its own recording, whose texts hold paths and names; says whether one is that there were
+/// no context switches.
+pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<bool> {
+    let Some(plan) = layout::find(reader.database, &layout::DIAGNOSTIC)? else { return Ok(false) };
     let mut bad: BTreeSet<i64> = BTreeSet::new();
     if let Some(names) = layout::find(reader.database, &layout::DIAGNOSTIC_SEVERITY)? {
         let (id, name) = (names.at("id"), names.at("name"));
@@ -305,11 +309,12 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<u64> {
     if bad.is_empty() {
         bad.extend([2, 3]);
     }
-    let (mut warnings, mut losses) = (0, 0);
+    let (mut warnings, mut losses, mut no_switches) = (0, 0, false);
     let (severity, message) = (plan.at("severity"), plan.at("text"));
-    let rows = reader.scan(&plan, |row| {
+    reader.scan(&plan, |row| {
+        let message = text(cell(row, message)).unwrap_or_default().to_ascii_lowercase();
+        no_switches |= message.starts_with(NO_SWITCHES);
         if integer(cell(row, severity)).ok().flatten().is_some_and(|s| bad.contains(&s)) {
-            let message = text(cell(row, message)).unwrap_or_default().to_ascii_lowercase();
             // "could not parse N CUPTI activity records": those records are not in the export.
             let lost = ["dropped", "may be missing", "lost", "overflow", "could not parse"];
             if lost.iter().any(|word| message.contains(word)) {
@@ -322,7 +327,7 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<u64> {
     })?;
     reader.count(quality::DIAGNOSTIC_WARNING, warnings, "");
     reader.count(quality::DIAGNOSTIC_LOSS, losses, "");
-    Ok(rows)
+    Ok(no_switches)
 }
 
 /// FNV-1a, 64 bits: stable over versions and machines, unlike the hashes of the standard library.

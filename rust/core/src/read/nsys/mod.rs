@@ -415,7 +415,11 @@ impl Reader<'_> {
         let processes = self.processes(&mut metadata, &seen)?;
         let listed = events::known(self, &layout::PROCESS)?;
         sources.push(SourceRow::known("processes", "export the report with a newer nsys", listed));
-        metadata::diagnostics(self)?;
+        if metadata::diagnostics(self)? {
+            let absent = |row: &&mut SourceRow| row.name == "switch_events" && row.state == "absent";
+            // A table without rows is left out of an export.
+            sources.iter_mut().filter(absent).for_each(|row| row.state = "empty");
+        }
         let listed = events::known(self, &layout::DIAGNOSTIC)?;
         sources.push(SourceRow::known("diagnostics", "export the report with a newer nsys", listed));
         // Where each process' count of visible SMs stands.
