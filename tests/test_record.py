@@ -671,8 +671,6 @@ def test_a_recording_that_grows_too_large_ends_and_the_command_does_not(
 def test_a_node_is_watched_without_a_target(library: Path, tmp_path: Path, nsys: dict[str, str]) -> None:
     out = tmp_path / "r"
     result = run(library, "h100-mps", "record", "--nsys", "--duration", "1", "-o", out, env=nsys)
-    # Real hardware did so (docs/capture.md): a recording without them is no surprise.
-    assert "may write no switch records" in result.stderr + result.stdout
     assert result.returncode == 0, result.stderr
     (line,) = asked(tmp_path)
     assert line.startswith("profile -t none ")

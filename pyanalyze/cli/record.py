@@ -34,7 +34,7 @@ from pyanalyze.text.shell import shell_word
 @click.option(
     "--nsys",
     is_flag=True,
-    help="Run the command under nsys; without a command: the node, as far as nsys allows without a traced program.",
+    help="Run the command under nsys; without a command: context switches and GPU metrics of the node.",
 )
 @click.option(
     "--graphs", type=Choice(["node", "graph"]), default="node", help="Trace kernels inside CUDA graphs, or not."

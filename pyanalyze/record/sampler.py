@@ -394,10 +394,6 @@ def record(
             sampler.note("not root: switch records of other users' processes have no pid and inexact times")
         plans = _less_and_less(wanted)
         if not command:
-            sampler.note(
-                "without a traced program nsys may write no switch records (none on an H100, driver 580): to get those "
-                "of all processes, record any CUDA program beside them"
-            )
             say(arming(place, wanted, run.tool.path, run.help_text))
             command = ["sleep", f"{duration_s:g}"]
     head = {

@@ -122,6 +122,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         quiet = not tenants and not any(fact and fact.value for fact in activity)
         switched = tables.switched(number)
         pairs = pairs_of(tables.rows_of("overlaps", number), usage, switched)
+        processes = compute_processes(tables, number)
+        clients = _listed_clients(tenants, processes)
         contexts = tables.rows_of("contexts", number)
         if whole and _turns_would_tell(measured):
             measured |= turn_facts(tables, number)
@@ -146,7 +148,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 tenants=list(tables.labels(number).values()),
                 green_contexts=sum(bool(row["is_green"]) for row in contexts),
                 pairs=pairs,
-                group_switches=_group_switches(pairs, tenants, switched),
+                group_switches=_group_switches(pairs, tenants, switched, clients),
+                listed_clients=tuple(tables.labels(number)[client] for client in sorted(clients)),
                 visible_sms=_visible_sms(contexts),
                 product_sms=device["product_sm_count"],
                 memory_below_product=device["memory_below_product"],
@@ -154,7 +157,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 board=board_of(tables, device),
                 instances_unassigned=_unassigned(tables, device, tenants),
                 pids_known=all(row["pid"] is not None for row in tenants if row["traced"]),
-                nvml_processes=compute_processes(tables, number),
+                nvml_processes=processes,
                 nvml_of_board=listed_of_board(tables, number),
                 listed_programs=_listed_programs(tables, number),
                 nvml_together=most_listed_together(tables, number),
@@ -264,14 +267,26 @@ def _listed_programs(tables: TableSet, device_id: int) -> tuple[str, ...]:
     return tuple(tables.samples_of(device_id)["process_name"].cast(pl.String).drop_nulls().unique().sort())
 
 
+def _listed_clients(
+    tenants: Sequence[Mapping[str, Any]], processes: Sequence[tuple[int, str, str | None]] | None
+) -> set[int]:
+    """Tenants that NVML lists as MPS clients, which have one server's context in common."""
+    listed = {pid for pid, _, kind in processes or () if kind == "M+C"}
+    pids = {row["tenant_id"]: row["pid"] if row["host_pid"] is None else row["host_pid"] for row in tenants}
+    return {tenant for tenant, pid in pids.items() if pid in listed}
+
+
 def _group_switches(
-    pairs: Sequence[Pair], tenants: Sequence[Mapping[str, Any]], switched: Mapping[tuple[int, int], int]
+    pairs: Sequence[Pair],
+    tenants: Sequence[Mapping[str, Any]],
+    switched: Mapping[tuple[int, int], int],
+    clients: Iterable[int],
 ) -> int | None:
-    """Switches between contexts of tenants that ran concurrently, or of their MPS server, and those of others."""
+    """Switches between contexts of MPS clients (or tenants that ran concurrently), their server included, and others."""
     if not switched:
         return None
     served = {row["tenant_id"]: row["served_by"] for row in tenants if row["served_by"] is not None}
-    group = {tenant for pair in pairs if pair.together for tenant in pair.tenants}
+    group = {tenant for pair in pairs if pair.together for tenant in pair.tenants} | set(clients)
     holders = {served.get(tenant, tenant) for tenant in group}
     if any(pair.together and pair.through_server for pair in pairs):
         holders |= {row["tenant_id"] for row in tenants if (row["name"] or "").startswith("nvidia-cuda-mps")}

@@ -98,10 +98,12 @@ def judge(case: Case) -> Verdict:
     apart = _never_together(case)
     if apart is not None:
         missing.append(apart)
-    if not case.observations if not case.captured else not _active(case):
+    # A GPU that was busy with work of which there is no record is judged by samples, capture or not.
+    by_samples = not case.captured or (not _active(case) and case.has("sm_active_outside_traced_kernels"))
+    if not case.observations if by_samples else not _active(case):
         # An idle GPU has no mode and no alternatives, whatever is configured; nor has one of which nothing was sampled.
         posterior = dict.fromkeys(posterior, 0.0)
-    elif not case.captured and not _told(case, best):
+    elif by_samples and not _told(case, best):
         # A list of processes says who was there, not that they ran, nor that nobody else did.
         posterior = {mode: min(value, MIN_CONFIDENCE - 0.01) for mode, value in posterior.items()}
     elif (
@@ -120,10 +122,10 @@ def judge(case: Case) -> Verdict:
     evidence = sorted((w for w in weighed if w.supports or w.against), key=lambda w: -abs(w.weight))
     configured = _configured(case)
     # Samples observe nothing, and nothing is deduced from who did not show in them.
-    basis = _basis(evidence, best) if decided and case.captured else "inferred" if case.captured else "sampled"
+    basis = "sampled" if by_samples else _basis(evidence, best) if decided else "inferred"
     confidence = _claimed(basis, posterior[best]) if decided else posterior[best]
     if decided and confidence < MIN_CONFIDENCE:
-        mode, basis, confidence = Mode.UNDETERMINED, "inferred" if case.captured else "sampled", posterior[best]
+        mode, basis, confidence = Mode.UNDETERMINED, "sampled" if by_samples else "inferred", posterior[best]
     if mode == Mode.UNDETERMINED:
         condition = None
     return Verdict(

@@ -228,8 +228,10 @@ class Case:
     green_contexts: int = 0
     #: what each two traced tenants showed of each other
     pairs: Sequence[Pair] = ()
-    #: switches between contexts of tenants that ran together and those of others; None: not recorded
+    #: switches between contexts of MPS clients, or tenants that ran together, and those of others; None: not recorded
     group_switches: int | None = None
+    #: names of tenants that NVML lists as MPS clients
+    listed_clients: Sequence[str] = ()
     #: SMs that CUDA showed each traced process, where the export says so
     visible_sms: Sequence[int] = ()
     #: SMs of the whole board that the name means; None: not known
@@ -400,6 +402,15 @@ def _residency(case: Case) -> Iterable[Observation]:
             "mps_group_time_sliced",
             f"{switches:.0f} context switches, while some tenants ran concurrently: an MPS group is time-sliced with "
             "another process",
+        )
+    elif alternate and len(case.listed_clients) >= MANY and case.group_switches is not None and _outsider(case):
+        yield _plain(
+            "mps_group_time_sliced",
+            f"{case.group_switches} context switches between MPS clients, as NVML lists "
+            f"{' and '.join(case.listed_clients)}, and processes that are none",
+            "inferred",
+            float(case.group_switches),
+            "switches",
         )
     elif alternate and case.group_switches is not None and _mostly_together(case):
         # Others alternated before the group came, or after it: the mode changed. Named is that of most of the time.
@@ -1116,8 +1127,8 @@ def gaps(case: Case) -> list[Missing]:
             "absent": "the capture has no context-switch table"
             if case.captured
             else "there is no capture, only samples",
-            "empty": "the context-switch table is empty (not recorded, not permitted, or paused by MIG); this is no "
-            "sign of exclusive use",
+            "empty": "there are no context-switch records: no two contexts alternated, or recording them was not "
+            "permitted (root) or paused by MIG; this is no sign of exclusive use",
             "present": "no context-switch record belongs to this GPU",
         }.get(state, "the context-switch table was not read")
         found.append(Missing(what="context_switches", why=why, how=HOW["switch_events"]))
