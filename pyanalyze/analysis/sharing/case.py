@@ -282,7 +282,7 @@ def _group_switches(
     switched: Mapping[tuple[int, int], int],
     clients: Iterable[int],
 ) -> int | None:
-    """Switches between contexts of MPS clients (or tenants that ran concurrently), their server included, and others."""
+    """Switches between contexts of MPS clients (or tenants that ran concurrently), with their server, and others."""
     if not switched:
         return None
     served = {row["tenant_id"]: row["served_by"] for row in tenants if row["served_by"] is not None}

@@ -225,6 +225,16 @@ def clients(case: Case) -> int | None:
     return max(log, listed, together, case.served) or None
 
 
+def _outside(case: Case) -> str:
+    """What was time-sliced with an MPS group."""
+    if len(case.listed_clients) < MANY:
+        return "a process outside of the MPS group ran: its context and the server's were time-sliced"
+    return (
+        f"{' and '.join(case.listed_clients)} are clients, and were time-sliced with a process that is none; switch "
+        "records name one client for the context of all, so that residency of one may be of another"
+    )
+
+
 def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
     pre_volta = case.has("pre_volta")
     if case.compute_capability is not None:
@@ -295,7 +305,7 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             value=switches,
             unit="switches",
             basis="observed",
-            detail="a process outside of the MPS group ran: its context and the server's were time-sliced",
+            detail=_outside(case),
         )
 
 
