@@ -95,6 +95,11 @@ ACTIVE_SMS = "throughput of active SMs"
 #: Part of the SMs' throughput that kernels take of which nothing is known, in the middle.
 UNKNOWN_ON_SMS = 0.5
 #: What records what copies need.
+#: A host without a call for so long pauses (as the replay of a host has it), and may wait for what comes from outside.
+PAUSE_NS = 200_000
+#: From this part of its time in pauses on.
+NOTABLE_PAUSES = 0.05
+
 _WITH_METRICS = recording("--gpu-metrics-devices=all", switches=False)
 _WITH_MEMORY = recording("--cuda-memory-usage=true", switches=False)
 #: What was recorded cannot be replayed.
@@ -194,6 +199,8 @@ class _Scene:
     slicing: tuple[int, int]
     switches: bool
     never_waited: frozenset[int]
+    #: busy part of the time of each tenant whose host pauses
+    paused: Mapping[int, float]
 
     def run(self, configs: Sequence[SharingConfig], threads: int) -> pl.DataFrame:
         return forecast(
@@ -526,28 +533,64 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         slicing=slicing_of(tables, device_id) if traits.time_sliced else DEFAULT_SLICING,
         switches=observed_slicing(tables, device_id) is not None,
         never_waited=_never_waited(tables, device_id, names),
+        paused=_paused(tables, device_id, names),
     )
 
 
-def _never_waited(tables: TableSet, device_id: int, names: Mapping[int, str]) -> frozenset[int]:
-    """Tenants whose host called nothing between its launches that waits for the device: it might, on a busier one."""
+def _calls_at_work(tables: TableSet, device_id: int) -> pl.DataFrame | None:
+    """Calls of each tenant from its first kernel to its last; None: none were recorded."""
     import polars as pl
 
     here = pl.col("device_id") == device_id
     who = tables.tenants.filter(here).select("tenant_id", "capture", "pid")
     calls = tables.calls()
     if calls is None or not calls.height:
-        return frozenset()
+        return None
     kernels = tables.columns("kernels", "device_id", "capture", "pid", "start_ns").filter(here)
     spans = (
         kernels.join(who, on=["capture", "pid"], nulls_equal=True)
         .group_by("tenant_id", "capture", "pid")
         .agg(pl.col("start_ns").min().alias("first_ns"), pl.col("start_ns").max().alias("last_ns"))
     )
+    inside = (pl.col("end_ns") > pl.col("first_ns")) & (pl.col("start_ns") < pl.col("last_ns"))
+    return calls.join(spans, on=["capture", "pid"], nulls_equal=True).filter(inside)
+
+
+def _paused(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[int, float]:
+    """Busy part of the time of each tenant whose host pauses for a notable part of it.
+
+    What it waits for then may come whenever it comes, such as requests.
+    """
+    import polars as pl
+
+    calls = _calls_at_work(tables, device_id)
+    if calls is None:
+        return {}
+    idle_ns = pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1).over("tenant_id", order_by="start_ns")
+    pauses = (
+        calls.with_columns(idle_ns.alias("idle_ns"))
+        .filter(pl.col("idle_ns") > PAUSE_NS)
+        .group_by("tenant_id", (pl.col("last_ns") - pl.col("first_ns")).alias("span_ns"))
+        .agg(pl.col("idle_ns").sum())
+        .filter(pl.col("idle_ns") > NOTABLE_PAUSES * pl.col("span_ns"))
+    )
+    busy = dict(tables.of_device("tenant_usage", device_id).select("tenant_id", "busy_ns").iter_rows())
+    return {
+        tenant: busy[tenant] / span_ns
+        for tenant, span_ns in pauses.select("tenant_id", "span_ns").iter_rows()
+        if tenant in names and busy.get(tenant)
+    }
+
+
+def _never_waited(tables: TableSet, device_id: int, names: Mapping[int, str]) -> frozenset[int]:
+    """Tenants whose host called nothing between its launches that waits for the device: it might, on a busier one."""
+    import polars as pl
+
+    mine = _calls_at_work(tables, device_id)
+    if mine is None:
+        return frozenset()
     name = pl.col("name").cast(pl.String)
     blocks = name.str.contains("Synchronize") | (name.str.contains("Memcpy|Memset") & ~name.str.contains("Async"))
-    inside = (pl.col("end_ns") > pl.col("first_ns")) & (pl.col("start_ns") < pl.col("last_ns"))
-    mine = calls.join(spans, on=["capture", "pid"], nulls_equal=True).filter(inside)
     waits = mine.group_by("tenant_id").agg(blocks.sum().alias("waits")).filter(pl.col("waits") == 0)
     return frozenset(tenant for tenant in waits["tenant_id"] if tenant in names)
 
@@ -837,7 +880,7 @@ def _forecast(
         runs = [
             ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v) for at, v in enumerate(variants(candidate))
         ]
-        base = {t: max(int(str(took[f"alone {t}", t][0]["elapsed_ns"])), 1) for t in candidate.counts}
+        base = {t: took[f"alone {t}", t][0] for t in candidate.counts}
         options.append(_option(scene, candidate, runs, base, check, latency_of, slo_p99_ns))
     return options, latency_of
 
@@ -846,7 +889,7 @@ def _option(
     scene: _Scene,
     candidate: _Candidate,
     runs: Sequence[tuple[Mapping[int, Sequence[Mapping[str, object]]], _Variant]],
-    base: Mapping[int, int],
+    alone_rows: Mapping[int, Mapping[str, object]],
     check: SelfCheck,
     latency_of: LatencyOf | None,
     slo_p99_ns: int | None,
@@ -861,6 +904,8 @@ def _option(
     tail += COPIES.from_slices if other_mode else 0.0
     # What L2 loses is in the variants where it was recorded.
     beyond = _beyond(candidate) if scene.caches is None else 0.0
+    base = {tenant: max(_ns(row, "elapsed_ns"), 1) for tenant, row in alone_rows.items()}
+    copies = sum(candidate.counts.values())
     tenants, progress = [], []
     for tenant, n in sorted(candidate.counts.items()):
         # Copies are equal: what a replay does to one of them by chance it does to another one in the next.
@@ -869,8 +914,12 @@ def _option(
         if candidate.kind == "time-sliced" and tenant in scene.never_waited:
             # Nothing says how far its host runs ahead: one that waits for each turn gets an equal part of all turns.
             slice_ns, switch_ns = candidate.config.slice_ns, candidate.config.switch_ns
-            turns = sum(candidate.counts.values()) * (1 + switch_ns / slice_ns) * math.exp(width)
+            turns = copies * (1 + switch_ns / slice_ns) * math.exp(width)
             slowdown = slowdown.model_copy(update={"high": max(slowdown.high, turns)})
+        if candidate.kind == "time-sliced" and len(scene.names) == 1 and tenant in scene.paused:
+            # What comes when it comes is not late as long as there is time for all of it.
+            least = max(1.0, copies * scene.paused[tenant]) / math.exp(width)
+            slowdown = slowdown.model_copy(update={"low": min(slowdown.low, least)})
         counted = [run[tenant] for run, v in runs if v.counts]
         progress += [base[tenant] / statistics.fmean(_ns(run[i], "elapsed_ns") for run in counted) for i in range(n)]
 
@@ -879,7 +928,11 @@ def _option(
                 return None
             column = f"{latency_of}_{part}_ns" if latency_of == "unit" else f"latency_{part}_ns"
             each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
-            return _estimate(each, tail if part == "p99" else width, beyond)
+            found = _estimate(each, tail if part == "p99" else width, beyond)
+            if of in scene.paused and candidate.kind != "instances":
+                # Pauses may end at the same moments in all copies: one that comes last waits for the others.
+                found = found.model_copy(update={"high": max(found.high, copies * _ns(alone_rows[of], column))})
+            return found
 
         tenants.append(
             Copies(
@@ -896,7 +949,7 @@ def _option(
     return ReplicaOption(
         name=candidate.name,
         mode=candidate.mode,
-        copies=sum(candidate.counts.values()),
+        copies=copies,
         tenants=tenants,
         throughput=Estimate(
             value=sum(t.throughput.value for t in tenants),
