@@ -17,6 +17,7 @@ __all__ = [
     "IDLE_GAP_NS",
     "LAUNCH_GAP_NS",
     "MPS_PERCENTAGE",
+    "PAUSE_NS",
     "PROMPT_NS",
     "SHORT_KERNEL_NS",
     "SMS_PER_TPC",
@@ -44,6 +45,8 @@ IDLE_GAP_NS: Final = _CONSTANTS["idle_gap_ns"]
 LAUNCH_GAP_NS: Final = _CONSTANTS["launch_gap_ns"]
 #: A kernel that starts within this time after nothing is in its way any more did not wait for a time slice.
 PROMPT_NS: Final = _CONSTANTS["prompt_ns"]
+#: A host without a call for so long pauses, and may wait for what comes from outside.
+PAUSE_NS: Final = _CONSTANTS["pause_ns"]
 #: A kernel up to this length is short where no time slice was seen.
 SHORT_KERNEL_NS: Final = _CONSTANTS["short_kernel_ns"]
 #: From when nothing is in the way of an operation until it starts, at most.

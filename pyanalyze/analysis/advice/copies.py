@@ -50,7 +50,7 @@ from pyanalyze.analysis.advice.options import (
     slicing_of,
 )
 from pyanalyze.analysis.explain import NO_RESIDENCY, unit_tables
-from pyanalyze.analysis.hardware import mps_sms, visible_sms
+from pyanalyze.analysis.hardware import PAUSE_NS, mps_sms, visible_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.ncu import Resource
 from pyanalyze.nsys_tool import recording
@@ -95,9 +95,7 @@ ACTIVE_SMS = "throughput of active SMs"
 #: Part of the SMs' throughput that kernels take of which nothing is known, in the middle.
 UNKNOWN_ON_SMS = 0.5
 #: What records what copies need.
-#: A host without a call for so long pauses (as the replay of a host has it), and may wait for what comes from outside.
-PAUSE_NS = 200_000
-#: From this part of its time in pauses on.
+#: From this part of its time in pauses on, a host may wait for what comes from outside.
 NOTABLE_PAUSES = 0.05
 
 _WITH_METRICS = recording("--gpu-metrics-devices=all", switches=False)

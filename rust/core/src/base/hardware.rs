@@ -53,6 +53,15 @@ pub const SHORT_KERNEL_NS: i64 = 200_000;
 /// operation (median) and 99 % of them within 7 us; 60 us would catch 3 % more of the calls of one capture only.
 pub const WAKE_NS: i64 = 20_000;
 
+/// A thread without a call for so long may have slept until a moment, or waited for another thread or a call back.
+pub const PAUSE_NS: i64 = 200_000;
+
+/// It waited for what came this part of its pause, or less, before its end.
+pub const SOON_PART: i64 = 4;
+
+/// For one pause that says otherwise there must be so many that say that it waited.
+pub const MOSTLY: u32 = 4;
+
 /// From the begin of a launch call until an idle device can start, where a capture does not show it.
 pub const SUBMIT_NS: i64 = 3_000;
 
@@ -113,6 +122,7 @@ pub const CONSTANTS: &[(&str, i64)] = &[
     ("idle_residency_ns", IDLE_RESIDENCY_NS),
     ("short_kernel_ns", SHORT_KERNEL_NS),
     ("wake_ns", WAKE_NS),
+    ("pause_ns", PAUSE_NS),
     ("start_ns", START_NS),
     ("launch_gap_ns", LAUNCH_GAP_NS),
     ("prompt_ns", PROMPT_NS),

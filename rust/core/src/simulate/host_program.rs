@@ -10,7 +10,8 @@
 //!
 //! - **With API calls** a host is a thread. Time between calls and inside them is its own, except in calls that block
 //!   (synchronisation, copies that are not asynchronous). Such a call waited for the operation that ended last before
-//!   the call did, if the two ends lie closer than [`WAKE_NS`]. A call in which nothing ended waited for nothing.
+//!   the call did, if the two ends lie close together ([`WAKE_NS`]). A call in which nothing ended waited for nothing. A
+//!   thread that lets the driver call it back pauses until the work before that is done.
 //!   A thread that lives in a pause of another one was started by that one, which then waits for its end.
 //! - **Without API calls** a host is assumed for each stream. It waits for the operation before, then for what is left
 //!   of the gap without the residency of other tenants. Think time and waits for other streams cannot be told apart.
@@ -21,7 +22,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::base::error::Result;
-use crate::base::hardware::{DEFAULT_SLICE_NS, IDLE_GAP_NS, RELEASE_NS, STATE_NS, SUBMIT_NS, WAKE_NS};
+use crate::base::hardware::{
+    DEFAULT_SLICE_NS, IDLE_GAP_NS, MOSTLY, PAUSE_NS, RELEASE_NS, SOON_PART, STATE_NS, SUBMIT_NS, WAKE_NS,
+};
 use crate::base::intervals::Union;
 use crate::base::statistics::median_ns;
 use crate::base::watch::Watch;
@@ -413,8 +416,10 @@ fn cover<'a>(
 ) {
     // Last end of earlier kernels and first start of later ones, of all that could run at the same instant.
     let mut order: Vec<(i64, i64, u32, usize)> = Vec::new();
+    let mut known: HashSet<u32> = HashSet::new();
     for (tenant, seen) in by_tenant.iter_mut() {
-        let held = holder(*tenant);
+        let held = holder(*tenant).filter(|held| !runs_elsewhere(seen, held));
+        known.extend(held.map(|_| *tenant));
         for (n, s) in seen.iter_mut().enumerate() {
             let (start, end) = (s.work.start_ns, s.work.end_ns);
             s.covered_ns = held.map_or(end.saturating_sub(start), |h| h.resident.covered_ns(start, end));
@@ -426,7 +431,7 @@ fn cover<'a>(
     }
     order.sort_unstable();
     // With switch records kernels of tenants that are time-sliced are no co_run for each other; without them nobody knows.
-    let apart = |tenant: u32| time_sliced && holder(tenant).is_some();
+    let apart = |tenant: u32| time_sliced && known.contains(&tenant);
     type Kernel = (u32, usize);
     let mut ends: BTreeMap<Option<u32>, (i64, Option<Kernel>)> = BTreeMap::new();
     let mut co_run: Vec<Kernel> = Vec::new();
@@ -446,6 +451,15 @@ fn cover<'a>(
             seen.clear = false;
         }
     }
+}
+
+/// Whether most of a tenant's kernels ran while it was not resident: switch records name one client of an MPS server for
+/// the context that all share, and the few that name this one say nothing of its own.
+fn runs_elsewhere(seen: &[Seen], held: &Held) -> bool {
+    let kernels =
+        || seen.iter().map(|s| &s.work).filter(|w| w.kind != WorkKind::Copy && w.end_ns > w.start_ns);
+    let outside = kernels().filter(|w| held.resident.covered_ns(w.start_ns, w.end_ns) == 0).count();
+    2 * outside > kernels().count()
 }
 
 type Shape = (Option<u32>, Option<Recorded>);
@@ -602,6 +616,8 @@ struct Call {
     correlation: Option<u32>,
     /// It returns only when work has ended: all that was launched, or some.
     blocks: Option<bool>,
+    /// It lets the driver call the program when a stream has come so far.
+    calls_back: bool,
 }
 
 /// Whether a call waits for the device: `Some(true)` for all of its work.
@@ -613,6 +629,58 @@ fn blocking(name: &str) -> Option<bool> {
     (copies && !name.contains("Async")).then_some(false)
 }
 
+fn calls_back(name: &str) -> bool {
+    name.contains("LaunchHostFunc") || name.contains("StreamAddCallback")
+}
+
+/// When the driver called the program back: the ends of the operations that threads launched last before they asked for
+/// that, in order. The stream is not recorded with it.
+fn called_back(calls: &[Call], caused: &HashMap<u32, Vec<u32>>, seen: &[Seen]) -> Vec<(i64, u32)> {
+    let mut found = Vec::new();
+    if !calls.iter().any(|call| call.calls_back) {
+        return found;
+    }
+    let mut last: HashMap<u32, (i64, u32)> = HashMap::new();
+    for call in calls {
+        let ops = call.correlation.and_then(|id| caused.get(&id)).into_iter().flatten();
+        let ends = ops.filter_map(|op| Some((seen.get(*op as usize)?.work.end_ns, *op)));
+        last.extend(ends.max().map(|op| (call.thread, op)));
+        if call.calls_back {
+            // Nobody waits for what was done before it was asked for.
+            found.extend(last.get(&call.thread).filter(|op| op.0 > call.end_ns));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// What a pause of a thread waited for: the last call back in it, soon after which it ended.
+fn waited_in(pause: (i64, i64), called_back: &[(i64, u32)]) -> Option<(i64, u32)> {
+    let (from_ns, to_ns) = pause;
+    let length_ns = to_ns.saturating_sub(from_ns);
+    let before = called_back.partition_point(|back| back.0 <= to_ns).checked_sub(1)?;
+    let back = called_back.get(before).filter(|back| back.0 > from_ns && length_ns > PAUSE_NS)?;
+    (to_ns.saturating_sub(back.0).saturating_mul(SOON_PART) <= length_ns).then_some(*back)
+}
+
+/// Calls back for which the pauses of a thread waited; none unless most pauses with one did.
+fn waits_for_calls_back(calls: &[&Call], called_back: &[(i64, u32)]) -> bool {
+    let (mut waited, mut otherwise) = (0_u32, 0_u32);
+    for pair in calls.windows(2) {
+        let [before, after] = pair else { continue };
+        let pause = (before.end_ns, after.start_ns);
+        if waited_in(pause, called_back).is_some() {
+            waited = waited.saturating_add(1);
+        } else if pause.1.saturating_sub(pause.0) > PAUSE_NS {
+            let inside = called_back.partition_point(|back| back.0 <= pause.1)
+                > called_back.partition_point(|back| back.0 <= pause.0);
+            otherwise = otherwise.saturating_add(u32::from(inside));
+        }
+    }
+    waited > 0 && otherwise.saturating_mul(MOSTLY) <= waited
+}
+
 /// Calls by tenant, each thread's in order; calls inside another one are part of it.
 fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<Call>>> {
     let mut found: BTreeMap<u32, Vec<Call>> = BTreeMap::new();
@@ -621,19 +689,22 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
     let (capture, pid, thread) = (c.u32("capture")?, c.u32("pid")?, c.u32("tid")?);
     let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
     let (name, correlation) = (c.names("name")?, c.u32("correlation_id")?);
-    let mut waits: HashMap<u32, Option<bool>> = HashMap::new();
+    let mut waits: HashMap<u32, (Option<bool>, bool)> = HashMap::new();
     for row in 0..c.rows() {
         let pid = crate::table::columns::at(pid, row);
         let Some(tenant) = who.of(capture.value(row), pid, device) else { continue };
-        let blocks = name
+        let of = |name: &str| (blocking(name), calls_back(name));
+        let known = name
             .key(row)
-            .and_then(|key| *waits.entry(key).or_insert_with(|| name.get(row).and_then(blocking)));
+            .map(|key| *waits.entry(key).or_insert_with(|| name.get(row).map_or_else(Default::default, of)));
+        let (blocks, calls_back) = known.unwrap_or_default();
         found.entry(tenant).or_default().push(Call {
             thread: crate::table::columns::at(thread, row).unwrap_or(0),
             start_ns: start.value(row),
             end_ns: end.value(row).max(start.value(row)),
             correlation: crate::table::columns::at(correlation, row),
             blocks,
+            calls_back,
         });
     }
     Ok(found)
@@ -738,7 +809,9 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
     let started: HashSet<u32> =
         children.values().flatten().filter(|child| child.started).map(|child| child.host).collect();
     let mut first_ns = i64::MAX;
+    let called_back = called_back(calls, &caused, seen);
     for (host, calls) in (0_u32..).zip(&threads) {
+        let called_back = if waits_for_calls_back(calls, &called_back) { &called_back[..] } else { &[] };
         let mut steps: Vec<Step> = Vec::with_capacity(calls.len().saturating_mul(3));
         let mut begin_ns = None;
         let mut until_ns = 0;
@@ -765,10 +838,21 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
                 launch(&mut steps, &mut launched, ops);
                 continue;
             }
+            if let Some((end_ns, op)) = waited_in((until_ns, call.start_ns), called_back) {
+                steps.push(Step::Wait(op));
+                until_ns = end_ns;
+            }
             think(&mut steps, call.start_ns.saturating_sub(until_ns));
             launch(&mut steps, &mut launched, ops);
             let own_ns = call.end_ns.saturating_sub(call.start_ns);
-            match call.blocks.and_then(|all| Some((all, waited_for(call, &ended, &launched_ns)?))) {
+            // A copy from or to pageable memory is done when its call returns, although that is named asynchronous.
+            let copied = |op: &u32| {
+                let work = &seen.get(*op as usize)?.work;
+                (work.kind == WorkKind::Copy && work.end_ns <= call.end_ns).then_some((*op, work.end_ns))
+            };
+            let copied = ops.into_iter().flatten().find_map(copied).map(|waited| (false, waited));
+            let waited = || call.blocks.and_then(|all| Some((all, waited_for(call, &ended, &launched_ns)?)));
+            match copied.or_else(waited) {
                 Some((all, (op, end_ns))) => {
                     steps.push(if all { Step::WaitAll } else { Step::Wait(op) });
                     think(&mut steps, call.end_ns.saturating_sub(end_ns));
@@ -935,11 +1019,13 @@ fn think(steps: &mut Vec<Step>, ns: i64) {
 /// The operation that ended last before a call did, if the call waited for it.
 fn waited_for(call: &Call, ended: &[(i64, u32)], launched_ns: &[Option<i64>]) -> Option<(u32, i64)> {
     let before = ended.partition_point(|e| e.0 <= call.end_ns);
+    // A host that slept for long takes longer to wake.
+    let wake_ns = WAKE_NS.max(call.end_ns.saturating_sub(call.start_ns) / 10);
     ended
         .get(..before)?
         .iter()
         .rev()
-        .take_while(|(end, _)| *end > call.start_ns && call.end_ns.saturating_sub(*end) <= WAKE_NS)
+        .take_while(|(end, _)| *end > call.start_ns && call.end_ns.saturating_sub(*end) <= wake_ns)
         .find(|(_, op)| {
             launched_ns.get(*op as usize).copied().flatten().is_some_and(|at| at <= call.start_ns)
         })
@@ -1030,7 +1116,14 @@ mod tests {
     }
 
     fn call(start_us: i64, end_us: i64, correlation: Option<u32>) -> Call {
-        Call { thread: 0, start_ns: start_us * 1000, end_ns: end_us * 1000, correlation, blocks: None }
+        Call {
+            thread: 0,
+            start_ns: start_us * 1000,
+            end_ns: end_us * 1000,
+            correlation,
+            blocks: None,
+            calls_back: false,
+        }
     }
 
     #[test]
@@ -1099,6 +1192,48 @@ mod tests {
             }
             prop_assert_eq!(residency_of_others(&slices, 30_000), expected);
         }
+    }
+
+    /// What the only host of a program does, of calls and operations with correlation ids from 1.
+    fn steps(calls: &[Call], mut seen: Vec<Seen>) -> Vec<Step> {
+        for (s, id) in seen.iter_mut().zip(1..) {
+            s.work.correlation = Some(id);
+        }
+        let op = Op { stream: 0, class: 0, work_ns: 1, seen_ns: 1, shape: 0, co_run: false, unit: NO_UNIT };
+        let mut program = Program { ops: vec![op; seen.len()], ..Program::default() };
+        assert!(threads(&mut program, &seen, calls, None));
+        program.hosts.remove(0).steps
+    }
+
+    #[test]
+    fn a_host_that_the_driver_calls_back_waits_for_the_work_before() {
+        let calls_back = Call { calls_back: true, ..call(5, 6, None) };
+        let calls = [call(0, 5, Some(1)), calls_back, call(320, 325, Some(2))];
+        // The work ends at 310, the host goes on 10 us later.
+        let after = steps(&calls, vec![seen(10, 310), seen(330, 380)]);
+        let (launched, waited) = (Step::Launch(0), Step::Wait(0));
+        assert_eq!(
+            after,
+            [launched, Step::Think(6_000), waited, Step::Think(10_000), Step::Launch(1), Step::Think(5_000)]
+        );
+        // Long after it nobody knows what the host waited for.
+        let calls =
+            [call(0, 5, Some(1)), Call { calls_back: true, ..call(5, 6, None) }, call(820, 825, Some(2))];
+        assert!(!steps(&calls, vec![seen(10, 310), seen(830, 880)]).contains(&waited));
+    }
+
+    #[test]
+    fn a_host_waits_for_a_copy_that_is_done_when_its_call_returns() {
+        let copy = Seen { work: Work { kind: WorkKind::Copy, ..seen(115, 116).work }, ..seen(115, 116) };
+        let after = steps(&[call(0, 5, Some(1)), call(5, 119, Some(2))], vec![seen(10, 110), copy]);
+        assert_eq!(
+            after,
+            [Step::Launch(0), Step::Think(5_000), Step::Launch(1), Step::Wait(1), Step::Think(3_000)]
+        );
+        // One that ends later is asynchronous.
+        let copy = Seen { work: Work { kind: WorkKind::Copy, ..seen(115, 126).work }, ..seen(115, 126) };
+        let after = steps(&[call(0, 5, Some(1)), call(5, 119, Some(2))], vec![seen(10, 110), copy]);
+        assert_eq!(after, [Step::Launch(0), Step::Think(5_000), Step::Launch(1), Step::Think(114_000)]);
     }
 
     #[test]

@@ -16,13 +16,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, SWITCH_NS, WAKE_NS};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS, WAKE_NS};
 use crate::base::maps::NumberMap;
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::calls::{Call, Calls};
 use crate::slowdown::operations::{entry, CoRun, Op, Scene, Tenancy};
 use crate::slowdown::others::common;
-use crate::slowdown::thread_waits::{called_back, ThreadWaits, DRIVER, IDLE_NS};
+use crate::slowdown::thread_waits::{called_back, ThreadWaits, DRIVER};
 use crate::table::work::WorkKind;
 
 /// Equal operations without co-running tenants that stand for those co-run.
@@ -554,7 +554,7 @@ impl<'a> Play<'a> {
             let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
             if let Some((theirs, _)) = waited_for {
                 *shifts = theirs;
-            } else if idle > IDLE_NS {
+            } else if idle > PAUSE_NS {
                 shifts[1] = shifts[1].min(0);
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));

@@ -950,6 +950,23 @@ mod tests {
     }
 
     #[test]
+    fn residency_in_which_hardly_any_kernel_ran_is_none_of_its_tenant() {
+        // Records of two MPS clients name 8 for the context of both: 7 was not switched out all the time.
+        let session = session(
+            &[(7, "a", 0, 5, 10, 60), (7, "a", 65, 70, 75, 125), (8, "b", 290, 295, 300, 310)],
+            &[],
+            &[(0, 0, 7, 1, -20, 5), (0, 0, 8, 2, 5, 400)],
+        );
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let (_, shared, _) = figure(&made, &session, 7, "resident", "counterfactual").unwrap();
+        assert_eq!(shared, 100_000);
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let not_resident = (0..c.rows()).find(|r| c.names("cause").unwrap().get(*r) == Some("not_resident"));
+        assert_eq!(c.i64("shared_ns").unwrap().value(not_resident.unwrap()), 0);
+        assert!(!c.bool("residency_known").unwrap().value(not_resident.unwrap()));
+    }
+
+    #[test]
     fn a_run_replayed_leaves_out_the_residency_of_others() {
         let session = running_throughout(turns());
         let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();

@@ -996,6 +996,19 @@ impl Tenancy {
         }
         self.busy = Arc::new(busy);
         self.copies = copies.map(Arc::new);
+        if self.runs_elsewhere() {
+            self.ran = None;
+            for op in &mut self.ops {
+                op.ran_ns = op.end_ns.saturating_sub(op.start_ns);
+            }
+        }
+    }
+
+    /// Whether most of its kernels ran while its context was not resident: switch records name one client of an MPS server
+    /// for the context that all share, and the few that name this one say nothing of its own.
+    fn runs_elsewhere(&self) -> bool {
+        let kernels = || self.ops.iter().filter(|op| op.kind != WorkKind::Copy && op.end_ns > op.start_ns);
+        self.ran.is_some() && 2 * kernels().filter(|op| op.ran_ns == 0).count() > kernels().count()
     }
 
     fn finish(&mut self, engines: &[Option<CopyEngine>]) {

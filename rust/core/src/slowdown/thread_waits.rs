@@ -16,18 +16,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::hardware::{MOSTLY, PAUSE_NS, SOON_PART};
 use crate::base::maps::NumberMap;
 use crate::slowdown::calls::{Call, Calls};
 
-/// A thread without a call for so long may have slept until a moment, or waited for another thread.
-pub(crate) const IDLE_NS: i64 = 200_000;
 /// The thread of the driver's calls back.
 pub(crate) const DRIVER: u32 = u32::MAX;
-/// It waited for that one if it called within this part of its idle time after it.
-const SOON_PART: i64 = 4;
-/// For one change between two threads at which neither waited for the other there must be so many at which one did.
-const MOSTLY: u32 = 4;
-
 /// Changes between two threads: at which the one may have waited for the other, and others.
 type Changes = BTreeMap<(u32, u32), [u32; 2]>;
 
@@ -73,7 +67,7 @@ impl Seen {
                 let idle_ns = call.start_ns.saturating_sub(own_end_ns);
                 let apart = end_ns <= call.start_ns && own_end_ns <= first_ns;
                 let late_ns = call.start_ns.saturating_sub(end_ns);
-                if apart && idle_ns > IDLE_NS && late_ns.saturating_mul(SOON_PART) <= idle_ns {
+                if apart && idle_ns > PAUSE_NS && late_ns.saturating_mul(SOON_PART) <= idle_ns {
                     Change::GoesOn(thread)
                 } else {
                     Change::Otherwise(thread)
