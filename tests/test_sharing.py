@@ -1009,6 +1009,18 @@ def test_queries_over_the_export_give_the_same_number(scenario: str, names: set[
     assert not names
 
 
+def test_queries_over_recordings_of_two_boards_give_the_same_number(hardware: Path) -> None:
+    """In some a process has a context that only came into being, with one long interval."""
+    names = {path.name: path for board in ("h100", "h200") for path in (hardware.parent / board).glob("slices*.sqlite")}
+    assert "slices-copies-open_loop.sqlite" in names
+    for path in names.values():
+        for verdict in pyanalyze.load(path).classify():
+            asked = {w.name: w for w in verdict.evidence if w.sql}
+            assert "contexts_alternate" in asked
+            for seen in asked.values():
+                assert yielded(path, str(seen.sql)) == pytest.approx(seen.value, rel=1e-6), (path.name, seen.name)
+
+
 def test_queries_over_real_exports_give_the_same_number(corpus: Path) -> None:
     """Exports by several versions of nsys."""
     asked = 0

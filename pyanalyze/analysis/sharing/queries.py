@@ -75,13 +75,15 @@ SELECT 1.0 * sum(CASE WHEN short_until > s OR next_short < e THEN 1 ELSE 0 END) 
 WHERE p <> o AND short AND s <= busy_until + {bridge_ns} AND (busy_until > s OR next_start - busy_until <= {bridge_ns})
 """
 #: Hand-overs from one process to another, without those around slices of at most 0.1 ms with which a context comes into
-#: being: all before its first longer one, or all of a context with ten of them and no longer one.
+#: being: all before its first longer one, or all of a context with ten of them and no longer one; and those of at most
+#: two slices of a process that has another context with more.
 _CHANGES = """
 own AS (
   SELECT globalPid AS p, contextId AS c, count(*) AS n, min(CASE WHEN ns > 100000 THEN t END) AS first FROM interval
   GROUP BY p, c),
 aged AS (
-  SELECT globalPid AS p, t, coalesce(t < first, n <= 10) AS young
+  SELECT globalPid AS p, t,
+    coalesce(t < first, n <= 10) OR (n <= 2 AND n < (SELECT max(n) FROM own AS o WHERE o.p = own.p)) AS young
   FROM interval JOIN own ON p IS globalPid AND c = contextId),
 line AS (SELECT p, young, lag(p) OVER w AS before, lag(young) OVER w AS before_young FROM aged WINDOW w AS (ORDER BY t))
 SELECT count(*) FROM line WHERE p <> before AND NOT young AND NOT before_young
