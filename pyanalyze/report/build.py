@@ -711,6 +711,8 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         return f"{recording()}   # as root; each tenant, first solo, then with the others"
     name, *others = dict.fromkeys(each)
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
+    if (alike := each.count(name)) > 1:
+        more = f"; {alike} tenants have that name: record each, into a file of its own{more}"
     baseline = f"{file}.nsys-rep" if list(names.values()).count(name) > 1 else f"{name}={file}.nsys-rep"
     record, compare = (
         shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),

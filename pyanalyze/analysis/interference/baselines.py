@@ -9,6 +9,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.results.interference import BaselineNotUsed, Estimate
 from pyanalyze.tables.selections import of_process
 from pyanalyze.text import format as fmt
+from pyanalyze.text.visible import program, told_apart
 from pyanalyze.vocabulary import NOISE_FLOOR
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _there_ns(work: Work) -> int:
 
 
 def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
-    """Find the tenant that the caller named.
+    """Find the tenant that the caller named: by its name, or as reports tell it from others of that name.
 
     Raises
     ------
@@ -180,15 +181,26 @@ def tenant_number(baseline: Baseline, tenants: pl.DataFrame) -> int | None:
     """
     if baseline.tenant is None:
         return None
-    found = tenants.filter((tenants["name"] == baseline.tenant) & tenants["traced"])["tenant_id"].to_list()
+    traced = {row["tenant_id"]: row["name"] for row in tenants.filter("traced").iter_rows(named=True)}
+    labels = _labels(tenants)
+    found = [number for number, name in traced.items() if baseline.tenant in (name, labels[number])]
     if len(found) != 1:
-        names = ", ".join(sorted(set(tenants.filter("traced")["name"])))
+        names = ", ".join(sorted(labels[number] for number in traced))
         many = "several tenants have" if found else "no traced tenant has"
         raise UsageError(
             f"--baseline {baseline.tenant}={baseline.path}: {many} that name; there are {names}. Name processes with "
             "--tenant NAME=PID"
         )
     return int(found[0])
+
+
+def _labels(tenants: pl.DataFrame) -> dict[int, str]:
+    """Names that tell tenants apart, as reports print them."""
+    labels: dict[int, str] = {}
+    for here in tenants.sort("tenant_id").partition_by("device_id", maintain_order=True):
+        rows = here.select("tenant_id", "name", "pid", "host_pid").iter_rows()
+        labels |= told_apart((number, program(name), pid, host_pid) for number, name, pid, host_pid in rows)
+    return labels
 
 
 def flags(
