@@ -221,3 +221,45 @@ def test_an_interrupted_kernel_is_explained_by_the_other_tenants_residency(corpu
     # Before the kernel, and to the other tenant and back inside it.
     assert spent["switch", None] == (1_540_707_452 - 1_540_604_156) + 101_568 + 100_928
     assert spent["launch", None] == (1_540_545_547 - 1_540_485_971) + (1_540_712_796 - 1_540_707_452)
+
+
+def test_units_that_are_all_slow_are_not_left_out(hardware: Path) -> None:
+    """Of the slowed tenant every unit is slow, so that none stands out; the other one has a slow tail."""
+    path = hardware.parent / "h200" / "slices-copies-open_loop.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        # One R1 in each of its units; the kernels and copies of a unit end with a synchronisation.
+        query = (
+            """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON shortName = id WHERE value = 'R1'"""
+        )
+        ((units,),) = db.execute(query)
+    (device,) = pyanalyze.load(path).report().devices
+    assert [(one.group.tenant, one.group.count) for one in device.slow_units] == [("kit (pid 1648)", 482)]
+    (even,) = device.even_units
+    assert (even.tenant, even.count) == ("kit (pid 1649)", units) == ("kit (pid 1649)", 555)
+    assert even.p99_ns < 1.2 * even.p50_ns
+    assert sum(cause.typical_ns for cause in even.causes) == pytest.approx(even.typical_ns, abs=1e-3)
+    waits = {SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT}
+    waiting = sum(cause.typical_ns for cause in even.causes if cause.kind in waits)
+    assert waiting > even.typical_ns / 2
+    page = run("report", path, "-f", "md").stdout
+    assert "kit (pid 1649): 555 units" in page
+    assert "its units are slow as a rule" in page
+
+
+def test_a_context_switch_longer_than_its_gap_is_inferred(hardware: Path) -> None:
+    """The driver wrote tags 7 and 8 alone: what a switch takes beyond SAVE_END to RESTORE_START is in no record."""
+    path = hardware.parent / "h200" / "slices-copies-open_loop.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        assert {tag for (tag,) in db.execute("SELECT DISTINCT tag FROM GPU_CONTEXT_SWITCH_EVENTS")} == {7, 8}
+        query = """WITH line AS (SELECT tag, timestamp - lag(timestamp) OVER w AS gap, lag(tag) OVER w AS before
+            FROM GPU_CONTEXT_SWITCH_EVENTS WINDOW w AS (ORDER BY timestamp))
+            SELECT gap FROM line WHERE tag = 8 AND before = 7 ORDER BY gap"""
+        gaps = [gap for (gap,) in db.execute(query)]
+    switches = pyanalyze.load(path).unit_segments.filter(pl.col("kind").cast(pl.String) == "switch")
+    assert (switches["dur_ns"] / switches["count"]).median() > 1.2 * gaps[len(gaps) // 2]
+    assert set(switches["basis"].cast(pl.String)) == {"inferred"}
+    (device,) = pyanalyze.load(path).report().devices
+    (slow,) = device.slow_units
+    assert slow.group.basis == "observed"
+    assert {cause.basis for cause in slow.group.causes if cause.kind is SegmentKind.SWITCH} == {"inferred"}
+    assert {cause.basis for cause in slow.group.causes if cause.kind is not SegmentKind.SWITCH} == {"observed"}

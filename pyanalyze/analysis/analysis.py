@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.advice import DeviceAdvice
+    from pyanalyze.analysis.explain import UnitsByTail
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.interference.baselines import Summary
     from pyanalyze.analysis.listed import Listed
@@ -329,13 +330,13 @@ class Analysis:
         return unit_tables(self.tables, self.unit_residency, name)
 
     @cached_property
-    def slow_units(self) -> tuple[SlowUnits, ...]:
-        """Units of work whose slowest are much slower than the others, with what made them so."""
-        from pyanalyze.analysis.explain import slow_units
+    def units_by_tail(self) -> UnitsByTail:
+        """Units of work whose slowest are much slower than the others, with what made them so; and the other units."""
+        from pyanalyze.analysis.explain import units_by_tail
 
         if self.processes is not None:
-            return self.processes.slow_units
-        return slow_units(self.tables, self._unit_tables, self.unit_residency.doubts)
+            return self.processes.units_by_tail
+        return units_by_tail(self.tables, self._unit_tables, self.unit_residency.doubts)
 
     @cached_property
     def summaries(self) -> Mapping[tuple[int, int], Summary]:

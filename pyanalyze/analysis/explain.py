@@ -26,6 +26,7 @@ from pyanalyze.vocabulary import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     import polars as pl
 
@@ -33,7 +34,17 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["NO_RESIDENCY", "Choice", "Explained", "explain", "explained", "slow_units", "unit_doubt", "unit_tables"]
+__all__ = [
+    "NO_RESIDENCY",
+    "Choice",
+    "Explained",
+    "UnitsByTail",
+    "explain",
+    "explained",
+    "unit_doubt",
+    "unit_tables",
+    "units_by_tail",
+]
 
 #: Percentiles are those of the slowdowns: the smallest value that this part of the units does not exceed.
 _NEAREST_RANK: Final = "equiprobable"
@@ -219,9 +230,9 @@ def explained(
     return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), explain(tables, made, choice, doubts))
 
 
-def slow_units(
+def units_by_tail(
     tables: TableSet, made: Mapping[str, AnyTable], doubts: Mapping[int, ResidencyDoubt] | None = None
-) -> tuple[SlowUnits, ...]:
+) -> UnitsByTail:
     """Explain the slowest 1 % where they are much slower than the others: what a report shows.
 
     Parameters
@@ -237,22 +248,44 @@ def slow_units(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> slow_units(session.tables, unit_tables(session.tables, NO_RESIDENCY, None))  # none takes 1.2 times the median
-    ()
+    >>> found = units_by_tail(session.tables, unit_tables(session.tables, NO_RESIDENCY, None))
+    >>> found.slow, [group.name for group in found.even]  # none takes 1.2 times the median
+    ((), ['a-step', 'b-step'])
     """
     import polars as pl
 
     found = _prepared(tables, made, Choice(), doubts)
-    slow = {
-        (group.tenant_id, group.name): group
-        for group in _groups(found)
-        if group.count >= ENOUGH_FOR_TAIL and group.p99_ns >= SLOW_TAIL * group.p50_ns
-    }
+    enough = [group for group in _groups(found) if group.count >= ENOUGH_FOR_TAIL]
+    slow = {(group.tenant_id, group.name): group for group in enough if group.p99_ns >= SLOW_TAIL * group.p50_ns}
     names = pl.DataFrame(list(slow), schema={name: found.units.schema[name] for name in _GROUP}, orient="row")
     longest_first = found.units.join(names, on=_GROUP, how="semi").sort("dur_ns", "unit", descending=[True, False])
     slowest = _explained(found, longest_first.unique(_GROUP, keep="first"))
     by_group = {(unit.tenant_id, unit.name): unit for unit in slowest}
-    return tuple(SlowUnits(group=group, slowest=by_group[key]) for key, group in slow.items())
+    uneven = {tenant_id for tenant_id, _ in slow}
+    even: dict[int, UnitGroup] = {}
+    for group in sorted(enough, key=lambda one: -one.count * one.p50_ns):
+        if group.tenant_id not in uneven:
+            even.setdefault(group.tenant_id, group)
+    return UnitsByTail(
+        tuple(SlowUnits(group=group, slowest=by_group[key]) for key, group in slow.items()),
+        tuple(even[tenant_id] for tenant_id in sorted(even)),
+    )
+
+
+@dataclass(frozen=True)
+class UnitsByTail:
+    """Units of work that have a tail of slow ones, and those of tenants that have none.
+
+    Attributes
+    ----------
+    slow
+        Units of one tenant and name whose p99 is at least 1.2 times their median.
+    even
+        Of each tenant without such units: those with most time. All of them take about as long, which may be too long.
+    """
+
+    slow: tuple[SlowUnits, ...]
+    even: tuple[UnitGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -382,8 +415,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
     import polars as pl
 
     units, segments, labels = prepared.units, prepared.segments, prepared.labels
-    bases = segments.join(units.select("unit", *_GROUP), on="unit").group_by("tenant_id", "name_right")
-    inferred = {(row[0], row[1]): row[2] for row in bases.agg((pl.col("basis") == "inferred").any()).iter_rows()}
+    inferred = _inferred(prepared)
     found = []
     for (tenant_id, name), of in units.group_by(_GROUP, maintain_order=True):
         here = (pl.col("tenant_id") == tenant_id) & (pl.col("name") == name)
@@ -399,7 +431,9 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
         ):
             spent[kind, other] = ns / slow.height
         operations = _operations(segments.filter(pl.col("unit").is_in(slow["unit"].implode())))
-        causes = _causes(spent, _typical_of(prepared.typical, here), operations, labels) if slow.height else []
+        not_on_record = inferred.get((tenant_id, name), frozenset())
+        usual_parts = _typical_of(prepared.typical, here)
+        causes = _causes(spent, usual_parts, operations, labels, not_on_record) if slow.height else []
         length = pl.col("dur_ns")
         lengths = of.select(
             p50_ns=length.quantile(0.5, _NEAREST_RANK),
@@ -423,11 +457,21 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 operations=int(of["operations"].sum()),
                 without_call=int(of["without_call"].sum()),
                 clamped=int(of["clamped"].sum()),
-                basis="inferred" if inferred.get((tenant_id, name)) else "observed",
+                # A switch holds what no record has, also where residency was recorded.
+                basis="inferred" if not_on_record - {SegmentKind.SWITCH} else "observed",
                 doubt=prepared.doubt_of(of["device_id"][0], int(slow["others_ns"].sum())) if slow.height else None,
             )
         )
     return sorted(found, key=lambda one: (-one.count, one.tenant_id, one.name))
+
+
+def _inferred(prepared: _Prepared) -> dict[tuple[int, str], frozenset[str]]:
+    """Kinds of segments that no record has, by tenant and name of units."""
+    import polars as pl
+
+    of = prepared.segments.filter(pl.col("basis") == "inferred").select("unit", "kind")
+    kinds = of.join(prepared.units.select("unit", *_GROUP), on="unit").group_by(_GROUP).agg(pl.col("kind").unique())
+    return {(tenant_id, name): frozenset(found) for tenant_id, name, found in kinds.iter_rows()}
 
 
 def _typical_of(typical: pl.DataFrame, here: pl.Expr) -> dict[tuple[str, int | None], float]:
@@ -449,6 +493,7 @@ def _causes(
     typical: Mapping[tuple[str, int | None], float],
     operations: Mapping[tuple[str, int | None], str | None],
     labels: Mapping[int, str],
+    inferred: AbstractSet[str],
 ) -> list[Excess]:
     """What was spent, less what typical units spend, largest first."""
     usual_ns = sum(typical.values())
@@ -468,6 +513,7 @@ def _causes(
                 ns=ns,
                 typical_ns=usual,
                 share=ns / whole if slow else None,
+                basis="inferred" if kind in inferred else "observed",
             )
         )
     return sorted(made, key=lambda one: -one.ns)
@@ -485,7 +531,7 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
         unit: rows.sort("position")
         for (unit,), rows in segments.filter(pl.col("unit").is_in(chosen["unit"].implode())).group_by(["unit"])
     }
-    parts = _typical_parts(prepared.units, segments)
+    parts, inferred = _typical_parts(prepared.units, segments), _inferred(prepared)
     found = []
     for row in chosen.iter_rows(named=True):
         mine = of_unit[row["unit"]]
@@ -497,6 +543,7 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
             _typical_of(prepared.typical, here),
             _operations(mine),
             labels,
+            inferred.get((row["tenant_id"], row["name"]), frozenset()),
         )
         made = [_segment(one, labels) for one in mine.iter_rows(named=True)]
         excess = row["dur_ns"] - usual

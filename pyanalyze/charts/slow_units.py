@@ -32,7 +32,7 @@ def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 560) -> alt.TopL
     Parameters
     ----------
     slow
-        What :func:`pyanalyze.analysis.explain.slow_units` found.
+        What :func:`pyanalyze.analysis.explain.units_by_tail` found.
     width
         Width of the plotting area in pixels.
 
@@ -109,7 +109,7 @@ def units_over_time(units: pl.DataFrame, slow: Sequence[SlowUnits], *, width: in
     units
         The ``units`` table.
     slow
-        What :func:`pyanalyze.analysis.explain.slow_units` found: names to show.
+        What :func:`pyanalyze.analysis.explain.units_by_tail` found: names to show.
     width
         Width of the plotting area in pixels.
 

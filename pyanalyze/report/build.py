@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.association import associations
+from pyanalyze.analysis.explain import UnitsByTail
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing
@@ -278,6 +279,7 @@ def _device(
         missing += _lost_launches(of_processes, verdict.device_id)
         missing += _unsplit(found)
     capability = (device["compute_major"], device["compute_minor"])
+    by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), ())
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else _how_options(tables, verdict, usage, missing)
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
@@ -305,9 +307,8 @@ def _device(
         host=[] if found is None else list(found.host),
         advice=[] if advice is None else list(advice.actions),
         options=None if advice is None else _options(advice),
-        slow_units=[one for one in analysis.slow_units if one.group.device_id == verdict.device_id]
-        if Part.UNITS in parts
-        else [],
+        slow_units=[one for one in by_tail.slow if one.group.device_id == verdict.device_id],
+        even_units=[one for one in by_tail.even if one.device_id == verdict.device_id],
     )
     if Part.INTERFERENCE not in parts:
         return made

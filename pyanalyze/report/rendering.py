@@ -367,7 +367,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):
             binned = latencies(tables, number, *window, bins=150)
             yield chart_key("latency", number), charts.latency_over_time(binned, labels, window=window)
-        slow = [one for one in analysis.slow_units if one.group.device_id == number][:MOST_GROUPS]
+        slow = [one for one in analysis.units_by_tail.slow if one.group.device_id == number][:MOST_GROUPS]
         if slow:
             yield chart_key("excess", number), charts.excess_waterfall(slow)
             yield chart_key("units", number), charts.units_over_time(tables.units.filter(here), slow)

@@ -51,7 +51,10 @@ class UnitSegment(Result):
     usual_ns: int | None = Field(
         description="Median of what equal operations took while resident, ns; null: not a whole operation of the unit."
     )
-    basis: Basis = Field(description="observed: records say so; inferred: without switch records.")
+    basis: Basis = Field(
+        description="observed: records say so; inferred: without switch records, or, of a context switch, with the "
+        "time to save and restore state, which no record has."
+    )
 
     def same_step(self, before: UnitSegment | None) -> bool:
         """Whether it alternated with that one: both are parts of one step, which began when either says."""
@@ -70,6 +73,10 @@ class Excess(Result):
     ns: Finite = Field(description="Time of this kind less that of a typical unit, ns; may be negative.")
     typical_ns: Finite = Field(description="Time of this kind in a typical unit, ns.")
     share: Number = Field(description="Of the excess of the whole unit; null: it has next to none.")
+    basis: Basis = Field(
+        description="observed: records say so; inferred: without switch records, or, of a context switch, with the "
+        "time to save and restore state, which no record has."
+    )
 
 
 class ExplainedUnit(Result):
@@ -161,6 +168,12 @@ class UnitGroup(Result):
         return [cause for cause in self.causes if cause.ns > 0][:MOST_CAUSES]
 
     @property
+    def usual(self) -> list[Excess]:
+        """What a typical unit consists of, most first."""
+        parts = sorted((cause for cause in self.causes if cause.typical_ns > 0), key=lambda cause: -cause.typical_ns)
+        return parts[:MOST_CAUSES]
+
+    @property
     def rest_ns(self) -> int:
         """What the other causes add, mean; below 0: they are shorter than in a typical unit."""
         return round(sum(cause.ns for cause in self.causes) - sum(cause.ns for cause in self.largest))
@@ -231,7 +244,7 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     Examples
     --------
     >>> cause_text(Excess(kind="time-slice", other_tenant_id=1, other="train", operation=None, ns=5, typical_ns=0,
-    ...     share=1))
+    ...     share=1, basis="observed"))
     'waiting for its time slice (train resident)'
     """
     said = SEGMENT_TEXT[cause.kind]
@@ -247,7 +260,7 @@ def cause_text(cause: Excess | UnitSegment) -> str:
 
 def main_cause_text(unit: ExplainedUnit, main: Excess) -> str:
     """Say the main cause of a unit, and how far that can be trusted."""
-    share = "" if main.share is None else f", {fmt.percent(main.share)} of the excess"
+    share = "" if main.share is None else f", {fmt.percent(main.share)} of the excess over a typical unit"
     if main.share is not None and main.share > 1:
         share = ", which shorter parts offset"
     said = f"{cause_text(main)}, +{fmt.duration(main.ns)}{share}"

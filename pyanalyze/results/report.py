@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from pyanalyze.results.advice import Advice, SharingOption
 from pyanalyze.results.association import Association
 from pyanalyze.results.copies import Copies
-from pyanalyze.results.explain import SlowUnits
+from pyanalyze.results.explain import SlowUnits, UnitGroup
 from pyanalyze.results.interference import (
     BaselineNotUsed,
     Causes,
@@ -321,6 +321,11 @@ class Device(Result):
     slow_units: list[SlowUnits] = Field(
         default=[],
         description="Units of work, such as requests, whose p99 is at least 1.2 times their median, most units first.",
+    )
+    even_units: list[UnitGroup] = Field(
+        default=[],
+        description="Of each tenant without such units: those with most time. All of them take about as long, which "
+        "may be too long.",
     )
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Para, Table, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.results.explain import MOST_GROUPS, cause_text, main_cause_text, operation_text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import UNIT_SOURCE_TEXT
+from pyanalyze.vocabulary import UNIT_SOURCE_TEXT, SegmentKind
 
 if TYPE_CHECKING:
     from pyanalyze.results.explain import ExplainedUnit, SlowUnits, UnitGroup
@@ -38,25 +39,45 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks += [Para(_said(slow)), _excess(slow.group), _chain(device, slow.slowest)]
     if (more := len(device.slow_units) - MOST_GROUPS) > 0:
         blocks.append(Para(f"Units of {fmt.counted(more, 'more name')} have a slow tail: pyanalyze explain CAPTURE."))
+    impact = impact_of(device)
+    slowed = {one.tenant.tenant_id for one in (impact.victim, *impact.also_slowed) if one is not None and one.slowed}
+    # Of tenants that nobody slowed it says something only beside others.
+    even = [one for one in device.even_units if device.slow_units or one.tenant_id in slowed]
+    blocks += [Para(_even(group, slowed=group.tenant_id in slowed)) for group in even[:MOST_GROUPS]]
+    if (more := len(even) - MOST_GROUPS) > 0:
+        blocks.append(Para(f"So do the units of {fmt.counted(more, 'more tenant')}: pyanalyze explain CAPTURE."))
     return blocks
 
 
-def _said(slow: SlowUnits) -> str:
-    group, main = slow.group, slow.slowest.main_cause
-    said = (
+def _found(group: UnitGroup) -> str:
+    return (
         f"{visible(group.tenant, 30)}: {fmt.count(group.count)} units of {visible(group.name, 60)} "
         f"({UNIT_SOURCE_TEXT[group.source]}), p50 {fmt.duration(group.p50_ns)}, p99 {fmt.duration(group.p99_ns)}, "
         f"max {fmt.duration(group.max_ns)}."
     )
+
+
+def _said(slow: SlowUnits) -> str:
+    main = slow.slowest.main_cause
     if main is None:
-        return said
-    return f"{said} Unit {slow.slowest.unit}: {main_cause_text(slow.slowest, main)}."
+        return _found(slow.group)
+    longer = f"The slowest took {fmt.duration(slow.slowest.excess_ns)} longer than a typical unit."
+    return f"{_found(slow.group)} {longer} {main_cause_text(slow.slowest, main)}."
+
+
+def _even(group: UnitGroup, *, slowed: bool) -> str:
+    """Units without a tail: what each of them consists of, since none of them stands out."""
+    parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}" for cause in group.usual)
+    every = "All take about as long" + (
+        ", and this tenant was slowed: its units are slow as a rule." if slowed else "."
+    )
+    return f"{_found(group)} {every} A typical unit ({fmt.duration(group.typical_ns)}): {parts}."
 
 
 def _excess(group: UnitGroup) -> Table:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
-            Cell(cause_text(cause)),
+            Cell(cause_text(cause), basis=cause.basis),
             Cell(operation_text(cause.operation, _NAME)),
             Cell(fmt.duration(cause.typical_ns)),
             Cell(fmt.duration(cause.ns)),
@@ -80,7 +101,12 @@ def _excess(group: UnitGroup) -> Table:
         if group.slow > 1
         else f"the slowest of {fmt.count(group.count)} takes"
     )
-    caption = f"What {chosen} longer than a typical unit [{group.basis}]."
+    caption = f"What {chosen} longer than a typical unit."
+    if any(cause.kind is SegmentKind.SWITCH and cause.basis != group.basis for cause in group.largest):
+        caption += (
+            " A context switch is the recorded switch gap with the time to save and restore state, which is inferred: "
+            "see Interference."
+        )
     return Table(columns, rows, caption)
 
 
@@ -107,7 +133,7 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
     window = device.window
     place = "" if window is None else f"{fmt.duration(unit.start_ns - window.start_ns)} after the start of the window, "
     caption = (
-        f"The slowest took {fmt.duration(unit.dur_ns)}: unit {unit.unit} (numbered over all tenants), {place}"
+        f"The slowest took {fmt.duration(unit.dur_ns)}: `pyanalyze explain CAPTURE --unit {unit.unit}`, {place}"
         f"{fmt.duration(unit.start_ns)} on the clock of the first capture.{left}"
     )
     return Table(columns, rows, caption)

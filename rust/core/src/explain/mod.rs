@@ -242,7 +242,9 @@ impl Written {
             self.signature.push(segment.signature);
             self.own.push(segment.own);
             self.usual.push(segment.usual_ns);
-            let observed = recorded || !rests_on_residency(segment.kind);
+            // Of what is not on record a switch has the time to save and restore state, as kernels show it.
+            let on_record = recorded && (segment.kind != SegmentKind::Switch || tenant.state_ns == 0);
+            let observed = on_record || !rests_on_residency(segment.kind);
             self.basis.extend([if observed { "observed" } else { "inferred" }]);
         }
     }

@@ -36,7 +36,7 @@ pub const UNIT_SEGMENTS: Table = Table {
     columns: &[
         col("unit", U32, "The unit, see `units`."),
         col("position", U32, "From 0, in order."),
-        col("kind", Name, "`host`: the program's own time. `launch`: launch calls, and until an idle device started. `queue-same-stream`, `queue-other-stream`: behind work of the same tenant that is not the unit's. `queue-other-tenant`: ready and resident while another tenant's work was on the device. `copy`. `time-slice`: another context was resident. `switch`: the engine was being handed over. `execution`. `synchronisation`: from the end of the awaited operation until the call returned. `other-thread`: another thread of the process was at work. `event`: for an event of which the capture does not say where it was recorded. `unexplained`."),
+        col("kind", Name, "`host`: the program's own time. `launch`: launch calls, and until an idle device started. `queue-same-stream`, `queue-other-stream`: behind work of the same tenant that is not the unit's. `queue-other-tenant`: ready and resident while another tenant's work was on the device. `copy`. `time-slice`: another context was resident. `switch`: the engine was being handed over, which includes saving and restoring state where kernels show it (`inferred`). `execution`. `synchronisation`: from the end of the awaited operation until the call returned. `other-thread`: another thread of the process was at work. `event`: for an event of which the capture does not say where it was recorded. `unexplained`."),
         START,
         END,
         col("dur_ns", I64, "Time of this kind from start_ns to end_ns."),
