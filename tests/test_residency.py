@@ -58,6 +58,16 @@ def length(spans: Spans) -> int:
     return sum(b - a for a, b in spans)
 
 
+def merged(spans: Spans) -> Spans:
+    found: Spans = []
+    for start, end in spans:
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
 def recorded_window(session: Session, truth: dict[str, Any], capture: str) -> tuple[int, int]:
     """First to last activity on the clock of the truth: recorded work, and slices of whoever was not traced."""
     recording = next(c for c in truth["captures"] if c["name"] == capture)
@@ -366,3 +376,25 @@ def test_the_summary_of_a_real_capture(corpus: Path) -> None:
     assert round(held.median_cost_ns / 1e3, 1) == 42.7
     assert held.jain == pytest.approx(1.0, abs=1e-3)
     assert held.dropped == 0
+
+
+def test_the_context_of_all_mps_clients_is_idle_where_none_of_them_has_kernels(hardware: Path) -> None:
+    """Switch records name one of three clients; its own kernels are a third of the work."""
+    path = hardware.parent / "h200" / "mps-A-B-C.sqlite"
+    with sqlite3.connect(path) as db:
+        spans = db.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start").fetchall()
+        own = db.execute(
+            "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid / 0x1000000 % 0x1000000 = 1186"
+        )
+        busy_of_one = length(merged(sorted(own)))
+    session = pyanalyze.load(path)
+    (held,) = session.residency_summary()
+    (named,) = held.tenants
+    assert session.tenants.filter(pl.col("tenant_id") == named.tenant_id)["pid"].to_list() == [1186]
+    assert named.idle_ns == named.resident_ns - length(merged(spans)) == 0
+    assert named.idle_share == 0
+    # Of that one client alone it would be two thirds.
+    assert busy_of_one < 0.35 * named.resident_ns
+    (device,) = session.report().devices
+    assert device.residency_summary is not None
+    assert [one.idle_ns for one in device.residency_summary.tenants] == [0]

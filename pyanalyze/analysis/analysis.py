@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.inputs.ncu import CountedKernel
     from pyanalyze.results.copies import Copies
-    from pyanalyze.results.explain import SlowUnits
     from pyanalyze.results.occupancy import BlockCheck
     from pyanalyze.results.replicas import Objective, ReplicaAdvice
     from pyanalyze.results.sharing import Segment
@@ -180,7 +179,7 @@ class Analysis:
         """Residency by device and tenant."""
         from pyanalyze.analysis.residency import residency_summary
 
-        return residency_summary(self.tables)
+        return residency_summary(self.tables, self.verdicts)
 
     @cached_property
     def residency_by_device(self) -> dict[int, DeviceResidency]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.results.model import Text
@@ -12,7 +12,7 @@ from pyanalyze.results.residency import CostKind, ResidencySummary, ResidencyTot
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, ResidencyDoubt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import polars as pl
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["DeviceResidency", "TenantResidency", "residency_summary"]
+__all__ = ["DeviceResidency", "TenantResidency", "named_for_all", "residency_summary"]
 
 
 class TenantResidency(ResidencyTotals):
@@ -101,13 +101,37 @@ class DeviceResidency(ResidencySummary):
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def residency_summary(tables: TableSet) -> tuple[DeviceResidency, ...]:
+def named_for_all(mode: Mode, tenants: Iterable[tuple[int, int | None, int | None]]) -> int | None:
+    """Find the MPS client that switch records name for the context that all clients share; None: there is none.
+
+    Parameters
+    ----------
+    mode
+        The sharing mode.
+    tenants
+        Id of each tenant, and how long it was busy and resident; None: not known.
+
+    Examples
+    --------
+    >>> named_for_all(Mode.MPS, [(0, 5, None), (1, 3, 9)]), named_for_all(Mode.TIME_SLICING, [(0, 5, None), (1, 3, 9)])
+    (1, None)
+    """
+    traits, known = TRAITS[mode], list(tenants)
+    working = [tenant for tenant, busy_ns, _ in known if busy_ns]
+    resident = [tenant for tenant, _, resident_ns in known if resident_ns]
+    shared = traits.mps and not traits.time_sliced and len(working) > 1 and len(resident) == 1
+    return resident[0] if shared and resident[0] in working else None
+
+
+def residency_summary(tables: TableSet, verdicts: Iterable[Verdict]) -> tuple[DeviceResidency, ...]:
     """Add up residency by device and tenant.
 
     Parameters
     ----------
     tables
         The tables.
+    verdicts
+        The sharing mode of each device: under MPS one tenant may stand for all.
 
     Returns
     -------
@@ -117,7 +141,8 @@ def residency_summary(tables: TableSet) -> tuple[DeviceResidency, ...]:
     Examples
     --------
     >>> import pyanalyze
-    >>> found = residency_summary(pyanalyze.load(capture).analysis.tables)[0]
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> found = residency_summary(analysis.tables, analysis.verdicts)[0]
     >>> found.basis, found.policy, [tenant.name for tenant in found.tenants]
     ('observed', 'default', ['app_a', 'app_b', 'app_c'])
     """
@@ -126,11 +151,14 @@ def residency_summary(tables: TableSet) -> tuple[DeviceResidency, ...]:
     names = dict(tables.tenants.select("tenant_id", "name").iter_rows())
     devices = dict(tables.devices.select("device_id", "name").iter_rows())
     lost = tables.quality.filter(pl.col("name").cast(pl.String) == "switch_events_lost")["count"].sum()
+    modes = {verdict.device_id: verdict.mode for verdict in verdicts}
     found = []
     for engine in tables.residency_by_device.sort("device_id").iter_rows(named=True):
         device_id = engine["device_id"]
         rows = tables.residency_by_tenant.filter(pl.col("device_id") == device_id).sort("resident_ns", descending=True)
         observed = str(engine["basis"]) == "observed"
+        usage = tables.of_device("tenant_usage", device_id).select("tenant_id", "busy_ns", "resident_ns").rows()
+        for_all = named_for_all(modes.get(device_id, Mode.UNDETERMINED), usage)
         found.append(
             DeviceResidency(
                 **engine,
@@ -139,13 +167,25 @@ def residency_summary(tables: TableSet) -> tuple[DeviceResidency, ...]:
                 tenants=tuple(
                     TenantResidency(
                         name=names.get(row["tenant_id"]) or f"tenant {row['tenant_id']}",
-                        **{key: row[key] for key in TenantResidency.model_fields if key != "name"},
+                        **{key: row[key] for key in TenantResidency.model_fields if key != "name"}
+                        | (_idle_of_all(tables, row) if row["tenant_id"] == for_all else {}),
                     )
                     for row in rows.iter_rows(named=True)
                 ),
             )
         )
     return tuple(found)
+
+
+def _idle_of_all(tables: TableSet, row: Mapping[str, Any]) -> dict[str, Any]:
+    """How long the context of all MPS clients was idle: kernels of the one in the records are not all of its work."""
+    busy = next(
+        (fact["value"] for fact in tables.rows_of("facts", row["device_id"]) if fact["name"] == "busy_ns"), None
+    )
+    if busy is None or not row["resident_ns"]:
+        return {"idle_ns": None, "idle_share": None}
+    idle_ns = max(row["resident_ns"] - round(busy), 0)
+    return {"idle_ns": idle_ns, "idle_share": idle_ns / row["resident_ns"]}
 
 
 def inferred_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -> dict[str, _core.Table]:

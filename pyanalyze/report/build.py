@@ -10,6 +10,7 @@ from pyanalyze.analysis.explain import UnitsByTail
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing
+from pyanalyze.analysis.residency import named_for_all
 from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
@@ -267,7 +268,7 @@ def _device(
     copies = analysis.copies if Part.COPIES in parts else {}
     summary = analysis.residency_by_device.get(verdict.device_id) if Part.RESIDENCY in parts else None
     known = _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams, copies)
-    one_for_all = _one_client_for_all(verdict, known)
+    one_for_all = named_for_all(verdict.mode, [(t.tenant_id, t.busy_ns, t.resident_ns) for t in known]) is not None
     tenants = [
         _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts, one_for_all=one_for_all)
         for tenant in known
@@ -278,8 +279,8 @@ def _device(
         of_processes = tables if analysis.processes is None else analysis.processes.tables
         missing += _lost_launches(of_processes, verdict.device_id)
         missing += _unsplit(found)
-    capability = (device["compute_major"], device["compute_minor"])
     by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), ())
+    capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else _how_options(tables, verdict, usage, missing)
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
@@ -555,14 +556,6 @@ def _names_of_processes(tables: TableSet, device_id: int) -> dict[tuple[int, int
     return {(capture, pid): name for capture, pid, name in rows.select("capture", "pid", "name").iter_rows()}
 
 
-def _one_client_for_all(verdict: Verdict, tenants: Sequence[Tenant]) -> bool:
-    """Whether switch records name one MPS client for the context that all of them share."""
-    traits = TRAITS[verdict.mode]
-    working = [tenant for tenant in tenants if tenant.busy_ns]
-    named = [tenant for tenant in tenants if tenant.resident_ns]
-    return traits.mps and not traits.time_sliced and len(working) > 1 and len(named) == 1 and named[0] in working
-
-
 def _with_gpu_time(
     tenant: Tenant, summary: DeviceResidency | None, span_ns: int, *, known: bool, one_for_all: bool
 ) -> Tenant:
@@ -712,14 +705,14 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         return f"{recording()}   # as root; each tenant, first solo, then with the others"
     name, *others = dict.fromkeys(each)
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
-    if (alike := each.count(name)) > 1:
-        more = f"; {alike} tenants have that name: record each, into a file of its own{more}"
     baseline = f"{file}.nsys-rep" if list(names.values()).count(name) > 1 else f"{name}={file}.nsys-rep"
     record, compare = (
         shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),
         shell_line(["--baseline", baseline]),
     )
     more = f"; the same for {fmt.names(others, _NAMED)}" if others else ""
+    if (alike := each.count(name)) > 1:
+        more = f"; {alike} tenants have that name: record each, into a file of its own{more}"
     traits = TRAITS[mode]
     where = ", ".join(
         text

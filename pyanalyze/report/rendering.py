@@ -339,7 +339,8 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
             yield chart_key("slices", number), charts.slice_lengths(intervals, labels, device_id=number)
         if device.tenants:
             # As in the tables: residency inside the window, not that of a context before its first kernel.
-            held = {t.tenant_id: t.resident_ns for t in device.tenants}
+            for_all = device.named_for_all()
+            held = {t.tenant_id: None if t in for_all else t.resident_ns for t in device.tenants}
             usage = tables.tenant_usage.filter(mine).with_columns(
                 pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns")
             )

@@ -28,6 +28,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             seen = f"The samples list {processes_text(listed)}. No trace shows what {they} did."
         return [Note("No tenant was traced", seen)]
     labels = tenant_labels(device.tenants)
+    for_all = device.named_for_all()
     rows = []
     for t in device.tenants:
         rows.append(
@@ -35,7 +36,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 Cell(labels[t.tenant_id], tone="code", note=visible(t.name, LONG)),
                 value_cell(id_text(t.pid)),
                 value_cell(fmt.percent(t.gpu_time_share), basis=t.gpu_time_basis),
-                value_cell(fmt.duration(t.resident_ns)),
+                value_cell(fmt.duration(t.resident_ns) + (" (all clients)" if t in for_all else "")),
                 value_cell(_attributed(t, device)),
                 value_cell(fmt.duration(t.busy_ns)),
                 value_cell(
@@ -76,7 +77,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             chart_key("usage", device.device_id),
             "Busy, resident and attributed time per tenant",
             "Busy: its kernels were in flight, switched out or not. Resident: its context occupied the compute engine. "
-            "Attributed: both at once.",
+            "Attributed: both at once."
+            + "".join(f" The residency of all MPS clients, named {labels[t.tenant_id]}, is left out." for t in for_all),
         ),
         Table(columns, tuple(rows), caption),
     ]

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     whose = "".join(
-        f" Switch records name {labels[tenant.tenant_id]} for all MPS clients." for tenant in device.named_for_all()
+        f" Switch records name {labels[tenant.tenant_id]} for all MPS clients. Its shading is theirs."
+        for tenant in device.named_for_all()
     )
     return [
         Chart(
