@@ -34,7 +34,7 @@ from pyanalyze.analysis.advice import (
 )
 from pyanalyze.analysis.advice.forecast import alone, side_by_side, time_slicing
 from pyanalyze.analysis.advice.options import observed_slicing
-from pyanalyze.analysis.advice.simple import Resident, unknown_tenants
+from pyanalyze.analysis.advice.simple import Resident, simple_bounds, unknown_tenants
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ANALYSIS_TABLES
@@ -626,3 +626,59 @@ def test_a_slice_that_nobody_measured_is_no_reading() -> None:
     (asked,) = [a for a in session.advise(latency_ns=3_000_000)[0].actions if "3.000 ms" in a.action]
     assert "not known" in asked.action
     assert asked.commands == []
+
+
+def test_mps_is_not_advised_where_its_own_condition_excludes_it(hardware: Path) -> None:
+    """P1 has 1056 blocks of 256 threads, eight of which fit on each of 132 SMs: one wave. With MPS the slowed tenant was
+    measured to be as slow (fixtures/hardware/h200/units-2.csv), as both wait for copies."""
+    report = pyanalyze.load(hardware.parent / "h200" / "slices-copies-open_loop.sqlite").report()
+    (device,) = report.devices
+    assert device.sharing.mode == "time-slicing"
+    assert [one.action for one in device.advice] == ["Copy less in kit (pid 1648)"]
+    (copy,) = device.advice
+    assert "of the time of kit (pid 1648); what others gain is not known" in str(copy.bound)
+    assert copy.wrong_if == "copies take much less of a solo run of kit (pid 1648)"
+
+
+@pytest.mark.parametrize(
+    ("inflation", "fills", "said"),
+    [
+        (1.003, False, "kernels were hardly switched out while in flight"),
+        (1.8, False, "at most 1.80x shorter time in flight for kernels of a"),
+        (1.8, None, "at most 1.80x shorter time in flight for kernels of a"),
+        (1.8, True, None),
+    ],
+)
+def test_a_bound_of_mps_is_a_gain(inflation: float, fills: bool | None, said: str | None, fixtures: Path) -> None:
+    (verdict,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").classify()
+    tenants = [Resident(0, "a", 7, True, 0.5, inflation, True, fills), Resident(1, "b", 8, True, 0.5, 1.0, True, False)]
+    found = [one.bound for one in simple_bounds(verdict, tenants, {"compute_major": 9}, "why")]
+    assert [said in str(bound) for bound in found] == [] if said is None else [True]
+    assert "1.00x" not in "".join(map(str, found))
+
+
+def test_who_does_not_slow_is_no_aggressor_and_a_missing_solo_run_is_asked_for(hardware: Path) -> None:
+    """C alone beside B leaves it 0.97 times as long; of C itself there is no solo run."""
+    folder = hardware.parent / "h200"
+    names = [f"--tenant={name}={pid}" for name, pid in (("A", 1184), ("B", 1185), ("C", 1186))]
+    solo = [f"--baseline={name}={folder / f'alone-{name}.sqlite'}" for name in "AB"]
+    said = " ".join(run("summary", folder / "mps-A-B-C.sqlite", *names, *solo).stdout.split())
+    assert re.search(r"Slowed by A \(2\.\d\dx with it alone\), inferred", said)
+    assert not re.search(r"C \(0\.\d\dx\)", said)
+    assert "Do Record C solo first: its slowdown is not known." in said
+    page = run("report", folder / "mps-A-B-C.sqlite", *names, *solo, "-f", "md").stdout
+    assert "Largest known slowdown: B" in page
+    advised = page.partition("## What to change")[2].partition("## Key numbers")[0]
+    assert "nsys profile -t cuda,nvtx -o C.solo PROGRAM" in advised
+    assert "No advice follows" not in advised
+
+
+def test_a_baseline_is_given_to_the_name_that_a_report_prints(hardware: Path) -> None:
+    folder = hardware.parent / "h200"
+    solo = f"--baseline=kit (pid 1649)={folder / 'alone-open_loop.sqlite'}"
+    found = json.loads(run("interference", folder / "slices-copies-open_loop.sqlite", solo, "-f", "json").stdout)
+    named = {tenant["pid"]: tenant["baseline"] for tenant in found["devices"][0]["tenants"]}
+    assert named[1649] is not None and named[1648] is None
+    both = run("interference", folder / "slices-copies-open_loop.sqlite", solo.replace(" (pid 1649)", ""))
+    assert both.returncode == 2
+    assert "several tenants have that name; there are kit (pid 1648), kit (pid 1649)" in both.stderr

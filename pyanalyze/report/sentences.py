@@ -74,6 +74,7 @@ __all__ = [
     "samples_not_used",
     "share_of_window",
     "slowdown_text",
+    "solo_first",
     "stream_name",
     "stream_reason",
     "switching_text",
@@ -117,6 +118,16 @@ def _short_why(device: Device, *keys: str) -> str:
     words = visible(why, LONG).strip().rstrip(".")
     # The end of a reason says least.
     return words if len(words) <= _SHORT else words[:_SHORT].rpartition(" ")[0].rstrip(",;:") + " …"
+
+
+def solo_first(device: Device) -> tuple[str, str] | None:
+    """What to record where nothing is advised and a slowdown is not known: the action, and its command."""
+    entry = next((one for one in device.missing_for("slowdown") if one.how), None)
+    unknown = device.without_slowdown()
+    if device.advice or entry is None or not unknown or device.sharing.mode == Mode.UNDETERMINED:
+        return None
+    whose = "their slowdowns are" if len(unknown) > 1 else "its slowdown is"
+    return f"Record {_names(device, unknown)} solo first: {whose} not known", visible(entry.how, None)
 
 
 def why_missing(device: Device, *keys: str) -> str:
@@ -564,7 +575,9 @@ def victim_sentence(device: Device) -> str:
         if device.sharing.basis == "observed":
             return "No slowdown by another tenant: only one tenant was on the device."
         return "No slowdown by another tenant: no other tenant was seen."
-    return f"{'Slowdown is' if victim is None else 'Largest slowdown:'} {slowdown_text(device)}"
+    if victim is None:
+        return f"Slowdown is {slowdown_text(device)}"
+    return f"Largest {'known ' if impact.unknown else ''}slowdown: {slowdown_text(device)}"
 
 
 def _is_less(elapsed: Estimate, latency: Estimate) -> bool:
@@ -926,8 +939,11 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         for slowdown, cell in of_kind
         if cell.victim == victim.tenant.tenant_id and slowdown is not None
     ]
-    if found:
-        most = sorted(found, key=lambda pair: (-pair[0], pair[1]))[:3]
+    slowing = [one for one in found if one[0] >= threshold_of("inferred")]
+    if found and not slowing:
+        return "no other tenant slows it alone"
+    if slowing:
+        most = sorted(slowing, key=lambda pair: (-pair[0], pair[1]))[:3]
         only = " with it alone"
         each = [f"{who} ({fmt.ratio(slowdown)}{only if n == 0 else ''})" for n, (slowdown, who) in enumerate(most)]
         # With one other tenant it is the slowdown again: a second number says nothing more.

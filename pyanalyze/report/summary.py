@@ -42,6 +42,7 @@ from pyanalyze.report.sentences import (
     sampled_sentence,
     samples_not_used,
     slowdown_text,
+    solo_first,
     switching_text,
     versions_text,
 )
@@ -349,7 +350,10 @@ def _bar(row: GpuTime, *, narrow: bool) -> str:
 def _advice(device: Device, most: int) -> list[str]:
     """The one action with its expected gain, and its first command in full."""
     if not device.advice:
-        return [_line("Do", "nothing follows from this evidence")]
+        first = solo_first(device)
+        if first is None:
+            return [_line("Do", "nothing follows from this evidence")]
+        return _lines("Do", f'{first[0]}. The command stands under "What to change" in `pyanalyze report`.', 2)
     advice = device.advice[0]
     action = full_stop(visible(advice.action, None))
     gain, mean = "", ""

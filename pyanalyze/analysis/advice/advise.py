@@ -315,7 +315,19 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
             None if resident is None else shares.get(row["tenant_id"]),
             busy / attributed if busy and attributed else None,
             (row["capture"], row["pid"]) in listed,
+            _fills_sms(tables, device_id, row["tenant_id"]),
         )
+
+
+def _fills_sms(tables: TableSet, device_id: int, tenant_id: int) -> bool | None:
+    """Whether most of the kernel time of a tenant is in grids of at least one wave; None: not known."""
+    import polars as pl
+
+    shapes = tables.of_device("kernel_occupancy", device_id).filter(pl.col("tenant_id") == tenant_id)
+    known = shapes.filter(pl.col("waves").is_not_null())
+    if known.is_empty():
+        return None
+    return bool(2 * known.filter(pl.col("waves") >= 1)["total_ns"].sum() >= shapes["total_ns"].sum())
 
 
 def _gain(compared: Options, mode: Mode) -> float | None:

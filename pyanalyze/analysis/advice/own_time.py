@@ -73,7 +73,9 @@ def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None)
     """Advise a process that shares its device, where launching or copying limits it: no other tenant causes that."""
     least = LIMITS_BESIDE_OTHERS.get(split.limit)
     if least is not None and split.part_ns(split.limit) > least * split.window_ns:
-        yield _item(name, split, split.limit, copies, wrong_if="a solo run shows another value")
+        spent = {Limit.LAUNCHES: "launching takes", Limit.COPIES: "copies take"}[split.limit]
+        wrong_if = f"{spent} much less of a solo run of {name}"
+        yield _item(name, split, split.limit, copies, wrong_if=wrong_if, shared=True)
     if copies is not None:
         yield from of_copies(name, copies)
 
@@ -148,7 +150,9 @@ def _worth_ns(window_ns: int) -> float:
     return max(SMALL_SHARE * window_ns, WORTH_NS)
 
 
-def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, wrong_if: str | None) -> Advice:
+def _item(
+    name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, wrong_if: str | None, shared: bool = False
+) -> Advice:
     at_stake_ns = split.part_ns(limit)
     action, commands, what = _what_to_do(name, split, limit)
     if limit is Limit.COPIES and copies is not None and copies.kinds:
@@ -164,6 +168,10 @@ def _item(name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, w
         only_ns = split.top_kernel_only_ns
         in_flight = "in which no kernel of another name was in flight"
         bound = f"{fmt.duration(only_ns)}, {fmt.percent(only_ns / split.window_ns)} of its time, {in_flight}"
+    if shared:
+        bound = (
+            f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of the time of {name}; what others gain is not known"
+        )
     looks = limit is Limit.HOST and split.one_gap is not None and split.one_gap.at_start
     return Advice(
         action=action,
@@ -203,7 +211,8 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
             shared = "Copy engines and the link are shared in every mode, MIG included"
             if split.kernels_ns < split.copies_ns:
                 action = f"Copy less in {name}"
-                shared = f"Overlap with its kernels can hide {fmt.duration(split.kernels_ns)} of that at most. {shared}"
+                hidden = fmt.duration(split.kernels_ns)
+                shared = f"Overlap with its kernels can hide at most {hidden} of that, fewer copies all of it. {shared}"
             return action, [], f"copies were in flight without a kernel for {part}. {shared}"
         case Limit.LAUNCHES:
             action = f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)"

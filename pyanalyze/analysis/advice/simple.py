@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
 
 
+#: Busy over attributed time above which kernels were switched out for a time worth telling.
+NOTABLE_INFLATION = 1.05
 #: Variables by which limiters and preloaded libraries are told what to do.
 _LIMITERS = "^(LD_PRELOAD|CUDA_|GPU_|NVSHARE)"
 
@@ -36,6 +38,8 @@ class Resident:
         Its busy time over its attributed time: what time-slicing cost its kernels at most; None: not known.
     named
         The capture names its process.
+    fills_sms
+        Most of its kernel time is in grids of at least one wave; None: not known.
     """
 
     tenant_id: int
@@ -45,6 +49,7 @@ class Resident:
     gpu_time_share: float | None
     inflation: float | None
     named: bool = False
+    fills_sms: bool | None = None
 
 
 def record_first(verdict: Verdict, *, mig: bool = False) -> Iterator[Advice]:
@@ -151,7 +156,7 @@ def kept_apart(tenants: Sequence[Resident]) -> Advice:
 def simple_bounds(
     verdict: Verdict, tenants: Iterable[Resident], device: Mapping[str, object], why_not: str | None
 ) -> Iterator[Advice]:
-    """Advise without a forecast, and say why there is none.
+    """Advise without a forecast, and say why there is none: MPS, unless kernels of a tenant fill the SMs anyway.
 
     Examples
     --------
@@ -160,6 +165,7 @@ def simple_bounds(
     >>> list(simple_bounds(verdict, [], {"compute_major": 8}, "nobody was traced"))
     []
     """
+    tenants = list(tenants)
     worst = max((t for t in tenants if t.inflation is not None), key=lambda t: t.inflation or 0.0, default=None)
     major = device["compute_major"]
     traits = TRAITS[verdict.mode]
@@ -167,6 +173,17 @@ def simple_bounds(
     whole_gpu = not (traits.mig_instance or traits.vgpu)
     if not (traits.time_sliced and whole_gpu) or not isinstance(major, int) or major < 7:
         return
+    if any(t.fills_sms for t in tenants):
+        return  # Beside such kernels those of others wait for SMs instead of their time slice.
+    bound = None
+    if worst is not None and worst.inflation is not None:
+        bound = "kernels were hardly switched out while in flight: only waits before they start can shrink"
+        if worst.inflation >= NOTABLE_INFLATION:
+            bound = (
+                f"at most {worst.inflation:.2f}x shorter time in flight for kernels of {worst.name} (no time switched "
+                "out). Waits before they start shrink as well. Contention may take part of it"
+            )
+    known = all(t.fills_sms is not None for t in tenants)
     because = "" if why_not is None else f" A forecast is not possible: {why_not}."
     yield Advice(
         action="Run the tenants under MPS instead of time-slicing",
@@ -174,13 +191,12 @@ def simple_bounds(
             "nvidia-cuda-mps-control -d   # as the user of all tenants; stop them before, start them again after"
         ],
         expected=None,
-        bound=None
-        if worst is None
-        else f"at most {worst.inflation:.2f}x shorter time in flight for kernels of {worst.name} (no time switched "
-        "out). Waits before they start shrink as well. Contention may take part of it",
+        bound=bound,
         why=f"time-sliced contexts alternate; MPS clients share the SMs.{because} A fault of one MPS client ends the "
         "others",
         undo="echo quit | nvidia-cuda-mps-control",
         exclusive=True,
-        wrong_if="kernels of a tenant fill the SMs (1 wave or more in the table of kernels): MPS may slow it",
+        wrong_if="tenants wait for copies: MPS clients share the copy engines as well"
+        if known
+        else "kernels of a tenant fill the SMs (1 wave or more in the table of kernels): MPS may slow it",
     )

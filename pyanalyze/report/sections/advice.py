@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, why_missing, why_missing_or_nothing
+from pyanalyze.report.sentences import LONG, solo_first, why_missing, why_missing_or_nothing
 from pyanalyze.results.advice import numbers_of
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -23,12 +23,18 @@ _NEXT_COMMAND = re.compile(r"\n(?=(?:# write|export|echo|for) )")
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
+    blocks: list[Block] = []
     if not device.advice:
-        found = ["No advice follows from this evidence.", why_missing_or_nothing(device, "advice")]
+        first = solo_first(device)
+        if first is not None:
+            blocks += [Para(f"{first[0]}."), Commands((first[1],))]
+        found = [
+            f"No {'other ' if blocks else ''}advice follows from this evidence.",
+            why_missing_or_nothing(device, "advice"),
+        ]
         if device.missing_for("options"):
             found.append(f"Sharing configurations were not compared. {why_missing(device, 'options')}")
-        return [Para(" ".join(part for part in found if part))]
-    blocks: list[Block] = []
+        return [*blocks, Para(" ".join(part for part in found if part))]
     numbers = numbers_of(device.advice)
     either = [number for number, item in zip(numbers, device.advice, strict=True) if item.exclusive]
     for number, item in zip(numbers, device.advice, strict=True):

@@ -60,7 +60,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     else:
         label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
         note = f"{label}, {bound_text(victim.estimate)}{KIND_WORDS[victim.kind]}, n = {fmt.count(victim.estimate.n)}"
-        facts.append(Fact("Largest slowdown", fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
+        known = "Largest known slowdown" if impact.unknown else "Largest slowdown"
+        facts.append(Fact(known, fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
     if device.occupancy is not None:
         facts.append(
             Fact(
