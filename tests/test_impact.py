@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, cast
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import report_examples as examples
 
+import pyanalyze
 from pyanalyze.analysis.impact import ANSWERS, Cause, Impact, Reason, impact_of
 from pyanalyze.analysis.interference.slowdown import TenantInterference
-from pyanalyze.report.sentences import cause_sentence, cause_text
+from pyanalyze.report.sentences import cause_sentence, cause_text, slowdown_text
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.report import Device, Tenant
+from pyanalyze.text.format import duration
 from pyanalyze.vocabulary import Basis, Condition, Mode
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def at(value: float, low: float | None, high: float | None, basis: Basis = "observed") -> Estimate:
@@ -220,3 +227,19 @@ def test_tenants_of_unknown_slowdown_are_named() -> None:
     assert [tenant.name for tenant in found.unknown] == ["t1", "t2"]
     untraced = [t.model_copy(update={"busy_ns": None}) for t in tenants(slowdown(None), slowdown(NOT_SLOWED))]
     assert impact_of(device(untraced)).unknown == ()
+
+
+def test_the_mean_that_was_added_follows_from_the_records_and_the_factor(hardware: Path) -> None:
+    """Launch calls and ends of kernels, by SQL: the mean latency is solo + added, and that is the factor times solo."""
+    path = hardware.parent / "h200" / "slices-copies-open_loop.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        query = """SELECT avg(k."end" - r.start) FROM CUPTI_ACTIVITY_KIND_KERNEL AS k JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r
+            ON r.correlationId = k.correlationId AND r.globalTid >> 24 = k.globalPid >> 24
+            WHERE k.globalPid >> 24 & 0xFFFFFF = 1649"""
+        ((mean_ns,),) = db.execute(query)
+    (found,) = pyanalyze.load(path).report().devices
+    tenant = next(one for one in found.tenants if one.pid == 1649)
+    assert tenant.slowdown.latency is not None
+    expected = mean_ns * (1 - 1 / tenant.slowdown.latency.value)
+    assert tenant.added_latency_ns == pytest.approx(expected, rel=0.01)
+    assert f"mean +{duration(tenant.added_latency_ns)}" in slowdown_text(found)

@@ -530,6 +530,7 @@ def _tenants(
                 # Of a tenant that was not slowed there are no causes.
                 causes=found.causes if found is not None and found.slowed else None,
                 root_causes=found.root_causes if found is not None and found.slowed else None,
+                added_latency_ns=found.added_per_kernel_ns if found is not None and found.slowed else None,
                 work=work.get((row["device_id"], row["tenant_id"])),
                 time_split=splits.get((row["device_id"], row["tenant_id"])),
                 copies=copies.get((row["device_id"], row["tenant_id"])),

@@ -595,6 +595,8 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
     found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}"
     elapsed = victim.tenant.slowdown.elapsed
+    if victim.kind == "latency" and (added_ns := victim.tenant.added_latency_ns) is not None:
+        found = f"{found}, mean +{fmt.duration(added_ns)}"
     if victim.kind == "latency" and elapsed and _is_less(elapsed, victim.estimate):
         # Kernels that wait longer cost a program nothing whose host runs ahead of them.
         found = f"{found}; {KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"

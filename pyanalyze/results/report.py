@@ -248,6 +248,11 @@ class Tenant(Result):
         default=None,
         description="The same, with the wait behind an operation of the same stream counted for what delayed that one.",
     )
+    added_latency_ns: Number = Field(
+        default=None,
+        description="How much longer a kernel took from launch to end than solo, mean, ns; null: as `causes`, or too "
+        "few kernels.",
+    )
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
     time_split: TimeSplit | None = Field(
         default=None, description="Where its time went, and what limits it; null: not traced, or not asked for."

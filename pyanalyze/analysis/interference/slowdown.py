@@ -87,6 +87,8 @@ class TenantInterference:
         Kernels and graph launches a second, shared and solo.
     causes
         Parts of the added latency, summing to 1; None: nothing was added, or it is not known.
+    added_ns, added_per_kernel_ns
+        Added latency: of all kernels, and on average of one; None: not known.
     root_causes
         The same, with the wait behind an operation of the same stream counted for what had delayed that one.
     units
@@ -112,6 +114,7 @@ class TenantInterference:
     throughput: Throughput | None = None
     causes: Causes | None = None
     added_ns: int | None = None
+    added_per_kernel_ns: float | None = None
     baseline: str | None = None
     notes: tuple[str, ...] = ()
     missing: str | None = None
@@ -589,12 +592,20 @@ def _slowed(
         throughput,
         None if shares is None else Causes(**shares, execution_split=split),
         added_ns,
+        _added_per_kernel(found.get("latency")),
         baseline,
         (*refused, *notes),
         units=_units(r for r in mine if r["work"] is not None and r["against"] == against),
         execution_reasons=reasons,
         root_causes=None if roots is None else Causes(**roots, execution_split=None),
     )
+
+
+def _added_per_kernel(latency: dict[str, Any] | None) -> float | None:
+    """How much longer a kernel took from launch to end than solo, on average; None: not known."""
+    if latency is None or None in (latency["shared_ns"], latency["solo_ns"]) or not latency["n"]:
+        return None
+    return float((latency["shared_ns"] - latency["solo_ns"]) / latency["n"])
 
 
 def _alone(tables: TableSet, solo: _Solo, tenant_id: int) -> tuple[TableSet | None, int | None]:
