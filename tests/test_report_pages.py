@@ -495,9 +495,12 @@ def test_three_sentences_answer_the_five_questions() -> None:
     """Against the made report: victim, aggressor and cause; mode, configuration and GPU time; occupancy; what to do."""
     (slow, shared, rest) = lay_out(examples.time_sliced()).lead
     assert "time-slicing (confidence 0.97, observed). Configured: mps; MISMATCH: time-slicing was observed." in shared
-    assert "GPU time: pid 30398 (not traced) 49.1 %, compute_victim 49.0 % of 2.512 s (switch records)." in shared
     assert (
-        "SMs active, mean over the window: at most 49 %, at least 42 %, traced kernels only: untraced tenants count as "
+        "GPU time: pid 30398 (not traced) 49.1 %, compute_victim 49.0 % of 2.512 s (resident, by switch records)."
+        in shared
+    )
+    assert (
+        "SMs active, mean over the window: 42 to 49 %, traced kernels only: untraced tenants count as "
         "idle (modelled, 95 % interval)." in rest
     )
     assert "First action: Share through MPS instead of time slices" in rest

@@ -135,12 +135,12 @@ def test_nothing_limits_a_kernel_at_full_occupancy(fixtures: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "low", "high", "said"),
     [
-        (0.72, 0.3, 0.72, "at most 72 %, at least 30 %"),
-        (0.3, 0.3, 0.72, "at least 30 %, at most 72 %"),
+        (0.72, 0.3, 0.72, "30 to 72 %"),
+        (0.3, 0.3, 0.72, "30 to 72 %"),
         (0.61, 0.52, 0.7, "61 % (52 to 70)"),
     ],
 )
-def test_a_value_at_the_edge_of_its_interval_is_a_bound(value: float, low: float, high: float, said: str) -> None:
+def test_a_value_at_the_edge_of_its_interval_is_no_estimate(value: float, low: float, high: float, said: str) -> None:
     assert bounded_text(Bounded(value=value, low=low, high=high)) == said
 
 

@@ -134,22 +134,20 @@ def percent(fraction: float | None, decimals: int = 1) -> str:
 
 
 def percent_range(value: float, low: float, high: float) -> str:
-    """A fraction with the ends of its interval, as percentages; one that is its own upper or lower end says so.
+    """A fraction with the ends of its interval, as percentages; a range where one of the ends is all that is known.
 
     Examples
     --------
     >>> percent_range(0.61, 0.52, 0.7), percent_range(0.004, 0, 0.01)
     ('61 % (52 to 70)', '0.4 % (0 to 1)')
     >>> percent_range(0.72, 0.3, 0.72), percent_range(0.3, 0.3, 0.72), percent_range(0.72, 0.72, 0.72)
-    ('at most 72 %, at least 30 %', 'at least 30 %, at most 72 %', '72 %')
+    ('30 to 72 %', '30 to 72 %', '72 %')
     """
     least, known, most = (percent(one, 0) for one in (low, value, high))
     if least == known == most:
         return known
-    if known == most:
-        return f"at most {most}, at least {least}"
-    if known == least:
-        return f"at least {least}, at most {most}"
+    if known in (least, most):
+        return f"{least.removesuffix(' %')} to {most}"
     return f"{known} ({least.removesuffix(' %')} to {most.removesuffix(' %')})"
 
 

@@ -39,8 +39,7 @@ TOP_KERNELS = 20
 
 #: Where `SM_ACTIVE_SPREAD` and the intervals of `kernel_occupancy` come from (`tests/bench/launches.py`).
 _INTERVALS = (
-    "Intervals are by how much the model missed real launches that Nsight Compute counted: the shorter a kernel, the "
-    "lower their low end. "
+    "The ranges hold 95 % of real launches that Nsight Compute counted. The shorter a kernel, the wider they are. "
 )
 
 
@@ -90,7 +89,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             blocks.append(
                 Chart(
                     chart_key("counters", device.device_id),
-                    "Occupancy of the device, modelled and by hardware counter",
+                    "SMs active and warps, modelled and by hardware counter",
                     "Over the same time bins. Counters have no process: of several tenants only the sum is comparable.",
                 )
             )

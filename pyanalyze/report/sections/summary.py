@@ -44,7 +44,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Fact(
                 "Full switches" if switches.cost_kind == "full" else "Switch gaps",
                 fmt.percent(switches.overhead_fraction) if switches.count else "none",
-                f"of the window; {fmt.count(switches.count)} context switches",
+                f"{'of the window; ' if switches.count else ''}{fmt.count(switches.count)} context switches",
                 "observed",
             )
         )
@@ -62,7 +62,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         note = f"{label}, {bound_text(victim.estimate)}{KIND_WORDS[victim.kind]}, n = {fmt.count(victim.estimate.n)}"
         known = "Largest known slowdown" if impact.unknown else "Largest slowdown"
         facts.append(Fact(known, fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
-    if device.occupancy is not None:
+    if device.occupancy is not None and (check := device.occupancy.check_against_counters) is not None:
+        facts.append(Fact("SMs active", fmt.percent(check.sm_active), "mean over the window, by counter", "sampled"))
+    elif device.occupancy is not None:
         facts.append(
             Fact(
                 "SMs active",
