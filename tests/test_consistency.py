@@ -108,8 +108,8 @@ def test_the_victim_has_one_factor_everywhere(said: Said) -> None:
     factor = fmt.ratio(impact.victim.estimate.value)
     kinds = {"elapsed": "elapsed time", "latency": "kernel latency", "resident": "execution (while resident)"}
     shown = rf"{re.escape(name)}, {re.escape(kinds[impact.victim.kind])} (?:at least |at most )?{re.escape(factor)}"
-    assert re.search(rf"Largest slowdown: {shown}", flat(said.texts["interference"]))
-    assert re.search(rf"Largest slowdown: {shown}", flat(said.texts["report"]))
+    assert re.search(rf"Largest (?:known )?slowdown: {shown}", flat(said.texts["interference"]))
+    assert re.search(rf"Largest (?:known )?slowdown: {shown}", flat(said.texts["report"]))
     if impact.victim.slowed:
         assert re.search(rf"Slow {shown}", flat(said.summary))
     # And the number is that of the contract.
@@ -154,7 +154,7 @@ def test_gpu_time_is_one_number_everywhere(said: Said) -> None:
             label, share = labels[tenant.tenant_id], fmt.percent(tenant.gpu_time_share)
             # A bar: the name (a server names its clients behind it), the share, the bar.
             bar = re.search(
-                rf"^(?:GPU time)? +{re.escape(label)}\b.* ([\d.]+ %) [█░]*(?: [\d.]+ % with work)?$",
+                rf"^(?:GPU time)? +{re.escape(label)}\b.* ([\d.]+ %) [█░]*(?: [\d.]+ % with kernels)?$",
                 said.summary,
                 re.MULTILINE,
             )

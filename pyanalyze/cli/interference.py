@@ -72,7 +72,10 @@ def _kernels(session: Session) -> str:
         blocks.append(Para(f"{known.height - TOP} more: pyanalyze export, table slowdowns."))
     said = []
     if few:
-        said.append(f"{counted(few, 'launch configuration')} ran too rarely solo or shared for a ratio.")
+        said.append(
+            f"{counted(few, 'launch configuration')} had too few launches that ran wholly shared or wholly solo for a "
+            "ratio."
+        )
     if excluded:
         said.append(f"First launches and launches that only waited for others are left out{cut}: {excluded} in all.")
     if overhead:

@@ -9,6 +9,7 @@ from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import DIRECTION_WORDS, HOST_MEMORY_WORDS
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
+from pyanalyze.vocabulary import CopyDirection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 _CAPTION = (
     "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes. "
-    "Fastest: the fastest copy of at least 1 MiB in the same direction in this capture, or a higher mean rate. The "
-    "link can do that at least; its generation and width are not recorded."
+    "Fastest: the fastest copy of at least 1 MiB in the same direction in this capture, or a higher mean rate."
 )
+_LINK = " The link can do at least that; its generation and width are not recorded."
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -32,12 +33,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Copies"),
         Column("n", numeric=True),
         Column("Bytes", numeric=True),
-        Column("Time", "share of its window", True),
-        Column("Without a kernel", "share of its window", True),
+        Column("Time", "share of its time", True),
+        Column("Without a kernel", "share of its time", True),
         Column("Rate", "bytes over the sum of durations", True),
         Column("Fastest", "of those of 1 MiB or more", True),
     )
-    blocks: list[Block] = [Table(columns, rows, _CAPTION)] if rows else []
+    linked = any(kind.direction is not CopyDirection.ON_DEVICE for _, copies in found for kind in copies.kinds)
+    blocks: list[Block] = [Table(columns, rows, _CAPTION + _LINK * linked)] if rows else []
     for label, copies in found:
         blocks += [Para(text) for text in _sentences(label, copies)]
     return blocks

@@ -34,6 +34,7 @@ _CAUSES_CAPTION = (
     "Where the added latency of its kernels went (inferred). In the first row of a tenant, as in the answer above, "
     "waits behind its own kernels count as what the first of them waited for. In the second they count as queueing."
 )
+_ASSUMED = " An execution of 1.00x is assumed: the replay takes the recorded time."
 #: Kernels of groups of work that are shown.
 _KERNELS = 12
 
@@ -50,8 +51,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     # Where nobody else was there, nothing is missing of interference.
     impact = impact_of(device)
     sole = impact.victim is None and impact.sole_tenant
+    reason_of_all = said if len(device.without_slowdown()) == len(device.tenants) else ""
     for t in () if sole and device.sharing.basis == "observed" else device.tenants:
-        blocks += [Note(labels[t.tenant_id], full_stop(capital(visible(text, LONG)))) for text in t.slowdown_notes]
+        # What is said of all tenants is said above, once.
+        notes = (text for text in t.slowdown_notes if text not in reason_of_all)
+        blocks += [Note(labels[t.tenant_id], full_stop(capital(visible(text, LONG)))) for text in notes]
     blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
@@ -114,10 +118,17 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
         of = (
-            " All work of a tenant counts, also what ran while no other tenant had any. For the time of contention "
-            f"alone, choose it with --start and --end.{of}"
+            " Latency begins at the launch: a request that waits in its program for the launch is slower still, which "
+            "--work shows. All work counts, also what ran while no other tenant had any: --start and --end choose a "
+            f"time of contention.{_ASSUMED if any(map(_execution_assumed, device.tenants)) else ''}{of}"
         )
     return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.{of}")
+
+
+def _execution_assumed(tenant: Tenant) -> bool:
+    """Whether the replay took the execution of each kernel as it was recorded."""
+    resident = tenant.slowdown.resident
+    return tenant.baseline is None and tenant.group_of is None and resident is not None and resident.value == 1
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:
@@ -307,7 +318,11 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
 
 def _cause_blocks(device: Device) -> list[Block]:
     known = [t for t in device.tenants if t.causes is not None]
-    answer: list[Block] = [Para(cause_sentence(device))]
+    victim = impact_of(device).victim
+    whose = (
+        f"{tenant_labels(device.tenants)[victim.tenant.tenant_id]}: " if victim is not None and victim.slowed else ""
+    )
+    answer: list[Block] = [Para(f"{whose}{cause_sentence(device)}")]
     if not known:
         return answer
     labels = tenant_labels(device.tenants)

@@ -55,9 +55,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Top kernel", "share of kernel time"),
     )
     caption = (
-        "Observed parts of each tenant's time; they add up to 100 %. Kernels in flight count as kernels even while "
-        "they wait. A gap of up to 250 us counts as launching, except where a CUDA call ran that launches nothing. A "
-        "longer gap counts as the CUDA call that ran then, otherwise as the host."
+        "Observed parts of each tenant's own time, which may be shorter than the window; they add up to 100 %. Kernels "
+        "in flight count as kernels even while they wait. A gap of up to 250 us counts as launching, except where a "
+        "CUDA call ran that launches nothing. A longer gap counts as the CUDA call that ran then, else as the host."
     )
     said = limit_text(device)
     return [*([Para(said)] if said else []), Table(columns, rows, caption)]
