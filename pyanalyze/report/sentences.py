@@ -154,7 +154,7 @@ _MISSING_WORDS = {
     "mps_clients": "MPS clients",
     "options": "other sharing configurations",
     # The other list is that of the capture, of all processes of the machine.
-    "process_list": "list of GPU processes",
+    "process_list": "NVML list of GPU processes",
     "slowdown": "the slowdown of a tenant",
 }
 
@@ -406,9 +406,9 @@ def gpu_time_text(device: Device) -> str:
     ]
     if len(shown) > 3:
         names.append(f"{len(shown) - 3} more")
-    text = (
-        f"{', '.join(names)} of {fmt.duration(_window_ns(device))} ({_gpu_time_source(device)}{_of_clients(device)})."
-    )
+    resident = "resident, by " if shown[0].gpu_time_basis == "observed" else ""
+    source = f"{resident}{_gpu_time_source(device)}{_of_clients(device)}"
+    text = f"{', '.join(names)} of {fmt.duration(_window_ns(device))} ({source})."
     return f"{text} {said}" if (said := _switching(device)) else text
 
 
@@ -438,9 +438,9 @@ def _gpu_time_source(device: Device) -> str:
     if any(t.gpu_time_basis == "observed" for t in device.tenants):
         return "switch records"
     if any(t.resident_ns is not None for t in device.tenants):
-        return "kernel intervals; switch records name one MPS client for all"
+        return "kernels in flight; switch records name one MPS client for all"
     if device.residency_summary is None:
-        return "kernel intervals, no switch records"
+        return "kernels in flight, no switch records"
     return "inferred residency, no switch records"
 
 
@@ -495,7 +495,7 @@ def _with_work(tenant: Tenant, device: Device) -> float | None:
 
 def _idle(tenant: Tenant, device: Device) -> str:
     with_work = _with_work(tenant, device)
-    return "" if with_work is None else f" ({fmt.percent(with_work)} with work)"
+    return "" if with_work is None else f" ({fmt.percent(with_work)} with kernels)"
 
 
 def switching_text(device: Device) -> str:
@@ -503,7 +503,8 @@ def switching_text(device: Device) -> str:
     together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
     at_once = ", at the same time" if together else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
-    text = f"shares of {fmt.duration(_window_ns(device))}{at_once} ({source})"
+    observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
+    text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
 
@@ -594,9 +595,9 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
         return f"{unknown_slowdown(device)}. {why_missing(device, 'slowdown', 'interference')}"
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
     found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}"
-    elapsed = victim.tenant.slowdown.elapsed
     if victim.kind == "latency" and (added_ns := victim.tenant.added_latency_ns) is not None:
         found = f"{found}, mean +{fmt.duration(added_ns)}"
+    elapsed = victim.tenant.slowdown.elapsed
     if victim.kind == "latency" and elapsed and _is_less(elapsed, victim.estimate):
         # Kernels that wait longer cost a program nothing whose host runs ahead of them.
         found = f"{found}; {KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"
@@ -871,7 +872,9 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     """
     mode = f"{_mode_lead(device)} Configured: {agreement_text(device)}. {_residency_lead(device)}"
     parts = []
-    if device.occupancy is not None:
+    if device.occupancy is not None and (check := device.occupancy.check_against_counters) is not None:
+        parts.append(f"SMs active, mean over the window: {fmt.percent(check.sm_active)} (sampled, hardware counter).")
+    elif device.occupancy is not None:
         active = bounded_text(device.occupancy.sm_active)
         known = occupancy_basis(device.occupancy)
         parts.append(f"SMs active, mean over the window: {active}{by_traced(device)} ({known}, 95 % interval).")

@@ -344,7 +344,7 @@ def _bar(row: GpuTime, *, narrow: bool) -> str:
     if row.with_work is None:
         return "█" * whole
     dark = min(max(round(row.with_work * columns), 1 if row.with_work > 0 else 0), whole)
-    return f"{'█' * dark}{'░' * (whole - dark)} {fmt.percent(row.with_work)} with work"
+    return f"{'█' * dark}{'░' * (whole - dark)} {fmt.percent(row.with_work)} with kernels"
 
 
 def _advice(device: Device, most: int) -> list[str]:
@@ -410,6 +410,8 @@ def _missing(device: Device) -> str:
     if not missing:
         return "nothing"
     said_of = {"slowdown": _slowdown_of(device)}
+    if any(tenant.busy_ns for tenant in device.tenants):
+        said_of["kernel_records"] = "some kernel records"
     names = list(dict.fromkeys(said_of.get(m.what) or missing_words(m.what) for m in missing))
     for most in (3, 2, 1):
         more = len(names) - most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from pydantic import Field
@@ -23,6 +24,8 @@ from pyanalyze.vocabulary import (
     UnitSource,
 )
 
+#: Innermost template arguments.
+_ARGUMENTS = re.compile(r"<[^<>]*>")
 #: Segments of a unit that are shown in text, the longest.
 MOST_SEGMENTS = 24
 #: Causes and groups that are shown in text.
@@ -234,8 +237,16 @@ def operation_text(name: str | None, limit: int = 36) -> str:
     --------
     >>> operation_text("void gemm<4>(float *, int)"), operation_text("(anonymous namespace)::k()"), operation_text(None)
     ('void gemm<4>', '(anonymous namespace)::k()', '')
+    >>> operation_text("void at::native::<unnamed>::resize<float, at::native::Filter<float>>(float *, int)")
+    'resize'
     """
-    return visible((name or "").partition("(")[0] or name, limit)
+    short = (name or "").partition("(")[0] or name or ""
+    if len(short) > limit:
+        # As the table of kernels has it: without what a compiler adds.
+        while (inner := _ARGUMENTS.sub("", short)) != short:
+            short = inner
+        short = short.rpartition("::")[2].rpartition(" ")[2] or name or ""
+    return visible(short, limit)
 
 
 def cause_text(cause: Excess | UnitSegment) -> str:

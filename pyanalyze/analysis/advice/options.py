@@ -542,10 +542,11 @@ def missed(error: float) -> str:
     Examples
     --------
     >>> missed(0.4)
-    'the replay of the recorded configuration misses the recorded run by 40 %, more than 25 %'
+    'the replay of the recorded configuration misses the elapsed time of a tenant by 40 %, more than 25 %'
     """
     return (
-        f"the replay of the recorded configuration misses the recorded run by {fmt.percent(error, 0)}, more than "
+        "the replay of the recorded configuration misses the elapsed time of a tenant by "
+        f"{fmt.percent(error, 0)}, more than "
         f"{fmt.percent(FORBIDDEN, 0)}"
     )
 

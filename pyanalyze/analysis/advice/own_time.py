@@ -212,7 +212,7 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
             if split.kernels_ns < split.copies_ns:
                 action = f"Copy less in {name}"
                 hidden = fmt.duration(split.kernels_ns)
-                shared = f"Overlap with its kernels can hide at most {hidden} of that, fewer copies all of it. {shared}"
+                shared = f"Overlap with its kernels can hide {hidden} of that at most, copying less all of it. {shared}"
             return action, [], f"copies were in flight without a kernel for {part}. {shared}"
         case Limit.LAUNCHES:
             action = f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)"
@@ -261,4 +261,5 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
         kinds = fmt.count(split.top_kernel_kinds)
         why = f"kernels were in flight for {part}; {kinds} kernels of that name have {share}"
         return f"Make the {kinds} kernels {kernel} of {name} faster", [command], why
-    return f"Make kernel {kernel} of {name} faster", [command], f"kernels were in flight for {part}; it has {share}"
+    why = f"kernels were in flight for {part}; it has {share}. The bound is that of a kernel that takes no time"
+    return f"Make kernel {kernel} of {name} faster", [command], why

@@ -680,8 +680,9 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "inflated_share",
             "kernel_durations_stable",
-            f"only {fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran one or more time slices longer "
-            f"than usual, in {unbroken:.0f} time slices of work without a pause",
+            f"durations are as usual for {fmt.percent(1 - inflated.value)} of {inflated.n} repeated kernels. Another "
+            f"busy process would interrupt them for time slices of about {fmt.duration(DEFAULT_SLICE_NS)}; the work "
+            f"without a pause is {unbroken:.0f} times as long",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(

@@ -100,7 +100,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         )
     if sharing.mode != Mode.UNDETERMINED:
-        blocks.append(Fold("Documented isolation of this mode", (_promises(TRAITS[sharing.mode].promises),)))
+        traits = TRAITS[sharing.mode]
+        shared = not traits.solo or traits.mig_instance
+        blocks.append(Fold("Documented isolation of this mode", (_promises(traits.promises, shared=shared),)))
     if len(device.segments) > 1:
         start = 0 if device.window is None else device.window.start_ns
         rows = tuple(
@@ -143,13 +145,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     return blocks
 
 
-def _promises(known: Promises) -> Table:
+def _promises(known: Promises, *, shared: bool) -> Table:
     """Properties of a mode from its documentation; nothing in them was measured."""
     says = {True: "yes", False: "no", None: "sources disagree"}
     rows = (
         ("Memory protection", says[known.memory_protection]),
         ("Fault isolation", says[known.fault_isolation]),
-        ("DRAM bandwidth and L2 partitioned", says[known.bandwidth_qos]),
+        ("DRAM bandwidth and L2 partitioned", says[known.bandwidth_qos] if shared else "not shared"),
         ("Exclusive SMs while it runs", says[known.own_sms]),
         ("Maximum number of tenants", "not fixed" if known.max_partitions is None else str(known.max_partitions)),
         ("When it can be changed", known.reconfigurable),

@@ -58,6 +58,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if any(t.resident_ns is None and t.served_by is None and t.attributed_ns for t in device.tenants):
         caption += " Without recorded residency of a tenant, all of its time in flight is attributed to it."
     caption += whole_intervals(device)
+    names = [t.name for t in device.tenants if t.pid is not None and t.group_of is None]
+    if len(set(names)) < len(names):
+        caption += " --tenant NAME=PID gives processes of one name their own."
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None]
     if sum(shares) > 1 + _ROUNDING:
         caption += " Tenants that run at once add up to more than 100 %."
@@ -82,8 +85,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ),
         Table(columns, tuple(rows), caption),
     ]
-    people = [t for t in device.tenants if t.container or t.pod or t.host_pid is not None]
-    if people:
+    if any(t.container or t.pod or t.host_pid is not None for t in device.tenants):
         cells = tuple(
             (
                 Cell(labels[t.tenant_id], tone="code"),
@@ -92,7 +94,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 Cell(visible(t.pod) or fmt.UNKNOWN),
                 Cell(", ".join(map(str, t.contexts)) or "–"),
             )
-            for t in people
+            for t in device.tenants
         )
         heads = (Column("Tenant"), Column("Host pid", numeric=True), Column("Container"), Column("Pod"))
         blocks.append(Fold("Processes, containers and pods", (Table((*heads, Column("CUDA contexts")), cells),)))
