@@ -76,7 +76,8 @@ def test_the_code_of_a_page_does_what_the_page_shows(page: Path, captures: Path,
             assert done.returncode == 0, done.stderr
             continue
         for part in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
-            command, *expected = part.splitlines()
+            # A backslash continues a command, as in a shell.
+            command, *expected = part.replace("\\\n", "").splitlines()
             done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True)
             assert done.returncode == 0, (command, done.stderr)
             assert (line := _missing(expected, done.stdout)) is None, (
