@@ -31,6 +31,11 @@ _PARTS = {
     Cause.EXECUTION: "#AA4499",
     Cause.UNEXPLAINED: "#8C8C8C",
 }
+#: Those with white text, and the least part that has room for one.
+_DARK = (Cause.NOT_RESIDENT, Cause.EXECUTION)
+_LABELLED = 0.07
+#: A smaller part is not seen, and has no place in the legend.
+_SEEN = 0.001
 _SOLO, _SHARED = "solo", "in the co-run"
 _TOP = 15
 
@@ -126,6 +131,8 @@ def cause_bars(
             "o": order,
             "x": max(value, 0.0),
             "text": percent(value),
+            "white": percent(value) if value >= _LABELLED and cause in _DARK else "",
+            "black": percent(value) if value >= _LABELLED and cause not in _DARK else "",
         }
         for tenant in tenants
         if tenant.slowed and (causes := tenant.root_causes or tenant.causes) is not None
@@ -134,31 +141,31 @@ def cause_bars(
     ][:MAX_MARKS]
     if not rows:
         return empty("Nobody was slowed, or it is not known where the time went.")
-    names = [CAUSE_WORDS[cause] for cause in _PARTS]
-    chart = (
-        alt.Chart(inline(rows))
-        .mark_bar(stroke=OTHER, strokeWidth=0.5)
-        .encode(
-            y=alt.Y(
-                "t:N", title=None, sort=None, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=142, ticks=False)
-            ),
-            x=alt.X(
-                "x:Q", stack="normalize", title="Part of the added latency", axis=alt.Axis(format="%", tickCount=5)
-            ),
-            color=alt.Color(
-                "c:N",
-                scale=alt.Scale(domain=names, range=list(_PARTS.values())),
-                legend=alt.Legend(title=None, orient="bottom", columns=3, labelLimit=260),
-            ),
-            order=alt.Order("o:Q"),
-            tooltip=[
-                alt.Tooltip("t:N", title="Tenant"),
-                alt.Tooltip("c:N", title="Part"),
-                alt.Tooltip("text:N", title="Of the added latency"),
-            ],
-        )
-        .properties(width=width, height=alt.Step(28))
+    shown = [cause for cause in _PARTS if any(r["c"] == CAUSE_WORDS[cause] and r["x"] >= _SEEN for r in rows)]
+    base = alt.Chart(inline(rows)).encode(
+        y=alt.Y("t:N", title=None, sort=None, axis=alt.Axis(minExtent=150, maxExtent=150, labelLimit=142, ticks=False)),
+        order=alt.Order("o:Q"),
     )
+    x = alt.X("x:Q", stack="normalize", title="Part of the added latency", axis=alt.Axis(format="%", tickCount=5))
+    # Two layers, because a colour of its own for each text would join the scale of the bars.
+    middle = alt.X("x:Q", stack="normalize", bandPosition=0.5)
+    text = [
+        base.mark_text(fontSize=11, color=color).encode(x=middle, text=f"{color}:N") for color in ("white", "black")
+    ]
+    bars = base.mark_bar(stroke=OTHER, strokeWidth=0.5).encode(
+        x=x,
+        color=alt.Color(
+            "c:N",
+            scale=alt.Scale(domain=[CAUSE_WORDS[cause] for cause in shown], range=[_PARTS[cause] for cause in shown]),
+            legend=alt.Legend(title=None, orient="bottom", columns=3, labelLimit=260),
+        ),
+        tooltip=[
+            alt.Tooltip("t:N", title="Tenant"),
+            alt.Tooltip("c:N", title="Part"),
+            alt.Tooltip("text:N", title="Of the added latency"),
+        ],
+    )
+    chart = alt.layer(bars, *text).properties(width=width, height=alt.Step(28))
     summary = "; ".join(f"{r['t']}: {r['c']} {r['text']}" for r in rows if r["x"] > 0.01) + "."
     done: alt.TopLevelMixin = decorate(chart, gutter=180, summary=summary)
     return done

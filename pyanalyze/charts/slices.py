@@ -20,6 +20,14 @@ __all__ = ["slice_lengths"]
 _PER_DECADE = 20
 
 
+def _worked(table: pl.DataFrame) -> pl.Expr:
+    """Whether an interval is not one of the two at most of a context that came into being beside another."""
+    if "hw_context" not in table.columns:
+        return pl.lit(value=True)
+    own = pl.len().over("tenant_id", "hw_context")
+    return (own > 2) | (own == own.max().over("tenant_id"))
+
+
 def slice_lengths(
     table: pl.DataFrame, labels: Mapping[int, str], *, device_id: int = 0, width: int = 720
 ) -> alt.TopLevelMixin:
@@ -28,8 +36,9 @@ def slice_lengths(
     Parameters
     ----------
     table
-        The ``residency`` table: ``device_id, tenant_id, start_ns, end_ns, complete``. Only complete
-        ones count: the others were cut by the recording, not by the scheduler.
+        The ``residency`` table: ``device_id, tenant_id, hw_context, start_ns, end_ns, complete``. Only complete
+        ones count: the others were cut by the recording, not by the scheduler. Those of a context that only came into
+        being are not drawn.
     labels
         Shown name per tenant id.
     device_id
@@ -47,11 +56,12 @@ def slice_lengths(
     lengths = (
         only_device(table, device_id)
         .filter(pl.col("complete") & (pl.col("end_ns") > pl.col("start_ns")))
-        .select("tenant_id", length=pl.col("end_ns") - pl.col("start_ns"))
+        .select("tenant_id", length=pl.col("end_ns") - pl.col("start_ns"), drawn=_worked(table))
     )
     if lengths.is_empty():
         return empty("No complete residency interval was recorded on this device.")
     median = float(lengths["length"].median())  # type: ignore[arg-type]
+    lengths = lengths.filter("drawn")
     counts = (
         lengths.with_columns(bin=(pl.col("length").log10() * _PER_DECADE).floor().cast(pl.Int32))
         .group_by("bin", "tenant_id")
@@ -104,7 +114,7 @@ def slice_lengths(
     rule = alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
     text = (
         alt.Chart(middle_line)
-        .mark_text(align="left", dx=6, dy=6, baseline="top", y=0, fontSize=12)
+        .mark_text(align="left", dx=-4, dy=-3, baseline="bottom", y=0, fontSize=12)
         .encode(x="a:Q", text="text:N")
     )
     chart = alt.layer(bars, rule, text).properties(width=width, height=200)

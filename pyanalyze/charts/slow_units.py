@@ -26,7 +26,7 @@ _WHOLE, _MORE, _LESS = OTHER, "#D55E00", "#009E73"
 _CAUSES = 8
 
 
-def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 560) -> alt.TopLevelMixin:
+def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 470) -> alt.TopLevelMixin:
     """From a typical unit to the slowest 1 %: one bar per cause and aggressor, for every name of units.
 
     Parameters
@@ -53,20 +53,27 @@ def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 560) -> alt.TopL
     for group in groups:
         rows = _steps(group)
         said.append(f"{_title(group)}. " + ". ".join(f"{row['c'].capitalize()}: {row['d']}" for row in rows))
+        # What units take anyway would leave the causes a sliver: the axis begins a little before they do.
+        ends = [row[key] for row in rows[1:-1] for key in ("a", "b")] or [rows[0]["b"]]
+        low, high = min(ends), max(*ends, rows[-1]["b"])
+        low = max(low - 0.25 * (high - low), 0.0)
+        scale = alt.Scale(domain=[low, high + 0.2 * (high - low)], nice=False, zero=False)
         base = alt.Chart(inline(rows)).encode(
-            y=alt.Y("c:N", title=None, sort=None, axis=alt.Axis(minExtent=240, maxExtent=240, labelLimit=232)),
+            y=alt.Y("c:N", title=None, sort=None, axis=alt.Axis(minExtent=330, maxExtent=330, labelLimit=322)),
             tooltip=[
                 alt.Tooltip("c:N", title="Cause"),
                 alt.Tooltip("d:N", title="Time"),
                 alt.Tooltip("s:N", title="Of the excess"),
             ],
         )
-        bars = base.mark_bar().encode(
-            x=alt.X("a:Q", title="Mean duration (ms)"), x2="b:Q", color=alt.Color("f:N", scale=None)
+        title = "Mean duration (ms)" if low == 0 else "Mean duration (ms); the axis does not begin at 0"
+        bars = base.mark_bar(clip=True).encode(
+            x=alt.X("a:Q", title=title, scale=scale), x2="b:Q", color=alt.Color("f:N", scale=None)
         )
-        charts.append(bars.properties(width=width, height=alt.Step(20), title=_title(group)))
+        text = base.mark_text(align="left", dx=5).encode(x=alt.X("e:Q", title=title, scale=scale), text="d:N")
+        charts.append(alt.layer(bars, text).properties(width=width, height=alt.Step(20), title=_title(group)))
     whole = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=16)
-    done: alt.TopLevelMixin = decorate(whole, gutter=270, summary=". ".join(said) + ".")
+    done: alt.TopLevelMixin = decorate(whole, gutter=360, summary=". ".join(said) + ".")
     return done
 
 
@@ -83,13 +90,14 @@ def _steps(group: UnitGroup) -> list[dict[str, Any]]:
     if ranked[_CAUSES:]:
         parts.append((f"{len(ranked) - _CAUSES} more causes", rest, None))
     at = group.typical_ns
-    rows = [{"c": "typical unit", "a": 0.0, "b": at / 1e6, "d": duration(at), "s": "", "f": _WHOLE}]
+    rows = [{"c": "typical unit", "a": 0.0, "b": at / 1e6, "e": at / 1e6, "d": duration(at), "s": "", "f": _WHOLE}]
     for name, ns, share in parts:
         rows.append(
             {
                 "c": name,
                 "a": at / 1e6,
                 "b": (at + ns) / 1e6,
+                "e": (at + max(ns, 0.0)) / 1e6,
                 "d": f"{'+' if ns >= 0 else '-'}{duration(abs(ns))}",
                 "s": "" if share is None else percent(share),
                 "f": _MORE if ns >= 0 else _LESS,
@@ -97,11 +105,14 @@ def _steps(group: UnitGroup) -> list[dict[str, Any]]:
         )
         at += ns
     mean = group.slow_mean_ns or 0.0
-    rows.append({"c": "slowest 1 %", "a": 0.0, "b": mean / 1e6, "d": duration(mean), "s": "", "f": _WHOLE})
+    whole = {"c": "slowest 1 %", "a": 0.0, "b": mean / 1e6, "e": mean / 1e6, "d": duration(mean), "s": "", "f": _WHOLE}
+    rows.append(whole)
     return rows
 
 
-def units_over_time(units: pl.DataFrame, slow: Sequence[SlowUnits], *, width: int = 720) -> alt.TopLevelMixin:
+def units_over_time(
+    units: pl.DataFrame, slow: Sequence[SlowUnits], *, start_ns: int = 0, width: int = 720
+) -> alt.TopLevelMixin:
     """Duration of every unit over time, the slowest 1 % of each name marked.
 
     Parameters
@@ -110,14 +121,16 @@ def units_over_time(units: pl.DataFrame, slow: Sequence[SlowUnits], *, width: in
         The ``units`` table.
     slow
         What :func:`pyanalyze.analysis.explain.units_by_tail` found: names to show.
+    start_ns
+        Start of the window.
     width
         Width of the plotting area in pixels.
 
     Returns
     -------
     altair chart
-        x in milliseconds from the origin, y in milliseconds. Of very many units the marked ones stay, and of the others
-        as many as a picture holds.
+        x in milliseconds from the start of the window, y in milliseconds. Of very many units the marked
+        ones stay, and of the others as many as a picture holds.
 
     Examples
     --------
@@ -139,7 +152,7 @@ def units_over_time(units: pl.DataFrame, slow: Sequence[SlowUnits], *, width: in
         step = max(1, -(-usual.height // (MAX_MARKS // len(slow) - marked.height)))
         rows = [
             {
-                "x": row["start_ns"] / 1e6,
+                "x": (row["start_ns"] - start_ns) / 1e6,
                 "y": row["dur_ns"] / 1e6,
                 "u": row["unit"],
                 "d": duration(row["dur_ns"]),
@@ -152,7 +165,9 @@ def units_over_time(units: pl.DataFrame, slow: Sequence[SlowUnits], *, width: in
             alt.Chart(inline(rows))
             .mark_point(filled=True)
             .encode(
-                x=alt.X("x:Q", title="Start (ms)", scale=alt.Scale(zero=False, nice=False)),
+                x=alt.X(
+                    "x:Q", title="Start (ms after the start of the window)", scale=alt.Scale(zero=False, nice=False)
+                ),
                 y=alt.Y("y:Q", title="Duration (ms)", axis=alt.Axis(minExtent=40, maxExtent=40)),
                 color=alt.Color(
                     "k:N",

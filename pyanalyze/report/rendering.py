@@ -371,7 +371,10 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         slow = [one for one in analysis.units_by_tail.slow if one.group.device_id == number][:MOST_GROUPS]
         if slow:
             yield chart_key("excess", number), charts.excess_waterfall(slow)
-            yield chart_key("units", number), charts.units_over_time(tables.units.filter(here), slow)
+            yield (
+                chart_key("units", number),
+                charts.units_over_time(tables.units.filter(here), slow, start_ns=window[0]),
+            )
         kernels = kernels_solo(tables, analysis.interference)
         if not kernels.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
             yield (
