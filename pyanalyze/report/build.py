@@ -861,6 +861,8 @@ def _relation(row: dict[str, Any], pair: Pair | None, verdict: Verdict) -> tuple
     # server, whose context is that of the group.
     if traits.time_sliced and not traits.vgpu and (pair is not None or not traits.mps):
         return "time-sliced", verdict.confidence
-    if traits.same_sms and row["short_short_overlapping"] and not traits.time_sliced:
+    # Under MPS nothing switches contexts: what was in flight at one time had blocks on the SMs at one time.
+    at_once = row["short_short_overlapping"] or (traits.mps and row["co_busy_ns"])
+    if traits.same_sms and at_once and not traits.time_sliced:
         return "side-by-side", verdict.confidence
     return "unknown", 0.0

@@ -6,7 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause, impact_of
-from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fact, Facts, Note, Para, Table, chart_key, value_cell
+from pyanalyze.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Fact,
+    Facts,
+    Fold,
+    Note,
+    Para,
+    Table,
+    chart_key,
+    value_cell,
+)
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     LONG,
@@ -30,10 +43,8 @@ if TYPE_CHECKING:
     from pyanalyze.vocabulary import Basis
 
 
-_CAUSES_CAPTION = (
-    "Where the added latency of its kernels went (inferred). In the first row of a tenant, as in the answer above, "
-    "waits behind its own kernels count as what the first of them waited for. In the second they count as queueing."
-)
+_CAUSES_CAPTION = "Where the added latency of its kernels went (inferred)."
+_ROOT_CAUSES = " A wait behind its own kernels counts as what the first of them waited for, as in the answer above."
 _ASSUMED = " An execution of 1.00x is assumed: the replay takes the recorded time."
 #: Kernels of groups of work that are shown.
 _KERNELS = 12
@@ -326,27 +337,30 @@ def _cause_blocks(device: Device) -> list[Block]:
     if not known:
         return answer
     labels = tenant_labels(device.tenants)
-    names = tuple(cause.value for cause in Cause)
-    rows = tuple(
-        (
-            Cell(labels[t.tenant_id], tone="code"),
-            Cell(counted),
-            *(value_cell(fmt.percent(getattr(causes, name))) for name in names),
+    columns = (Column("Tenant"), *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
+    rows, again = (
+        tuple(
+            (
+                Cell(labels[tenant.tenant_id], tone="code"),
+                *(value_cell(fmt.percent(getattr(causes, cause.value))) for cause in Cause),
+            )
+            for tenant, causes in each
+            if causes is not None
         )
-        for t in known
-        for counted, causes in (("by its cause", t.root_causes), ("as queueing", t.causes))
-        if causes is not None
+        for each in (
+            [(t, t.root_causes or t.causes) for t in known],
+            [(t, t.causes) for t in known if t.root_causes is not None],
+        )
     )
-    heads = (Column("Tenant"), Column("Own queue", "counted"))
-    columns = (*heads, *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
     chart = Chart(
         chart_key("causes", device.device_id),
         "Where the added latency went",
-        "Parts of the added latency of its kernels; they sum to 100 %. Waits behind its own kernels count as what the "
-        "head of the queue waited for, as in the answer above.",
+        f"Parts of the added latency of its kernels; they sum to 100 %.{_ROOT_CAUSES * bool(again)}",
     )
-    table = Table(columns, rows, _CAUSES_CAPTION + _switch_basis(device))
-    return [*answer, chart, table, *_execution_blocks(known, labels)]
+    table = Table(columns, rows, f"{_CAUSES_CAPTION}{_ROOT_CAUSES * bool(again)}{_switch_basis(device)}")
+    queueing = Table(columns, again, "Where the wait behind its own kernels counts as queueing (inferred).")
+    folded = Fold("The same, with waits behind its own kernels as queueing", (queueing,))
+    return [*answer, chart, table, *([folded] if again else []), *_execution_blocks(known, labels)]
 
 
 def _switch_basis(device: Device) -> str:
@@ -362,7 +376,8 @@ def _switch_basis(device: Device) -> str:
         return f"{known} and no kernel of this capture shows: these are left out."
     return (
         f"{known}: about {fmt.duration(state.save_ns + state.restore_ns)} "
-        f"({fmt.duration(state.low_ns)} to {fmt.duration(state.high_ns)}), inferred {INFERRED_STATE[state.found_from]}."
+        f"(between {fmt.duration(state.low_ns)} and {fmt.duration(state.high_ns)}), inferred "
+        f"{INFERRED_STATE[state.found_from]}."
     )
 
 

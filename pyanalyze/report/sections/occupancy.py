@@ -156,13 +156,13 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Tenant"),
         Column("Time", "sum of durations", True),
         Column("Launches", numeric=True),
+        Column("Occupancy", "theoretical", True),
+        Column("Limited by"),
+        Column("Waves", "below 1: block slots stay empty", True),
+        Column("Warps per SM", "mean when solo, 95 % CI", True),
         Column("Grid x block", "blocks x threads", numeric=True, minor=True),
         Column("Registers", "per thread", numeric=True, minor=True),
         Column("Shared", "per block", numeric=True, minor=True),
-        Column("Occupancy", "theoretical", True),
-        Column("Warps per SM", "mean when solo, 95 % CI", True),
-        Column("Limited by"),
-        Column("Waves", "below 1: block slots stay empty", True),
     )
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
     # Of a capped client the fewer SMs make more waves.
@@ -212,13 +212,13 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
         Cell(owner, tone="code"),
         Cell(fmt.duration(whole("total_ns"))),
         Cell(fmt.count(whole("launches"))),
+        value_cell(fmt.percent(real("occupancy"))),
+        Cell(limit),
+        value_cell(fmt.number(real("waves"))),
+        value_cell(_mean_warps(*(real(f"mean_warps_per_sm{end}") for end in ("", "_low", "_high")))),
         value_cell(shape),
         value_cell(fmt.count(whole("registers_per_thread"))),
         value_cell(fmt.bytes_(whole("shared_bytes"))),
-        value_cell(fmt.percent(real("occupancy"))),
-        value_cell(_mean_warps(*(real(f"mean_warps_per_sm{end}") for end in ("", "_low", "_high")))),
-        Cell(limit),
-        value_cell(fmt.number(real("waves"))),
     )
 
 

@@ -43,7 +43,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Chart(
             chart_key("slices", device.device_id),
             "Lengths of residency intervals",
-            "Complete residency intervals, per tenant; the line marks the median of all.",
+            "Complete residency intervals, per tenant; the line marks the median of all. Contexts that only came into "
+            "being are left out.",
         )
     )
     rows = [
@@ -84,7 +85,8 @@ _REASON_WORDS = {
 
 
 def _reasons_note(switches: ContextSwitches) -> str:
-    words = [text for kind, text in _REASON_WORDS.items() if kind in switches.endings]
+    words = ["of all complete intervals, also of contexts that ran nothing"]
+    words += [text for kind, text in _REASON_WORDS.items() if kind in switches.endings]
     if _NO_REASON in switches.endings:
         words.append("not recorded: the driver wrote no acknowledgement record, which release drivers leave out")
     return "; ".join(words)
@@ -122,12 +124,18 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         "includes them. Medians need not add up; totals do."
         if switches.cost_kind == "full"
         else "What context switches cost (observed). Stopping, saving and restoring come on top: they are in GPU time, "
-        "and no record of this driver tells how long they take."
+        f"and no record of this driver tells how long they take{_inferred_state(device)}."
     )
     alternated = next((one.value for one in device.sharing.details if one.name == SWITCH_OVERHEAD), None)
     if alternated is not None:
         caption += f" Switch gaps took {fmt.percent(alternated)} of the time in which contexts alternated."
     return Table(columns, cells, caption)
+
+
+def _inferred_state(device: Device) -> str:
+    """What is inferred of saving and restoring instead."""
+    state = None if device.interference is None else device.interference.context_state
+    return "" if state is None else f" (inferred: about {fmt.duration(state.save_ns + state.restore_ns)})"
 
 
 def _slice_tables(device: Device) -> list[Block]:
@@ -175,6 +183,11 @@ def _slice_tables(device: Device) -> list[Block]:
         caption += (
             " Expired or yielded are intervals that another tenant followed (inferred from their length): of at least "
             "0.8 time slices, or shorter. The others are neither."
+        )
+    elif summary.basis == "observed" and summary.time_slice_ns is None and len(rows) > 1:
+        caption += (
+            " The time slice is not known: too few intervals of one length ended while their context had work. "
+            "Contexts that run out of work alternate earlier, whatever the time slice."
         )
     return [Table(columns, rows, caption)]
 

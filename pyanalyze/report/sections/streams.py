@@ -36,6 +36,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if tenant.streams is not None
         for block in _of_one(labels[tenant.tenant_id], tenant.streams)
     ]
+    if blocks and TRAITS[device.sharing.mode].same_sms and len(device.tenants) > 1:
+        blocks.insert(0, Para("Only streams of one process are compared: other tenants may fill the SMs meanwhile."))
     if blocks and TRAITS[device.sharing.mode].time_sliced:
         blocks.insert(0, Para("In flight includes time switched out, in which the process was not resident."))
     return blocks
@@ -101,6 +103,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
             Cell(fmt.duration(pair.both_had_work_ns)),
             Cell(fmt.duration(pair.overlap_ns)),
             Cell(fmt.duration(pair.lost_ns)),
+            Cell(fmt.duration(max(pair.both_had_work_ns - pair.overlap_ns - pair.lost_ns, 0))),
             Cell(fmt.duration(pair.late_ns)),
             Cell(stream_reason(pair)),
         )
@@ -112,6 +115,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         Column("Both had work", "", True),
         Column("Overlapped", "both in flight", True),
         Column("Lost", "both had work, one in flight", True),
+        Column("Neither", "both had work, none in flight", True),
         Column("Late", "launched after the other ended", True),
         Column("Main reason"),
     )
