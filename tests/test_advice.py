@@ -32,6 +32,7 @@ from pyanalyze.analysis.advice import (
     mps,
     options,
 )
+from pyanalyze.analysis.advice.advise import _residents
 from pyanalyze.analysis.advice.forecast import alone, side_by_side, time_slicing
 from pyanalyze.analysis.advice.options import observed_slicing
 from pyanalyze.analysis.advice.simple import Resident, simple_bounds, unknown_tenants
@@ -644,18 +645,35 @@ def test_mps_is_not_advised_where_its_own_condition_excludes_it(hardware: Path) 
 @pytest.mark.parametrize(
     ("inflation", "fills", "said"),
     [
-        (1.003, False, "kernels were hardly switched out while in flight"),
-        (1.8, False, "at most 1.80x shorter time in flight for kernels of a"),
-        (1.8, None, "at most 1.80x shorter time in flight for kernels of a"),
-        (1.8, True, None),
+        (None, False, [None]),
+        (1.003, False, [None]),
+        (1.8, False, ["at most 1.80x shorter time in flight for kernels of a"]),
+        (1.8, None, ["at most 1.80x shorter time in flight for kernels of a"]),
+        (1.8, True, []),
     ],
 )
-def test_a_bound_of_mps_is_a_gain(inflation: float, fills: bool | None, said: str | None, fixtures: Path) -> None:
+def test_a_bound_of_mps_is_a_gain(
+    inflation: float | None,
+    fills: bool | None,
+    said: list[str | None],
+    fixtures: Path,
+) -> None:
     (verdict,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").classify()
-    tenants = [Resident(0, "a", 7, True, 0.5, inflation, True, fills), Resident(1, "b", 8, True, 0.5, 1.0, True, False)]
-    found = [one.bound for one in simple_bounds(verdict, tenants, {"compute_major": 9}, "why")]
-    assert [str(said) in str(bound) for bound in found] == [] if said is None else [True]
-    assert "1.00x" not in "".join(map(str, found))
+    tenants = [Resident(0, "a", 7, True, 0.5, inflation, fills_sms=fills), Resident(1, "b", 8, True, 0.5, None)]
+    found = list(simple_bounds(verdict, tenants, {"compute_major": 9}, "why"))
+    assert [None if one.bound is None else one.bound.partition(" (")[0] for one in found] == said
+    assert [("hardly switched out" in one.why) for one in found] == [inflation == 1.003] * len(said)
+
+
+def test_without_records_of_residency_nobody_is_known_to_be_switched_out_or_not() -> None:
+    """The same recording with its switch records: app_a is inflated; without them all of busy time is attributed."""
+    folder = generate.built("running-example-time-slicing")
+    for name, known in (("running-example-time-slicing", True), ("running-example-time-slicing.no-switches", False)):
+        session = pyanalyze.load(folder / f"{name}.sqlite")
+        found = list(_residents(session.tables, 0))
+        assert len(found) == 3
+        assert [one.inflation is not None and one.inflation > 1.5 for one in found] == [known] * 3
+        assert all(known or one.inflation is None for one in found)
 
 
 def test_who_does_not_slow_is_no_aggressor_and_a_missing_solo_run_is_asked_for(hardware: Path) -> None:

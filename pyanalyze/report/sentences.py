@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyanalyze.results.interference import Estimate, SlowdownKind
-    from pyanalyze.results.occupancy import Bounded, Occupancy
+    from pyanalyze.results.occupancy import Bounded, CounterCheck, Occupancy
     from pyanalyze.results.report import Device, Report, Tenant
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
@@ -56,6 +56,7 @@ __all__ = [
     "cause_sentence",
     "cause_text",
     "clock_sentences",
+    "counted_sms",
     "defined_window",
     "estimate_text",
     "files_not_read",
@@ -123,8 +124,10 @@ def _short_why(device: Device, *keys: str) -> str:
 def solo_first(device: Device) -> tuple[str, str] | None:
     """What to record where nothing is advised and a slowdown is not known: the action, and its command."""
     entry = next((one for one in device.missing_for("slowdown") if one.how), None)
-    unknown = device.without_slowdown()
-    if device.advice or entry is None or not unknown or device.sharing.mode == Mode.UNDETERMINED:
+    # Of those that were not traced a recording of all says more.
+    unknown = [tenant for tenant in device.without_slowdown() if tenant.busy_ns]
+    decided = device.sharing.mode != Mode.UNDETERMINED and len(device.tenants) > 1
+    if device.advice or entry is None or not unknown or not decided:
         return None
     whose = "their slowdowns are" if len(unknown) > 1 else "its slowdown is"
     return f"Record {_names(device, unknown)} solo first: {whose} not known", visible(entry.how, None)
@@ -860,6 +863,12 @@ def bounded_text(found: Bounded) -> str:
     return fmt.percent_range(found.value, found.low, found.high)
 
 
+def counted_sms(device: Device) -> CounterCheck | None:
+    """The counter of active SMs, where the model was not scaled to it: it leads."""
+    known = device.occupancy
+    return None if known is None or known.calibration is not None else known.check_against_counters
+
+
 def occupancy_basis(found: Occupancy) -> str:
     """Say how occupancy is known."""
     return found.basis if found.calibration is None else f"{found.basis}, calibrated to hardware counters"
@@ -872,8 +881,9 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     """
     mode = f"{_mode_lead(device)} Configured: {agreement_text(device)}. {_residency_lead(device)}"
     parts = []
-    if device.occupancy is not None and (check := device.occupancy.check_against_counters) is not None:
-        parts.append(f"SMs active, mean over the window: {fmt.percent(check.sm_active)} (sampled, hardware counter).")
+    if (check := counted_sms(device)) is not None:
+        known = f"mean of {fmt.count(check.n)} samples of a hardware counter"
+        parts.append(f"SMs active: {fmt.percent(check.sm_active)} ({known}).")
     elif device.occupancy is not None:
         active = bounded_text(device.occupancy.sm_active)
         known = occupancy_basis(device.occupancy)

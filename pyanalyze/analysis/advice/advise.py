@@ -313,7 +313,8 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
             row["host_pid"] or row["pid"],
             bool(row["traced"]),
             None if resident is None else shares.get(row["tenant_id"]),
-            busy / attributed if busy and attributed else None,
+            # Without recorded residency all of the time in flight is attributed.
+            busy / attributed if busy and attributed and resident is not None else None,
             (row["capture"], row["pid"]) in listed,
             _fills_sms(tables, device_id, row["tenant_id"]),
         )

@@ -175,14 +175,15 @@ def simple_bounds(
         return
     if any(t.fills_sms for t in tenants):
         return  # Beside such kernels those of others wait for SMs instead of their time slice.
-    bound = None
+    bound, waits = None, ""
     if worst is not None and worst.inflation is not None:
-        bound = "kernels were hardly switched out while in flight: only waits before they start can shrink"
         if worst.inflation >= NOTABLE_INFLATION:
             bound = (
                 f"at most {worst.inflation:.2f}x shorter time in flight for kernels of {worst.name} (no time switched "
                 "out). Waits before they start shrink as well. Contention may take part of it"
             )
+        else:
+            waits = " Kernels were hardly switched out while in flight: only waits before they start can shrink."
     known = all(t.fills_sms is not None for t in tenants)
     because = "" if why_not is None else f" A forecast is not possible: {why_not}."
     yield Advice(
@@ -192,8 +193,8 @@ def simple_bounds(
         ],
         expected=None,
         bound=bound,
-        why=f"time-sliced contexts alternate; MPS clients share the SMs.{because} A fault of one MPS client ends the "
-        "others",
+        why=f"time-sliced contexts alternate; MPS clients share the SMs.{waits}{because} A fault of one MPS client "
+        "ends the others",
         undo="echo quit | nvidia-cuda-mps-control",
         exclusive=True,
         wrong_if="tenants wait for copies: MPS clients share the copy engines as well"

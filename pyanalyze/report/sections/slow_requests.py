@@ -36,42 +36,49 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             ),
         ]
     for slow in device.slow_units[:MOST_GROUPS]:
-        blocks += [Para(_said(slow)), _excess(slow.group), _chain(device, slow.slowest)]
+        blocks += [Para(_said(slow, device)), _excess(slow.group), _chain(device, slow.slowest)]
     if (more := len(device.slow_units) - MOST_GROUPS) > 0:
         blocks.append(Para(f"Units of {fmt.counted(more, 'more name')} have a slow tail: pyanalyze explain CAPTURE."))
     impact = impact_of(device)
     slowed = {one.tenant.tenant_id for one in (impact.victim, *impact.also_slowed) if one is not None and one.slowed}
     # Of tenants that nobody slowed it says something only beside others.
     even = [one for one in device.even_units if device.slow_units or one.tenant_id in slowed]
-    blocks += [Para(_even(group, slowed=group.tenant_id in slowed)) for group in even[:MOST_GROUPS]]
+    blocks += [Para(_even(group, device, slowed=group.tenant_id in slowed)) for group in even[:MOST_GROUPS]]
     if (more := len(even) - MOST_GROUPS) > 0:
         blocks.append(Para(f"So do the units of {fmt.counted(more, 'more tenant')}: pyanalyze explain CAPTURE."))
     return blocks
 
 
-def _found(group: UnitGroup) -> str:
+def _found(group: UnitGroup, device: Device) -> str:
     return (
         f"{visible(group.tenant, 30)}: {fmt.count(group.count)} units of {visible(group.name, 60)} "
         f"({UNIT_SOURCE_TEXT[group.source]}), p50 {fmt.duration(group.p50_ns)}, p99 {fmt.duration(group.p99_ns)}, "
-        f"max {fmt.duration(group.max_ns)}."
+        f"max {fmt.duration(group.max_ns)}.{_overlapping(group, device)}"
     )
 
 
-def _said(slow: SlowUnits) -> str:
+def _overlapping(group: UnitGroup, device: Device) -> str:
+    """Say that units overlap, where they take longer together than the window."""
+    window_ns = 0 if device.window is None else device.window.end_ns - device.window.start_ns
+    at_once = group.count * group.typical_ns / window_ns if window_ns else 0.0
+    return f" They overlap: about {at_once:.1f} are in flight at a time." if at_once > 1.05 else ""
+
+
+def _said(slow: SlowUnits, device: Device) -> str:
     main = slow.slowest.main_cause
     if main is None:
-        return _found(slow.group)
+        return _found(slow.group, device)
     longer = f"The slowest took {fmt.duration(slow.slowest.excess_ns)} longer than a typical unit."
-    return f"{_found(slow.group)} {longer} {main_cause_text(slow.slowest, main)}."
+    return f"{_found(slow.group, device)} {longer} {main_cause_text(slow.slowest, main)}."
 
 
-def _even(group: UnitGroup, *, slowed: bool) -> str:
+def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     """Units without a tail: what each of them consists of, since none of them stands out."""
     parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}" for cause in group.usual)
     every = "All take about as long" + (
         ", and this tenant was slowed: its units are slow as a rule." if slowed else "."
     )
-    return f"{_found(group)} {every} A typical unit ({fmt.duration(group.typical_ns)}): {parts}."
+    return f"{_found(group, device)} {every} A typical unit ({fmt.duration(group.typical_ns)}): {parts}."
 
 
 def _excess(group: UnitGroup) -> Table:
@@ -133,7 +140,7 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
     window = device.window
     place = "" if window is None else f"{fmt.duration(unit.start_ns - window.start_ns)} after the start of the window, "
     caption = (
-        f"The slowest took {fmt.duration(unit.dur_ns)}: `pyanalyze explain CAPTURE --unit {unit.unit}`, {place}"
+        f"The slowest took {fmt.duration(unit.dur_ns)} (pyanalyze explain CAPTURE --unit {unit.unit}), {place}"
         f"{fmt.duration(unit.start_ns)} on the clock of the first capture.{left}"
     )
     return Table(columns, rows, caption)

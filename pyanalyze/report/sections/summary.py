@@ -15,6 +15,7 @@ from pyanalyze.report.sentences import (
     bound_text,
     bounded_text,
     by_traced,
+    counted_sms,
     likely_text,
 )
 from pyanalyze.results.labels import tenant_labels
@@ -62,8 +63,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         note = f"{label}, {bound_text(victim.estimate)}{KIND_WORDS[victim.kind]}, n = {fmt.count(victim.estimate.n)}"
         known = "Largest known slowdown" if impact.unknown else "Largest slowdown"
         facts.append(Fact(known, fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
-    if device.occupancy is not None and (check := device.occupancy.check_against_counters) is not None:
-        facts.append(Fact("SMs active", fmt.percent(check.sm_active), "mean over the window, by counter", "sampled"))
+    if (check := counted_sms(device)) is not None:
+        facts.append(
+            Fact("SMs active", fmt.percent(check.sm_active), f"by counter, n = {fmt.count(check.n)}", "sampled")
+        )
     elif device.occupancy is not None:
         facts.append(
             Fact(
