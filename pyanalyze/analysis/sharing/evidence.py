@@ -680,9 +680,8 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "inflated_share",
             "kernel_durations_stable",
-            f"durations are as usual for {fmt.percent(1 - inflated.value)} of {inflated.n} repeated kernels. Another "
-            f"busy process would interrupt them for time slices of about {fmt.duration(DEFAULT_SLICE_NS)}; the work "
-            f"without a pause is {unbroken:.0f} times as long",
+            f"durations are stable: {fmt.percent(inflated.value)} of {inflated.n} repeated kernels ran one or more "
+            f"time slices longer than usual, in work without a pause of {unbroken:.0f} time slices (2.1 ms, assumed)",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(

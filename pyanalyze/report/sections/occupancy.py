@@ -158,7 +158,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Launches", numeric=True),
         Column("Occupancy", "theoretical", True),
         Column("Limited by"),
-        Column("Waves", "below 1: block slots stay empty", True),
+        Column("Waves", "of blocks", True),
         Column("Warps per SM", "mean when solo, 95 % CI", True),
         Column("Grid x block", "blocks x threads", numeric=True, minor=True),
         Column("Registers", "per thread", numeric=True, minor=True),
@@ -181,7 +181,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             columns,
             rows,
             ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most time. ")
-            + f"Times and launches are observed, occupancy and waves are modelled.{capped}",
+            + "Times and launches are observed, occupancy and waves are modelled. Below 1 wave block slots stay empty."
+            + capped,
         ),
     ]
 

@@ -61,7 +61,7 @@ def _overlapping(group: UnitGroup, device: Device) -> str:
     """Say that units overlap, where they take longer together than the window."""
     window_ns = 0 if device.window is None else device.window.end_ns - device.window.start_ns
     at_once = group.count * group.typical_ns / window_ns if window_ns else 0.0
-    return f" They overlap: about {at_once:.1f} are in flight at a time." if at_once > 1.05 else ""
+    return f" They overlap: about {at_once:.1f} are in flight at a time." if at_once > 1.2 else ""
 
 
 def _said(slow: SlowUnits, device: Device) -> str:
