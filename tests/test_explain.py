@@ -263,3 +263,6 @@ def test_a_context_switch_longer_than_its_gap_is_inferred(hardware: Path) -> Non
     assert slow.group.basis == "observed"
     assert {cause.basis for cause in slow.group.causes if cause.kind is SegmentKind.SWITCH} == {"inferred"}
     assert {cause.basis for cause in slow.group.causes if cause.kind is not SegmentKind.SWITCH} == {"observed"}
+    said = run("explain", path).stdout
+    assert "context switch [inferred]" in said
+    assert "[observed]" not in said.partition("longer than a typical unit, on average:")[2].partition("units of")[0]

@@ -97,7 +97,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             for t in device.tenants
         )
         heads = (Column("Tenant"), Column("Host pid", numeric=True), Column("Container"), Column("Pod"))
-        blocks.append(Fold("Processes, containers and pods", (Table((*heads, Column("CUDA contexts")), cells),)))
+        blocks.append(
+            Fold("Processes, containers and pods", (Table((*heads, Column("CUDA contexts", "with work")), cells),))
+        )
     return blocks
 
 
