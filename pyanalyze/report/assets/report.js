@@ -25,10 +25,10 @@
   function narrow(part) {
     var saved = 0;
     if (!part || typeof part !== "object") return 0;
-    if (part.minExtent > 90) {
-      saved = part.minExtent - 90;
-      part.minExtent = part.maxExtent = 90;
-      part.labelLimit = 84;
+    if (part.minExtent > 100) {
+      saved = part.minExtent - 100;
+      part.minExtent = part.maxExtent = 100;
+      part.labelLimit = 94;
       part.labelExpr = part.labelExpr ||
         "length(datum.label) > 13 ? slice(datum.label, 0, 4) + '\u2026' + slice(datum.label, -8) : datum.label";
       if (part.titleLimit) part.titleLimit = 52;
