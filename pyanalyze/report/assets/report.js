@@ -20,7 +20,7 @@
     if (spec.vconcat) spec.vconcat.forEach(function (view) { fit(view, width); });
     else spec.width = width;
   }
-  // A phone has no room for long track labels: they are cut to 90 pixels, the tooltip has them whole. Names of tenants
+  // A phone has no room for long track labels: they are cut to 100 pixels, the tooltip has them whole. Names of tenants
   // and kernels differ at their ends, so the middle goes.
   function narrow(part) {
     var saved = 0;
@@ -30,7 +30,7 @@
       part.minExtent = part.maxExtent = 100;
       part.labelLimit = 94;
       part.labelExpr = part.labelExpr ||
-        "length(datum.label) > 13 ? slice(datum.label, 0, 4) + '\u2026' + slice(datum.label, -8) : datum.label";
+        "length(datum.label) > 15 ? slice(datum.label, 0, 4) + '\u2026' + slice(datum.label, -8) : datum.label";
       if (part.titleLimit) part.titleLimit = 52;
     }
     Object.keys(part).forEach(function (key) {
