@@ -40,7 +40,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Cause +Sharing is the cause: yes\.",
         r"^Mode +time-slicing, confidence 0\.\d\d \(observed\)",
         r"^Slow +app_b, kernel latency 3\.\d\dx \(95 % CI",
-        r"19\.57 ms \(3\.26x\)",
+        r"19\.57 ms \(3\.2\dx\)",
         r"Slowed by app_a \(1\.\d\dx with it alone\) and app_c \(1\.\d\dx\)",
         r"Waiting for its time slice with the queue behind it \(\d",
         r"^Do +Identify process 41377 \(app_c\)\.",

@@ -966,8 +966,9 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         if len(others) == 1:
             each = [who for _, who in most]
         return f"slowed by {fmt.names(each)}{', inferred' if basis else ''}"
-    # While it was switched out another tenant was resident: which one is known only where there is one other.
+    # While it was switched out another tenant was resident: which one is known only where there is one other. Under MPS
+    # records name one client for all.
     others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id and t.resident_ns]
-    if victim.switched_out is not None and len(others) == 1:
+    if victim.switched_out is not None and len(others) == 1 and not TRAITS[device.sharing.mode].mps:
         return f"slowed by {labels[others[0].tenant_id]}, the only other resident tenant"
     return "the aggressor is not known"

@@ -186,16 +186,21 @@ def simple_bounds(
             waits = " Kernels were hardly switched out while in flight: only waits before they start can shrink."
     known = all(t.fills_sms is not None for t in tenants)
     because = "" if why_not is None else f" A forecast is not possible: {why_not}."
+    action = "Run the tenants under MPS instead of time-slicing"
+    command = "nvidia-cuda-mps-control -d   # as the user of all tenants; stop them before, start them again after"
+    undo = "echo quit | nvidia-cuda-mps-control"
+    if traits.mps:
+        action = "Run the processes outside of the MPS group as its clients"
+        command = "export CUDA_MPS_PIPE_DIRECTORY=DIRECTORY   # that of the clients, as their user; start PROGRAM again"
+        undo = "unset CUDA_MPS_PIPE_DIRECTORY   # and start PROGRAM again"
     yield Advice(
-        action="Run the tenants under MPS instead of time-slicing",
-        commands=[
-            "nvidia-cuda-mps-control -d   # as the user of all tenants; stop them before, start them again after"
-        ],
+        action=action,
+        commands=[command],
         expected=None,
         bound=bound,
         why=f"time-sliced contexts alternate; MPS clients share the SMs.{waits}{because} A fault of one MPS client "
         "ends the others",
-        undo="echo quit | nvidia-cuda-mps-control",
+        undo=undo,
         exclusive=True,
         wrong_if="tenants wait for copies: MPS clients share the copy engines as well"
         if known

@@ -99,7 +99,8 @@ def judge(case: Case) -> Verdict:
     if apart is not None:
         missing.append(apart)
     # A GPU that was busy with work of which there is no record is judged by samples, capture or not.
-    by_samples = not case.captured or (not _active(case) and case.has("sm_active_outside_traced_kernels"))
+    busy_unseen = not _active(case) and case.has("sm_active_outside_traced_kernels")
+    by_samples = not case.captured or (busy_unseen and _told(case, best))
     if not case.observations if by_samples else not _active(case):
         # An idle GPU has no mode and no alternatives, whatever is configured; nor has one of which nothing was sampled.
         posterior = dict.fromkeys(posterior, 0.0)

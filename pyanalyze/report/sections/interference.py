@@ -124,7 +124,10 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     elif known and all(e.high is None for e in known):
         against = "bounded by the resident time of the other tenants"
     else:
-        against = "estimated by a counterfactual replay without the other tenants"
+        against = (
+            "estimated by a counterfactual replay without the other tenants. Elapsed is too high where requests had "
+            "queued up: the replay takes a program that never pauses to have as much work solo"
+        )
     of = "" if all(t.throughput is None for t in device.tenants) else " Kernels/s is of the work that both runs have."
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
