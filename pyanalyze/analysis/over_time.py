@@ -95,56 +95,69 @@ def kernels_within(
     if kernels.height != parts.height or not kernels["start_ns"].equals(parts["start_ns"]):
         return None
     here = (
-        parts.select(
-            "device_id", "tenant_id", "start_ns", "attributed_ns", duration_ns=pl.col("end_ns") - pl.col("start_ns")
-        )
-        .with_columns(kernels.select(name=pl.coalesce(pl.col("short_name", "name").cast(pl.String))))
+        parts.lazy()
+        .select("device_id", "tenant_id", "start_ns", "end_ns", "attributed_ns", kernels["short_name"], kernels["name"])
         .filter(
-            (pl.col("device_id") == device_id)
-            & (pl.col("start_ns") + pl.col("duration_ns") >= window[0])
-            & (pl.col("start_ns") <= window[1])
+            (pl.col("device_id") == device_id) & (pl.col("end_ns") >= window[0]) & (pl.col("start_ns") <= window[1])
         )
-        # In one order for kernels that start at once, however many threads there are.
-        .sort("start_ns", maintain_order=True)
+        .select(
+            "tenant_id",
+            "start_ns",
+            "attributed_ns",
+            name=pl.coalesce("short_name", "name"),
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        )
     )
-    if here.is_empty():
+    named = (
+        here.group_by("tenant_id", "name")
+        .agg(pl.len(), pl.col("duration_ns").sum())
+        .collect(engine="streaming")
+        .with_columns(pl.col("name").cast(pl.String))
+    )
+    if named.is_empty():
         return None
-    if here.height > most:
-        return _in_steps(here, window)
+    if named["len"].sum() > most:
+        return _in_steps(here, named, window)
     places: dict[tuple[int, str | None], int] = {}
     columns = ("tenant_id", "name", "start_ns", "duration_ns", "attributed_ns")
     rows = [
         [start - window[0], duration, attributed, places.setdefault((tenant, name), len(places))]
-        for tenant, name, start, duration, attributed in here.select(columns).iter_rows()
+        # In one order for kernels that start at once, however many threads there are.
+        for tenant, name, start, duration, attributed in here.sort("start_ns", maintain_order=True)
+        .select(columns)
+        .collect()
+        .iter_rows()
     ]
     return KernelsWithin(list(places), rows)
 
 
-def _in_steps(here: pl.DataFrame, window: tuple[int, int]) -> KernelsWithin:
-    named = here.group_by("tenant_id", "name").agg(pl.col("duration_ns").sum())
-    named = named.sort("duration_ns", "tenant_id", "name", descending=[True, False, False]).head(_MOST_KINDS)
-    here = here.join(
-        named.select("tenant_id", "name", known=True), on=["tenant_id", "name"], how="left", nulls_equal=True
-    )
-    here = here.with_columns(name=pl.when("known").then("name"))
-    kinds = list(here.select("tenant_id", "name").unique().sort("tenant_id", "name").iter_rows())
+def _in_steps(here: pl.LazyFrame, named: pl.DataFrame, window: tuple[int, int]) -> KernelsWithin:
+    known = named.sort("duration_ns", "tenant_id", "name", descending=[True, False, False]).head(_MOST_KINDS)
+    named = named.join(
+        known.select("tenant_id", "name", kind="name"), on=["tenant_id", "name"], how="left", nulls_equal=True
+    ).select("tenant_id", "name", "kind")
+    kinds = list(named.select("tenant_id", "kind").unique().sort("tenant_id", "kind").iter_rows())
     step = -(-(window[1] - window[0] + 1) // max(_MOST_ROWS // len(kinds), 1))
     # A kernel that began before the window is in the first step.
     number = (pl.col("start_ns") - window[0]).clip(0) // step
     bucket = (pl.col("duration_ns").clip(1).log(2) * BUCKETS_PER_OCTAVE).floor().cast(pl.Int64)
-    place = pl.struct("tenant_id", "name")
     counted = (
-        here.group_by(number.alias("step"), place.alias("kind"), bucket.alias("bucket"))
+        here.group_by("tenant_id", "name", step=number, bucket=bucket)
         .agg(pl.len(), pl.col("duration_ns", "attributed_ns").sum())
+        .collect(engine="streaming")
+        .with_columns(pl.col("name").cast(pl.String))
+        .join(named, on=["tenant_id", "name"], nulls_equal=True)
+        .group_by("step", "tenant_id", "kind", "bucket")
+        .agg(pl.col("len", "duration_ns", "attributed_ns").sum())
         .sort("bucket")
-        .group_by("step", "kind")
+        .group_by("step", "tenant_id", "kind")
         .agg("bucket", "len", pl.col("duration_ns", "attributed_ns").sum())
     )
     places = {kind: place for place, kind in enumerate(kinds)}
     rows = [
-        [number, places[kind["tenant_id"], kind["name"]], sum(counts), duration, attributed]
+        [number, places[tenant, name], sum(counts), duration, attributed]
         + [value for pair in zip(buckets, counts, strict=True) for value in pair]
-        for number, kind, buckets, counts, duration, attributed in counted.iter_rows()
+        for number, tenant, name, buckets, counts, duration, attributed in counted.iter_rows()
     ]
     return KernelsWithin(kinds, sorted(rows), step)
 
