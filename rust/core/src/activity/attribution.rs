@@ -16,7 +16,7 @@
 //!
 //! The parts add up to the whole, to the nanosecond.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::builder::{Int64Builder, UInt32Builder};
@@ -24,75 +24,16 @@ use arrow_array::{Int64Array, RecordBatch};
 
 use crate::base::error::Result;
 use crate::base::intervals::{Union, Walk};
+use crate::base::maps::NumberMap;
 use crate::base::watch::Watch;
 use crate::residency::observed::Slice;
 use crate::table::builder::Builder;
-use crate::table::columns::{at, Columns};
+use crate::table::calls::{calls, CallsByProcess};
+use crate::table::columns::Columns;
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
 use crate::table::tenant_lookup::Who;
 use crate::table::work::{work, Work, WorkKind};
-
-/// The call that launched a piece of work.
-#[derive(Debug, Clone, Copy)]
-struct Call {
-    correlation: u32,
-    start_ns: i64,
-    end_ns: i64,
-}
-
-/// The calls of one process, by correlation id.
-#[derive(Debug, Default)]
-struct Calls {
-    sorted: Vec<Call>,
-    /// Where the last one was found: launches come nearly in order.
-    hint: usize,
-}
-
-impl Calls {
-    fn find(&mut self, correlation: u32) -> Option<Call> {
-        let mut near = self.sorted.get(self.hint..).unwrap_or_default().iter().take(4);
-        let near =
-            near.position(|c| c.correlation == correlation).map(|ahead| self.hint.saturating_add(ahead));
-        let found = near.unwrap_or_else(|| self.sorted.partition_point(|c| c.correlation < correlation));
-        let call = self.sorted.get(found).copied().filter(|c| c.correlation == correlation)?;
-        self.hint = found;
-        Some(call)
-    }
-}
-
-/// Calls by (capture, pid). A runtime call and the driver call inside it may share an id: the outer one counts.
-fn calls(session: &Tables) -> Result<HashMap<(u32, Option<u32>), Calls>> {
-    let mut all: HashMap<(u32, Option<u32>), Calls> = HashMap::new();
-    let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(all) };
-    let columns = Columns::new(&schema::API_CALLS, batch);
-    let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
-    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
-    let correlation = columns.u32("correlation_id")?;
-    let mut last: Option<((u32, Option<u32>), Calls)> = None;
-    for row in 0..columns.rows() {
-        let Some(id) = at(correlation, row).filter(|id| *id > 0) else { continue };
-        let key = (capture.value(row), at(pid, row));
-        let call = Call { correlation: id, start_ns: start.value(row), end_ns: end.value(row) };
-        match &mut last {
-            Some((known, calls)) if *known == key => calls.sorted.push(call),
-            _ => {
-                if let Some((known, calls)) = last.take() {
-                    all.insert(known, calls);
-                }
-                let mut calls = all.remove(&key).unwrap_or_default();
-                calls.sorted.push(call);
-                last = Some((key, calls));
-            }
-        }
-    }
-    all.extend(last);
-    for calls in all.values_mut() {
-        calls.sorted.sort_by_key(|c| (c.correlation, c.start_ns, std::cmp::Reverse(c.end_ns)));
-        calls.sorted.dedup_by_key(|c| c.correlation);
-    }
-    Ok(all)
-}
 
 /// Whose residency counts for a tenant's kernels.
 #[derive(Debug, Default)]
@@ -119,6 +60,21 @@ struct Rows {
     observed: Vec<bool>,
 }
 
+impl Rows {
+    /// Room for so many kernels: room that grows is had twice for a moment.
+    fn reserve(&mut self, kernels: usize, has_calls: bool) {
+        self.attributed.reserve_exact(kernels);
+        self.out.reserve_exact(kernels);
+        self.observed.reserve_exact(kernels);
+        self.tenant = UInt32Builder::with_capacity(kernels);
+        if has_calls {
+            for column in [&mut self.call, &mut self.in_call, &mut self.own, &mut self.other] {
+                *column = Int64Builder::with_capacity(kernels);
+            }
+        }
+    }
+}
+
 /// A process on a device: capture, pid, device.
 type Process = (u32, Option<u32>, u32);
 
@@ -133,10 +89,11 @@ pub struct Attribution {
     held: Vec<Held>,
     /// Time in which the engine was being handed over.
     switching: BTreeMap<u32, (Union, Walk)>,
-    calls: HashMap<(u32, Option<u32>), Calls>,
+    calls: CallsByProcess,
     has_calls: bool,
     has_switches: bool,
-    streams: HashMap<Stream, i64>,
+    /// Of each stream until when it was busy, and where the call of its last work was found.
+    streams: NumberMap<Stream, (i64, usize)>,
     /// Of each tenant that may run beside others: in flight of those.
     others: BTreeMap<u32, Union>,
     rows: Rows,
@@ -190,7 +147,7 @@ impl Attribution {
             has_switches: !switching.is_empty(),
             switching,
             calls,
-            streams: HashMap::new(),
+            streams: NumberMap::default(),
             others,
             rows: Rows::default(),
             made: None,
@@ -213,8 +170,8 @@ impl Attribution {
             return;
         }
         let stream = (w.capture, w.pid, w.context, w.stream);
-        let free = self.streams.entry(stream).or_insert(w.end_ns);
-        *free = (*free).max(w.end_ns);
+        let (free_ns, _) = self.streams.entry(stream).or_insert((i64::MIN, 0));
+        *free_ns = (*free_ns).max(w.end_ns);
         if let (Some(me), true) = (tenant, w.kind != WorkKind::Copy) {
             for (other, union) in &mut self.others {
                 let near = self.who.tenants.get(*other as usize).is_some_and(|t| t.device == w.device);
@@ -235,15 +192,14 @@ impl Attribution {
             residency.map_or(to.saturating_sub(from), |union| walk.covered_ns(union, from, to))
         };
         let attributed_ns = resident(walk, w.start_ns, w.end_ns);
-        let calls = self.calls.get_mut(&(w.capture, w.pid));
-        let call = calls.zip(w.correlation).and_then(|(calls, id)| calls.find(id));
+        let stream = self.streams.entry((w.capture, w.pid, w.context, w.stream)).or_insert((i64::MIN, 0));
+        let calls = self.calls.get(&(w.capture, w.pid)).zip(w.correlation.filter(|id| *id > 0));
+        let call = calls.and_then(|(calls, id)| Some(calls.find(id, &mut stream.1)?.1));
         // A call that began after its kernel is another's, or the clocks of host and device disagree.
         let call = call.filter(|call| call.start_ns <= w.start_ns);
         let waited = call.map(|call| {
             let queued_ns = call.end_ns.clamp(call.start_ns, w.start_ns);
-            let stream = (w.capture, w.pid, w.context, w.stream);
-            let free_ns = self.streams.get(&stream).copied().unwrap_or(i64::MIN);
-            let ready_ns = free_ns.clamp(queued_ns, w.start_ns);
+            let ready_ns = stream.0.clamp(queued_ns, w.start_ns);
             let wait_ns = w.start_ns.saturating_sub(ready_ns);
             let here_ns = resident(walk, ready_ns, w.start_ns);
             let beside = held.beside.and_then(|tenant| self.others.get(&tenant));
@@ -332,6 +288,7 @@ impl EventPass for Attribution {
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("attribution", self.done, 0)?;
+        self.rows.reserve(events.batch(&schema::KERNELS).map_or(0, RecordBatch::num_rows), self.has_calls);
         for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("attribution", self.done, 0)?;
@@ -353,6 +310,7 @@ impl EventPass for Attribution {
 mod tests {
     use super::*;
     use crate::base::watch::Unwatched;
+    use crate::table::columns::at;
     use crate::test_tables::{kernels, named, residency, K};
     use arrow_array::UInt32Array;
 

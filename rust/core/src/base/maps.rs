@@ -81,6 +81,15 @@ impl<K: Copy + PartialEq> Recent<K> {
     }
 }
 
+/// The entry of a number in a list that grows to it; none for the number of what has none.
+pub(crate) fn entry<T: Default>(list: &mut Vec<T>, number: u32) -> Option<&mut T> {
+    let place = number as usize;
+    if place >= list.len() && number < u32::MAX {
+        list.resize_with(place.saturating_add(1), T::default);
+    }
+    list.get_mut(place)
+}
+
 /// Text by number, so that names of different dictionaries can be compared cheaply.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {

@@ -23,9 +23,9 @@ use crate::base::intervals::Union;
 use crate::explain::units::{thread_of, waits_by_thread, Unit};
 use crate::explain::waits::Waits;
 use crate::residency::observed::Slice;
-use crate::slowdown::calls::Calls;
 use crate::slowdown::operations::{Op, Scene, Tenancy};
 use crate::slowdown::others::Present;
+use crate::table::calls::Calls;
 use crate::table::work::WorkKind;
 
 /// Operations that are looked at to find one that ended or was in flight at some moment.

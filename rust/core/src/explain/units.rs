@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::maps::NumberMap;
-use crate::slowdown::calls::Calls;
 use crate::slowdown::operations::{Op, Scene, Signatures, Tenancy};
 use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
 use crate::slowdown::ENOUGH_UNITS;
+use crate::table::calls::Calls;
 use crate::table::events::Tables;
 use crate::table::tenant_lookup::Process;
 use crate::table::work::WorkKind;

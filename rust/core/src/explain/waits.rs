@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::hardware::CONNECTIONS;
-use crate::slowdown::calls::Calls;
 use crate::slowdown::operations::{Op, Tenancy};
+use crate::table::calls::Calls;
 use crate::table::columns::{at, text_at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema;

@@ -17,12 +17,12 @@
 use std::collections::BTreeMap;
 
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS, WAKE_NS};
-use crate::base::maps::NumberMap;
+use crate::base::maps::{entry, NumberMap};
 use crate::base::statistics::{median, median_of, quantiles};
-use crate::slowdown::calls::{Call, Calls};
-use crate::slowdown::operations::{entry, CoRun, Op, Scene, Tenancy};
+use crate::slowdown::operations::{CoRun, Op, Scene, Tenancy};
 use crate::slowdown::others::common;
 use crate::slowdown::thread_waits::{called_back, ThreadWaits, DRIVER};
+use crate::table::calls::{Call, Calls};
 use crate::table::work::WorkKind;
 
 /// Equal operations without co-running tenants that stand for those co-run.

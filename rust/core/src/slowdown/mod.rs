@@ -11,7 +11,6 @@
 //! anywhere.
 
 mod baseline;
-pub(crate) mod calls;
 mod compare;
 mod counterfactual;
 pub(crate) mod operations;

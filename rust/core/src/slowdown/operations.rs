@@ -17,13 +17,13 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS, MOST_RESTORE_NS, MOST_SAVE_NS};
 use crate::base::intervals::{Union, Walk};
-use crate::base::maps::{NumberMap, Recent};
+use crate::base::maps::{entry, NumberMap, Recent};
 use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median;
 use crate::base::watch::Watch;
 use crate::residency::observed::Slice;
-use crate::slowdown::calls::{calls, Call, Calls, CallsByProcess};
 use crate::slowdown::others::{common, Others, OthersWalk, Present};
+use crate::table::calls::{calls, Call, Calls, CallsByProcess};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
@@ -120,15 +120,6 @@ impl Found {
         let place = rows.get(row as usize).and_then(|place| self.numbers.get(*place as usize));
         place.copied().unwrap_or(u32::MAX)
     }
-}
-
-/// The entry of a signature in a list by number; none for what has no number.
-pub(crate) fn entry<T: Default>(list: &mut Vec<T>, signature: u32) -> Option<&mut T> {
-    let place = signature as usize;
-    if place >= list.len() && signature < u32::MAX {
-        list.resize_with(place.saturating_add(1), T::default);
-    }
-    list.get_mut(place)
 }
 
 /// Who else was there while an operation was in flight.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::base::hardware::{MOSTLY, PAUSE_NS, SOON_PART};
 use crate::base::maps::NumberMap;
-use crate::slowdown::calls::{Call, Calls};
+use crate::table::calls::{Call, Calls};
 
 /// The thread of the driver's calls back.
 pub(crate) const DRIVER: u32 = u32::MAX;

@@ -1,6 +1,7 @@
 //! Arrow tables: declared, built, read, cut.
 
 pub mod builder;
+pub(crate) mod calls;
 pub mod collect;
 pub mod columns;
 pub mod events;

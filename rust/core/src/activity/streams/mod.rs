@@ -15,8 +15,9 @@ use arrow_array::{BooleanArray, Float64Array, Int32Array, Int64Array, UInt32Arra
 use crate::base::error::Result;
 use crate::base::intervals::Union;
 use crate::base::maps::Interner;
+use crate::base::parallel::ThreadPool;
 use crate::base::watch::Watch;
-use crate::occupancy::theoretical::LaunchColumns;
+use crate::occupancy::theoretical::product;
 use crate::residency::observed::Slice;
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
@@ -26,7 +27,7 @@ use crate::table::tenant_lookup::Who;
 use crate::table::work::WorkKind;
 
 use contention::Identity;
-use operations::{Operation, Owner, Process, Stream};
+use operations::{LaunchCalls, Operation, Owner, Process, Stream};
 pub use reasons::Reason;
 use reasons::{Decider, Launches};
 use sweep::{place, Pair, Sweep};
@@ -50,33 +51,45 @@ pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     let launches = Launches::read(session)?;
     let (ids, names) = identities(session)?;
     let shapes = match session.get(schema::KERNELS.name) {
-        Some(batch) => Some(LaunchColumns::new(&Columns::new(&schema::KERNELS, batch))?),
+        Some(batch) => {
+            let c = Columns::new(&schema::KERNELS, batch);
+            let grid = [c.u32("grid_x")?, c.u32("grid_y")?, c.u32("grid_z")?];
+            Some((grid, [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?]))
+        }
         None => None,
     };
     let identity = |one: &Operation| -> Identity {
-        let Some(shapes) = shapes.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
+        let Some((grid, block)) = shapes.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
             return (None, None, None);
         };
-        let launch = shapes.read(one.row);
-        (ids.get(one.row).copied().flatten(), launch.grid_blocks, launch.block_threads)
+        let threads = product(block, one.row).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
+        (ids.get(one.row).copied().flatten(), product(grid, one.row).filter(|n| *n > 0), threads)
     };
     let residency = Residency::read(session)?;
-    let mut all = Vec::new();
-    for (owner, mut process) in operations::processes(session, watch)? {
-        let tenant = who.of(owner.0, owner.1, owner.2);
-        process.switched_out = residency.switched_out(&who, owner.2, tenant);
-        let reasons = {
-            let decider = Decider::new(&process, &launches, owner.2);
-            reasons_of(&process, &decider, watch)?
-        };
-        let (pairs, durations) = Sweep::new(&process, &reasons, &identity).run(watch)?;
-        all.push(Found { owner, tenant, process, pairs, durations });
+    let processes = operations::processes(session, watch)?;
+    if processes.is_empty() {
+        return tables(&[], &names);
     }
+    let calls = LaunchCalls::read(session)?;
+    let found = ThreadPool::new(0).each(processes.into_iter().collect(), |(owner, mut process)| {
+        let tenant = who.of(owner.0, owner.1, owner.2);
+        calls.enter(owner, &mut process)?;
+        process.switched_out = residency.switched_out(&who, owner.2, tenant);
+        let by_end = process.in_order(|one| one.end_ns);
+        let decider = Decider::new(&process, &launches, owner.2, &by_end);
+        let reasons = reasons_of(&process, &decider, watch)?;
+        let (pairs, durations) = Sweep::new(&process, &reasons, &by_end, &identity).run(watch)?;
+        Ok(Found { owner, tenant, process, pairs, durations })
+    });
+    tables(&found.into_iter().collect::<Result<Vec<_>>>()?, &names)
+}
+
+fn tables(all: &[Found], names: &Interner) -> Result<Tables> {
     Ok([
-        (schema::STREAM_WORK.name, work_table(&all)?),
-        (schema::STREAM_PAIRS.name, pair_table(&all)?),
-        (schema::STREAM_LOSSES.name, loss_table(&all)?),
-        (schema::STREAM_CONTENTION.name, contention_table(&all, &names)?),
+        (schema::STREAM_WORK.name, work_table(all)?),
+        (schema::STREAM_PAIRS.name, pair_table(all)?),
+        (schema::STREAM_LOSSES.name, loss_table(all)?),
+        (schema::STREAM_CONTENTION.name, contention_table(all, names)?),
     ]
     .into())
 }
@@ -146,7 +159,7 @@ fn reasons_of(process: &Process, decider: &Decider<'_>, watch: &dyn Watch) -> Re
     let mut reasons = vec![None; process.operations.len()];
     for stream in &process.streams {
         let mut before: Option<&Operation> = None;
-        let mut until_ns = i64::MIN;
+        let (mut until_ns, mut near) = (i64::MIN, 0);
         for (done, at) in stream.operations.iter().enumerate() {
             if done % (1 << 14) == 0 {
                 watch.progress("streams", done as u64, stream.operations.len() as u64)?;
@@ -154,7 +167,7 @@ fn reasons_of(process: &Process, decider: &Decider<'_>, watch: &dyn Watch) -> Re
             let Some(one) = process.operations.get(*at) else { continue };
             let ready_ns = one.launched_ns.max(until_ns);
             if let (true, Some(slot)) = (ready_ns < one.start_ns, reasons.get_mut(*at)) {
-                *slot = Some(decider.reason(one, before, ready_ns));
+                *slot = Some(decider.reason(one, before, ready_ns, &mut near));
             }
             until_ns = until_ns.max(one.end_ns);
             before = Some(one);

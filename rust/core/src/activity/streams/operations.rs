@@ -1,10 +1,11 @@
 //! The operations of each process that used several streams of one device, with their launch calls.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::intervals::Union;
 use crate::base::watch::Watch;
+use crate::table::calls::{calls, Calls, CallsByProcess};
 use crate::table::columns::{at, text_at, Columns};
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
@@ -38,7 +39,7 @@ pub(super) struct Operation {
 /// A launch call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Call {
-    pub tid: Option<u32>,
+    pub thread: u32,
     /// `_ptsz` or `_ptds`: its default stream is that of the thread.
     pub per_thread: bool,
 }
@@ -102,7 +103,7 @@ pub(super) struct Process {
     /// By start.
     pub operations: Vec<Operation>,
     /// By thread, in order.
-    pub held: BTreeMap<Option<u32>, Vec<HeldCall>>,
+    pub held: BTreeMap<u32, Vec<HeldCall>>,
     /// By context and event, in order.
     pub records: BTreeMap<(Option<u32>, u32), Vec<Recorded>>,
     /// By stream, in order.
@@ -130,6 +131,13 @@ impl Process {
             busy_ns: 0,
         };
         self.streams.get(at).unwrap_or(&NONE)
+    }
+
+    /// Places of its operations in the order of a time; of those at one time as they stand.
+    pub(super) fn in_order(&self, time_ns: impl Fn(&Operation) -> i64) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.operations.len()).collect();
+        places.sort_by_key(|place| self.operations.get(*place).map(&time_ns));
+        places
     }
 
     fn find(&self, context: Option<u32>, id: u32) -> Option<usize> {
@@ -176,7 +184,6 @@ pub(super) fn processes(session: &Tables, watch: &dyn Watch) -> Result<BTreeMap<
     watch.progress("streams", 0, 0)?;
     read_contexts(session, &mut found)?;
     read_settings(session, &mut found)?;
-    read_calls(session, &mut found, watch)?;
     Ok(found)
 }
 
@@ -329,88 +336,70 @@ fn function_of(name: &str) -> Function {
     }
 }
 
-/// One call, of one process.
-struct Called {
-    correlation: u32,
-    start_ns: i64,
-    end_ns: i64,
-    tid: Option<u32>,
-    name: Option<u32>,
+/// The calls of all processes.
+pub(super) struct LaunchCalls<'a> {
+    session: &'a Tables,
+    calls: CallsByProcess,
+    /// By name what a call does, and whether its default stream is that of the thread.
+    functions: Vec<(Function, bool)>,
 }
 
-fn read_calls(session: &Tables, found: &mut BTreeMap<Owner, Process>, watch: &dyn Watch) -> Result<()> {
-    let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(()) };
-    let c = Columns::new(&schema::API_CALLS, batch);
-    let (capture, pid, tid) = (c.u32("capture")?, c.u32("pid")?, c.u32("tid")?);
-    let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
-    let (correlation, name) = (c.u32("correlation_id")?, c.names("name")?);
-    let programs: BTreeSet<(u32, Option<u32>)> =
-        found.keys().map(|(capture, pid, _)| (*capture, *pid)).collect();
-    let mut functions: HashMap<u32, (Function, bool)> = HashMap::new();
-    for (of, process) in programs {
-        let mut calls: Vec<Called> = Vec::new();
-        for row in 0..c.rows() {
-            if row % (1 << 20) == 0 {
-                watch.progress("streams", row as u64, c.rows() as u64)?;
-            }
-            if capture.value(row) != of || at(pid, row) != process {
-                continue;
-            }
-            let key = name.key(row);
-            if let Some(key) = key {
-                functions.entry(key).or_insert_with(|| {
-                    let text = name.text(key).unwrap_or_default();
-                    (function_of(text), text.contains("_ptsz") || text.contains("_ptds"))
-                });
-            }
-            calls.push(Called {
-                correlation: at(correlation, row).unwrap_or(0),
-                start_ns: start.value(row),
-                end_ns: end.value(row),
-                tid: at(tid, row),
-                name: key,
-            });
-        }
-        let of_name = |key: Option<u32>| {
-            key.and_then(|key| functions.get(&key)).copied().unwrap_or((Function::Other, false))
+impl<'a> LaunchCalls<'a> {
+    pub(super) fn read(session: &'a Tables) -> Result<Self> {
+        let function = |name: Option<&str>| {
+            let name = name.unwrap_or_default();
+            (function_of(name), name.contains("_ptsz") || name.contains("_ptds"))
         };
-        // A driver call inside a runtime call has the same id: the outer one began first.
-        let mut by_id: Vec<usize> = (0..calls.len()).collect();
-        let key = |place: &usize| calls.get(*place).map(|c| (c.correlation, c.start_ns, -c.end_ns));
-        by_id.sort_by_key(|place| key(place));
-        let call_of = |id: u32| {
-            let first = by_id.partition_point(|place| calls.get(*place).is_some_and(|c| c.correlation < id));
-            by_id.get(first).and_then(|place| calls.get(*place)).filter(|c| c.correlation == id)
+        let functions = match session.get(schema::API_CALLS.name) {
+            Some(batch) => {
+                let names = Columns::new(&schema::API_CALLS, batch).names("name")?;
+                names.texts().map(function).collect()
+            }
+            None => Vec::new(),
         };
-        for (_, found) in found.iter_mut().filter(|((capture, pid, _), _)| (*capture, *pid) == (of, process))
-        {
-            let mut pageable: BTreeSet<u32> = BTreeSet::new();
-            let unpinned = pageable_rows(session)?;
-            for one in &mut found.operations {
-                let Some(call) = one.correlation.and_then(call_of) else { continue };
-                one.asked_ns = call.start_ns.min(one.start_ns);
-                one.launched_ns = call.end_ns.clamp(one.asked_ns, one.start_ns);
-                one.call = Some(Call { tid: call.tid, per_thread: of_name(call.name).1 });
-                if one.kind == WorkKind::Copy && unpinned(one.row) {
-                    pageable.extend(one.correlation);
-                }
-            }
-            for call in &calls {
-                let held = match of_name(call.name).0 {
-                    Function::Synchronize => Held::Synchronization,
-                    Function::Blocking => Held::Blocking,
-                    Function::AsyncCopy if pageable.contains(&call.correlation) => Held::Blocking,
-                    _ => continue,
-                };
-                let call_ns = HeldCall { start_ns: call.start_ns, end_ns: call.end_ns, held };
-                found.held.entry(call.tid).or_default().push(call_ns);
-            }
-            read_event_calls(session, (of, process), found, |id| {
-                call_of(id).map(|call| (call.start_ns, of_name(call.name).0 == Function::StreamWait))
-            })?;
-        }
+        Ok(Self { session, calls: calls(session)?, functions })
     }
-    Ok(())
+
+    fn function(&self, calls: &Calls, place: usize) -> (Function, bool) {
+        let known = calls.name(place).and_then(|name| self.functions.get(name as usize));
+        known.copied().unwrap_or((Function::Other, false))
+    }
+
+    /// Enters the calls that launched the operations of a process, and what held its threads.
+    pub(super) fn enter(&self, (of, pid, _): Owner, found: &mut Process) -> Result<()> {
+        let Some(calls) = self.calls.get(&(of, pid)) else { return Ok(()) };
+        let mut pageable: BTreeSet<u32> = BTreeSet::new();
+        let unpinned = pageable_rows(self.session)?;
+        // Each stream is launched in order, mostly.
+        let mut hints = vec![0; found.streams.len()];
+        for one in &mut found.operations {
+            let (Some(id), Some(hint)) = (one.correlation, hints.get_mut(one.stream)) else { continue };
+            let Some((place, call)) = calls.find(id, hint) else { continue };
+            one.asked_ns = call.start_ns.min(one.start_ns);
+            one.launched_ns = call.end_ns.clamp(one.asked_ns, one.start_ns);
+            let (_, per_thread) = self.function(calls, place as usize);
+            one.call = Some(Call { thread: call.thread, per_thread });
+            if one.kind == WorkKind::Copy && unpinned(one.row) {
+                pageable.extend(one.correlation);
+            }
+        }
+        for (place, call) in calls.iter().enumerate() {
+            let held = match self.function(calls, place).0 {
+                Function::Synchronize => Held::Synchronization,
+                Function::Blocking => Held::Blocking,
+                Function::AsyncCopy if calls.id(place).is_some_and(|id| pageable.contains(&id)) => {
+                    Held::Blocking
+                }
+                _ => continue,
+            };
+            let call_ns = HeldCall { start_ns: call.start_ns, end_ns: call.end_ns, held };
+            found.held.entry(call.thread).or_default().push(call_ns);
+        }
+        read_event_calls(self.session, (of, pid), found, |id| {
+            let (place, call) = calls.find(id, &mut 0)?;
+            Some((call.start_ns, self.function(calls, place as usize).0 == Function::StreamWait))
+        })
+    }
 }
 
 /// Says of a row of `memops` whether one end of the copy is pageable memory of the host.

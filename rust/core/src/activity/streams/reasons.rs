@@ -182,13 +182,16 @@ pub(super) struct Decider<'a> {
     launches: &'a Launches<'a>,
     device: u32,
     /// Operations by end.
-    by_end: Vec<usize>,
+    by_end: &'a [usize],
 }
 
 impl<'a> Decider<'a> {
-    pub(super) fn new(process: &'a Process, launches: &'a Launches<'a>, device: u32) -> Self {
-        let mut by_end: Vec<usize> = (0..process.operations.len()).collect();
-        by_end.sort_by_key(|place| process.operations.get(*place).map(|one| one.end_ns));
+    pub(super) fn new(
+        process: &'a Process,
+        launches: &'a Launches<'a>,
+        device: u32,
+        by_end: &'a [usize],
+    ) -> Self {
         Self { process, launches, device, by_end }
     }
 
@@ -196,17 +199,27 @@ impl<'a> Decider<'a> {
         self.process.operations.get(place)
     }
 
-    /// Operations of other streams that ended just before `one` started, and after it was ready.
+    /// Operations of other streams that ended just before `one` started, and after it was ready. `near`: where those
+    /// before the last one asked for were found, by end.
     fn ended_before(
         &self,
         one: &'a Operation,
         ready_ns: i64,
+        near: &mut usize,
     ) -> impl Iterator<Item = &'a Operation> + use<'a, '_> {
         let from = one.start_ns.saturating_sub(FOLLOWS_NS).max(ready_ns);
-        let end_of = |place: &usize| self.operation(*place).map_or(i64::MIN, |other| other.end_ns);
-        let first = self.by_end.partition_point(|place| end_of(place) < from);
+        let before = |n: usize| {
+            let other = self.by_end.get(n).and_then(|place| self.operation(*place));
+            other.is_some_and(|other| other.end_ns < from)
+        };
+        while near.checked_sub(1).is_some_and(|n| !before(n)) {
+            *near -= 1;
+        }
+        while before(*near) {
+            *near += 1;
+        }
         let rest =
-            self.by_end.get(first..).unwrap_or_default().iter().filter_map(|place| self.operation(*place));
+            self.by_end.get(*near..).unwrap_or_default().iter().filter_map(|place| self.operation(*place));
         rest.take_while(|other| other.end_ns <= one.start_ns).filter(|other| other.stream != one.stream)
     }
 
@@ -225,9 +238,16 @@ impl<'a> Decider<'a> {
 
     /// Why `one` waited from when it was ready until it started.
     ///
-    /// `before`: the operation in front of it in its stream.
-    pub(super) fn reason(&self, one: &'a Operation, before: Option<&'a Operation>, ready_ns: i64) -> Reason {
-        let ended: Vec<&Operation> = self.ended_before(one, ready_ns).collect();
+    /// `before`: the operation in front of it in its stream; `near`: a place in the order of ends, kept from one operation
+    /// of a stream to the next.
+    pub(super) fn reason(
+        &self,
+        one: &'a Operation,
+        before: Option<&'a Operation>,
+        ready_ns: i64,
+        near: &mut usize,
+    ) -> Reason {
+        let ended: Vec<&Operation> = self.ended_before(one, ready_ns, near).collect();
         let same_graph = |other: &&Operation| {
             other.graph_node && other.correlation.is_some() && other.correlation == one.correlation
         };

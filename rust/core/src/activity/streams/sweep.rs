@@ -14,6 +14,7 @@ use super::operations::{Held, Operation, Process};
 use super::reasons::Reason;
 use crate::base::error::Result;
 use crate::base::hardware::LAUNCH_GAP_NS;
+use crate::base::maps::NumberMap;
 use crate::base::watch::Watch;
 use crate::table::work::WorkKind;
 
@@ -88,11 +89,12 @@ enum Event {
 pub(super) struct Sweep<'a> {
     process: &'a Process,
     reasons: &'a [Option<Reason>],
+    by_end: &'a [usize],
     identity: &'a dyn Fn(&Operation) -> Identity,
     states: Vec<State>,
     pairs: Vec<Pair>,
     executing: usize,
-    running: std::collections::BTreeMap<usize, Started>,
+    running: NumberMap<usize, Started>,
     pub durations: Durations,
 }
 
@@ -102,10 +104,12 @@ pub(super) fn place(a: usize, b: usize) -> usize {
 }
 
 impl<'a> Sweep<'a> {
-    /// `reasons`: what each operation of the process waited for; `identity`: what makes two kernels the same.
+    /// `reasons`: what each operation of the process waited for; `by_end`: their places, by end; `identity`: what makes
+    /// two kernels the same.
     pub(super) fn new(
         process: &'a Process,
         reasons: &'a [Option<Reason>],
+        by_end: &'a [usize],
         identity: &'a dyn Fn(&Operation) -> Identity,
     ) -> Self {
         let n = process.streams.len();
@@ -120,31 +124,48 @@ impl<'a> Sweep<'a> {
         Self {
             process,
             reasons,
+            by_end,
             identity,
             states: vec![state; n],
             pairs: vec![pair; n * n.saturating_sub(1) / 2],
             executing: 0,
-            running: std::collections::BTreeMap::new(),
+            running: NumberMap::default(),
             durations: Durations::default(),
         }
     }
 
     pub(super) fn run(mut self, watch: &dyn Watch) -> Result<(Vec<Pair>, Durations)> {
-        let mut events: Vec<(i64, Event, usize)> = Vec::with_capacity(3 * self.process.operations.len());
-        for (place, one) in self.process.operations.iter().enumerate() {
-            events.push((one.launched_ns, Event::Launch, place));
-            events.push((one.start_ns, Event::Start, place));
-            events.push((one.end_ns, Event::End, place));
-        }
-        events.sort_unstable();
-        let total = events.len() as u64;
-        for (done, (time_ns, event, place)) in events.into_iter().enumerate() {
-            if done % (1 << 16) == 0 {
-                watch.progress("streams", done as u64, total)?;
+        let operations = &self.process.operations;
+        let by_launch = self.process.in_order(|one| one.launched_ns);
+        // Operations stand by start.
+        let place = |event: Event, n: usize| match event {
+            Event::End => self.by_end.get(n).copied(),
+            Event::Launch => by_launch.get(n).copied(),
+            Event::Start => Some(n),
+        };
+        let mut heads = [Event::End, Event::Launch, Event::Start].map(|event| (event, 0_usize));
+        let total = operations.len() as u64;
+        loop {
+            let next = heads.iter_mut().filter_map(|head| {
+                let place = place(head.0, head.1)?;
+                let one = operations.get(place)?;
+                let time_ns = match head.0 {
+                    Event::End => one.end_ns,
+                    Event::Launch => one.launched_ns,
+                    Event::Start => one.start_ns,
+                };
+                Some((time_ns, head, place, one))
+            });
+            let Some((time_ns, head, place, one)) = next.min_by_key(|(time_ns, head, ..)| (*time_ns, head.0))
+            else {
+                break;
+            };
+            if head.0 == Event::Start && head.1 % (1 << 16) == 0 {
+                watch.progress("streams", head.1 as u64, total)?;
             }
-            let Some(one) = self.process.operations.get(place) else { continue };
+            head.1 += 1;
             self.settle(one.stream, time_ns);
-            match event {
+            match head.0 {
                 Event::Launch => self.launch(place, one, time_ns),
                 Event::Start => self.start(place, one, time_ns),
                 Event::End => self.end(place, one, time_ns),
@@ -263,7 +284,7 @@ impl<'a> Sweep<'a> {
         }
         let window_ns = one.asked_ns.saturating_sub(from_ns);
         let calls =
-            one.call.and_then(|call| self.process.held.get(&call.tid)).map_or(&[] as &[_], Vec::as_slice);
+            one.call.and_then(|call| self.process.held.get(&call.thread)).map_or(&[] as &[_], Vec::as_slice);
         let begun = calls.partition_point(|call| call.start_ns < one.asked_ns);
         let (mut waiting_ns, mut blocking_ns) = (0_i64, 0_i64);
         for call in
@@ -314,7 +335,6 @@ impl<'a> Sweep<'a> {
         if let Some(started) = self.running.remove(&at) {
             self.finished(one, &started);
         }
-        let busy_ns = self.busy_ns();
         if let Some(state) = self.states.get_mut(one.stream) {
             state.executing = state.executing.saturating_sub(1);
             state.kernels_executing =
@@ -322,10 +342,14 @@ impl<'a> Sweep<'a> {
             state.launched = state.launched.saturating_sub(1);
             state.last_end_ns = state.last_end_ns.max(Some(time_ns));
             self.executing -= usize::from(state.executing == 0);
-            if state.launched == 0 {
-                state.idle_from_ns = time_ns;
-                state.busy_then_ns = busy_ns;
+            if state.launched > 0 {
+                return;
             }
+        }
+        let busy_ns = self.busy_ns();
+        if let Some(state) = self.states.get_mut(one.stream) {
+            state.idle_from_ns = time_ns;
+            state.busy_then_ns = busy_ns;
         }
     }
 

@@ -147,6 +147,11 @@ impl Calls {
         self.table.functions.iter().any(|function| function.calls_back)
     }
 
+    /// The name of the call at a place, as a key of the names of `api_calls`.
+    pub fn name(&self, place: usize) -> Option<u32> {
+        at(&self.table.name, self.row(place)?)
+    }
+
     /// The thread of a call, as recorded.
     pub fn thread(&self, call: u32) -> Option<u32> {
         Some(at(&self.table.tid, self.row(call as usize)?).unwrap_or(0))
@@ -164,7 +169,8 @@ impl Calls {
         Some(call)
     }
 
-    fn id(&self, place: usize) -> Option<u32> {
+    /// The correlation id of the call at a place.
+    pub fn id(&self, place: usize) -> Option<u32> {
         at(&self.table.correlation, self.row(place)?)
     }
 
