@@ -96,18 +96,17 @@ fn launches(name: &str) -> bool {
 /// What is known of every name, found out once for each of them.
 struct Names<'a, T> {
     column: NameColumn<'a>,
-    known: NumberMap<u32, T>,
+    known: Vec<Option<T>>,
 }
 
 impl<'a, T: Copy> Names<'a, T> {
-    fn new(column: NameColumn<'a>) -> Self {
-        Self { column, known: NumberMap::default() }
+    fn new(column: NameColumn<'a>, found: impl Fn(&str) -> T) -> Self {
+        Self { column, known: column.texts().map(|text| text.map(&found)).collect() }
     }
 
-    fn of(&mut self, row: usize, found: impl Fn(&str) -> T) -> Option<(u32, T)> {
+    fn of(&self, row: usize) -> Option<(u32, T)> {
         let key = self.column.key(row)?;
-        let text = self.column.text(key)?;
-        Some((key, *self.known.entry(key).or_insert_with(|| found(text))))
+        Some((key, self.known.get(key as usize).copied().flatten()?))
     }
 }
 
@@ -201,8 +200,8 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
     let mut hosts = hosts(session)?;
     let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
-    let mut names: Names<'_, bool> = Names::new(columns.names("name")?);
     let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
+    let names = Names::new(columns.names("name")?, hands_over);
     let order = in_order(start);
     for n in 0..columns.rows() {
         if n % PROGRESS_ROWS == 0 {
@@ -211,7 +210,7 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
         let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
         let Some(host) = hosts.get_mut(&(capture.value(row), at(pid, row))) else { continue };
         let (start_ns, end_ns) = (start.value(row), end.value(row));
-        let name = names.of(row, hands_over);
+        let name = names.of(row);
         let handing = matches!(name, Some((_, true)));
         host.called = true;
         let call = Call {
@@ -306,7 +305,7 @@ pub fn launch_records(
     let columns = Columns::new(&schema::API_CALLS, batch);
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (correlation, code) = (columns.u32("correlation_id")?, columns.i32("return_value")?);
-    let mut names: Names<'_, Role> = Names::new(columns.names("name")?);
+    let names = Names::new(columns.names("name")?, role);
     let order = in_order(columns.i64("start_ns")?);
     let mut launched: BTreeMap<Process, Launched> = BTreeMap::new();
     let mut errors: BTreeMap<(String, i32), u64> = BTreeMap::new();
@@ -332,7 +331,7 @@ pub fn launch_records(
             let calls = errors.entry((name, code)).or_default();
             *calls = calls.saturating_add(1);
         }
-        let Some((_, role)) = names.of(row, role).filter(|(_, role)| *role != Role::Other) else { continue };
+        let Some((_, role)) = names.of(row).filter(|(_, role)| *role != Role::Other) else { continue };
         let mine = launched.entry(process).or_default();
         let thread = at(tid, row).unwrap_or(u32::MAX);
         match role {

@@ -13,7 +13,7 @@ use crate::activity::overlap::short_ns;
 use crate::base::error::Result;
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRIVER_HW_CONTEXT, PROMPT_NS};
 use crate::base::intervals::{Growing, Union};
-use crate::base::maps::NumberMap;
+use crate::base::maps::{entry, NumberMap, Recent};
 use crate::base::statistics::{mad, median, weighted_median};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Resources};
@@ -238,6 +238,8 @@ struct OfTenant {
     contexts: Vec<OfContext>,
     several: Growing,
     same: Growing,
+    /// Launches by signature.
+    groups: Vec<Group>,
 }
 
 impl OfContext {
@@ -308,7 +310,6 @@ struct OfDevice {
     last_ns: Option<i64>,
     records: u64,
     metric: Vec<(i64, f64)>,
-    groups: NumberMap<(u32, u32), Group>,
     stream_changes: StreamChanges,
     /// Short kernels that met a short one of another tenant, and those that met none although the other had work.
     top_short_met: Top,
@@ -438,7 +439,7 @@ impl Residency {
 type NullStreams = BTreeMap<(u32, Option<u32>, u32), u32>;
 
 /// Priority of each stream by capture, pid, context and stream; of streams that are not in it nothing is known.
-type Priorities = BTreeMap<(u32, Option<u32>, u32, u32), i32>;
+type Priorities = NumberMap<(u32, Option<u32>, u32, u32), i32>;
 
 /// Reads `stream:priority` pairs, as `contexts` has them.
 fn stream_priorities(text: &str) -> impl Iterator<Item = (u32, i32)> + '_ {
@@ -447,6 +448,9 @@ fn stream_priorities(text: &str) -> impl Iterator<Item = (u32, i32)> + '_ {
         Some((stream.parse().ok()?, priority.parse().ok()?))
     })
 }
+
+/// A process on a device: capture, pid, device.
+type Process = (u32, Option<u32>, u32);
 
 /// Name, grid and block.
 type Signature = (u32, [Option<u32>; 6]);
@@ -468,8 +472,8 @@ pub struct Facts {
     names: HashMap<String, u32>,
     signatures: NumberMap<Signature, u32>,
     limits: BTreeMap<u32, Limits>,
-    /// By device and signature, from the first launch of it that was seen.
-    shapes: NumberMap<(u32, u32), Option<Shape>>,
+    /// By device and signature, from the first launch of it that was seen; none: it was not seen.
+    shapes: BTreeMap<u32, Vec<Option<Option<Shape>>>>,
     null_streams: NullStreams,
     priorities: Priorities,
     /// Tenants whose residency carries the pid that their work carries: nothing else tied the two.
@@ -477,6 +481,8 @@ pub struct Facts {
     /// Up to which length kernels are short, by device, where slices say so.
     short: BTreeMap<u32, i64>,
     work_known: bool,
+    /// The process and device looked up last: rows come in runs.
+    known: Option<(Process, Option<u32>)>,
     done: u64,
 }
 
@@ -501,7 +507,7 @@ impl Facts {
             })
             .collect();
         let listed_priorities = c.text("stream_priorities")?;
-        let mut priorities = Priorities::new();
+        let mut priorities = Priorities::default();
         for row in 0..c.rows() {
             let (Some(capture), Some(context)) = (at(capture, row), at(context, row)) else { continue };
             for (stream, priority) in text_at(listed_priorities, row).into_iter().flat_map(stream_priorities)
@@ -524,12 +530,13 @@ impl Facts {
             names: HashMap::new(),
             signatures: NumberMap::default(),
             limits: Limits::of_devices(&table(&schema::DEVICES))?,
-            shapes: NumberMap::default(),
+            shapes: BTreeMap::new(),
             null_streams,
             priorities,
             same_pid,
             short: lengths.iter().map(|(device, lengths)| (*device, short_ns(median(lengths)))).collect(),
             work_known: false,
+            known: None,
             done: 0,
         })
     }
@@ -543,7 +550,8 @@ impl Facts {
     /// What a launch takes of its device; `None` where that cannot be known.
     fn shape(&mut self, w: &Work, signature: u32, launches: &LaunchColumns<'_>) -> Option<Shape> {
         let limits = self.limits.get(&w.device)?;
-        *self.shapes.entry((w.device, signature)).or_insert_with(|| {
+        let shapes = self.shapes.entry(w.device).or_default();
+        *entry(shapes, signature)?.get_or_insert_with(|| {
             let launch = launches.read(w.row);
             let fit = launch.fit(Some(limits)).ok()?;
             let at_once = fit.device_blocks.filter(|n| *n > 0)?;
@@ -557,7 +565,12 @@ impl Facts {
     }
 
     fn take(&mut self, w: &Work, signature: Option<u32>, shape: Option<Shape>, host_copy: bool) {
-        let tenant = self.who.of(w.capture, w.pid, w.device);
+        let key = (w.capture, w.pid, w.device);
+        let tenant = match self.known {
+            Some((known, tenant)) if known == key => tenant,
+            _ => self.who.of(w.capture, w.pid, w.device),
+        };
+        self.known = Some((key, tenant));
         let short = self.short.get(&w.device).copied();
         let d = self.devices.entry(w.device).or_default();
         d.first_ns = Some(d.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
@@ -677,8 +690,7 @@ impl Facts {
             Some((_, end_ns)) => *end_ns = (*end_ns).max(w.end_ns),
             None => context.streams.push((w.stream, w.end_ns)),
         }
-        if let Some(signature) = signature {
-            let group = d.groups.entry((me, signature)).or_default();
+        if let Some(group) = signature.and_then(|signature| entry(&mut t.groups, signature)) {
             group.durs.push(dur_ns);
             group.longest.see(dur_ns, || example(all));
         }
@@ -695,7 +707,7 @@ impl Facts {
         // A dictionary may hold a text twice: the text decides, looked up once per key.
         let mut keys: Vec<Option<u32>> = Vec::new();
         let mut found = Vec::with_capacity(columns.rows());
-        let mut last: Option<(Signature, u32)> = None;
+        let mut recent: Recent<Signature> = Recent::default();
         for row in 0..columns.rows() {
             let Some(key) = names.key(row).map(|key| key as usize) else {
                 found.push(None);
@@ -724,15 +736,12 @@ impl Facts {
                 *slot = at(column, row);
             }
             let signature = (name, launch);
-            let id = match last {
-                Some((before, id)) if before == signature => id,
-                _ => {
-                    let next = u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
-                    *self.signatures.entry(signature).or_insert(next)
-                }
-            };
-            last = Some((signature, id));
-            found.push(Some(id));
+            let mixed = [Some(name), launch[0], launch[1], launch[3]].map(|n| u64::from(n.unwrap_or(0)));
+            let id = recent.place(mixed, signature, || {
+                let next = u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
+                *self.signatures.entry(signature).or_insert(next) as usize
+            });
+            found.push(u32::try_from(id).ok());
         }
         Ok(found)
     }
@@ -1141,7 +1150,8 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     let (mut excess_ns, mut ratios_ppm) = (Vec::new(), Vec::new());
     let mut spreads = Vec::new();
     let mut top = Top::default();
-    for group in d.groups.values().filter(|g| g.durs.len() >= REPEATS) {
+    let groups = d.tenants.values().flat_map(|t| &t.groups);
+    for group in groups.filter(|g| g.durs.len() >= REPEATS) {
         let n = group.durs.len() as u64;
         let Some(middle) = median(&group.durs) else { continue };
         launches = launches.saturating_add(n);
