@@ -63,14 +63,16 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
         }
         slices_of.entry(s.device).or_default().push(s);
     }
-    let placed: BTreeMap<u32, Placed<'_>> =
-        scene.tenants.iter().map(|tenant| (tenant.id, Placed::of(tenant))).collect();
+    let traced = scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty());
+    let found: Vec<(&Tenancy, Found)> = traced
+        .map(|t| (t, find(&scene, t, ranges.get(&t.process), &signatures, choice)))
+        .filter(|(_, found)| !found.units.is_empty())
+        .collect();
+    // Of many captures nobody marked units, and none are found: then nothing has to be put in order.
+    let of_all = scene.tenants.iter().filter(|_| !found.is_empty());
+    let placed: BTreeMap<u32, Placed<'_>> = of_all.map(|tenant| (tenant.id, Placed::of(tenant))).collect();
     let mut copying_on: BTreeMap<u32, Present> = BTreeMap::new();
-    for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
-        let found = find(&scene, tenant, ranges.get(&tenant.process), &signatures, choice);
-        if found.units.is_empty() {
-            continue;
-        }
+    for (tenant, found) in found {
         let Some(own) = placed.get(&tenant.id) else { continue };
         let here = slices_of.get(&tenant.device).map_or(&[][..], Vec::as_slice);
         let held = |id: u32| holders.get(&(tenant.device, id)).copied();
