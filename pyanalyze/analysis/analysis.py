@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.core import _core
 from pyanalyze.tables import memory
 from pyanalyze.tables.frames import FrameTable
+from pyanalyze.vocabulary import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,6 +65,22 @@ DERIVED_TABLES = {
     "unit_segments": "_unit_tables",
     "units": "_unit_tables",
 }
+
+#: Of fewer kernels no two results are worth a thread.
+_MANY_KERNELS = 100_000
+#: What takes long, by the part of an answer that needs it. Two at a time, whatever the machine: each takes memory. The
+#: comparison, which takes most, goes beside those that take least.
+_HERE = (
+    (Part.INTERFERENCE, "_slowdown_tables"),
+    (Part.UNITS, "_unit_tables"),
+    (Part.SEGMENTS, "segments"),
+)
+_BESIDE = (
+    (Part.OCCUPANCY, "_occupancy_tables"),
+    (Part.WORK, "work"),
+    (Part.ADVICE, "time_splits"),
+    (Part.STREAMS, "_stream_tables"),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -442,16 +459,22 @@ class Analysis:
             return self.processes.segments
         return {verdict.device_id: segments(self.tables, verdict) for verdict in self.verdicts}
 
-    def precompute(self) -> None:
-        """Compute what a report asks for, results that do not need each other at the same time."""
+    def precompute(self, parts: frozenset[Part]) -> None:
+        """Compute what parts of an answer need, two results that do not need each other at the same time."""
+        if "kernels" not in self.tables or self.tables.row_count("kernels") < _MANY_KERNELS:
+            return
         _ = self.verdicts
-        if memory.account().spilled_most_bytes:
+        here, beside = ([name for part, name in side if part in parts] for side in (_HERE, _BESIDE))
+        if not here or not beside or memory.account().spilled_most_bytes:
             return  # two at a time would want memory that there is not
-        # The core releases the interpreter while it works. The comparison takes most memory: it is left for later.
+        # What both sides need is there before they begin.
+        _ = self._residency_summary_tables, self.tables.with_calls("event_calls")
+        # The core releases the interpreter while it works.
         with ThreadPoolExecutor(1) as pool:
-            modelled = pool.submit(lambda: self._occupancy_tables)
-            _ = self.work, self._residency_summary_tables
-            modelled.result()
+            other = pool.submit(lambda: [getattr(self, name) for name in beside])
+            for name in here:
+                getattr(self, name)
+            other.result()
 
     def by(self, text: str) -> Analysis:
         """Analyse groups of work as tenants. See :func:`pyanalyze.tables.groups.grouped`."""

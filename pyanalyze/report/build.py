@@ -129,8 +129,7 @@ def assemble(
     >>> assemble(pyanalyze.load(capture).analysis).synthetic
     True
     """
-    if parts == EVERY_PART:
-        analysis.precompute()
+    analysis.precompute(parts)
     tables = analysis.tables
     captures = tables.capture.to_dicts()
     advised: Sequence[DeviceAdvice] = ()
