@@ -37,7 +37,7 @@ EXAMINER = {
 CSV = "kernel,block,sm,start_ns,end_ns\nk,0,0,100,200\nk,1,2,110,210\nother,0,4,150,160\nk,0,0,300,400\nk,1,2,300,390\n"
 
 #: What is said of the intervals of modelled occupancy.
-MODELLED = "how much the model missed real launches"
+MODELLED = "The ranges hold 95 % of real launches"
 
 
 def test_examiner(tmp_path: Path) -> None:
