@@ -818,42 +818,35 @@ def _host(
     if calls is None or calls.is_empty():
         return ()
     labels = tables.labels(device_id)
-    waiting = named(calls, "Synchronize|cudaMemcpy_")
-    launches = calls.filter(named(calls, "Launch")).select(
-        "capture",
-        "pid",
-        "tid",
-        "start_ns",
-        "end_ns",
-        "correlation_id",
-        dur_ns=pl.col("end_ns") - pl.col("start_ns"),
-    )
+    waiting, launching = named(calls, "Synchronize|cudaMemcpy_"), named(calls, "Launch")
+    length_ns = pl.col("end_ns") - pl.col("start_ns")
     runs = tables.cpu_runs()
-    if runs is not None:
-        launches = launches.with_columns(on_cpu_ns(runs, launches))
     found = []
     several = rows.filter("traced").height > 1
     for row in rows.filter("traced").iter_rows(named=True):
         mine = of_process(row)
-        own = launches.filter(mine)
-        if own.height < 20 or not row["busy_ns"]:
+        # There may be millions: of most only their length is looked at.
+        launches = calls.lazy().filter(mine & launching)
+        lengths_ns = launches.select(length_ns.alias("ns")).collect()["ns"]
+        if len(lengths_ns) < 20 or not row["busy_ns"]:
             continue
         who, span_ns = labels[row["tenant_id"]], max(row["last_ns"] - row["first_ns"], 1)
         # Copies keep a GPU as busy as kernels: launches behind them wait in the queue, not on the host.
         work_ns = row["busy_ns"] + (row["copy_only_ns"] or 0)
-        usual_ns, longest_ns = _number(own["dur_ns"].median()), _number(own["dur_ns"].max())
+        usual_ns, longest_ns = _number(lengths_ns.median()), _number(lengths_ns.max())
         most = max(HELD_NS, HELD_TIMES * usual_ns)
-        held = own.filter(pl.col("dur_ns") > most)
-        slow = own.filter((pl.col("dur_ns") > SLOW_TIMES * usual_ns) & (pl.col("dur_ns") <= most))
-        held_ns, slow_ns = int(held["dur_ns"].sum()), int(slow["dur_ns"].sum())
+        are_held, are_slow = length_ns > most, (length_ns > SLOW_TIMES * usual_ns) & (length_ns <= most)
+        held = lengths_ns.filter(lengths_ns > most)
+        slow = lengths_ns.filter((lengths_ns > SLOW_TIMES * usual_ns) & (lengths_ns <= most))
+        held_ns, slow_ns = int(held.sum()), int(slow.sum())
         usual = f"usually {fmt.duration(usual_ns)}"
         # Of a GPU that is busy with the tenant's own work, the queue is full: that is no limiter.
         if held_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
             text = (
-                f"{held.height} of {own.height} launch calls of {who} took {fmt.duration(held_ns / held.height)} on "
+                f"{len(held)} of {len(lengths_ns)} launch calls of {who} took {fmt.duration(held_ns / len(held))} on "
                 f"average ({usual}), {fmt.percent(held_ns / span_ns)} of its time; they are blocked on the host (a "
                 "limiter, a "
-                f"full queue, a lock){_off_cpu(held)}"
+                f"full queue, a lock){_off_cpu(launches.filter(are_held), runs)}"
             )
             found.append(
                 HostFinding(tenant_id=row["tenant_id"], what="blocked launches", detail=text, share=held_ns / span_ns)
@@ -861,25 +854,26 @@ def _host(
         # A GPU that is busy all the same does not wait for its host.
         if slow_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
             text = (
-                f"{slow.height} of {own.height} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
+                f"{len(slow)} of {len(lengths_ns)} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
                 f"(longest {fmt.duration(longest_ns)}), {fmt.percent(slow_ns / span_ns)} of its time. Its work "
                 "kept the GPU "
-                f"busy for {fmt.percent(work_ns / span_ns)}: the host is slow, not the GPU{_off_cpu(slow)}"
+                f"busy for {fmt.percent(work_ns / span_ns)}: the host is slow, not the GPU"
+                f"{_off_cpu(launches.filter(are_slow), runs)}"
             )
             found.append(
                 HostFinding(tenant_id=row["tenant_id"], what="slow launches", detail=text, share=slow_ns / span_ns)
             )
         solo_ns = _mean_launch_ns(tables, solo, row["tenant_id"])
-        mean_ns = _number(own["dur_ns"].mean())
+        mean_ns = _number(lengths_ns.mean())
         if solo_ns and mean_ns > SLOWER_CALLS * solo_ns:
-            lost = (mean_ns - solo_ns) * own.height / span_ns
+            lost = (mean_ns - solo_ns) * len(lengths_ns) / span_ns
             if lost > NOTABLE_HOST and work_ns < (1 - NOTABLE_HOST) * span_ns:
                 text = (
                     f"launch calls of {who} take {fmt.duration(mean_ns)} on average, {fmt.duration(solo_ns)} in the "
                     f"solo recording: {fmt.percent(lost)} of its time. Its work kept the GPU busy for "
                     f"{fmt.percent(work_ns / span_ns)}: the host is slow (too few CPUs, a lock in the "
                     "driver), not the "
-                    f"GPU{_off_cpu(own)}"
+                    f"GPU{_off_cpu(launches, runs)}"
                 )
                 found.append(
                     HostFinding(tenant_id=row["tenant_id"], what="slower calls than solo", detail=text, share=lost)
@@ -891,44 +885,45 @@ def _host(
         idle = 1 - work_ns / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for another tenant is no idleness, whether or not the host waits for it.
-            idle = 1 - _pending_ns(tables, row, own) / span_ns
+            idle = 1 - _pending_ns(tables, row, launches) / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             text = (
                 f"{who} had no work on the GPU for {fmt.percent(idle)} of its time and waited for the GPU in "
                 f"{fmt.percent(waited)}: if "
                 f"it is slow, the host is the cause (or it had no "
-                f"requests){_off_cpu(_between(own, runs), 'between its launches its threads')}"
+                f"requests){_off_cpu(_between(launches), runs, 'between its launches its threads')}"
             )
             found.append(HostFinding(tenant_id=row["tenant_id"], what="idle between launches", detail=text, share=idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
 
 
-def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.DataFrame) -> int:
+def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.LazyFrame) -> int:
     """How long any kernel of a tenant was under way: from its launch call to its end."""
     import polars as pl
 
     kernels = tables.kernels.filter(of_process(tenant) & (pl.col("device_id") == tenant["device_id"]))
-    begun = launches.group_by("correlation_id").agg(pl.col("start_ns").min())
+    begun = launches.group_by("correlation_id").agg(pl.col("start_ns").min()).collect()
     return covered_ns(kernels.select("correlation_id", "end_ns").join(begun, on="correlation_id"))
 
 
-def _between(launches: pl.DataFrame, runs: pl.DataFrame | None) -> pl.DataFrame:
-    """From each launch of a thread to its next, with the time on a CPU."""
+def _between(launches: pl.LazyFrame) -> pl.LazyFrame:
+    """From each launch of a thread to its next."""
     import polars as pl
 
     thread = ["capture", "pid", "tid"]
     until = pl.col("start_ns").shift(-1).over(thread, order_by="start_ns")
     spans = launches.select(*thread, pl.col("end_ns").alias("start_ns"), until.alias("end_ns"))
-    spans = spans.filter(pl.col("end_ns") > pl.col("start_ns"))
-    return spans if runs is None else spans.with_columns(on_cpu_ns(runs, spans))
+    return spans.filter(pl.col("end_ns") > pl.col("start_ns"))
 
 
-def _off_cpu(spans: pl.DataFrame, what: str = "during these calls their threads") -> str:
+def _off_cpu(calls: pl.LazyFrame, runs: pl.DataFrame | None, what: str = "during these calls their threads") -> str:
     """How much of the time of some threads was off the CPU, to append; nothing where nobody recorded that."""
     import polars as pl
 
-    if "on_cpu_ns" not in spans.columns:
+    if runs is None:
         return ""
+    spans = calls.select("capture", "pid", "tid", "start_ns", "end_ns").collect()
+    spans = spans.with_columns(on_cpu_ns(runs, spans))
     known = spans.filter(pl.col("on_cpu_ns").is_not_null())
     all_ns = int((known["end_ns"] - known["start_ns"]).sum())
     if all_ns <= 0 or known.height * 2 < spans.height:
