@@ -484,7 +484,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
                 f"{name} {option.placement.family.memory_bytes(option.placement.placed[name].profile) / 2**30:.1f} GiB"
                 for name in unknown
             )
-            why = f"{why}. Their memory use is not known; they get {sizes} (nvidia-smi samples show it)"
+            why = f"{why}. Their memory use is not known (samples of nvidia-smi would show it); they get {sizes}"
     shares = TRAITS[option.mode].promises.not_isolated
     return Advice(
         action=title,

@@ -204,5 +204,5 @@ def simple_bounds(
         exclusive=True,
         wrong_if="tenants wait for copies: MPS clients share the copy engines as well"
         if known
-        else "kernels of a tenant fill the SMs (1 wave or more in the table of kernels): MPS may slow it",
+        else "kernels of a tenant fill the SMs (1 wave or more, once they are traced): MPS may slow it",
     )

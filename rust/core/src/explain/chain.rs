@@ -213,6 +213,21 @@ pub(crate) struct Device<'a> {
     pub copying: &'a Present,
 }
 
+/// Begin and end of the calls of each thread that may wait for the device, by end: those of copies that were done when the
+/// call returned as well.
+fn waits(tenant: &Tenancy, calls: &Calls) -> BTreeMap<u32, Vec<(i64, i64)>> {
+    let mut found = waits_by_thread(calls);
+    let call = |op: &Op| calls.get(op.call? as usize).filter(|call| op.ends_inside(call));
+    for call in tenant.ops.iter().filter_map(call) {
+        found.entry(call.thread).or_default().push((call.start_ns, call.end_ns));
+    }
+    for list in found.values_mut() {
+        list.sort_unstable_by_key(|wait| (wait.1, wait.0));
+        list.dedup();
+    }
+    found
+}
+
 impl<'a> Walker<'a> {
     pub fn new(device: &Device<'a>, own: &'a Placed<'a>, stream_waits: Waits) -> Self {
         let Device { scene, slices, others_unknown, holder, usual_ns, placed, copying } = *device;
@@ -247,7 +262,7 @@ impl<'a> Walker<'a> {
             before,
             stream_waits,
             by_end: order_by(&tenant.ops, |op| (op.end_ns, op.start_ns)),
-            waits: calls.map(waits_by_thread).unwrap_or_default(),
+            waits: calls.map(|calls| waits(tenant, calls)).unwrap_or_default(),
             launching: launching.into_iter().map(|(thread, spans)| (thread, Union::of(spans))).collect(),
             own,
             usual_ns,
@@ -581,7 +596,7 @@ impl<'a> Walk<'_, 'a> {
         let all_ns = self.time_ns.saturating_sub(from_ns);
         let Some(op) = self.walker.op(place).filter(|_| all_ns > 0) else { return };
         let to_ns = self.time_ns;
-        let copy = op.kind == WorkKind::Copy;
+        let copy = !self.walker.tenant.needs_context(op);
         let mut left_ns = all_ns;
         if !copy {
             left_ns = left_ns.saturating_sub(self.away(from_ns, place));

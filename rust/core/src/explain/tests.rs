@@ -4,7 +4,7 @@ use super::*;
 use crate::base::draws::draws;
 use crate::base::watch::Unwatched;
 use crate::table::columns::{at, Columns};
-use crate::test_tables::{kernels, named, residency, K};
+use crate::test_tables::{kernels, named, of_one_stream, residency, K};
 use std::sync::Arc;
 
 /// pid, tid, correlation, start, end, name.
@@ -125,6 +125,41 @@ fn a_request_alone_on_the_device() {
     let units = Columns::new(&schema::UNITS, &made["units"]);
     assert_eq!(units.names("source").unwrap().get(0), Some("nvtx"));
     assert_eq!(units.u32("operations").unwrap().values(), &[2; 5]);
+}
+
+#[test]
+fn a_request_that_waits_in_the_call_of_a_copy() {
+    // As alone on the device, but what waits for the kernels is the call of a copy to pageable memory.
+    let (rows, mut calls, ranges) = five_requests();
+    for call in calls.iter_mut().filter(|call| call.5 == SYNC) {
+        call.5 = "cudaMemcpyAsync";
+    }
+    let times: Vec<(i64, i64)> =
+        (0..5).map(|n| (n * 10_000_000 + 841_000, n * 10_000_000 + 842_000)).collect();
+    let copies = of_one_stream(&schema::MEMOPS, &times)
+        .put("correlation_id", (0..5).map(|n| Some(1000 + n * 2 + 1)).collect::<UInt32Array>())
+        .finish(5)
+        .unwrap();
+    let tables = Tables::from([
+        ("kernels", numbered(&rows)),
+        ("memops", copies),
+        ("api_calls", api(&calls)),
+        ("nvtx", nvtx(&ranges)),
+    ]);
+    let (_, found) = explained(tables, &Choice::default());
+    let expected = vec![
+        row(SegmentKind::Host, 100),
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Execution, 285),
+        row(SegmentKind::QueueSameStream, 1),
+        row(SegmentKind::Execution, 439),
+        row(SegmentKind::QueueSameStream, 1),
+        row(SegmentKind::Copy, 1),
+        row(SegmentKind::Synchronisation, 3),
+        row(SegmentKind::Host, 155),
+    ];
+    assert_eq!(found, vec![expected; 5]);
 }
 
 #[test]

@@ -806,7 +806,8 @@ mod tests {
             let builder = if schema.name == "kernels" {
                 builder.put_names("name", names)
             } else {
-                let kinds = arrow_array::UInt8Array::from(vec![1; rows.len()]);
+                let kind = |r: &(usize, K)| if r.1 .1 == "on the device" { 8 } else { 1 };
+                let kinds: arrow_array::UInt8Array = rows.iter().map(|r| Some(kind(r))).collect();
                 let bytes = Int64Array::from(vec![1; rows.len()]);
                 builder.put_names("operation", names).put("bytes", bytes).put("copy_kind", kinds)
             };
@@ -946,6 +947,25 @@ mod tests {
         assert_eq!(c.i64("added_ns").unwrap().value(own), 90_000);
         let root_share = |row: usize| at(c.f64("root_share").unwrap(), row).unwrap();
         assert!((root_share(others) - 1.0).abs() < 1e-9 && root_share(own).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_copy_on_the_device_waits_for_its_time_slice() {
+        // Of 7's copy 95 us until its context is back, and of its kernel the time behind that copy.
+        let session = running_throughout(session_with_copies(
+            &[(7, "a", 5, 10, 115, 165), (8, "b", 0, 1, 6, 98)],
+            &[(7, "on the device", 0, 5, 105, 110)],
+            &[],
+            &[(0, 0, 7, 1, -5, 2), (0, 0, 8, 2, 2, 100), (0, 0, 7, 1, 100, 200)],
+        ));
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let root_share = |name: &str| {
+            let row = (0..c.rows()).find(|row| c.names("cause").unwrap().get(*row) == Some(name)).unwrap();
+            at(c.f64("root_share").unwrap(), row).unwrap()
+        };
+        assert!((root_share("not_resident") - 1.0).abs() < 1e-9);
+        assert!(root_share("queue_same_tenant").abs() < 1e-9);
     }
 
     #[test]

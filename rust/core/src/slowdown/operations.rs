@@ -78,7 +78,7 @@ impl Signatures {
     }
 
     /// Of each signature the copy engine that does it.
-    fn engines(&self) -> Vec<Option<CopyEngine>> {
+    fn engines(&self) -> Arc<[Option<CopyEngine>]> {
         self.list.iter().map(|signature| CopyEngine::of(signature.copy_kind?)).collect()
     }
 }
@@ -247,6 +247,8 @@ pub(crate) struct Tenancy {
     /// By copy engine: its own copies, and those of others.
     copies: [Arc<Union>; 2],
     others_copies: [Others; 2],
+    /// By signature; none: its operations run where kernels do.
+    engines: Arc<[Option<CopyEngine>]>,
     /// When each tenant of its device could run its work, itself included.
     pub present: Arc<Present>,
     /// Somebody else with work on the device was not traced and has no residency of its own.
@@ -596,7 +598,7 @@ impl Scene {
         let mut scene = Self { tenants, calls, switching, state: Vec::new(), window };
         scene.without_state(&who);
         scene.see_others(&who);
-        pool.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(&engines));
+        pool.each(scene.tenants.iter_mut().collect(), |tenant| tenant.finish(Arc::clone(&engines)));
         scene
     }
 
@@ -1002,7 +1004,12 @@ impl Tenancy {
         self.ran.is_some() && 2 * kernels().filter(|op| op.ran_ns == 0).count() > kernels().count()
     }
 
-    fn finish(&mut self, engines: &[Option<CopyEngine>]) {
+    /// Whether an operation runs only while its context is there: copies to the host and from it do not need that.
+    pub fn needs_context(&self, op: &Op) -> bool {
+        engine(&self.engines, op).is_none()
+    }
+
+    fn finish(&mut self, engines: Arc<[Option<CopyEngine>]>) {
         let mut seen = vec![false; engines.len()];
         let mut usual = vec![[0; 3]; engines.len()];
         let (ran, busy, others, beside) = (&self.ran, &*self.busy, &*self.others, &*self.beside);
@@ -1019,7 +1026,7 @@ impl Tenancy {
             op.co_run = if contended {
                 CoRun::Contended
             } else if before.covered_ns(others, op.launch_ns, op.start_ns) > 0
-                || engine(engines, op)
+                || engine(&engines, op)
                     .and_then(|engine| self.others_copies.get(engine as usize))
                     .is_some_and(|others| others.covered_ns(op.launch_ns, op.start_ns) > 0)
             {
@@ -1042,7 +1049,7 @@ impl Tenancy {
             if from >= to {
                 continue;
             }
-            if let Some(engine) = engine(engines, op) {
+            if let Some(engine) = engine(&engines, op) {
                 // A copy waits for others of its engine, and needs no turn on the compute engine.
                 let of_others = self.others_copies.get(engine as usize);
                 let others_ns = of_others.map_or(0, |copies| copies.covered_ns(from, to));
@@ -1054,21 +1061,21 @@ impl Tenancy {
                 };
                 continue;
             }
-            let ran = ran.as_ref().filter(|_| op.kind != WorkKind::Copy);
+            let ran = ran.as_ref();
             // Where nobody was there between launch and start, nobody was in a part of that; who is beside is there.
             let others_ns = if op.co_run == CoRun::Solo { 0 } else { before.covered_ns(others, from, to) };
+            let co_running_ns =
+                if same || others_ns == 0 { others_ns } else { near.covered_ns(beside, from, to) };
             op.waited = Waited {
                 resident_ns: ran.map_or(to.saturating_sub(from), |r| there.covered_ns(r, from, to)),
                 busy_ns: own.covered_ns(busy, from, to),
-                co_running_ns: if same || others_ns == 0 {
-                    others_ns
-                } else {
-                    near.covered_ns(beside, from, to)
-                },
-                others_ns,
+                co_running_ns,
+                // Of a copy inside the device its context has to be there as of a kernel.
+                others_ns: if op.kind == WorkKind::Copy && ran.is_some() { co_running_ns } else { others_ns },
             };
         }
         self.usual = usual;
+        self.engines = engines;
         let place = |op: &Op| (op.launch_ns, op.start_ns, op.end_ns, op.stream, op.signature);
         if !self.ops.is_sorted_by_key(place) {
             self.ops.sort_by_key(place);
