@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 QUICK_OPERATIONS = 50_000
 #: Gains below this part of the mean slowdown are not worth a change.
 WORTH_IT = 0.05
+#: Kernel time in grids of at least one whole wave, from which a tenant fills the SMs.
+MOSTLY_FULL = 0.5
 #: Switching overhead above which longer slices are worth naming.
 NOTABLE_OVERHEAD = 0.01
 #: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
@@ -325,10 +327,8 @@ def _fills_sms(tables: TableSet, device_id: int, tenant_id: int) -> bool | None:
     import polars as pl
 
     shapes = tables.of_device("kernel_occupancy", device_id).filter(pl.col("tenant_id") == tenant_id)
-    known = shapes.filter(pl.col("waves").is_not_null())
-    if known.is_empty():
-        return None
-    return bool(2 * known.filter(pl.col("waves") >= 1)["total_ns"].sum() >= shapes["total_ns"].sum())
+    full = None if shapes["waves"].drop_nulls().is_empty() else host_side.full_grids(shapes)
+    return None if full is None else full >= MOSTLY_FULL
 
 
 def _gain(compared: Options, mode: Mode) -> float | None:

@@ -511,6 +511,7 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         )
         recording = replace(recording, assignments=assignments)
     capability = device["compute_major"]
+    calls = _calls_at_work(tables, device_id)
     return _Scene(
         tables=tables,
         verdict=verdict,
@@ -530,8 +531,8 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         units=_units(tables, device_id, names),
         slicing=slicing_of(tables, device_id) if traits.time_sliced else DEFAULT_SLICING,
         switches=observed_slicing(tables, device_id) is not None,
-        never_waited=_never_waited(tables, device_id, names),
-        paused=_paused(tables, device_id, names),
+        never_waited=_never_waited(calls, names),
+        paused=_paused(tables, device_id, calls, names),
     )
 
 
@@ -554,14 +555,13 @@ def _calls_at_work(tables: TableSet, device_id: int) -> pl.DataFrame | None:
     return calls.join(spans, on=["capture", "pid"], nulls_equal=True).filter(inside)
 
 
-def _paused(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[int, float]:
+def _paused(tables: TableSet, device_id: int, calls: pl.DataFrame | None, names: Mapping[int, str]) -> dict[int, float]:
     """Busy part of the time of each tenant whose host pauses for a notable part of it.
 
     What it waits for then may come whenever it comes, such as requests.
     """
     import polars as pl
 
-    calls = _calls_at_work(tables, device_id)
     if calls is None:
         return {}
     idle_ns = pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1).over("tenant_id", order_by="start_ns")
@@ -580,16 +580,15 @@ def _paused(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[
     }
 
 
-def _never_waited(tables: TableSet, device_id: int, names: Mapping[int, str]) -> frozenset[int]:
+def _never_waited(calls: pl.DataFrame | None, names: Mapping[int, str]) -> frozenset[int]:
     """Tenants whose host called nothing between its launches that waits for the device: it might, on a busier one."""
     import polars as pl
 
-    mine = _calls_at_work(tables, device_id)
-    if mine is None:
+    if calls is None:
         return frozenset()
     name = pl.col("name").cast(pl.String)
     blocks = name.str.contains("Synchronize") | (name.str.contains("Memcpy|Memset") & ~name.str.contains("Async"))
-    waits = mine.group_by("tenant_id").agg(blocks.sum().alias("waits")).filter(pl.col("waits") == 0)
+    waits = calls.group_by("tenant_id").agg(blocks.sum().alias("waits")).filter(pl.col("waits") == 0)
     return frozenset(tenant for tenant in waits["tenant_id"] if tenant in names)
 
 

@@ -174,8 +174,21 @@ def _legacy_between(
     return sum(piece.filter(mine).height for piece in pieces)
 
 
-def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFrame, legacy: int) -> list[Cause]:
+def full_grids(shapes: pl.DataFrame) -> float | None:
+    """Part of kernel time in grids of at least one wave; None: there is no kernel.
+
+    Parameters
+    ----------
+    shapes
+        Rows of `kernel_occupancy`.
+    """
     import polars as pl
+
+    total = int(shapes["total_ns"].sum())
+    return int(shapes.filter(pl.col("waves") >= 1)["total_ns"].sum()) / total if total else None
+
+
+def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFrame, legacy: int) -> list[Cause]:
 
     if len(streams) < 2 or not _coexist(streams.values()):
         return []
@@ -190,13 +203,12 @@ def _of_streams(tenant: int, streams: Mapping[int, _Stream], shapes: pl.DataFram
                 "build with --default-stream per-thread, or create streams with cudaStreamNonBlocking",
             )
         )  # fmt: skip
-    total = int(shapes["total_ns"].sum())
-    full = int(shapes.filter(pl.col("waves") >= 1)["total_ns"].sum())
-    if total and full > FULL_GRIDS * total:
+    full = full_grids(shapes)
+    if full is not None and full > FULL_GRIDS:
         found.append(
             Cause(
                 "full-grids", tenant,
-                f"{fmt.percent(full / total, 0)} of its kernel time is in grids that fill the device, in "
+                f"{fmt.percent(full, 0)} of its kernel time is in grids that fill the device, in "
                 f"{len(streams)} streams",
                 "use smaller grids or fewer streams: these kernels run one after the other in every mode without "
                 "partitions",

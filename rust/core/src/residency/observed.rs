@@ -1029,6 +1029,15 @@ fn write_switches(slices: &[Slice], switches: &[Switch]) -> Result<RecordBatch> 
         .finish(rows)
 }
 
+/// Whether residency is not that of the tenant it is recorded for: most of its kernels, of which this is the resident part,
+/// ran all outside of it. Switch records name one client of an MPS server for the context that all share, and the few that
+/// name another one say nothing of its own.
+pub(crate) fn is_of_others(resident_ns: impl Iterator<Item = i64>) -> bool {
+    let (outside, all) =
+        resident_ns.fold((0_usize, 0_usize), |(outside, all), ns| (outside + usize::from(ns == 0), all + 1));
+    2 * outside > all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

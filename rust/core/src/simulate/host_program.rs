@@ -29,8 +29,9 @@ use crate::base::intervals::Union;
 use crate::base::statistics::median_ns;
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
-use crate::residency::observed::{slice_lengths, Slice};
+use crate::residency::observed::{is_of_others, slice_lengths, Slice};
 use crate::simulate::sharing_config::{self, Demand, Units};
+use crate::table::calls::calls_back;
 use crate::table::columns::{Columns, NameColumn};
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
@@ -418,11 +419,14 @@ fn cover<'a>(
     let mut order: Vec<(i64, i64, u32, usize)> = Vec::new();
     let mut known: HashSet<u32> = HashSet::new();
     for (tenant, seen) in by_tenant.iter_mut() {
-        let held = holder(*tenant).filter(|held| !runs_elsewhere(seen, held));
+        let resident = |s: &Seen, h: &Held| h.resident.covered_ns(s.work.start_ns, s.work.end_ns);
+        let kernel = |s: &&Seen| s.work.kind != WorkKind::Copy && s.work.end_ns > s.work.start_ns;
+        let held =
+            holder(*tenant).filter(|h| !is_of_others(seen.iter().filter(kernel).map(|s| resident(s, h))));
         known.extend(held.map(|_| *tenant));
         for (n, s) in seen.iter_mut().enumerate() {
             let (start, end) = (s.work.start_ns, s.work.end_ns);
-            s.covered_ns = held.map_or(end.saturating_sub(start), |h| h.resident.covered_ns(start, end));
+            s.covered_ns = held.map_or(end.saturating_sub(start), |h| resident(s, h));
             s.edges = held.map_or(0, |h| h.resident.edges_inside(start, end));
             if s.work.kind != WorkKind::Copy {
                 order.push((start, end, *tenant, n));
@@ -451,15 +455,6 @@ fn cover<'a>(
             seen.clear = false;
         }
     }
-}
-
-/// Whether most of a tenant's kernels ran while it was not resident: switch records name one client of an MPS server for
-/// the context that all share, and the few that name this one say nothing of its own.
-fn runs_elsewhere(seen: &[Seen], held: &Held) -> bool {
-    let kernels =
-        || seen.iter().map(|s| &s.work).filter(|w| w.kind != WorkKind::Copy && w.end_ns > w.start_ns);
-    let outside = kernels().filter(|w| held.resident.covered_ns(w.start_ns, w.end_ns) == 0).count();
-    2 * outside > kernels().count()
 }
 
 type Shape = (Option<u32>, Option<Recorded>);
@@ -627,10 +622,6 @@ fn blocking(name: &str) -> Option<bool> {
     }
     let copies = name.contains("Memcpy") || name.contains("Memset");
     (copies && !name.contains("Async")).then_some(false)
-}
-
-fn calls_back(name: &str) -> bool {
-    name.contains("LaunchHostFunc") || name.contains("StreamAddCallback")
 }
 
 /// When the driver called the program back: the ends of the operations that threads launched last before they asked for

@@ -276,8 +276,7 @@ fn wait(tenant: &Tenancy, op: &Op) -> Wait {
     let waited = op.start_ns.saturating_sub(op.free_ns()).max(0);
     let resident = op.waited.resident_ns;
     let own = resident.min(op.waited.busy_ns);
-    let time_sliced = tenant.ran.is_some() && op.kind != WorkKind::Copy;
-    let others = if time_sliced { op.waited.co_running_ns } else { op.waited.others_ns };
+    let others = if tenant.ran.is_some() { op.waited.co_running_ns } else { op.waited.others_ns };
     Wait {
         own_ns: own,
         rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0),

@@ -21,7 +21,7 @@ use crate::base::maps::{entry, NumberMap, Recent};
 use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median;
 use crate::base::watch::Watch;
-use crate::residency::observed::Slice;
+use crate::residency::observed::{is_of_others, Slice};
 use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::calls::{calls, Call, Calls, CallsByProcess};
 use crate::table::columns::{at, Columns};
@@ -989,19 +989,13 @@ impl Tenancy {
         }
         self.busy = Arc::new(busy);
         self.copies = copies.map(Arc::new);
-        if self.runs_elsewhere() {
+        let kernels = self.ops.iter().filter(|op| op.kind != WorkKind::Copy && op.end_ns > op.start_ns);
+        if self.ran.is_some() && is_of_others(kernels.map(|op| op.ran_ns)) {
             self.ran = None;
             for op in &mut self.ops {
                 op.ran_ns = op.end_ns.saturating_sub(op.start_ns);
             }
         }
-    }
-
-    /// Whether most of its kernels ran while its context was not resident: switch records name one client of an MPS server
-    /// for the context that all share, and the few that name this one say nothing of its own.
-    fn runs_elsewhere(&self) -> bool {
-        let kernels = || self.ops.iter().filter(|op| op.kind != WorkKind::Copy && op.end_ns > op.start_ns);
-        self.ran.is_some() && 2 * kernels().filter(|op| op.ran_ns == 0).count() > kernels().count()
     }
 
     /// Whether an operation runs only while its context is there: copies to the host and from it do not need that.
@@ -1061,17 +1055,17 @@ impl Tenancy {
                 };
                 continue;
             }
-            let ran = ran.as_ref();
             // Where nobody was there between launch and start, nobody was in a part of that; who is beside is there.
             let others_ns = if op.co_run == CoRun::Solo { 0 } else { before.covered_ns(others, from, to) };
-            let co_running_ns =
-                if same || others_ns == 0 { others_ns } else { near.covered_ns(beside, from, to) };
             op.waited = Waited {
-                resident_ns: ran.map_or(to.saturating_sub(from), |r| there.covered_ns(r, from, to)),
+                resident_ns: ran.as_ref().map_or(to.saturating_sub(from), |r| there.covered_ns(r, from, to)),
                 busy_ns: own.covered_ns(busy, from, to),
-                co_running_ns,
-                // Of a copy inside the device its context has to be there as of a kernel.
-                others_ns: if op.kind == WorkKind::Copy && ran.is_some() { co_running_ns } else { others_ns },
+                co_running_ns: if same || others_ns == 0 {
+                    others_ns
+                } else {
+                    near.covered_ns(beside, from, to)
+                },
+                others_ns,
             };
         }
         self.usual = usual;

@@ -28,9 +28,14 @@ impl Function {
                 || name.contains("cudaMemcpy_")
                 || name.contains("cuMemcpyDtoH_"),
             stream_waits: name.contains("StreamWaitEvent"),
-            calls_back: name.contains("LaunchHostFunc") || name.contains("StreamAddCallback"),
+            calls_back: calls_back(name),
         }
     }
+}
+
+/// Whether a function lets the driver call the program when a stream has come so far.
+pub(crate) fn calls_back(name: &str) -> bool {
+    name.contains("LaunchHostFunc") || name.contains("StreamAddCallback")
 }
 
 /// A call of the CUDA API.
