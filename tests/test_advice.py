@@ -510,13 +510,20 @@ def predicted(tenant_id: int, slowdown: float, elapsed_ms: int = 100) -> Forecas
     )
 
 
-def compared(*means: tuple[str, float], best: str, now: str, elapsed_ms: tuple[int, int] = (100, 100)) -> Options:
+def compared(
+    *means: tuple[str, float],
+    best: str,
+    now: str,
+    elapsed_ms: tuple[int, int] = (100, 100),
+    first_goes_on: bool = False,
+) -> Options:
     """Two tenants, ways to share with a mean slowdown each."""
     provision = mps.provisions([mps.Client(n, f"t{n}", None, None, None) for n in (0, 1)], 108, 8)[0]
     made = []
     for name, mean in means:
         config = time_slicing(108, [0, 1]) if name == "time-slicing" else side_by_side(108, [0, 1])
-        both = predicted(0, mean, elapsed_ms[0]), predicted(1, mean, elapsed_ms[1])
+        first = predicted(0, mean, elapsed_ms[0]).model_copy(update={"goes_on": first_goes_on})
+        both = first, predicted(1, mean, elapsed_ms[1])
         capped = name == "MPS, equal caps"
         mode: Any = "time-slicing" if name == "time-slicing" else "mps-partitioned" if capped else "mps"
         made.append(Option(name, mode, config, both, provision if capped else None))
@@ -536,10 +543,10 @@ def test_the_least_mean_slowdown_is_said_of_the_least() -> None:
 
 
 def test_what_holds_for_this_much_work_says_so() -> None:
-    """Whoever is done leaves the GPU to the others; a program in a closed loop never is."""
+    """Whoever is done leaves the GPU to the others; one that the recording ended is replayed until they are done too."""
     two = ("MPS", 1.5), ("time-slicing", 3.0)
-    for elapsed_ms, said in (((60, 100), True), ((80, 100), False)):
-        ways = compared(*two, best="MPS", now="time-slicing", elapsed_ms=elapsed_ms)
+    for elapsed_ms, goes_on, said in (((60, 100), False, True), ((60, 100), True, False), ((80, 100), False, False)):
+        ways = compared(*two, best="MPS", now="time-slicing", elapsed_ms=elapsed_ms, first_goes_on=goes_on)
         (action,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
         assert ("longer runs may be slower" in (action.bound or "")) == said
     assert "t0 ends after 60.00 ms and t1 after 100.0 ms" in str(

@@ -1,9 +1,10 @@
 """Is what advice predicts what happens?  Captures of one mode, the same work simulated in another, compared.
 
 `python tests/bench/advice.py --seeds N` builds each base scenario (its capture is all that the analyzer sees), rewrites
-it to other sharing modes with the same number of units of work, simulates those with the generator, and compares every
-tenant's slowdown (elapsed, against the same work alone on the whole GPU) with the predicted interval.  The generator
-shares no code with the analyzer.  Prints a table and appends a line to docs/measurements.jsonl.
+it to other sharing modes, simulates those with the generator until every tenant has done as many units of work as in the
+capture (the others go on with theirs meanwhile, unless the scenario has them end), and compares the slowdown of those
+units (elapsed, against the same work alone on the whole GPU) with the predicted interval.  The generator shares no code
+with the analyzer.  Prints a table and appends a line to docs/measurements.jsonl.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import tempfile
 import tomllib
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "fixtures"))
@@ -33,6 +35,13 @@ from pyanalyze.analysis.advice.forecast import SharingConfig  # noqa: E402
 from pyanalyze.analysis.advice.options import Forecast, options  # noqa: E402
 from pyanalyze.tables.frames import ANALYSIS_TABLES  # noqa: E402
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+#: No scenario takes so long.
+LONGEST_MS = 100_000
+#: Tenants of a scenario whose work ends within this part of its time go on together.
+TOGETHER = 0.05
 #: Whole GPUs that several traced processes share, without caps: what alone takes is then the whole GPU.
 BASES = (
     "mps",
@@ -81,10 +90,10 @@ def whole(name: str) -> dict[str, Any]:
 
 
 def rewritten(
-    name: str, config: SharingConfig, units: dict[str, int], names: dict[int, str], profiles: list[str]
+    name: str, config: SharingConfig, units: dict[str, int], names: dict[int, str], profiles: list[str], until_ms: float
 ) -> str:
-    """The scenario with the same units of work in another config, without recordings."""
-    table = whole(name)
+    """The scenario in another config, without recordings, with work until then."""
+    table, original = whole(name), whole(name)
     assignments = {names[assignment.tenant_id]: assignment for assignment in config.assignments}
     groups = {(assignment.instance, assignment.group) for assignment in config.assignments}
     together = len(groups) < len(assignments)
@@ -106,37 +115,67 @@ def rewritten(
         if assignment.sms is not None:
             tenant["mps_percent"] = 100.0 * (assignment.sms + 0.5) / sms
         (work,) = tenant["work"]
-        # The same draws: a range is drawn from whatever its limits are.
-        work["until_ms"] = [1e6, 1e6] if isinstance(work.get("until_ms"), list) else 1e6
-        work["units"] = units[tenant["name"]]
-    table["duration_ms"] = [9000, 9000] if isinstance(table["duration_ms"], list) else 9000
+        run_on(original, work, units[tenant["name"]], until_ms)
+    lasts(table, until_ms)
     table["bin_us"] = 100_000
     table["capture"] = []
     table.pop("samples", None)
     return "\n".join(f"{json.dumps(key)} = {written(value)}" for key, value in table.items())
 
 
-def simulated(text: str, seed: int) -> dict[str, float]:
-    """Elapsed nanoseconds of each tenant, first unit's begin to last one's end."""
-    return simulated_units(text, seed, tables=False)[0]
+def run_on(table: Mapping[str, Any], work: dict[str, Any], units: int, until_ms: float) -> None:
+    """Let a tenant work until then; one that ends before the others in its scenario does as many units as it did."""
+    ends_ms = [_last_ms(work) for tenant in table["tenant"] for work in tenant["work"]]
+    if "units" in work or _last_ms(work) < (1 - TOGETHER) * max(ends_ms):
+        work["units"] = units
+    # The same draws: a range is drawn from whatever its limits are.
+    work["until_ms"] = [until_ms, until_ms] if isinstance(work.get("until_ms"), list) else until_ms
 
 
-def simulated_units(text: str, seed: int, *, tables: bool = True) -> tuple[dict[str, float], dict[str, list[int]]]:
-    """The same, and nanoseconds of each unit of work of each tenant, begin to the end of its last operation."""
+def _last_ms(work: Mapping[str, Any]) -> float:
+    last = work.get("until_ms", LONGEST_MS)
+    return float(max(last) if isinstance(last, list) else last)
+
+
+def lasts(table: dict[str, Any], until_ms: float) -> None:
+    """Simulate until all work that was begun by then has ended."""
+    end_ms = 2 * until_ms + 1000
+    table["duration_ms"] = [end_ms, end_ms] if isinstance(table["duration_ms"], list) else end_ms
+
+
+def simulated(
+    text_until: Callable[[float], str], seed: int, units: Mapping[str, int], expected_ms: float
+) -> dict[str, list[tuple[int, int]]]:
+    """Begin and end of as many units of work of each tenant, in order, simulated until all have done so many."""
+    until_ms = 1.2 * expected_ms + 20
+    while True:
+        found = _units(text_until(until_ms), seed)
+        if all(len(found.get(name, ())) >= count for name, count in units.items()):
+            return {name: found[name][:count] for name, count in units.items()}
+        until_ms *= 1.7
+        if until_ms > LONGEST_MS:
+            raise TimeoutError(f"not all of {dict(units)} units were done in {LONGEST_MS} ms")
+
+
+def _units(text: str, seed: int) -> dict[str, list[tuple[int, int]]]:
     folder = Path(tempfile.mkdtemp(dir=ROOT / "target"))
     try:
         (folder / "x.toml").write_text(text, encoding="utf-8")
-        generate.generate([folder / "x.toml"], folder, seed, tables=tables)
-        truth = json.loads((folder / "x.truth.json").read_text(encoding="utf-8"))
-        units: dict[str, list[int]] = {}
-        if tables:
-            with closing(sqlite3.connect(folder / "x.truth.sqlite")) as file:
-                for name, ns in file.execute("SELECT tenant, done_ns - start_ns FROM units WHERE done_ns > 0"):
-                    units.setdefault(name, []).append(ns)
+        generate.generate([folder / "x.toml"], folder, seed, tables=True)
+        units: dict[str, list[tuple[int, int]]] = {}
+        with closing(sqlite3.connect(folder / "x.truth.sqlite")) as file:
+            for name, *unit in file.execute(
+                "SELECT tenant, start_ns, done_ns FROM units WHERE done_ns > 0 ORDER BY start_ns"
+            ):
+                units.setdefault(name, []).append((unit[0], unit[1]))
     finally:
         shutil.rmtree(folder)
-    took = {t["name"]: t["slowdown"]["elapsed"]["shared_ns"] for t in truth["tenants"] if t["slowdown"]}
-    return took, units
+    return units
+
+
+def elapsed_ns(units: Sequence[tuple[int, int]]) -> int:
+    """First unit's begin to the last one's end."""
+    return max(end for _, end in units) - min(start for start, _ in units)
 
 
 @dataclass(frozen=True)
@@ -180,8 +219,10 @@ def compared(base: str, seed: int) -> tuple[list[Compared], str | None]:
     found = options(session.tables, verdict)
     rows = []
     for option in found.options:
-        text = rewritten(base, option.config, units, names, list(option.profiles))
-        took = simulated(text, seed)
+        expected_ms = max(one.slowdown * alone[names[one.tenant_id]] for one in option.forecasts) / 1e6
+        text = partial(rewritten, base, option.config, units, names, list(option.profiles))
+        done = simulated(text, seed, units, expected_ms)
+        took = {name: elapsed_ns(mine) for name, mine in done.items()}
         for forecast in option.forecasts:
             name = names[forecast.tenant_id]
             slow: Forecast = forecast

@@ -23,6 +23,7 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -292,6 +293,8 @@ def tally(path: Path) -> dict[str, Any]:
     return entry
 
 
+#: No tenant of these scenarios works longer alone.
+SOLO_MS = 500
 #: Scenarios with one kind of work a tenant, and what their first capture shows.
 BASES = (
     "exclusive",
@@ -329,13 +332,17 @@ def solo_ns(
             }
         )
         name = named[copies.name]
-        found[name] = advice.simulated(multiplied(base, one, units, named), seed)[f"{name}-0"]
+        text = partial(multiplied, base, one, units, named)
+        done = advice.simulated(text, seed, {f"{name}-0": units[name]}, SOLO_MS)
+        found[name] = advice.elapsed_ns(done[f"{name}-0"])
     return found
 
 
-def multiplied(base: str, option: ReplicaOption, units: Mapping[str, int], named: Mapping[str, str]) -> str:
-    """The scenario with copies of its tenants in this option, each with the units of work of the original."""
-    table = advice.whole(base)
+def multiplied(
+    base: str, option: ReplicaOption, units: Mapping[str, int], named: Mapping[str, str], until_ms: float
+) -> str:
+    """The scenario with copies of its tenants in this option, with work until then."""
+    table, recorded = advice.whole(base), advice.whole(base)
     (board,) = table["board"]
     for key in ("mode", "mig"):
         board.pop(key, None)
@@ -364,12 +371,11 @@ def multiplied(base: str, option: ReplicaOption, units: Mapping[str, int], named
             # Copies are alike and begin together: what chance makes of each is no property of the configuration.
             tenant, work = settled(tenant), settled(work)
             tenant.pop("start_ms", None)
-            work = {**work, "until_ms": [1e6, 1e6] if isinstance(work.get("until_ms"), list) else 1e6}
-            tenant["work"] = [{**work, "units": units[name]}]
+            advice.run_on(recorded, work, units[name], until_ms)
+            tenant["work"] = [work]
             table["tenant"].append(tenant)
             at += 1
-    longest = 3000 + 1000 * option.copies
-    table["duration_ms"] = [longest, longest] if isinstance(table["duration_ms"], list) else longest
+    advice.lasts(table, until_ms)
     table["bin_us"] = 1_000_000
     table["capture"] = []
     table.pop("samples", None)
@@ -411,6 +417,20 @@ def kind_of(option: ReplicaOption) -> str:
     return "together" if traits.mps else "instances" if option.profiles else "time-sliced"
 
 
+def simulated_option(
+    base: str,
+    option: ReplicaOption,
+    units: Mapping[str, int],
+    named: Mapping[str, str],
+    solo: Mapping[str, float],
+    seed: int,
+) -> dict[str, list[tuple[int, int]]]:
+    """Begin and end of the units of work of every copy."""
+    wanted = {f"{named[c.name]}-{n}": units[named[c.name]] for c in option.tenants for n in range(c.copies)}
+    expected_ms = max(c.slowdown.value * solo[named[c.name]] for c in option.tenants) / 1e6
+    return advice.simulated(partial(multiplied, base, option, units, named), seed, wanted, expected_ms)
+
+
 def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[float, bool]], str | None]:
     """Forecast and simulated slowdowns; of each number of copies how much the best forecast one loses to the best."""
     draw = random.Random(f"{base}/{seed}")
@@ -439,7 +459,9 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
     for option in found.options:
         if not {names[copies.name] for copies in option.tenants} <= set(solo):
             solo |= solo_ns(base, option, units, names, seed)
-        took, each_unit = advice.simulated_units(multiplied(base, option, units, names), seed)
+        done = simulated_option(base, option, units, names, solo, seed)
+        took = {name: advice.elapsed_ns(mine) for name, mine in done.items()}
+        each_unit = {name: [end - start for start, end in mine] for name, mine in done.items()}
         whole = 0.0
         for copies in option.tenants:
             name = names[copies.name]

@@ -97,6 +97,8 @@ UNKNOWN_ON_SMS = 0.5
 #: What records what copies need.
 #: From this part of its time in pauses on, a host may wait for what comes from outside.
 NOTABLE_PAUSES = 0.05
+#: Standard deviation of pauses over their mean from which they are irregular: 1 between independent requests.
+IRREGULAR = 0.7
 
 _WITH_METRICS = recording("--gpu-metrics-devices=all", switches=False)
 _WITH_MEMORY = recording("--cuda-memory-usage=true", switches=False)
@@ -154,7 +156,7 @@ class _Variant:
 
     Attributes
     ----------
-    contention, block_imbalance, seed, linger_ns, crowding
+    contention, block_imbalance, seed, linger_ns, crowding, anchored
         As a config has them.
     counts
         It is one of those whose mean is the forecast; others widen the interval only.
@@ -172,6 +174,7 @@ class _Variant:
     linger_ns: int | None = None
     crowding: float = 0.0
     unknown_on_sms: float = 0.0
+    anchored: bool = False
 
 
 @dataclass(frozen=True)
@@ -197,8 +200,8 @@ class _Scene:
     slicing: tuple[int, int]
     switches: bool
     never_waited: frozenset[int]
-    #: busy part of the time of each tenant whose host pauses
-    paused: Mapping[int, float]
+    #: tenants whose hosts pause; true where their pauses are irregular
+    paused: Mapping[int, bool]
 
     def run(self, configs: Sequence[SharingConfig], threads: int) -> pl.DataFrame:
         return forecast(
@@ -532,7 +535,7 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         slicing=slicing_of(tables, device_id) if traits.time_sliced else DEFAULT_SLICING,
         switches=observed_slicing(tables, device_id) is not None,
         never_waited=_never_waited(calls, names),
-        paused=_paused(tables, device_id, calls, names),
+        paused=_paused(calls, names),
     )
 
 
@@ -555,10 +558,10 @@ def _calls_at_work(tables: TableSet, device_id: int) -> pl.DataFrame | None:
     return calls.join(spans, on=["capture", "pid"], nulls_equal=True).filter(inside)
 
 
-def _paused(tables: TableSet, device_id: int, calls: pl.DataFrame | None, names: Mapping[int, str]) -> dict[int, float]:
-    """Busy part of the time of each tenant whose host pauses for a notable part of it.
+def _paused(calls: pl.DataFrame | None, names: Mapping[int, str]) -> dict[int, bool]:
+    """Tenants whose host pauses for a notable part of its time, and whether those pauses are irregular.
 
-    What it waits for then may come whenever it comes, such as requests.
+    What it waits for then may come whenever it comes. Irregular pauses are like those between requests.
     """
     import polars as pl
 
@@ -569,14 +572,17 @@ def _paused(tables: TableSet, device_id: int, calls: pl.DataFrame | None, names:
         calls.with_columns(idle_ns.alias("idle_ns"))
         .filter(pl.col("idle_ns") > PAUSE_NS)
         .group_by("tenant_id", (pl.col("last_ns") - pl.col("first_ns")).alias("span_ns"))
-        .agg(pl.col("idle_ns").sum())
+        .agg(
+            pl.col("idle_ns").sum(),
+            irregular=(pl.len() >= ENOUGH_FOR_TAIL)
+            & (pl.col("idle_ns").std() > IRREGULAR * pl.col("idle_ns").mean()).fill_null(value=False),
+        )
         .filter(pl.col("idle_ns") > NOTABLE_PAUSES * pl.col("span_ns"))
     )
-    busy = dict(tables.of_device("tenant_usage", device_id).select("tenant_id", "busy_ns").iter_rows())
     return {
-        tenant: busy[tenant] / span_ns
-        for tenant, span_ns in pauses.select("tenant_id", "span_ns").iter_rows()
-        if tenant in names and busy.get(tenant)
+        tenant: irregular
+        for tenant, irregular in pauses.select("tenant_id", "irregular").iter_rows()
+        if tenant in names
     }
 
 
@@ -788,6 +794,7 @@ def _variants(
     *,
     switches: bool,
     unknown: bool,
+    paused: Mapping[int, bool],
 ) -> list[_Variant]:
     low, middle, high = contention
     if len(candidate.counts) == 1:
@@ -810,6 +817,10 @@ def _variants(
             found.append(_Variant(0.0, 0.0, 1, counts=False, cache=usual, unknown_on_sms=1.0))
         return found
     found = [_Variant(0.0, 0.0, 1), _Variant(0.0, 0.0, 2)]
+    waiting = [tenant for tenant in candidate.counts if tenant in paused]
+    if waiting:
+        irregular = all(paused[tenant] for tenant in waiting)
+        found += [_Variant(0.0, 0.0, seed, counts=irregular, anchored=True) for seed in (4, 5)]
     if candidate.kind == "time-sliced" and not switches:
         found += [_Variant(0.0, 0.0, 3, counts=False, linger_ns=ns) for ns in LINGERING_NS]
     return found
@@ -827,6 +838,7 @@ def _assumed(config: SharingConfig, v: _Variant, known: Mapping[int, float]) -> 
         hits_over_misses=v.cache.hits_over_misses,
         crowding=v.crowding,
         linger_ns=v.linger_ns,
+        anchored=v.anchored,
     )
 
 
@@ -849,12 +861,18 @@ def _forecast(
     threads: int,
 ) -> tuple[list[ReplicaOption], LatencyOf | None]:
     """Replay every candidate with its variants."""
-    configs = [scene.solo(tenant).varied(f"alone {tenant}", jitter=JITTER, seed=1) for tenant in scene.names]
+    configs = [
+        replace(scene.solo(tenant).varied(_solo(tenant, anchored), jitter=JITTER, seed=1), anchored=anchored)
+        for tenant in scene.names
+        for anchored in (False, True)
+    ]
     # Contention that was recorded holds what tenants cost each other on the SMs.
     unknown = check.contention is None and bool(scene.unknown_on_sms)
 
     def variants(candidate: _Candidate) -> list[_Variant]:
-        return _variants(candidate, contention, scene.caches, switches=scene.switches, unknown=unknown)
+        return _variants(
+            candidate, contention, scene.caches, switches=scene.switches, unknown=unknown, paused=scene.paused
+        )
 
     _, window_ns = _size(scene.tables, scene.verdict.device_id)
     span_ns = min(int(APART * window_ns), MOST_APART_NS)
@@ -877,16 +895,20 @@ def _forecast(
         runs = [
             ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v) for at, v in enumerate(variants(candidate))
         ]
-        base = {t: took[f"alone {t}", t][0] for t in candidate.counts}
+        base = {(t, anchored): took[_solo(t, anchored), t][0] for t in candidate.counts for anchored in (False, True)}
         options.append(_option(scene, candidate, runs, base, check, latency_of, slo_p99_ns))
     return options, latency_of
+
+
+def _solo(tenant: int, anchored: bool) -> str:  # noqa: FBT001
+    return f"solo {tenant}, anchored" if anchored else f"solo {tenant}"
 
 
 def _option(
     scene: _Scene,
     candidate: _Candidate,
     runs: Sequence[tuple[Mapping[int, Sequence[Mapping[str, object]]], _Variant]],
-    alone_rows: Mapping[int, Mapping[str, object]],
+    solo_rows: Mapping[tuple[int, bool], Mapping[str, object]],
     check: SelfCheck,
     latency_of: LatencyOf | None,
     slo_p99_ns: int | None,
@@ -901,23 +923,23 @@ def _option(
     tail += COPIES.from_slices if other_mode else 0.0
     # What L2 loses is in the variants where it was recorded.
     beyond = _beyond(candidate) if scene.caches is None else 0.0
-    base = {tenant: max(_ns(row, "elapsed_ns"), 1) for tenant, row in alone_rows.items()}
+    solo_ns = {which: max(_ns(row, "elapsed_ns"), 1) for which, row in solo_rows.items()}
+    base = {tenant: solo_ns[tenant, False] for tenant in candidate.counts}
     copies = sum(candidate.counts.values())
     tenants, progress = [], []
     for tenant, n in sorted(candidate.counts.items()):
         # Copies are equal: what a replay does to one of them by chance it does to another one in the next.
-        slow = [(statistics.fmean(_ns(row, "elapsed_ns") for row in run[tenant]) / base[tenant], v) for run, v in runs]
+        slow = [
+            (statistics.fmean(_ns(row, "elapsed_ns") for row in run[tenant]) / solo_ns[tenant, v.anchored], v)
+            for run, v in runs
+        ]
         slowdown = _estimate(slow, width, beyond)
         if candidate.kind == "time-sliced" and tenant in scene.never_waited:
             # Nothing says how far its host runs ahead: one that waits for each turn gets an equal part of all turns.
             slice_ns, switch_ns = candidate.config.slice_ns, candidate.config.switch_ns
             turns = copies * (1 + switch_ns / slice_ns) * math.exp(width)
             slowdown = slowdown.model_copy(update={"high": max(slowdown.high, turns)})
-        if candidate.kind == "time-sliced" and len(scene.names) == 1 and tenant in scene.paused:
-            # What comes when it comes is not late as long as there is time for all of it.
-            least = max(1.0, copies * scene.paused[tenant]) / math.exp(width)
-            slowdown = slowdown.model_copy(update={"low": min(slowdown.low, least)})
-        counted = [run[tenant] for run, v in runs if v.counts]
+        counted = [run[tenant] for run, v in runs if v.counts and not v.anchored]
         progress += [base[tenant] / statistics.fmean(_ns(run[i], "elapsed_ns") for run in counted) for i in range(n)]
 
         def latency(part: str, of: int = tenant) -> Estimate | None:
@@ -928,7 +950,7 @@ def _option(
             found = _estimate(each, tail if part == "p99" else width, beyond)
             if of in scene.paused and candidate.kind != "instances":
                 # Pauses may end at the same moments in all copies: one that comes last waits for the others.
-                found = found.model_copy(update={"high": max(found.high, copies * _ns(alone_rows[of], column))})
+                found = found.model_copy(update={"high": max(found.high, copies * _ns(solo_rows[of, False], column))})
             return found
 
         tenants.append(

@@ -75,6 +75,9 @@ class SharingConfig:
         where there is no room for all of their blocks, those that have some run faster.
     linger_ns
         A context without work keeps the engine that long once another one has some; None: as the capture shows.
+    anchored
+        Pauses of hosts end at the moments at which they were recorded to end, and not after as long: what they wait for
+        comes when it comes. Those of programs with a frame rate always do.
     block_imbalance
         Block times of a kernel lie within this part of their mean; 0: all are equal.
     bandwidths
@@ -101,6 +104,7 @@ class SharingConfig:
     switch_ns: int = SWITCH_NS
     contention: float = 0.0
     linger_ns: int | None = None
+    anchored: bool = False
     block_imbalance: float = 0.0
     jitter: float = 0.0
     seed: int = 0

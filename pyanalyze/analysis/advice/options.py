@@ -77,6 +77,9 @@ MARGIN_WITHOUT_CALLS = 0.15
 ENOUGH_SLICES = 8
 IN_COMMON = 0.3
 DEFAULT_SLICING = (DEFAULT_SLICE_NS - STATE_NS, SWITCH_NS)
+#: Pauses of a host may end at moments, or after as long as recorded. Both are replayed where that changes the time solo
+#: by more than this part.
+NOTABLE_PAUSES = 0.02
 #: Options this close to the best are as good as the best: the one that changes least is taken.
 AS_GOOD = 0.03
 #: The replay of what was recorded may miss the record by so much without a consequence: the intervals hold it already.
@@ -96,10 +99,13 @@ class Forecast(ForecastRow):
         Name of the tenant.
     elapsed_ns
         Elapsed time of its launches in the replay.
+    goes_on
+        It is begun again until the others have run once; a tenant that had ended before the recording did is not.
     """
 
     name: Text
     elapsed_ns: int = 0
+    goes_on: bool = True
 
 
 @dataclass(frozen=True)
@@ -715,6 +721,7 @@ class _Variant:
     seed: int
     counts: bool
     linger_ns: int | None = None
+    anchored: bool = False
 
 
 def measured_contention(measured: float) -> tuple[float, float, float]:
@@ -735,16 +742,21 @@ def as_checked(recording: SharingConfig, measured: float | None) -> list[Sharing
     """Return the recorded config as its replay is compared with the record: the nearer counts.
 
     Nothing says whether the blocks of its kernels took equally long. Where tenants are resident together that decides
-    whether their kernels mix.
+    whether their kernels mix. Nor does anything say where in its slice a tenant is that others begin to wait for.
 
     Examples
     --------
     >>> [config.block_imbalance for config in as_checked(side_by_side(108, [0, 1]), 0.1)]
     [0.0, 0.35]
+    >>> [config.jitter for config in as_checked(time_slicing(108, [0, 1]), None)]
+    [0.0, 0.04]
     """
-    spreads = (0.0, RAGGED) if recording.together else (0.0,)
+    each = [(spread, 0.0) for spread in (0.0, RAGGED)] if recording.together else [(0.0, 0.0), (0.0, JITTER)]
     return [
-        recording.varied(f"{CHECK} {spread}", contention=measured or 0.0, block_imbalance=spread) for spread in spreads
+        recording.varied(
+            f"{CHECK} {spread} {jitter}", contention=measured or 0.0, block_imbalance=spread, jitter=jitter, seed=6
+        )
+        for spread, jitter in each
     ]
 
 
@@ -785,17 +797,20 @@ def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> flo
     return min(errors, default=None)
 
 
-def _variants(option: Option, contention: Contention, *, switches: bool) -> list[_Variant]:
+def _variants(option: Option, contention: Contention, *, switches: bool, pauses: bool) -> list[_Variant]:
+    middle = contention.middle if option.config.together else 0.0
+    found = [_Variant("anchored", middle, 0.0, 5, counts=False, anchored=True)] if pauses else []
     if option.config.together:
         return [
-            _Variant("1", contention.middle, 0.0, 1, counts=True),
-            _Variant("2", contention.middle, RAGGED, 2, counts=True),
+            *found,
+            _Variant("1", middle, 0.0, 1, counts=True),
+            _Variant("2", middle, RAGGED, 2, counts=True),
             _Variant("low", contention.low, VERY_RAGGED, 3, counts=False),
             _Variant("high", contention.high, 0.0, 4, counts=False),
         ]
     if option.placement is not None:
-        return [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, RAGGED, 2, counts=True)]
-    found = [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, 0.0, 2, counts=True)]
+        return [*found, _Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, RAGGED, 2, counts=True)]
+    found += [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, 0.0, 2, counts=True)]
     if not switches:
         found += [_Variant(f"linger {ns}", 0.0, 0.0, 3, counts=False, linger_ns=ns) for ns in LINGERING_NS]
     return found
@@ -818,10 +833,15 @@ def _forecast(
 
     device_id, time_sliced = verdict.device_id, is_time_sliced(verdict)
     seen = visible_sms(tables, device_id)
+    solo = [
+        replace(alone(sm_count, tenant), name=_solo(tenant, anchored=anchored), anchored=anchored)
+        for tenant in names
+        for anchored in (False, True)
+    ]
     first = forecast(
         tables,
         device_id,
-        [recording or alone(sm_count, next(iter(names)))],
+        [*solo, *([recording] if recording else [])],
         recorded=recording,
         visible_sms=seen,
         time_sliced=time_sliced,
@@ -838,16 +858,22 @@ def _forecast(
             least = MEASURED_CONTENTION[0] * asked[0] if asked[0] > 0 else CONTENTION[0]
             contention = Contention(least, asked[0] + CONTENTION[1], asked[1] + CONTENTION[2], basis="sampled")
     switches = _seen_slicing(tables, device_id) is not None
-    configs = [alone(sm_count, tenant) for tenant in names]
+    whole = {str(row["sharing_config"]): row for row in first.iter_rows(named=True)}
+    pauses = any(
+        whole[_solo(tenant, anchored=True)]["elapsed_ns"]
+        > (1 + NOTABLE_PAUSES) * whole[_solo(tenant, anchored=False)]["elapsed_ns"]
+        for tenant in names
+    )
+    configs = []
     if recording is not None:
         configs += as_checked(recording, measured[0] if measured else None)
     for option in candidates:
-        for v in _variants(option, contention, switches=switches):
+        for v in _variants(option, contention, switches=switches, pauses=pauses):
             name = f"{option.name} {v.name}"
             varied = option.config.varied(
                 name, contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
             )
-            configs.append(replace(varied, linger_ns=v.linger_ns))
+            configs.append(replace(varied, linger_ns=v.linger_ns, anchored=v.anchored))
     draining = recording is not None and not recording.together and _slices_vary(tables, device_id)
     rows = forecast(tables, device_id, configs, recorded=recording, visible_sms=seen, time_sliced=time_sliced)
     took = {(str(row["sharing_config"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
@@ -869,18 +895,21 @@ def _forecast(
             margin += MARGIN_DRAINING
         # What the replay misses of the known mode it misses of the others too.
         margin += check or 0.0
-        variants = _variants(option, contention, switches=switches)
+        variants = _variants(option, contention, switches=switches, pauses=pauses)
         forecasts = []
         for tenant, name in names.items():
-            whole = took[f"alone {tenant}", tenant]
-            base = max(whole["elapsed_ns"], 1)
+            solo_ns = {
+                anchored: max(whole[_solo(tenant, anchored=anchored)]["elapsed_ns"], 1) for anchored in (False, True)
+            }
+            base = solo_ns[False]
             ran = [took[f"{option.name} {v.name}", tenant] for v in variants]
             counted = [row for row, v in zip(ran, variants, strict=True) if v.counts]
             slower = _memory_part(option, tenant, measured[0] if measured else 0.0, len(names))
-            elapsed = [row["elapsed_ns"] / base for row in ran]
+            elapsed = [row["elapsed_ns"] / solo_ns[v.anchored] for row, v in zip(ran, variants, strict=True)]
+            solo_row = whole[_solo(tenant, anchored=False)]
             latency = None
             if from_calls:
-                latency = statistics.fmean(row["latency_ns"] for row in counted) / max(whole["latency_ns"], 1)
+                latency = statistics.fmean(row["latency_ns"] for row in counted) / max(solo_row["latency_ns"], 1)
             forecasts.append(
                 Forecast(
                     tenant_id=tenant,
@@ -891,11 +920,16 @@ def _forecast(
                     latency=latency,
                     p99_ns=_p99(counted) if from_calls else None,
                     elapsed_ns=round(statistics.fmean(row["elapsed_ns"] for row in counted)),
+                    goes_on=solo_row["goes_on"],
                 )
             )
         beside = contention if option.config.together else None
         made.append(replace(option, forecasts=tuple(forecasts), margin=margin, contention=beside))
     return made, check
+
+
+def _solo(tenant: int, *, anchored: bool) -> str:
+    return f"solo {tenant}, anchored" if anchored else f"solo {tenant}"
 
 
 def _p99(forecasts: Sequence[Mapping[str, Any]]) -> int | None:

@@ -15,6 +15,8 @@
 //! The rules: blocks of equal length; SMs with warps, registers, shared memory and block slots; one queue for each
 //! tenant, as MPS clients have. The kernel that has waited longest goes first; what is left goes to the heads of the
 //! other queues. Memory bandwidth and the throughput of SMs are shared where it is known what kernels take of them solo.
+//! A program that had not come to its end when the recording did is begun again until every other one has run once: what
+//! it takes is of its first pass, and nobody is left alone by the end of a recording. One that had ended before ends.
 //! Not modelled: stream priorities and programmatic dependent launch. [`SharingConfig::contention`] is a stated allowance
 //! for what is not known of caches, bandwidth and SMs: while kernels of two tenants have blocks on one instance at once,
 //! its SMs run slower by that part. A group that is not resident stands still; its host does not.
@@ -23,7 +25,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+use arrow_array::{
+    BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+};
 
 use crate::base::error::{Error, Result};
 use crate::base::watch::Watch;
@@ -95,6 +99,7 @@ struct Row<'a> {
     latency_ns: Option<(i64, i64, i64)>,
     unit_ns: Option<(i64, i64)>,
     operations: u64,
+    goes_on: bool,
     basis: &'static str,
     detail: String,
 }
@@ -116,6 +121,7 @@ fn table(
             latency_ns: p.latency_ns,
             unit_ns: p.unit_ns,
             operations: p.ops.len() as u64,
+            goes_on: p.goes_on,
             basis: "observed",
             detail: detail(p, made),
         });
@@ -133,6 +139,7 @@ fn table(
                 latency_ns: p.from_calls.then_some(latencies),
                 unit_ns: t.unit_ns,
                 operations: t.operations,
+                goes_on: p.goes_on,
                 basis: "modelled",
                 detail: detail(p, made),
             });
@@ -154,6 +161,7 @@ fn table(
         .put("unit_p50_ns", column(&|r| r.unit_ns.map(|u| u.0)))
         .put("unit_p99_ns", column(&|r| r.unit_ns.map(|u| u.1)))
         .put("operations", rows.iter().map(|r| Some(r.operations)).collect::<UInt64Array>())
+        .put("goes_on", rows.iter().map(|r| Some(r.goes_on)).collect::<BooleanArray>())
         .put_names("basis", rows.iter().map(|r| Some(r.basis)))
         .put("detail", rows.iter().map(|r| Some(r.detail.as_str())).collect::<StringArray>())
         .finish(n)
@@ -360,6 +368,7 @@ mod tests {
             switch_ns: 100_000,
             contention: 0.0,
             linger_ns: Some(25_000),
+            anchored: false,
             hits_over_misses: 0.0,
             crowding: 0.0,
             block_imbalance: 0.0,
@@ -428,10 +437,10 @@ mod tests {
         let mps = config(vec![assignment(0, 0, None), assignment(1, 0, None)]);
         assert_eq!(us(&both(40), &mps), [3000, 3000]);
         assert_eq!(us(&both(80), &mps), [3000, 6000]);
-        // Turns of 1000, 100 between them: A 0..1000, 2200..3200, 4400..5400; B 1100..2100, 3300..4300; A lingers
-        // 25 without work, B 5525..6525.
+        // Turns of 1000, 100 between them: A 0..1000, 2200..3200, 4400..5400; B 1100..2100, 3300..4300; A
+        // ends with its slice, so that it keeps the engine no longer: B 5500..6500.
         let turns = config(vec![assignment(0, 0, None), assignment(1, 1, None)]);
-        assert_eq!(us(&both(80), &turns), [5400, 6525]);
+        assert_eq!(us(&both(80), &turns), [5400, 6500]);
         // Halves: caps of 5 SMs take two waves of what fitted in one.
         let capped = config(vec![assignment(0, 0, Some(5)), assignment(1, 0, Some(5))]);
         assert_eq!(us(&both(80), &capped), [6000, 6000]);
@@ -447,6 +456,79 @@ mod tests {
         assert_eq!(us(&both(80), &mig), [9000, 6000]);
         // Beside each other at 3/4 of the speed.
         assert_eq!(us(&both(40), &SharingConfig { contention: 1.0 / 3.0, ..mps }), [4000, 4000]);
+    }
+
+    #[test]
+    fn a_program_that_goes_on_keeps_the_others_company_to_their_end() {
+        // A fills the device for 1000, again and again; B's three kernels of 100 fill it too, each launched when the one
+        // before has ended. Side by side the one that has waited longest goes first.
+        let ends = burst(0, vec![kernel(0, 1000, 80, 8)]);
+        let steps = vec![
+            Step::Launch(0),
+            Step::Wait(0),
+            Step::Launch(1),
+            Step::Wait(1),
+            Step::Launch(2),
+            Step::Wait(2),
+        ];
+        let b = program(1, (0..3).map(|_| kernel(0, 100, 80, 8)).collect(), steps);
+        let mps = config(vec![assignment(0, 0, None), assignment(1, 0, None)]);
+        // A ends at 1000: B 1000..1300.
+        assert_eq!(us(&[ends.clone(), b.clone()], &mps), [1000, 1300]);
+        // A again at 1000, when B has waited longer: B 1000..1100, A to 2100, B to 2200, A to 3200, B to 3300. Its own
+        // time is that of its first pass.
+        let goes_on = Program { goes_on: true, ..ends };
+        assert_eq!(us(&[goes_on.clone(), b.clone()], &mps), [1000, 3300]);
+        // Time-sliced: A 0..1000, then B in one slice, 1100..1400.
+        let turns = config(vec![assignment(0, 0, None), assignment(1, 1, None)]);
+        assert_eq!(us(&[goes_on.clone(), b.clone()], &turns), [1000, 1400]);
+        // Alone nobody waits for it.
+        assert_eq!(us(&[goes_on, b], &config(vec![assignment(0, 0, None)])), [1000]);
+    }
+
+    #[test]
+    fn pauses_last_as_long_or_until_the_moment_at_which_they_ended() {
+        // Works 100, pauses to 1000, works 100, pauses to 2000, works 100. Beside a kernel of 5000 that fills the device
+        // twice over in blocks of 500 it waits for 400, or 500, each time that it comes.
+        let steps = vec![
+            Step::Launch(0),
+            Step::Wait(0),
+            Step::Pause { ns: 900_000, end_ns: 1_000_000 },
+            Step::Launch(1),
+            Step::Wait(1),
+            Step::Pause { ns: 900_000, end_ns: 2_000_000 },
+            Step::Launch(2),
+            Step::Wait(2),
+        ];
+        let mut p = program(0, (0..3).map(|_| kernel(0, 100, 80, 8)).collect(), steps);
+        let alone = config(vec![assignment(0, 0, None)]);
+        assert_eq!(us(&[p.clone()], &alone), [2100]);
+        let anchored = SharingConfig { anchored: true, ..alone };
+        assert_eq!(us(&[p.clone()], &anchored), [2100]);
+        // B's five kernels of 500, each launched when the one before has ended; whoever has waited longest goes first.
+        let steps = (0..5).flat_map(|n| [Step::Launch(n), Step::Wait(n)]).collect();
+        let b = program(1, (0..5).map(|_| kernel(0, 500, 80, 8)).collect(), steps);
+        let both = vec![assignment(1, 0, None), assignment(0, 0, None)];
+        // B 0..500, A 500..600, B 600..1100, 1100..1600: A comes at 1500, runs 1600..1700, B 1700..2200, 2200..2700: A
+        // comes at 2600, runs 2700..2800.
+        assert_eq!(us(&[p.clone(), b.clone()], &config(both.clone())), [2700, 2800]);
+        // A comes at 1000, runs 1100..1200; B 1200..1700, 1700..2200: A comes at 2000, runs 2200..2300.
+        let anchored = SharingConfig { anchored: true, ..config(both.clone()) };
+        assert_eq!(us(&[p.clone(), b.clone()], &anchored), [2800, 2300]);
+        p.paced = true;
+        assert_eq!(us(&[p, b], &config(both)), [2800, 2300]);
+    }
+
+    #[test]
+    fn what_is_slowed_too_much_is_forecast_from_what_it_had_done() {
+        // Each has room for its blocks: A two kernels of 10 again and again, B four of 100. Six operations: A is begun
+        // again for 24 more and one, which are over at 270. By then B has done two in 200, so it is taken to need 400.
+        let a = Program { goes_on: true, ..burst(0, (0..2).map(|_| kernel(0, 10, 40, 8)).collect()) };
+        let b = burst(1, (0..4).map(|_| kernel(0, 100, 40, 8)).collect());
+        let mps = config(vec![assignment(0, 0, None), assignment(1, 0, None)]);
+        let took = simulate(&[a, b], &limits(), &mps, &mut |_, _, _| {}, &Unwatched).unwrap();
+        let found: Vec<_> = took.iter().map(|t| (t.elapsed_ns / 1000, t.operations)).collect();
+        assert_eq!(found, [(20, 2), (400, 2)]);
     }
 
     #[test]

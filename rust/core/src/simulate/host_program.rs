@@ -46,6 +46,16 @@ const LONG_PAUSE: f64 = 0.05;
 /// What lies before or after such a pause is no part of the work if it took no more than this part of the time of all
 /// operations: a process loads, warms up, waits for the start, and copies results when all is done.
 const ASIDE: f64 = 0.02;
+/// A frame rate shows in so many frames, the part of a program's pauses that end one, and by how much these may differ
+/// in length from the usual one.
+const ENOUGH_FRAMES: usize = 8;
+const MOST_FRAMES: f64 = 0.8;
+const FRAME_SPREAD: f64 = 0.2;
+/// Frames vary by no more than this part of what the work in them does: otherwise work and pause follow each other.
+const STEADIER: f64 = 0.5;
+/// A program that ends no more than this part of its time before the last one is taken to have been cut by the end of
+/// the recording.
+const AT_THE_END: f64 = 0.05;
 /// Contexts that lost the engine without work, of which the time they kept it is taken.
 const ENOUGH_LOST: usize = 16;
 /// No context is taken to keep the engine for longer without work.
@@ -58,6 +68,8 @@ const NULL_STREAM: u32 = 7;
 pub(crate) enum Step {
     /// It is busy with itself.
     Think(i64),
+    /// It pauses: for so long, or until the moment at which that was over as recorded. Which of both is not recorded.
+    Pause { ns: i64, end_ns: i64 },
     /// It launches an operation.
     Launch(u32),
     /// It waits for an operation.
@@ -71,7 +83,7 @@ pub(crate) enum Step {
 }
 
 /// What a thread of a program does.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Host {
     /// When it begins; `None`: when another host starts it.
     pub begin_ns: Option<i64>,
@@ -119,7 +131,7 @@ pub(crate) struct ShapeSeen {
 }
 
 /// One tenant's operations, and the threads that ask for them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Program {
     pub tenant: u32,
     pub ops: Vec<Op>,
@@ -151,6 +163,10 @@ pub(crate) struct Program {
     pub contended: f64,
     /// Where it runs its kernels: SMs that it was seen to have.
     pub visible_sms: u32,
+    /// Its pauses end at moments, like those of a program with a frame rate: the longer it worked, the shorter they are.
+    pub paced: bool,
+    /// It had not come to its end when the recording did: replayed, it is begun again while others are not through.
+    pub goes_on: bool,
 }
 
 /// All programs of a device.
@@ -353,6 +369,7 @@ pub(crate) fn read(
         }
     }
     let mut lost: Vec<i64> = Vec::new();
+    let mut lives: Vec<Working> = Vec::new();
     for (tenant, all) in by_tenant {
         watch.progress("programs", 0, 0)?;
         let seen = working_part(&all);
@@ -370,13 +387,44 @@ pub(crate) fn read(
             _ => streams(&mut program, seen, turns.get(&tenant)),
         }
         if !program.ops.is_empty() {
+            lives.push(Working::of(seen));
             made.programs.push(program);
         }
+    }
+    let last_ns = lives.iter().map(|life| life.end_ns).max().unwrap_or(0);
+    for (program, life) in made.programs.iter_mut().zip(&lives) {
+        program.goes_on = life.goes_on(last_ns);
     }
     if lost.len() >= ENOUGH_LOST {
         made.linger_ns = Some(percentile(&mut lost, 0.02).min(MOST_LINGER_NS));
     }
     Ok(made)
+}
+
+/// When a program's operations ran.
+struct Working {
+    start_ns: i64,
+    end_ns: i64,
+    /// Longest time without any.
+    pause_ns: i64,
+}
+
+impl Working {
+    fn of(seen: &[Seen]) -> Self {
+        let start_ns = seen.first().map_or(0, |s| s.work.start_ns);
+        let (mut end_ns, mut pause_ns) = (start_ns, 0);
+        for s in seen {
+            pause_ns = pause_ns.max(s.work.start_ns.saturating_sub(end_ns));
+            end_ns = end_ns.max(s.work.end_ns);
+        }
+        Self { start_ns, end_ns, pause_ns }
+    }
+
+    /// Whether it would have gone on after the last operation of all: it paused before for as long as it did then.
+    fn goes_on(&self, last_ns: i64) -> bool {
+        let short_ns = AT_THE_END * last_ns.saturating_sub(self.start_ns) as f64;
+        last_ns.saturating_sub(self.end_ns) <= self.pause_ns.max(short_ns as i64)
+    }
 }
 
 /// The operations of a program's work, without what it does long before and long after.
@@ -800,12 +848,14 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
     let started: HashSet<u32> =
         children.values().flatten().filter(|child| child.started).map(|child| child.host).collect();
     let mut first_ns = i64::MAX;
+    // How long each thread had worked, and then paused.
+    let mut pauses: Vec<(i64, i64)> = Vec::new();
     let called_back = called_back(calls, &caused, seen);
     for (host, calls) in (0_u32..).zip(&threads) {
         let called_back = if waits_for_calls_back(calls, &called_back) { &called_back[..] } else { &[] };
         let mut steps: Vec<Step> = Vec::with_capacity(calls.len().saturating_mul(3));
         let mut begin_ns = None;
-        let mut until_ns = 0;
+        let (mut until_ns, mut working_ns) = (0, 0);
         for (n, call) in calls.iter().enumerate() {
             let goes_on = call.start_ns < last_ns;
             let lived = children.remove(&(host, n)).unwrap_or_default();
@@ -823,6 +873,7 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
                 }
                 begin_ns = Some(call.start_ns);
                 until_ns = call.start_ns;
+                working_ns = call.start_ns;
             }
             if call.end_ns <= until_ns && call.start_ns < until_ns {
                 // Inside the call before: a runtime call and the driver call that it makes.
@@ -833,7 +884,14 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
                 steps.push(Step::Wait(op));
                 until_ns = end_ns;
             }
-            think(&mut steps, call.start_ns.saturating_sub(until_ns));
+            let pause_ns = call.start_ns.saturating_sub(until_ns);
+            if pause_ns > PAUSE_NS {
+                steps.push(Step::Pause { ns: pause_ns, end_ns: call.start_ns });
+                pauses.push((until_ns.saturating_sub(working_ns), pause_ns));
+                working_ns = call.start_ns;
+            } else {
+                think(&mut steps, pause_ns);
+            }
             launch(&mut steps, &mut launched, ops);
             let own_ns = call.end_ns.saturating_sub(call.start_ns);
             // A copy from or to pageable memory is done when its call returns, although that is named asynchronous.
@@ -857,7 +915,38 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
         program.hosts.push(Host { begin_ns, steps });
     }
     program.recorded_ns = last_ns.saturating_sub(first_ns);
+    program.paced = is_paced(&pauses);
     !program.hosts.is_empty()
+}
+
+/// Whether pauses end at moments: what a thread worked longer than usual, it paused less.
+///
+/// ```text
+///   work |======|     pause     |==========|   pause   |=====|     pause      |
+///        <------ a frame ------><------ a frame ------><------ a frame ------->
+/// ```
+/// Where something else varies the pauses more than that does (requests that come when they come), it cannot be seen.
+fn is_paced(pauses: &[(i64, i64)]) -> bool {
+    // A usual length each: a phase between two pauses of another kind is no frame.
+    let usual = |of: fn(&(i64, i64)) -> i64| {
+        median_ns(&pauses.iter().map(of).collect::<Vec<_>>()).map_or(0.0, |ns| ns as f64)
+    };
+    let frame = usual(|(worked, paused)| worked.saturating_add(*paused));
+    let near = |(worked, paused): &&(i64, i64)| {
+        let mine = worked.saturating_add(*paused) as f64;
+        (mine - frame).abs() <= FRAME_SPREAD * frame
+    };
+    let alike: Vec<&(i64, i64)> = pauses.iter().filter(near).collect();
+    if alike.len() < ENOUGH_FRAMES || (alike.len() as f64) < MOST_FRAMES * pauses.len() as f64 {
+        return false;
+    }
+    let spread = |of: &dyn Fn(&(i64, i64)) -> f64| {
+        let mean = alike.iter().map(|p| of(p)).sum::<f64>() / alike.len() as f64;
+        (alike.iter().map(|p| (of(p) - mean).powi(2)).sum::<f64>() / alike.len() as f64).sqrt()
+    };
+    let worked = spread(&|p| p.0 as f64);
+    let frames = spread(&|p| p.0.saturating_add(p.1) as f64);
+    frames < worked * STEADIER
 }
 
 /// When a thread makes calls.
@@ -1115,6 +1204,26 @@ mod tests {
             blocks: None,
             calls_back: false,
         }
+    }
+
+    #[test]
+    fn a_frame_rate_shows_where_frames_vary_less_than_their_work() {
+        let worked = [3, 5, 2, 6, 4, 3, 7, 2, 5, 4].map(|ms: i64| ms * 1_000_000);
+        let of = |pause: &dyn Fn(usize, i64) -> i64| {
+            worked.iter().enumerate().map(|(n, ns)| (*ns, pause(n, *ns))).collect::<Vec<_>>()
+        };
+        // 33.3 ms from frame to frame.
+        assert!(is_paced(&of(&|_, ns| 33_300_000 - ns)));
+        // As long a pause after each: frames vary as their work does.
+        assert!(!is_paced(&of(&|_, _| 29_000_000)));
+        // Requests that come when they come.
+        let gaps = [40, 11, 3, 77, 25, 8, 52, 19, 30, 5];
+        assert!(!is_paced(&of(&|n, _| gaps[n] * 1_000_000)));
+        // One frame that was dropped, and too few to say.
+        let mut dropped = of(&|_, ns| 33_300_000 - ns);
+        dropped[4].1 += 33_300_000;
+        assert!(is_paced(&dropped));
+        assert!(!is_paced(&dropped[..6]));
     }
 
     #[test]

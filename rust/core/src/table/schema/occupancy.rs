@@ -1,6 +1,6 @@
 //! Tables of occupancy and forecasts.
 
-use super::Kind::{Name, Text, F64, I64, U32, U64};
+use super::Kind::{Bool, Name, Text, F64, I64, U32, U64};
 use super::{col, opt, Table, BASIS, CAPTURE_ID, CORRELATION_ID, DEVICE_ID, END, OLD, PID, START, TENANT_ID};
 
 const NOT_REPLAYED: &str = "its tenant was never resident between its start and its end";
@@ -132,7 +132,7 @@ pub const KERNEL_PLACEMENT: Table = Table {
 pub const FORECAST: Table = Table {
     name: "forecast",
     version: 1,
-    doc: "What each tenant took, as recorded, and would have taken with the same launches under other sharing configurations: modelled, not a promise. Other tenants cost SM slots, turns, copy engines and the stated contention, nothing else.",
+    doc: "What each tenant took, as recorded, and would have taken for the same launches under other sharing configurations, while the others go on: modelled, not a promise. Other tenants cost SM slots, turns, copy engines and the stated contention, nothing else.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
@@ -144,7 +144,8 @@ pub const FORECAST: Table = Table {
         opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
         opt("unit_p50_ns", I64, "no units of work are known", "Median time of a unit of work, from its begin to the end of its last operation."),
         opt("unit_p99_ns", I64, "no units of work are known", "99th percentile of the same."),
-        col("operations", U64, "Kernels, graphs and copies that ended."),
+        col("operations", U64, "Kernels, graphs and copies of the recorded ones that ended."),
+        col("goes_on", Bool, "Its work went on to the end of the recording: in a forecast it is begun again until all others have run once, so nobody is left alone."),
         opt("contention", F64, "a forecast, or no kernels of known time alone ran in the co-run", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
         BASIS,
         col("detail", Text, "What the program was made from."),
