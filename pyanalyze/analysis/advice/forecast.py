@@ -77,7 +77,7 @@ class SharingConfig:
         A context without work keeps the engine that long once another one has some; None: as the capture shows.
     anchored
         Pauses of hosts end at the moments at which they were recorded to end, and not after as long: what they wait for
-        comes when it comes. Those of programs with a frame rate always do.
+        comes when it comes. Those of programs with a frame rate always do, those of programs that hardly pause never.
     block_imbalance
         Block times of a kernel lie within this part of their mean; 0: all are equal.
     bandwidths

@@ -19,7 +19,7 @@ use crate::base::picoseconds::{ps, Ps};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{Limits, Resources};
 use crate::simulate::event_queue::Agenda;
-use crate::simulate::host_program::{Host, Place, Program, Step};
+use crate::simulate::host_program::{Host, Pauses, Place, Program, Step};
 use crate::simulate::sharing_config::{Demand, SharingConfig};
 
 /// What a tenant took.
@@ -401,6 +401,15 @@ fn makespan(count: u64, at_once: u64, lengths: Lengths) -> f64 {
 /// Added to the seed for times between calls, so that they do not vary as the operations of the same number do.
 const THOUGHTS: u64 = 0x5bd1_e995;
 
+/// Whether pauses of a program end when they were recorded to end.
+fn at_moments(pauses: Pauses, config: &SharingConfig) -> bool {
+    match pauses {
+        Pauses::AsLong => false,
+        Pauses::Unknown => config.anchored,
+        Pauses::Moments => true,
+    }
+}
+
 /// Added to the seed for the slices of whoever was alone.
 const SLICES: u64 = 0x2545_f491;
 
@@ -761,7 +770,7 @@ impl<'a> Sim<'a> {
         let Some(mut state) = t.hosts.get_mut(host) else { return };
         while let Some(step) = state.steps.get(state.next).copied() {
             match step {
-                Step::Pause { end_ns, .. } if self.config.anchored || t.program.paced => {
+                Step::Pause { end_ns, .. } if at_moments(t.program.pauses, self.config) => {
                     state.next = state.next.saturating_add(1);
                     let moment = t.pass_began.saturating_add(span(end_ns.saturating_sub(t.origin_ns)));
                     let source = state.source;
@@ -1449,9 +1458,9 @@ impl<'a> Sim<'a> {
         let slice = ps(self.config.slice_ns).max(1);
         let over = self.now.saturating_sub(i.slice_end);
         let alone = !armed && doing == Doing::Running;
-        if waits && alone && self.config.jitter > 0.0 {
-            // Where in its slice the holder is then is not known: on an H200 slices of programs that nobody waited for at
-            // their begin ended 2.0 to 3.2 ms later, whenever in them somebody came.
+        if waits && alone && over.saturating_mul(2) > slice.saturating_neg() && self.config.jitter > 0.0 {
+            // Who comes late in a slice, or later, does not know when it ends: on an H200 slices of which nobody waited for
+            // the begin ended 2.2 or 3.2 ms after it, and no slice in which another context came soon did so later.
             let seed = self.config.seed.wrapping_add(SLICES);
             let drawn = spread(seed, u32::try_from(instance).unwrap_or(0), 0, i.asked);
             i.asked = i.asked.wrapping_add(1);

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use crate::base::watch::{StopAfter, Unwatched};
     use crate::occupancy::theoretical::Limits;
-    use crate::simulate::host_program::{Host, Op, Step, NO_UNIT};
+    use crate::simulate::host_program::{Host, Op, Pauses, Step, NO_UNIT};
     use crate::simulate::sharing_config::{Assignment, Demand};
 
     const WARPS: u64 = 64;
@@ -504,6 +504,7 @@ mod tests {
         let alone = config(vec![assignment(0, 0, None)]);
         assert_eq!(us(&[p.clone()], &alone), [2100]);
         let anchored = SharingConfig { anchored: true, ..alone };
+        p.pauses = Pauses::Unknown;
         assert_eq!(us(&[p.clone()], &anchored), [2100]);
         // B's five kernels of 500, each launched when the one before has ended; whoever has waited longest goes first.
         let steps = (0..5).flat_map(|n| [Step::Launch(n), Step::Wait(n)]).collect();
@@ -515,7 +516,7 @@ mod tests {
         // A comes at 1000, runs 1100..1200; B 1200..1700, 1700..2200: A comes at 2000, runs 2200..2300.
         let anchored = SharingConfig { anchored: true, ..config(both.clone()) };
         assert_eq!(us(&[p.clone(), b.clone()], &anchored), [2800, 2300]);
-        p.paced = true;
+        p.pauses = Pauses::Moments;
         assert_eq!(us(&[p, b], &config(both)), [2800, 2300]);
     }
 

@@ -46,6 +46,8 @@ const LONG_PAUSE: f64 = 0.05;
 /// What lies before or after such a pause is no part of the work if it took no more than this part of the time of all
 /// operations: a process loads, warms up, waits for the start, and copies results when all is done.
 const ASIDE: f64 = 0.02;
+/// From this part of its time on, pauses of a host are more than odd ones.
+const NOTABLE_PAUSES: f64 = 0.05;
 /// A frame rate shows in so many frames, the part of a program's pauses that end one, and by how much these may differ
 /// in length from the usual one.
 const ENOUGH_FRAMES: usize = 8;
@@ -80,6 +82,18 @@ pub(crate) enum Step {
     Start(u32),
     /// It waits until another host of its program has come to its end.
     Join(u32),
+}
+
+/// When pauses of a program's hosts end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Pauses {
+    /// After as long as recorded: it is busy with itself, or hardly pauses.
+    #[default]
+    AsLong,
+    /// After as long, or at the moments at which they ended: nothing shows it.
+    Unknown,
+    /// At those moments: it has a frame rate.
+    Moments,
 }
 
 /// What a thread of a program does.
@@ -163,8 +177,8 @@ pub(crate) struct Program {
     pub contended: f64,
     /// Where it runs its kernels: SMs that it was seen to have.
     pub visible_sms: u32,
-    /// Its pauses end at moments, like those of a program with a frame rate: the longer it worked, the shorter they are.
-    pub paced: bool,
+    /// When its pauses end.
+    pub pauses: Pauses,
     /// It had not come to its end when the recording did: replayed, it is begun again while others are not through.
     pub goes_on: bool,
 }
@@ -850,6 +864,10 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
     let mut first_ns = i64::MAX;
     // How long each thread had worked, and then paused.
     let mut pauses: Vec<(i64, i64)> = Vec::new();
+    // With work in flight it may have waited for that without a sign.
+    let flights = seen.iter().zip(&launched_ns).map(|(s, at)| (at.unwrap_or(s.work.start_ns), s.work.end_ns));
+    let in_flight = Union::of(flights);
+    let mut idle_ns = 0_i64;
     let called_back = called_back(calls, &caused, seen);
     for (host, calls) in (0_u32..).zip(&threads) {
         let called_back = if waits_for_calls_back(calls, &called_back) { &called_back[..] } else { &[] };
@@ -888,6 +906,8 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
             if pause_ns > PAUSE_NS {
                 steps.push(Step::Pause { ns: pause_ns, end_ns: call.start_ns });
                 pauses.push((until_ns.saturating_sub(working_ns), pause_ns));
+                let waited_ns = in_flight.covered_ns(until_ns, call.start_ns);
+                idle_ns = idle_ns.saturating_add(pause_ns.saturating_sub(waited_ns));
                 working_ns = call.start_ns;
             } else {
                 think(&mut steps, pause_ns);
@@ -915,7 +935,13 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
         program.hosts.push(Host { begin_ns, steps });
     }
     program.recorded_ns = last_ns.saturating_sub(first_ns);
-    program.paced = is_paced(&pauses);
+    program.pauses = if is_paced(&pauses) {
+        Pauses::Moments
+    } else if idle_ns as f64 > NOTABLE_PAUSES * program.recorded_ns as f64 {
+        Pauses::Unknown
+    } else {
+        Pauses::AsLong
+    };
     !program.hosts.is_empty()
 }
 

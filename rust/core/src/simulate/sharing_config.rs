@@ -63,7 +63,7 @@ pub struct SharingConfig {
     /// A context without work keeps the engine that long once another has some; `None`: as the capture shows.
     pub linger_ns: Option<i64>,
     /// Pauses of hosts end at the moments at which they were recorded to end, and not after as long: what they wait for
-    /// comes when it comes. Those of programs with a frame rate always do.
+    /// comes when it comes. Those of programs with a frame rate always do, those of programs that hardly pause never.
     pub anchored: bool,
     /// Block times of a kernel lie within this part of their mean; 0: all equal.
     pub block_imbalance: f64,
