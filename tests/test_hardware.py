@@ -265,6 +265,35 @@ def test_two_clients_that_are_never_switched_between_are_a_group() -> None:
     assert beside == {frozenset(clients)}
 
 
+def test_a_request_whose_launch_has_no_record_is_no_unit_of_work() -> None:
+    """Of the last request the graph was launched and its kernels ran after the recording: it waited for nothing."""
+    path = H100 / "torch-slices-serve-train.sqlite"
+    query = (
+        'SELECT n."end" - n.start, (SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME AS r '
+        "JOIN CUPTI_ACTIVITY_KIND_KERNEL AS k ON k.correlationId = r.correlationId "
+        "AND k.globalPid / 0x1000000 = r.globalTid / 0x1000000 "
+        'WHERE r.globalTid = n.globalTid AND r.start BETWEEN n.start AND n."end") '
+        "FROM NVTX_EVENTS AS n WHERE n.text = 'request' ORDER BY n.start"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        requests = db.execute(query).fetchall()
+    # Each replays a graph of 55 kernels.
+    assert [kernels for _, kernels in requests] == [55] * 54 + [0]
+    # Without the trainer none takes longer than those before it started, by more than what hosts differ by.
+    solo = max(took for took, _ in requests[:26])
+    assert solo == 760_279
+    report = pyanalyze.load(path).report()
+    (device,) = report.devices
+    (serve,) = (tenant for tenant in device.tenants if tenant.pid == 1158)
+    (units,) = serve.units
+    assert units.latency is not None
+    assert units.latency.n == 54
+    last = units.latency_percentiles[-1]
+    assert (last.percentile, last.shared_ns) == (99, max(took for took, _ in requests))
+    assert last.solo_ns == pytest.approx(solo, rel=0.1)
+    assert [slow.group.count for slow in device.slow_units if slow.group.name == "request"] == [54]
+
+
 def rates(card: Path, case: str) -> list[float]:
     """Units of work per second of each process, by their own clocks; of several days the first."""
     for path in (card / "units.csv", card / "units-2.csv", card / "units-3.csv"):

@@ -301,6 +301,51 @@ pub fn launch_records(
     processes: Option<&BTreeSet<Process>>,
     watch: &dyn Watch,
 ) -> Result<Option<LaunchRecords>> {
+    Ok(launches_and_records(session, processes, watch)?.map(|(found, _)| found))
+}
+
+/// A launch call whose work has no record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LostLaunch {
+    pub start_ns: i64,
+    /// As recorded.
+    pub thread: u32,
+}
+
+/// Launch calls whose work has no record, by process and in order. Takes what [`launch_records`] takes.
+pub(crate) fn lost_launches(
+    session: &Tables,
+    watch: &dyn Watch,
+) -> Result<BTreeMap<Process, Vec<LostLaunch>>> {
+    let mut found: BTreeMap<Process, Vec<LostLaunch>> = BTreeMap::new();
+    let Some((_, lost)) = launches_and_records(session, None, watch)? else { return Ok(found) };
+    let Some(batch) = session.get(schema::API_CALLS.name).filter(|_| !lost.is_empty()) else {
+        return Ok(found);
+    };
+    let columns = Columns::new(&schema::API_CALLS, batch);
+    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (correlation, start) = (columns.u32("correlation_id")?, columns.i64("start_ns")?);
+    for row in 0..columns.rows() {
+        let process = (capture.value(row), at(pid, row));
+        let ids = lost.get(&process).map(Vec::as_slice).unwrap_or_default();
+        if at(correlation, row).is_some_and(|id| ids.binary_search(&id).is_ok()) {
+            let call = LostLaunch { start_ns: start.value(row), thread: at(tid, row).unwrap_or(0) };
+            found.entry(process).or_default().push(call);
+        }
+    }
+    for calls in found.values_mut() {
+        calls.sort();
+    }
+    Ok(found)
+}
+
+/// What became of launch calls, and the correlation ids of those without a record, by process and in order.
+#[expect(clippy::type_complexity, reason = "two halves of one answer")]
+fn launches_and_records(
+    session: &Tables,
+    processes: Option<&BTreeSet<Process>>,
+    watch: &dyn Watch,
+) -> Result<Option<(LaunchRecords, BTreeMap<Process, Vec<u32>>)>> {
     let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(None) };
     let columns = Columns::new(&schema::API_CALLS, batch);
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
@@ -351,7 +396,7 @@ pub fn launch_records(
         return Ok(None);
     }
     let recorded = recorded(session, &launched)?;
-    let mut found = LaunchRecords::default();
+    let (mut found, mut lost) = (LaunchRecords::default(), BTreeMap::<Process, Vec<u32>>::new());
     for (process, mut of) in launched {
         let (ids, captured) = (sorted(std::mem::take(&mut of.ids)), sorted(of.captured));
         let recorded = recorded.get(&process).map(Vec::as_slice).unwrap_or_default();
@@ -364,13 +409,14 @@ pub fn launch_records(
             rest = rest.get(before..).unwrap_or_default();
             if rest.first() != Some(id) {
                 found.without_record = found.without_record.saturating_add(1);
+                lost.entry(process).or_default().push(*id);
             }
         }
     }
     let mut errors: Vec<_> = errors.into_iter().map(|((name, code), calls)| (name, code, calls)).collect();
     errors.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| (&a.0, a.1).cmp(&(&b.0, b.1))));
     found.errors = errors;
-    Ok(Some(found))
+    Ok(Some((found, lost)))
 }
 
 fn sorted(mut ids: Vec<u32>) -> Vec<u32> {
@@ -533,6 +579,24 @@ mod tests {
         let errors =
             vec![("cudaDeviceSynchronize".to_owned(), 700, 2), ("cudaLaunchKernel".to_owned(), 700, 1)];
         assert_eq!(found, Some(LaunchRecords { launches: 3, without_record: 1, errors }));
+    }
+
+    #[test]
+    fn launches_without_a_record_are_told_by_time_and_thread() {
+        let work = kernels(&[kernel(0, 100)]);
+        let ids = UInt32Array::from(vec![2]);
+        let work =
+            crate::table::builder::replace(&schema::KERNELS, &work, vec![("correlation_id", Arc::new(ids))]);
+        let rows = [
+            ("cudaLaunchKernel", 3, 0, 6, 7),
+            ("cudaLaunchKernel", 1, 0, 4, 5),
+            ("cudaLaunchKernel", 2, 0, 0, 1),
+            ("cudaDeviceSynchronize", 4, 0, 8, 9),
+        ];
+        let tables = [(schema::KERNELS.name, work.unwrap()), (schema::API_CALLS.name, calls(&rows))];
+        let found = lost_launches(&tables.into(), &Unwatched).unwrap();
+        let at = |start_ns| LostLaunch { start_ns, thread: 70 };
+        assert_eq!(found, [((0, Some(7)), vec![at(4000), at(6000)])].into());
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
     let scene = Scene::of(gathered, &signatures, pool);
     drop(seen);
     let who = Who::read(session)?;
-    let ranges = ranges(session, choice)?;
+    let ranges = ranges(session, choice, watch)?;
     let mut written = Written::new(&signatures);
     let served_by: BTreeMap<u32, u32> =
         who.tenants.iter().filter_map(|t| Some((t.id, t.served_by?))).collect();

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::maps::NumberMap;
+use crate::base::watch::Watch;
 use crate::slowdown::operations::{Op, Scene, Signatures, Tenancy};
 use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
 use crate::slowdown::ENOUGH_UNITS;
@@ -126,10 +127,14 @@ fn pattern(text: &str) -> String {
 }
 
 /// Reads `nvtx`. Names that too few ranges have count under what they have in common with others but for numbers.
-pub(crate) fn ranges(tables: &Tables, choice: &Choice) -> Result<BTreeMap<Process, Ranges>> {
+pub(crate) fn ranges(
+    tables: &Tables,
+    choice: &Choice,
+    watch: &dyn Watch,
+) -> Result<BTreeMap<Process, Ranges>> {
     let mut out: BTreeMap<Process, Ranges> = BTreeMap::new();
     let wanted = |name: &str| choice.name.as_deref().is_none_or(|n| n == name || n == pattern(name));
-    for NamedRanges { process, name, ranges } in named_ranges(tables, choice.window, wanted)? {
+    for NamedRanges { process, name, ranges } in named_ranges(tables, choice.window, wanted, watch)? {
         let (given, recorded): (Vec<Range>, Vec<Range>) =
             ranges.into_iter().partition(|range| range.thread.is_none());
         let of = out.entry(process).or_default();

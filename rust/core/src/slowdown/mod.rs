@@ -141,8 +141,9 @@ pub fn slowdowns(
         all.dedup();
         all
     };
-    let work = units_of_work(session, window)?;
-    let solo_work = baselines.iter().map(|b| units_of_work(&b.tables, None)).collect::<Result<Vec<_>>>()?;
+    let work = units_of_work(session, window, watch)?;
+    let of_baseline = |b: &Baseline| units_of_work(&b.tables, None, watch);
+    let solo_work = baselines.iter().map(of_baseline).collect::<Result<Vec<_>>>()?;
     let none = UnitsOfProcess::new();
     watch.progress("slowdowns", 0, processes.len() as u64)?;
     // Each process is looked at by itself.
@@ -208,10 +209,14 @@ fn choose(
 /// Units of work of a process by name.
 type UnitsOfProcess = BTreeMap<String, Vec<Range>>;
 
-/// NVTX ranges, and what a caller put among them, without those that a window cuts.
-fn units_of_work(tables: &Tables, window: Option<(i64, i64)>) -> Result<BTreeMap<Process, UnitsOfProcess>> {
+/// NVTX ranges, and what a caller put among them, as [`named_ranges`] gives them.
+fn units_of_work(
+    tables: &Tables,
+    window: Option<(i64, i64)>,
+    watch: &dyn Watch,
+) -> Result<BTreeMap<Process, UnitsOfProcess>> {
     let mut out: BTreeMap<Process, UnitsOfProcess> = BTreeMap::new();
-    for NamedRanges { process, name, mut ranges } in named_ranges(tables, window, |_| true)? {
+    for NamedRanges { process, name, mut ranges } in named_ranges(tables, window, |_| true, watch)? {
         let of = out.entry(process).or_default();
         if let Some(known) = of.get_mut(&name) {
             known.append(&mut ranges);

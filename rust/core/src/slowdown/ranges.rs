@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::activity::api_calls::{lost_launches, LostLaunch};
 use crate::base::error::Result;
 use crate::base::maps::NumberMap;
+use crate::base::watch::Watch;
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema;
@@ -18,6 +20,15 @@ pub(crate) struct Range {
     pub thread: Option<u32>,
 }
 
+impl Range {
+    /// Whether one of these launch calls, in order, was made inside it.
+    fn lost_work(&self, lost: &[LostLaunch]) -> bool {
+        let from = lost.partition_point(|call| call.start_ns < self.start_ns);
+        let mut inside = lost.iter().skip(from).take_while(|call| call.start_ns <= self.end_ns);
+        inside.any(|call| self.thread.is_none_or(|thread| thread == call.thread))
+    }
+}
+
 /// Ranges of one process and name as recorded. A name may come several times.
 #[derive(Debug)]
 pub(crate) struct NamedRanges {
@@ -26,12 +37,13 @@ pub(crate) struct NamedRanges {
     pub ranges: Vec<Range>,
 }
 
-/// Ranges that ended, of the names that are `wanted`, without those that a window cuts; in the order of the first of each
-/// process and name.
+/// Ranges that ended, of the names that are `wanted`, without those that a window cuts and those in which a launch has no
+/// record of its work, so that what they waited for is not known; in the order of the first of each process and name.
 pub(crate) fn named_ranges(
     tables: &Tables,
     window: Option<(i64, i64)>,
     wanted: impl Fn(&str) -> bool,
+    watch: &dyn Watch,
 ) -> Result<Vec<NamedRanges>> {
     let mut out: Vec<NamedRanges> = Vec::new();
     let Some(batch) = tables.get(schema::NVTX.name) else { return Ok(out) };
@@ -58,6 +70,15 @@ pub(crate) fn named_ranges(
         });
         if let Some(of) = out.get_mut(place) {
             of.ranges.push(range);
+        }
+    }
+    if out.is_empty() {
+        return Ok(out);
+    }
+    let lost = lost_launches(tables, watch)?;
+    for of in &mut out {
+        if let Some(calls) = lost.get(&of.process) {
+            of.ranges.retain(|range| !range.lost_work(calls));
         }
     }
     Ok(out)
