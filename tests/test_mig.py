@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyanalyze.analysis.advice.mig import FAMILIES, Family, Need, Placed, family_of, instance_sets, place, room, valid
+from pyanalyze.analysis.advice.mig import (
+    FAMILIES,
+    Family,
+    Need,
+    Placed,
+    Placement,
+    family_of,
+    instance_sets,
+    place,
+    room,
+    valid,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +112,15 @@ def test_tenants_that_fit_nowhere_are_named() -> None:
     assert len(eight.placed) == 7
     assert eight.unplaced == {"t7": "no instance is left for it"}
     assert eight.free_compute_slices == 0
-    assert eight.left.endswith("no further instance fits (fragmentation)")
+    # A memory slice without a compute slice is not fragmented: no placement of the seven leaves both.
+    assert eight.left == "1 of 8 memory slices and 0 of 7 compute slices are free; no further instance fits"
+    # 3g.20gb at 0 and 1g.5gb at 4, 5 and 6 leave memory slice 7 and a compute slice: 1g.5gb begins at 0 to 6 only.
+    a100 = FAMILIES["A100-40"]
+    small = {f"t{start}": Placed(a100.profile("1g.5gb"), start) for start in (4, 5, 6)}
+    apart = Placement(a100, {"large": Placed(a100.profile("3g.20gb"), 0), **small})
+    assert apart.left == (
+        "1 of 8 memory slices and 1 of 7 compute slices are free; no further instance fits (fragmentation)"
+    )
     # An A30 has 4 slices of memory and of compute; 1g.6gb takes one of each, and the next larger profile two.
     two, three = (place(FAMILIES["A30"], [Need(f"t{n}", None, lambda _: 1.0) for n in range(k)]) for k in (2, 3))
     assert two.left.endswith("are free; one more instance fits: 1g.6gb or 2g.12gb")

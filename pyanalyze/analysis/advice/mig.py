@@ -344,7 +344,9 @@ class Placement:
         if not memory and not compute:
             return "no slice is left for another instance"
         still = " or ".join(p.name for p in self.still)
-        usable = f"one more instance fits: {still}" if still else "no further instance fits (fragmentation)"
+        # Free slices of both kinds that no placement covers: instances in other places would leave room.
+        why = " (fragmentation)" if memory and compute else ""
+        usable = f"one more instance fits: {still}" if still else f"no further instance fits{why}"
         return (
             f"{memory} of {self.family.memory_slices} memory slices and {compute} of {self.family.compute_slices} "
             f"compute slices are free; {usable}"
