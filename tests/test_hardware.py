@@ -265,6 +265,57 @@ def test_two_clients_that_are_never_switched_between_are_a_group() -> None:
     assert beside == {frozenset(clients)}
 
 
+@pytest.mark.parametrize(
+    ("path", "clients", "outside"),
+    [
+        (H200 / "node-mps-A-B-beside-C", (708, 709), 775),
+        (H100 / "mps-A-B-beside-C.sqlite", (951, 952), 953),
+        (H100 / "mps-small_grid-small_grid-beside-C.sqlite", (898, 899), 900),
+    ],
+    ids=lambda one: getattr(one, "name", None),
+)
+def test_residency_of_an_mps_group_is_that_of_no_client(path: Path, clients: tuple[int, ...], outside: int) -> None:
+    """Records name any client for the context of all: only how long the group was resident is known."""
+    with contextlib.closing(sqlite3.connect(path / "report.sqlite" if path.is_dir() else path)) as db:
+        rows = db.execute(
+            "SELECT contextId, tag, timestamp, globalPid / 0x1000000 % 0x1000000 FROM GPU_CONTEXT_SWITCH_EVENTS "
+            "WHERE tag IN (7, 8) ORDER BY contextId, timestamp, tag"
+        ).fetchall()
+    (device,) = pyanalyze.load(path).report().devices
+    assert device.window is not None
+    start, end = device.window.start_ns, device.window.end_ns
+    # RESTORE_START (8) to SAVE_END (7) of one context, in the window.
+    lengths: dict[int, list[int]] = {}
+    for before, after in pairwise(rows):
+        if (before[0], before[1], after[1]) == (after[0], 8, 7):
+            lengths.setdefault(before[3], []).append(max(min(after[2], end) - max(before[2], start), 0))
+    window_ns = end - start
+    together = [ns for pid in clients for ns in lengths[pid]]
+    share = sum(together) / window_ns
+    tenants = {tenant.pid: tenant for tenant in device.tenants}
+    # The interval at the beginning and that at the end are cut.
+    assert [tenants[pid].gpu_time_share for pid in clients] == [pytest.approx(share, abs=0.005)] * 2
+    assert {pid for pid, tenant in tenants.items() if tenant.in_mps_group} == set(clients)
+    assert not tenants[outside].in_mps_group
+    shown = {row.name: row.share for row in gpu_time_rows(device)}
+    name = "MPS: " + ", ".join(f"kit (pid {pid})" for pid in clients)
+    assert shown.keys() == {name, f"kit (pid {outside})"}
+    assert shown[name] == pytest.approx(share, abs=0.005)
+    assert device.residency_summary is not None
+    rows_of = [row.clients for row in device.residency_summary.tenants]
+    assert {frozenset(row) for row in rows_of} == {frozenset(tenants[pid].tenant_id for pid in clients), frozenset()}
+    other = sum(lengths[outside]) / window_ns
+    assert device.residency_summary.jain == pytest.approx((share + other) ** 2 / (2 * (share**2 + other**2)), abs=0.005)
+    (group,) = (row for row in device.residency_summary.tenants if row.clients)
+    if path.is_dir():
+        # All of them had work: no context only came into being.
+        assert group.slices == len(together)
+        assert group.median_slice_ns == pytest.approx(median(together), abs=1)
+    relations = {frozenset(row.tenants): row.relation for row in device.relations}
+    for pid in clients:
+        assert relations[frozenset((tenants[pid].tenant_id, tenants[outside].tenant_id))] == "time-sliced"
+
+
 def test_a_request_whose_launch_has_no_record_is_no_unit_of_work() -> None:
     """Of the last request the graph was launched and its kernels ran after the recording: it waited for nothing."""
     path = H100 / "torch-slices-serve-train.sqlite"

@@ -196,7 +196,16 @@ class Analysis:
         """Residency by device and tenant."""
         from pyanalyze.analysis.residency import residency_summary
 
-        return residency_summary(self.tables, self.verdicts)
+        return residency_summary(self.tables, self.verdicts, self.mps_groups)
+
+    @cached_property
+    def mps_groups(self) -> dict[int, frozenset[int]]:
+        """Clients of an MPS group that is time-sliced with others, by device id."""
+        from pyanalyze.analysis.residency import mps_group
+
+        return {
+            one.device_id: mps_group(self.tables, one, self.case_by_device.get(one.device_id)) for one in self.verdicts
+        }
 
     @cached_property
     def residency_by_device(self) -> dict[int, DeviceResidency]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.results.model import Text
 from pyanalyze.results.residency import CostKind, ResidencySummary, ResidencyTotals
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, ResidencyDoubt
 
 if TYPE_CHECKING:
@@ -18,10 +21,11 @@ if TYPE_CHECKING:
 
     from pyanalyze.analysis.occupancy import PlacementPolicy
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.analysis.sharing.evidence import Case
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["DeviceResidency", "TenantResidency", "named_for_all", "residency_summary"]
+__all__ = ["DeviceResidency", "TenantResidency", "mps_group", "named_for_all", "residency_summary"]
 
 
 class TenantResidency(ResidencyTotals):
@@ -123,7 +127,44 @@ def named_for_all(mode: Mode, tenants: Iterable[tuple[int, int | None, int | Non
     return resident[0] if shared and resident[0] in working else None
 
 
-def residency_summary(tables: TableSet, verdicts: Iterable[Verdict]) -> tuple[DeviceResidency, ...]:
+def mps_group(tables: TableSet, verdict: Verdict, case: Case | None) -> frozenset[int]:
+    """Find the clients of an MPS group that is time-sliced with other tenants, and that switch records tell apart.
+
+    They have one context on the GPU, and records name any of them for it: only the sum of their residency is known.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    verdict, case
+        Of the device: its sharing mode, and which tenants ran concurrently or are listed as clients.
+
+    Returns
+    -------
+    frozenset of int
+        Tenants; empty where there is no such group.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> analysis = pyanalyze.load(capture).analysis
+    >>> mps_group(analysis.tables, analysis.verdicts[0], analysis.case_by_device[0])
+    frozenset()
+    """
+    traits = TRAITS[verdict.mode]
+    if case is None or tables.groups is not None or not (traits.mps and traits.time_sliced):
+        return frozenset()
+    listed = {tenant for tenant, label in tables.labels(verdict.device_id).items() if label in case.listed_clients}
+    found = listed | {tenant for pair in case.pairs if pair.together for tenant in pair.tenants}
+    usage = tables.of_device("tenant_usage", verdict.device_id).select("tenant_id", "resident_ns")
+    resident = {tenant for tenant, ns in usage.iter_rows() if ns and tenant in found}
+    # Of clients whose server is in the records, that is who was resident.
+    return frozenset(found) if len(found) > 1 and resident else frozenset()
+
+
+def residency_summary(
+    tables: TableSet, verdicts: Iterable[Verdict], groups: Mapping[int, frozenset[int]]
+) -> tuple[DeviceResidency, ...]:
     """Add up residency by device and tenant.
 
     Parameters
@@ -132,6 +173,8 @@ def residency_summary(tables: TableSet, verdicts: Iterable[Verdict]) -> tuple[De
         The tables.
     verdicts
         The sharing mode of each device: under MPS one tenant may stand for all.
+    groups
+        What :func:`mps_group` found, by device: its clients are one row.
 
     Returns
     -------
@@ -142,7 +185,7 @@ def residency_summary(tables: TableSet, verdicts: Iterable[Verdict]) -> tuple[De
     --------
     >>> import pyanalyze
     >>> analysis = pyanalyze.load(capture).analysis
-    >>> found = residency_summary(analysis.tables, analysis.verdicts)[0]
+    >>> found = residency_summary(analysis.tables, analysis.verdicts, {})[0]
     >>> found.basis, found.policy, [tenant.name for tenant in found.tenants]
     ('observed', 'default', ['app_a', 'app_b', 'app_c'])
     """
@@ -159,22 +202,69 @@ def residency_summary(tables: TableSet, verdicts: Iterable[Verdict]) -> tuple[De
         observed = str(engine["basis"]) == "observed"
         usage = tables.of_device("tenant_usage", device_id).select("tenant_id", "busy_ns", "resident_ns").rows()
         for_all = named_for_all(modes.get(device_id, Mode.UNDETERMINED), usage)
+        group = groups.get(device_id, frozenset())
+        each = [
+            TenantResidency(
+                name=names.get(row["tenant_id"]) or f"tenant {row['tenant_id']}",
+                **{key: row[key] for key in TenantResidency.model_fields if key not in ("name", "clients")}
+                | (_idle_of_all(tables, row) if row["tenant_id"] == for_all else {}),
+            )
+            for row in rows.iter_rows(named=True)
+        ]
+        if sum(one.tenant_id in group for one in each) > 1:
+            each = _with_group(tables, device_id, each, group)
+            engine = {**engine, "jain": _jain([one.resident_ns for one in each])}
         found.append(
             DeviceResidency(
                 **engine,
                 device=devices.get(device_id) or f"device {device_id}",
                 dropped=int(lost) if observed else None,
-                tenants=tuple(
-                    TenantResidency(
-                        name=names.get(row["tenant_id"]) or f"tenant {row['tenant_id']}",
-                        **{key: row[key] for key in TenantResidency.model_fields if key != "name"}
-                        | (_idle_of_all(tables, row) if row["tenant_id"] == for_all else {}),
-                    )
-                    for row in rows.iter_rows(named=True)
-                ),
+                tenants=tuple(each),
             )
         )
     return tuple(found)
+
+
+def _with_group(
+    tables: TableSet, device_id: int, each: Sequence[TenantResidency], group: frozenset[int]
+) -> list[TenantResidency]:
+    """Totals in which the clients of an MPS group are one row, most residency first."""
+    import polars as pl
+
+    mine, labels = [one for one in each if one.tenant_id in group], tables.labels(device_id)
+    rows = tables.of_device("residency", device_id).filter("complete", pl.col("tenant_id").is_in(list(group)))
+    lengths = sorted((rows["end_ns"] - rows["start_ns"]).to_list())
+    # Those of contexts that only came into being count for no tenant.
+    whole = len(lengths) == sum(one.slices for one in mine)
+    p10, p90 = (lengths[math.ceil(part * len(lengths)) - 1] if whole and lengths else None for part in (0.1, 0.9))
+    known = all(one.expired is not None for one in mine)
+    together = mine[0].model_copy(
+        update={
+            "name": f"MPS clients {fmt.names([labels[one.tenant_id] for one in mine])}",
+            "clients": [one.tenant_id for one in mine],
+            "resident_ns": sum(one.resident_ns for one in mine),
+            "gpu_time_share": sum(one.gpu_time_share or 0.0 for one in mine),
+            "slices": sum(one.slices for one in mine),
+            "cut_slices": sum(one.cut_slices for one in mine),
+            # Work of a client counts while records name another one.
+            "idle_ns": None,
+            "idle_share": None,
+            "p10_slice_ns": p10,
+            "median_slice_ns": round(median(lengths)) if whole and lengths else None,
+            "p90_slice_ns": p90,
+            "max_slice_ns": max((one.max_slice_ns for one in mine if one.max_slice_ns is not None), default=None),
+            "expired": sum(one.expired or 0 for one in mine) if known else None,
+            "yielded": sum(one.yielded or 0 for one in mine) if known else None,
+        }
+    )
+    rest = [one for one in each if one.tenant_id not in group]
+    return sorted([together, *rest], key=lambda one: -one.resident_ns)
+
+
+def _jain(resident_ns: Sequence[int]) -> float | None:
+    """Jain's index; None where nothing was resident."""
+    squares = len(resident_ns) * sum(ns * ns for ns in resident_ns)
+    return sum(resident_ns) ** 2 / squares if squares else None
 
 
 def _idle_of_all(tables: TableSet, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -272,6 +272,8 @@ def _device(
         _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts, one_for_all=one_for_all)
         for tenant in known
     ]
+    if group := analysis.mps_groups.get(verdict.device_id):
+        tenants = _with_mps_group(tenants, group, span_ns)
     interference = None
     if found is not None:
         interference = _interference(found, usage, tables, missing, verdict.mode)
@@ -295,7 +297,7 @@ def _device(
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
         mig=_instance(tables, device),
         sharing=verdict.model_copy(update={"missing": missing}),
-        relations=_relations(tables, usage, pairs, verdict),
+        relations=_relations(tables, usage, pairs, verdict, analysis.mps_groups.get(verdict.device_id, frozenset())),
         segments=list(analysis.segments[verdict.device_id]) if Part.SEGMENTS in parts else [],
         context_switches=switches,
         residency_summary=summary,
@@ -581,6 +583,14 @@ def _with_gpu_time(
     return tenant.model_copy(update={"gpu_time_share": share, "gpu_time_basis": None if share is None else basis})
 
 
+def _with_mps_group(tenants: Sequence[Tenant], group: frozenset[int], span_ns: int) -> list[Tenant]:
+    """Give the clients of an MPS group the GPU time share of the group: records name any of them for all."""
+    together_ns = sum(tenant.resident_ns or 0 for tenant in tenants if tenant.tenant_id in group)
+    share = together_ns / span_ns if span_ns else None
+    update = {"in_mps_group": True, "gpu_time_share": share, "gpu_time_basis": None if share is None else "observed"}
+    return [tenant.model_copy(update=update) if tenant.tenant_id in group else tenant for tenant in tenants]
+
+
 def _notes(found: TenantInterference | None) -> list[str]:
     if found is None:
         return []
@@ -820,7 +830,9 @@ def _sm_warps(tables: TableSet, device_id: int) -> SmWarps | None:
     return SmWarps(start_ns=start, end_ns=end, warps=bins["warps"].to_list())
 
 
-def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict) -> list[Relation]:
+def _relations(
+    tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], verdict: Verdict, group: frozenset[int]
+) -> list[Relation]:
     import polars as pl
 
     whole = int(usage["resident_ns"].sum())
@@ -842,13 +854,14 @@ def _relations(tables: TableSet, usage: pl.DataFrame, pairs: Sequence[Pair], ver
         if small & set(pair) or frozenset(pair) in served:
             continue
         kind, confidence = relation_in_process(tables, *pair, co_busy_ns=row["co_busy_ns"]) or _relation(
-            row, shown.get(pair), verdict
+            row, shown.get(pair), verdict, inside=len(group & set(pair))
         )
         relations.append(Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
     return relations
 
 
-def _relation(row: dict[str, Any], pair: Pair | None, verdict: Verdict) -> tuple[RelationKind, float]:
+def _relation(row: dict[str, Any], pair: Pair | None, verdict: Verdict, *, inside: int) -> tuple[RelationKind, float]:
+    """How two tenants shared the device; `inside`: how many of them are in the MPS group."""
     if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
         return "apart", 0.95
     traits = TRAITS[verdict.mode]
@@ -856,6 +869,8 @@ def _relation(row: dict[str, Any], pair: Pair | None, verdict: Verdict) -> tuple
         return "partitioned", verdict.confidence
     if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
+    if inside == 1:
+        return "time-sliced", verdict.confidence
     # Virtual machines that are time-sliced are no tenants here. Beside an MPS group an untraced tenant may be the
     # server, whose context is that of the group.
     if traits.time_sliced and not traits.vgpu and (pair is not None or not traits.mps):

@@ -11,6 +11,7 @@ from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.files import write_whole
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
+from pyanalyze.report.sentences import holder_text
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean
@@ -333,7 +334,13 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
                 ),
             )
         if not (complete := tables.residency.filter(mine & pl.col("complete"))).is_empty():
-            yield chart_key("slices", number), charts.slice_lengths(complete, labels, device_id=number)
+            # Intervals of one MPS group are of one tenant.
+            group = device.mps_group()
+            if group:
+                members = [t.tenant_id for t in group]
+                complete = complete.with_columns(pl.col("tenant_id").replace(members, members[0]))
+            of_group = {t.tenant_id: holder_text(t, device, short=True) for t in group}
+            yield chart_key("slices", number), charts.slice_lengths(complete, labels | of_group, device_id=number)
         elif not (inferred := tables.inferred_residency.filter(mine)).is_empty():
             intervals = inferred.with_columns(complete=pl.lit(value=True))
             yield chart_key("slices", number), charts.slice_lengths(intervals, labels, device_id=number)
@@ -341,8 +348,10 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
             # As in the tables: residency inside the window, not that of a context before its first kernel.
             for_all = device.named_for_all()
             held = {t.tenant_id: None if t in for_all else t.resident_ns for t in device.tenants}
+            apart = ~pl.col("tenant_id").is_in([t.tenant_id for t in device.mps_group()])
             usage = tables.tenant_usage.filter(mine).with_columns(
-                pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns")
+                pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns"),
+                pl.when(apart).then("attributed_ns").alias("attributed_ns"),
             )
             yield (
                 chart_key("usage", number),

@@ -57,6 +57,7 @@ __all__ = [
     "cause_text",
     "clock_sentences",
     "counted_sms",
+    "counted_untraced",
     "defined_window",
     "estimate_text",
     "files_not_read",
@@ -64,6 +65,7 @@ __all__ = [
     "gpu_time_rows",
     "gpu_time_text",
     "grouped_text",
+    "holder_text",
     "id_text",
     "lead_sentences",
     "lost_streams_text",
@@ -373,6 +375,20 @@ def _stream_names(pair: StreamPair) -> tuple[str, str]:
 
 #: Characters of the names of those that a tenant serves, in the label of a bar.
 _SERVED = 24
+#: Characters of the names of the clients of an MPS group, there.
+_GROUP = 28
+
+
+def holder_text(tenant: Tenant, device: Device, *, short: bool = False) -> str:
+    """Name who was resident: a tenant, a server with its clients, or the clients of an MPS group, which are one."""
+    labels, group = tenant_labels(device.tenants), device.mps_group()
+    if tenant not in group:
+        return f"{labels[tenant.tenant_id]}{_serves(tenant, device.tenants, labels, short=short)}"
+    clients = [labels[one.tenant_id] for one in group]
+    if not short:
+        return f"MPS clients {fmt.names(clients, 3)}"
+    each = ", ".join(clients)
+    return f"MPS: {each}" if len(each) <= _GROUP else f"MPS group of {len(clients)} clients"
 
 
 def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str], *, short: bool = False) -> str:
@@ -399,14 +415,10 @@ def residency_sentence(device: Device) -> str:
 
 def gpu_time_text(device: Device) -> str:
     """The GPU time share of the tenants and the cost of context switches, to stand behind a label."""
-    labels = tenant_labels(device.tenants)
     shown = _with_gpu_time(device)
     if not shown:
         return f"not known. {why_missing(device, 'context_switches', 'residency', 'window')}"
-    names = [
-        f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels)} {fmt.percent(t.gpu_time_share)}{_idle(t, device)}"
-        for t in shown[:3]
-    ]
+    names = [f"{holder_text(t, device)} {fmt.percent(t.gpu_time_share)}{_idle(t, device)}" for t in shown[:3]]
     if len(shown) > 3:
         names.append(f"{len(shown) - 3} more")
     resident = "resident, by " if shown[0].gpu_time_basis == "observed" else ""
@@ -416,9 +428,10 @@ def gpu_time_text(device: Device) -> str:
 
 
 def _with_gpu_time(device: Device) -> list[Tenant]:
-    """Tenants whose GPU time share is known, the largest first."""
+    """Tenants whose GPU time share is known, the largest first; the first client of an MPS group stands for all."""
+    alike = device.mps_group()[1:]
     found = sorted(
-        (t for t in device.tenants if t.gpu_time_share is not None),
+        (t for t in device.tenants if t.gpu_time_share is not None and t not in alike),
         key=lambda t: (-(t.gpu_time_share or 0), t.tenant_id),
     )
     # Where some tenants have switch records, those of MPS clients are their server's.
@@ -469,10 +482,9 @@ class GpuTime:
 
 def gpu_time_rows(device: Device) -> list[GpuTime]:
     """Give the GPU time of every tenant whose share is known, the largest first."""
-    labels = tenant_labels(device.tenants)
     return [
         GpuTime(
-            f"{labels[t.tenant_id]}{_serves(t, device.tenants, labels, short=True)}",
+            holder_text(t, device, short=True),
             t.gpu_time_share or 0.0,
             _with_work(t, device),
         )
@@ -869,6 +881,15 @@ def counted_sms(device: Device) -> CounterCheck | None:
     return None if known is None or known.calibration is not None else known.check_against_counters
 
 
+def counted_untraced(device: Device) -> tuple[float, int] | None:
+    """Active SMs by a hardware counter and how many samples, where no kernel was traced; None: not counted."""
+    if any(tenant.busy_ns for tenant in device.tenants):
+        return None
+    names = ("sm_active_outside_traced_kernels", "sm_idle_outside_traced_kernels")
+    found = next((one for one in device.sharing.evidence if one.name in names and one.value is not None), None)
+    return None if found is None or found.value is None else (found.value / 100, found.n)
+
+
 def occupancy_basis(found: Occupancy) -> str:
     """Say how occupancy is known."""
     return found.basis if found.calibration is None else f"{found.basis}, calibrated to hardware counters"
@@ -882,12 +903,13 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     mode = f"{_mode_lead(device)} Configured: {agreement_text(device)}. {_residency_lead(device)}"
     parts = []
     if (check := counted_sms(device)) is not None:
-        known = f"mean of {fmt.count(check.n)} samples of a hardware counter"
-        parts.append(f"SMs active: {fmt.percent(check.sm_active)} ({known}).")
+        parts.append(_counted_text(check.sm_active, check.n))
     elif device.occupancy is not None:
         active = bounded_text(device.occupancy.sm_active)
         known = occupancy_basis(device.occupancy)
         parts.append(f"SMs active, mean over the window: {active}{by_traced(device)} ({known}, 95 % interval).")
+    elif (counted := counted_untraced(device)) is not None:
+        parts.append(_counted_text(*counted))
     else:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
     if device.advice:
@@ -900,6 +922,10 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     if impact.answer is Answer.NO:
         slowed = [cause_sentence(device), *slowed]
     return " ".join(slowed), mode, " ".join(parts)
+
+
+def _counted_text(share: float | None, n: int) -> str:
+    return f"SMs active: {fmt.percent(share)} (mean of {fmt.count(n)} samples of a hardware counter)."
 
 
 def _mode_lead(device: Device) -> str:

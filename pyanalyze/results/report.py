@@ -235,6 +235,12 @@ class Tenant(Result):
     gpu_time_basis: Basis | None = Field(
         default=None, description="How the GPU time share is known; null: it is not known."
     )
+    in_mps_group: bool = Field(
+        default=False,
+        description="A client of an MPS group that is time-sliced with other tenants: gpu_time_share is that of the "
+        "group; resident_ns, slices, median_slice_ns and attributed_ns are of the intervals that switch records name "
+        "after this client, which may be of any.",
+    )
     slices: int | None = Field(
         description="Complete slices of its contexts, context creation left out; null: no switch records."
     )
@@ -344,7 +350,20 @@ class Device(Result):
         >>> pyanalyze.load(capture).report().devices[0].named_for_all()
         []
         """
-        return [t for t in self.tenants if t.resident_ns is not None and t.gpu_time_basis == "inferred"]
+        return [
+            t for t in self.tenants if t.resident_ns is not None and (t.in_mps_group or t.gpu_time_basis == "inferred")
+        ]
+
+    def mps_group(self) -> list[Tenant]:
+        """Clients of an MPS group that is time-sliced with other tenants; only their residency together is known.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).report().devices[0].mps_group()
+        []
+        """
+        return [t for t in self.tenants if t.in_mps_group]
 
     def without_slowdown(self) -> list[Tenant]:
         """Tenants whose slowdown is not known; a server of MPS clients has no work of its own that could be slowed.

@@ -54,6 +54,11 @@ class ResidencyTotals(Result):
     """What the slices of one tenant add up to."""
 
     tenant_id: int = Field(ge=0, description="The tenant.")
+    clients: list[int] = Field(
+        default=[],
+        description="This row is of these clients of an MPS group that is time-sliced with others: switch records "
+        "name any of them for all; empty: it is of the tenant alone.",
+    )
     slices: int = Field(ge=0, description="Complete slices.")
     cut_slices: int = Field(ge=0, description="Slices that the recording or lost records cut.")
     gpu_time_share: Number = Field(description="GPU time share: its residency in the window, over the window.")

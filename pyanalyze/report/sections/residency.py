@@ -144,13 +144,12 @@ def _slice_tables(device: Device) -> list[Block]:
     if summary is None:
         return []
     labels = tenant_labels(device.tenants)
-    of_all = {t.tenant_id for t in device.named_for_all()}
+    labels |= {t.tenant_id: f"{labels[t.tenant_id]} (all clients)" for t in device.named_for_all()}
+    group = device.mps_group()
+    labels |= {t.tenant_id: f"MPS group of {len(group)} clients" for t in group}
     rows = tuple(
         (
-            Cell(
-                labels.get(t.tenant_id, f"tenant {t.tenant_id}") + (" (all clients)" * (t.tenant_id in of_all)),
-                tone="code",
-            ),
+            Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),
             Cell(fmt.percent(t.gpu_time_share), basis=summary.basis),
             Cell(fmt.count(t.slices)),
             value_cell(fmt.duration(t.median_slice_ns)),

@@ -16,6 +16,7 @@ from pyanalyze.report.sentences import (
     bounded_text,
     by_traced,
     counted_sms,
+    counted_untraced,
     likely_text,
 )
 from pyanalyze.results.labels import tenant_labels
@@ -76,8 +77,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 device.occupancy.basis,
             )
         )
-    elif device.tenants:
-        facts.append(Fact("SMs active", fmt.UNKNOWN, "not available"))
+    elif (counted := counted_untraced(device)) is not None:
+        share, n = counted
+        facts.append(Fact("SMs active", fmt.percent(share), f"by counter, n = {fmt.count(n)}", "sampled"))
     return [Facts(tuple(facts)), Para(f'The words of the basis stand under "{BASES}", at the end.', "muted")]
 
 

@@ -15,6 +15,8 @@ from pyanalyze.vocabulary import Mode
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device, Tenant
 
+#: Behind what belongs to all clients of an MPS server.
+_OF_ALL = " (all clients)"
 #: Part of the window by which shares may add up to more than all of it without a word: clocks and rounding.
 _ROUNDING = 0.01
 
@@ -28,19 +30,22 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             seen = f"The samples list {processes_text(listed)}. No trace shows what {they} did."
         return [Note("No tenant was traced", seen)]
     labels = tenant_labels(device.tenants)
-    for_all = device.named_for_all()
+    for_all, group = device.named_for_all(), device.mps_group()
+    together_ns = sum(t.resident_ns or 0 for t in group)
     rows = []
     for t in device.tenants:
         rows.append(
             (
                 Cell(labels[t.tenant_id], tone="code", note=visible(t.name, LONG)),
                 value_cell(id_text(t.pid)),
-                value_cell(fmt.percent(t.gpu_time_share), basis=t.gpu_time_basis),
-                value_cell(fmt.duration(t.resident_ns) + (" (all clients)" if t in for_all else "")),
-                value_cell(_attributed(t, device)),
+                value_cell(fmt.percent(t.gpu_time_share) + _OF_ALL * (t in group), basis=t.gpu_time_basis),
+                value_cell(fmt.duration(together_ns if t in group else t.resident_ns) + _OF_ALL * (t in for_all)),
+                value_cell(fmt.UNKNOWN if t in group else _attributed(t, device)),
                 value_cell(fmt.duration(t.busy_ns)),
                 value_cell(
-                    fmt.UNKNOWN if t.slices is None else f"{fmt.count(t.slices)}; {fmt.duration(t.median_slice_ns)}"
+                    fmt.UNKNOWN
+                    if t.slices is None or t in group
+                    else f"{fmt.count(t.slices)}; {fmt.duration(t.median_slice_ns)}"
                 ),
                 value_cell(fmt.percent(t.sm_share)),
                 value_cell(fmt.bytes_(t.memory_peak_bytes)),
@@ -61,7 +66,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     names = [t.name for t in device.tenants if t.pid is not None and t.group_of is None]
     if len(set(names)) < len(names):
         caption += " --tenant NAME=PID gives processes of one name their own."
-    shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None]
+    if group:
+        caption += " Switch records name any MPS client for all of its group: their residency is known together only."
+    shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None and t not in group[1:]]
     if sum(shares) > 1 + _ROUNDING:
         caption += " Tenants that run at once add up to more than 100 %."
     columns = (
@@ -75,13 +82,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("SM share", "of the SM time of traced tenants, modelled", True),
         Column("Memory", "peak, sampled", True),
     )
+    named = "" if group else "".join(f", named {labels[t.tenant_id]}," for t in for_all)
     blocks: list[Block] = [
         Chart(
             chart_key("usage", device.device_id),
             "Busy, resident and attributed time per tenant",
             "Busy: its kernels were in flight, switched out or not. Resident: its context occupied the compute engine. "
-            "Attributed: both at once."
-            + "".join(f" The residency of all MPS clients, named {labels[t.tenant_id]}, is left out." for t in for_all),
+            "Attributed: both at once." + (f" The residency of all MPS clients{named} is left out." if for_all else ""),
         ),
         Table(columns, tuple(rows), caption),
     ]

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
-    whose = "".join(
-        f" Switch records name {labels[tenant.tenant_id]} for all MPS clients. Its shading is theirs."
-        for tenant in device.named_for_all()
-    )
+    named = [labels[tenant.tenant_id] for tenant in device.named_for_all()]
+    whose = ""
+    if named:
+        each = named[0] if len(named) == 1 else "any MPS client"
+        whose = f" Switch records name {each} for all MPS clients. {'Its' if len(named) == 1 else 'Their'} shading is "
+        whose += "theirs." if len(named) == 1 else "that of all."
     return [
         Chart(
             chart_key("timeline", device.device_id),
