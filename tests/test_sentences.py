@@ -19,10 +19,11 @@ from exports import A100, US, kernel, write
 import pyanalyze
 from pyanalyze.fleet.summary import DeviceRow, GroupPart, summarise
 from pyanalyze.nsys_tool import recording
-from pyanalyze.report.blocks import Chart, Fold, Para, Table
+from pyanalyze.report.blocks import Chart, Facts, Fold, Para, Table
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.replicas import replicas_text
+from pyanalyze.report.sampled_text import outside_window
 from pyanalyze.report.sentences import (
     bounded_text,
     cause_sentence,
@@ -35,6 +36,7 @@ from pyanalyze.report.sentences import (
 from pyanalyze.results.interference import Estimate, Slowdown
 from pyanalyze.results.labels import device_title
 from pyanalyze.results.occupancy import Bounded
+from pyanalyze.results.report import Sampled, Window
 from pyanalyze.text.format import duration, percent
 from pyanalyze.vocabulary import Mode
 
@@ -593,3 +595,109 @@ def test_clients_of_mps_in_flight_at_once_ran_beside_each_other(hardware: Path) 
     )
     place = [column.title for column in table.columns].index("Neither")
     assert table.rows[0][place].text == "121.3 ms"
+
+
+def test_samples_of_another_moment_than_the_window_say_so(hardware: Path) -> None:
+    node = hardware.parent / "h200" / "node-slices-A-B"
+    with contextlib.closing(sqlite3.connect(node / "report.sqlite")) as db:
+        ((zero,),) = db.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME")
+        ((first,),) = db.execute("SELECT min(timestamp) FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 8")
+    rows = [json.loads(line) for line in (node / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    ahead_ns = zero + first - max(row["time_utc_ns"] for row in rows if "metrics" in row)
+    assert 300_000_000 < ahead_ns < 400_000_000
+    report = pyanalyze.load(node).report()
+    said = f"No sample is from the window: the last one was taken {duration(ahead_ns)} before it."
+    for section in ("samples", "memory"):
+        assert said in [one.text for one in _section(report, section) if isinstance(one, Para)]
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "end_ns", "said"),
+    [
+        (1_000, 2_000, None),
+        # Up to 2 % of the window are no word worth.
+        (981, 2_020, None),
+        (0, 2_000, "Samples outside of the window count as well: up to 1.00 us before it."),
+        (500, 5_000, "Samples outside of the window count as well: up to 500 ns before it and 3.00 us after it."),
+        (2_001, 3_000, "No sample is from the window: the first one was taken 1 ns after it."),
+    ],
+)
+def test_how_far_samples_are_from_the_window(start_ns: int, end_ns: int, said: str | None) -> None:
+    (device,) = examples.time_sliced().devices
+    sampled = Sampled.model_construct(n=2, start_ns=start_ns, end_ns=end_ns)
+    update = {"window": Window(start_ns=1_000, end_ns=2_000), "sampled": sampled}
+    assert outside_window(device.model_copy(update=update)) == said
+
+
+def test_active_sms_are_known_where_only_a_counter_has_them(hardware: Path) -> None:
+    """Nothing was traced: a counter of the whole GPU is what there is."""
+    node = hardware.parent / "h200" / "node-slices-A-B"
+    with contextlib.closing(sqlite3.connect(node / "report.sqlite")) as db:
+        ((mean,),) = db.execute(
+            "SELECT avg(value) FROM GPU_METRICS WHERE (typeId, metricId) IN (SELECT typeId, metricId FROM "
+            "TARGET_INFO_GPU_METRICS WHERE metricName LIKE 'SMs Active%')"
+        )
+    report = pyanalyze.load(node).report()
+    facts = {one.label: one for block in _section(report, "summary") if isinstance(block, Facts) for one in block.facts}
+    # The first sample stands at the begin of the recording, and is of no time before it.
+    assert float(facts["SMs active"].value.removesuffix(" %")) == pytest.approx(mean, abs=0.2)
+    assert facts["SMs active"].basis == "sampled"
+
+
+def test_ranges_of_utilisation_are_explained(hardware: Path) -> None:
+    """Of 24 samples of a process the driver had a value in five."""
+    report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
+    (table,) = [one for one in _section(report, "samples") if isinstance(one, Table) and "Tenants" in one.caption]
+    place = [column.title for column in table.columns].index("Utilisation")
+    assert all(" to " in row[place].text for row in table.rows)
+    assert "the lower end counts these as no use, the upper end leaves them out" in table.caption
+    ((listed, *_),) = [device.listed for device in report.devices]
+    assert listed.utilization is not None and listed.utilization.low is not None and listed.utilization.high is not None
+    assert listed.utilization.low / listed.utilization.high == pytest.approx(listed.utilization.n / 24)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("node-slices-A-B", "untraced: all of them"), ("node-mps-A-B-beside-C", "untraced: all of them")],
+)
+def test_untraced_tenants_are_not_listed_twice(hardware: Path, name: str, said: str) -> None:
+    (device,) = pyanalyze.load(hardware.parent / "h200" / name).report().devices
+    (detail,) = (one.detail for one in device.sharing.details if one.name == "tenants")
+    assert detail.endswith(said)
+
+
+def test_two_slowdowns_of_one_tenant_say_why_they_differ(hardware: Path) -> None:
+    """The replay starts from the recorded run, the forecast of the current mode replays that as well."""
+    report = pyanalyze.load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report()
+    (device,) = report.devices
+    current = next(option for option in device.options or () if option.current)
+    tenants = {t.tenant_id: t for t in device.tenants}
+    differ = {
+        tenants[one.tenant_id].pid: (one.slowdown, estimate.value)
+        for one in current.tenants
+        if (estimate := tenants[one.tenant_id].slowdown.elapsed) is not None
+    }
+    here, there = differ[1905]
+    assert here / there > 1.05
+    (table,) = [one for one in _section(report, "advice") if isinstance(one, Table)]
+    assert f"for python3 (pid 1905) ({there:.2f}x, here {here:.2f}x)" in table.caption
+    assert "there the shared run is the recorded one, here both runs are modelled" in table.caption
+
+
+def test_what_is_known_of_a_pair_stands_beside_a_sure_mode(hardware: Path) -> None:
+    """Two clients with half of the SMs each: by SQL their kernels overlap, on which SMs no record says."""
+    for path, said in (
+        (hardware / "mps-50-50-A-B.sqlite", "concurrent; whether on the same SMs is not known"),
+        (
+            hardware.parent / "h200" / "node-mps-A-B-beside-C",
+            "clients of one MPS server; whether concurrent is not known",
+        ),
+    ):
+        found = next(
+            one
+            for one in _section(pyanalyze.load(path).report(), "sharing")
+            if "Relation of" in getattr(one, "caption", "")
+        )
+        assert isinstance(found, Table)
+        assert said in [row[2].text for row in found.rows]
+        assert "not known" not in [row[2].text for row in found.rows]

@@ -9,7 +9,7 @@ from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.numbers import bounded_int
-from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS
+from pyanalyze.vocabulary import MEMORY_RESERVE, SMALL_SHARE, TRAITS
 
 if TYPE_CHECKING:
     from pyanalyze.results.association import Association
@@ -22,6 +22,7 @@ __all__ = [
     "gpu_text",
     "health_parts",
     "only_sampled",
+    "outside_window",
     "set_up_text",
     "share_text",
     "sharing_sentence",
@@ -62,6 +63,30 @@ def span_text(report: Report, device: Device) -> str | None:
     if found.start_ns == found.end_ns:
         return f"{first} ({length})"
     return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last} ({length})"
+
+
+def outside_window(device: Device) -> str | None:
+    """Say that samples were taken before or after the window; None: almost all of them in it, or times not known.
+
+    Their margin is that of samples which belong to a capture: seconds, where a window may have milliseconds.
+    """
+    found, window = device.sampled, device.window
+    if found is None or window is None or found.start_ns is None or found.end_ns is None:
+        return None
+    length = window.end_ns - window.start_ns
+    if found.end_ns < window.start_ns:
+        last = fmt.duration(window.start_ns - found.end_ns)
+        return f"No sample is from the window: the last one was taken {last} before it."
+    if found.start_ns > window.end_ns:
+        first = fmt.duration(found.start_ns - window.end_ns)
+        return f"No sample is from the window: the first one was taken {first} after it."
+    before, after = window.start_ns - found.start_ns, found.end_ns - window.end_ns
+    parts = [
+        f"{fmt.duration(ns)} {which} it"
+        for ns, which in ((before, "before"), (after, "after"))
+        if ns > SMALL_SHARE * length
+    ]
+    return f"Samples outside of the window count as well: up to {' and '.join(parts)}." if parts else None
 
 
 def gpu_text(device: Device) -> str:

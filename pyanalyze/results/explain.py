@@ -357,7 +357,8 @@ def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
     lines = [f"{which} take {fmt.duration(mean)} longer than a typical unit, on average:"]
     for cause in group.largest:
         operation = operation_text(cause.operation)
-        what = cause_text(cause) + (f" [{cause.basis}]" if cause.basis != group.basis else "")
+        other = cause.basis != group.basis and cause.kind is not SegmentKind.UNEXPLAINED
+        what = cause_text(cause) + (f" [{cause.basis}]" if other else "")
         lines.append(f"  {fmt.duration(cause.ns):>9} {fmt.percent(cause.share):>9}  {what:<46} {operation}".rstrip())
     if group.rest_ns:
         lines.append(f"  {fmt.duration(group.rest_ns):>9} {fmt.percent(group.rest_share):>9}  all other causes")

@@ -7,6 +7,7 @@ server, instances of a board, one user of a server) are compared with what was o
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_sms
@@ -205,7 +206,7 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
             detail="other virtual machines on the board are not visible from this one",
         )
     elif case.tenants:
-        others = f"; untraced: {', '.join(case.untraced[:5])}" if case.untraced else ""
+        others = f"; untraced: {_untraced(case)}" if case.untraced else ""
         yield Detail(
             topic="time-slicing",
             name="tenants",
@@ -215,6 +216,14 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
             detail=f"time-sliced tenants: "
             f"{', '.join(case.tenants[:5])}{' and others' if len(case.tenants) > 5 else ''}{others}",
         )
+
+
+def _untraced(case: Case) -> str:
+    """Which tenants were not traced; of several processes of one name how many."""
+    if len(case.untraced) == len(case.tenants):
+        return "all of them"
+    each = Counter(case.untraced).most_common(5)
+    return ", ".join(name if n == 1 else f"{n} processes named {name}" for name, n in each)
 
 
 def clients(case: Case) -> int | None:

@@ -798,16 +798,18 @@ def _co_residency(case: Case) -> Iterable[Observation]:
             case,
             "crowded_start_share",
             "co_residency_infeasible",
-            f"{fmt.percent(known, 0)} of {case.facts['crowded_start_share'].n} kernels started although another "
-            "tenant's kernel of the same priority filled the SMs for more than two waves: that kernel was switched out",
+            f"{fmt.percent(known, 0)} of {case.facts['crowded_start_share'].n} kernels that started beside another "
+            "tenant's large kernel (3 waves or more, same priority) did so over two waves before its end: it was "
+            "switched out",
         )
     elif known is None and unknown is not None and unknown >= t.MIN_CROWDED_SHARE:
         yield _from_fact(
             case,
             "crowded_start_share_unknown_priority",
             "co_residency_unlikely",
-            f"{fmt.percent(unknown, 0)} of {case.facts['crowded_start_share_unknown_priority'].n} kernels started "
-            "although another tenant's kernel filled the SMs for more than two waves; stream priorities are not known",
+            f"{fmt.percent(unknown, 0)} of {case.facts['crowded_start_share_unknown_priority'].n} kernels that "
+            "started beside another tenant's large kernel (3 waves or more) did so over two waves before its end; "
+            "stream priorities are not known",
         )
     # A time slice of another tenant inside the wide kernel would inflate its waves.
     elif (case.fact("inflated_share") or 0) <= t.MAX_STABLE_INFLATED_SHARE:
@@ -818,8 +820,8 @@ def _co_residency(case: Case) -> Iterable[Observation]:
                 case,
                 name,
                 "starts_in_partial_last_wave",
-                f"{fmt.percent(1 - share, 0)} of {case.facts[name].n} kernels started in the partial last wave of "
-                "another tenant's kernel, as concurrent kernels do",
+                f"{fmt.percent(1 - share, 0)} of {case.facts[name].n} kernels that started beside another "
+                "tenant's large kernel (3 waves or more) did so in its last two waves, as concurrent kernels do",
             )
 
 

@@ -110,9 +110,33 @@ def _compared(device: Device) -> list[Block]:
         "Forecasts of the elapsed slowdown (modelled): the recorded launches replayed under each sharing "
         f"configuration, compared with each tenant solo on {whole}. Latency has another slowdown. A percentage is the "
         "client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE."
-        f"{strategies} The last column is what documentation says of the mode; where sources disagree, it has a ?."
+        f"{strategies}{_other_slowdown(device)} "
+        "The last column is what documentation says of the mode; where sources disagree, it has a ?."
     )
     return [Table(columns, tuple(rows), caption)]
+
+
+#: Part by which two slowdowns of one tenant differ from which on a reader asks why.
+_NOTABLE = 0.05
+
+
+def _other_slowdown(device: Device) -> str:
+    """Why the forecast of the current configuration is not the slowdown that the section on interference has."""
+    current = next((option.tenants for option in device.options or () if option.current), [])
+    known = {t.tenant_id: t.slowdown.elapsed for t in device.tenants}
+    differ = [
+        (abs(f.slowdown / found.value - 1), f.tenant_id, f.slowdown, found.value)
+        for f in current
+        if (found := known.get(f.tenant_id)) is not None
+    ]
+    most = max(differ, default=(0.0, 0, 0.0, 0.0))
+    if most[0] < _NOTABLE:
+        return ""
+    _, tenant, here, there = most
+    return (
+        f" Interference has another elapsed slowdown for {tenant_labels(device.tenants)[tenant]} ({fmt.ratio(there)}, "
+        f"here {fmt.ratio(here)}): there the shared run is the recorded one, here both runs are modelled."
+    )
 
 
 def _kept_apart(mode: Mode) -> str:

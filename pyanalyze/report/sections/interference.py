@@ -326,7 +326,10 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
         Column("p95", numeric=True),
         Column("p99", numeric=True),
     )
-    caption = "Latency of kernels (launch to end) and of units of work (start to end, their last operation included)."
+    caption = (
+        "Latency of kernels (launch to end) and of units of work (start to end, their last operation included). n "
+        "leaves out kernels whose launch call was not recorded."
+    )
     return [Table(columns, tuple(rows), caption)]
 
 

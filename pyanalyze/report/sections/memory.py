@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Fact, Facts, Note, Para, Table, value_cell
-from pyanalyze.report.sampled_text import only_sampled
+from pyanalyze.report.sampled_text import only_sampled, outside_window
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -55,6 +55,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(Note("Memory may run out if the peaks coincide", text, "warning"))
     elif free is not None:
         blocks.append(Para("Memory was never almost full. Peaks between two samples are not recorded.", "muted"))
+    if (outside := outside_window(device)) is not None:
+        blocks.append(Para(outside, "muted"))
     if device.tenants:
         rows = tuple(
             (

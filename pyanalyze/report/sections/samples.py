@@ -23,6 +23,7 @@ from pyanalyze.report.sampled_text import (
     health_parts,
     memory_text,
     only_sampled,
+    outside_window,
     share_text,
     sharing_sentence,
     throttling_text,
@@ -51,6 +52,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if who is not None and not only_sampled(inputs.report, device):
         # A name keeps its first letter as it is.
         blocks.append(Para(f"{who}."))
+    if (outside := outside_window(device)) is not None:
+        blocks.append(Para(outside))
     wrong = health_parts(device)
     if wrong:
         blocks.append(Note("Health", f"{capital('; '.join(wrong))}.", "warning"))
@@ -143,6 +146,11 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
     kept = [n for n in range(len(heads)) if any(row[n].text != fmt.UNKNOWN for row in cells)]
     columns = tuple(heads[n] for n in kept)
     rows = [tuple(row[n] for n in kept) for row in cells]
+    if any(" to " in share_text(one) for one in listed):
+        caption += (
+            " Utilisation is a range where some samples have no value of the process: the lower end counts these as no "
+            "use, the upper end leaves them out."
+        )
     blocks: list[Block] = [Table(columns, tuple(rows[:_MOST]), caption)]
     if len(rows) > _MOST:
         blocks.append(Fold(f"{len(rows) - _MOST} more", (Table(columns, tuple(rows[_MOST:])),)))

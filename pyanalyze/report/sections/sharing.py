@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyanalyze.results.report import Device
-    from pyanalyze.results.sharing import Evidence
+    from pyanalyze.results.sharing import Evidence, Relation
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -50,7 +50,6 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Column("For"),
             Column("Against"),
             Column("Weight", "log odds", numeric=True),
-            Column("Value", numeric=True),
             Column("n", numeric=True),
             Column("Basis"),
             Column("Name"),
@@ -127,7 +126,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             (
                 Cell(labels.get(r.tenants[0], f"#{r.tenants[0]}")),
                 Cell(labels.get(r.tenants[1], f"#{r.tenants[1]}")),
-                Cell(fmt.UNKNOWN if r.relation == "unknown" else r.relation),
+                Cell(_unknown_relation(r, device) if r.relation == "unknown" else r.relation),
                 # Of what is not known there is no confidence.
                 value_cell(fmt.UNKNOWN if r.relation == "unknown" else f"{r.confidence:.2f}"),
                 value_cell(fmt.duration(r.co_busy_ns)),
@@ -143,6 +142,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
         blocks.append(Table(columns, rows, "Relation of each pair of tenants."))
     return blocks
+
+
+def _unknown_relation(relation: Relation, device: Device) -> str:
+    """What is known of two tenants of which it is not known whether they shared SMs."""
+    if relation.co_busy_ns and TRAITS[device.sharing.mode].mps:
+        return "concurrent; whether on the same SMs is not known"
+    if {t.tenant_id for t in device.mps_group()}.issuperset(relation.tenants):
+        return "clients of one MPS server; whether concurrent is not known"
+    return fmt.UNKNOWN
 
 
 def _promises(known: Promises, *, shared: bool) -> Table:
@@ -175,7 +183,6 @@ def _evidence_row(device: Device, item: Evidence, weight: float) -> tuple[Cell, 
         Cell(_modes(item.supports)),
         Cell(_modes(item.against)),
         Cell(f"{weight:+.1f}" if weight else "0"),
-        Cell(fmt.quantity(item.value, visible(item.unit, 20)), tone="muted" if item.value is None else "plain"),
         Cell(fmt.count(item.n)),
         Cell("", basis=item.basis),
         Cell(visible(item.name), tone="code"),

@@ -84,7 +84,8 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
 def _excess(group: UnitGroup) -> Table:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
-            Cell(cause_text(cause), basis=cause.basis),
+            # What no record explains is known in no way.
+            Cell(cause_text(cause), basis=None if cause.kind is SegmentKind.UNEXPLAINED else cause.basis),
             Cell(operation_text(cause.operation, _NAME)),
             Cell(fmt.duration(cause.typical_ns)),
             Cell(fmt.duration(cause.ns)),
