@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command_line import run
-from exports import MS, copy, global_pid, kernel, write
+from exports import MS, copy, kernel, write
 
 import pyanalyze
 from pyanalyze.report.text import render_text
@@ -183,13 +183,3 @@ def test_no_mean_rate_is_above_the_fastest(hardware: Path) -> None:
             'SELECT sum(bytes) * 1e9 / sum("end" - start) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 2 AND dstKind = 1'
         )
     assert pinned.best_bytes_per_s == pytest.approx(mean)
-
-
-def test_the_fastest_copy_is_of_the_gpu_and_not_of_one_process(tmp_path: Path) -> None:
-    """Both use one link: 8 GB/s of the one is what it can do for the other, too, whose copies are too small to tell."""
-    copies = [moved(0, 2, 16, TO_DEVICE, PINNED), moved(4, 5, 1, TO_DEVICE, PINNED, globalPid=global_pid(42))]
-    kernels = [kernel(41, 6 * MS, 8 * MS), kernel(42, 6 * MS, 8 * MS)]
-    path = write(tmp_path / "a.sqlite", kernels=kernels, copies=copies, processes={41: "train", 42: "serve"})
-    found = [kind for copies in pyanalyze.load(path).analysis.copies.values() for kind in copies.kinds]
-    assert sorted(kind.bytes_per_s for kind in found if kind.bytes_per_s) == [1e9, 8e9]
-    assert [kind.best_bytes_per_s for kind in found] == [8e9, 8e9]

@@ -9,8 +9,6 @@ from pyanalyze.tables.selections import of_process
 from pyanalyze.vocabulary import CopyDirection, HostMemory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import polars as pl
 
     from pyanalyze.tables.tableset import TableSet
@@ -63,9 +61,7 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         "device_id", "capture", "pid", "start_ns", "end_ns", "copy_kind", "source_kind", "destination_kind", "bytes",
         "migration_cause",
     )  # fmt: skip
-    rows = _with_rates(tables.columns("memops", *columns).filter(pl.col("copy_kind").is_not_null()))
-    # The link is the GPU's, whoever copies.
-    fastest = {device: _fastest(part) for (device,), part in rows.group_by("device_id")}
+    rows = tables.columns("memops", *columns).filter(pl.col("copy_kind").is_not_null())
     for tenant in tables.tenants.filter("traced").join(usage, on=["tenant_id", "device_id"]).iter_rows(named=True):
         if not tenant["memops"] or tenant["first_ns"] is None:
             continue
@@ -82,7 +78,7 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         )
         found[tenant["device_id"], tenant["tenant_id"]] = Copies(
             window_ns=tenant["last_ns"] - tenant["first_ns"],
-            kinds=_kinds(own.filter(~pl.col("copy_kind").is_in(_MIGRATED)), kernels, *fastest[tenant["device_id"]]),
+            kinds=_kinds(own.filter(~pl.col("copy_kind").is_in(_MIGRATED)), kernels),
             migrations=_migrations(own.filter(pl.col("copy_kind").is_in(_MIGRATED)), kernels),
         )
     return found
@@ -109,34 +105,21 @@ def pinning_saves_ns(kind: CopyKind) -> int | None:
     return round(kind.exposed_ns * max(1 - kind.bytes_per_s / best, 0.0))
 
 
-def _with_rates(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the memory on the host's side, and the length of each copy."""
+def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
     import polars as pl
 
     # On the host's side stands the source of a copy to the device, and the destination of one to the host.
     side = pl.when(pl.col("copy_kind") == 1).then("source_kind").when(pl.col("copy_kind") == 2).then("destination_kind")
-    return rows.with_columns(host=side, length=(pl.col("end_ns") - pl.col("start_ns")).clip(0)).sort("start_ns")
-
-
-def _fastest(rows: pl.DataFrame) -> tuple[dict[int, float], dict[int, float]]:
-    """Best rate of the copies of one device, in bytes per second by kind of copy: of all, and of pinned memory."""
-    import polars as pl
-
+    rows = rows.with_columns(host=side, length=(pl.col("end_ns") - pl.col("start_ns")).clip(0)).sort("start_ns")
     rate = pl.col("bytes") / pl.col("length") * 1e9
     large = rows.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("length") > 0)
     best = dict(large.group_by("copy_kind").agg(rate.max()).iter_rows())
     pinned = dict(large.filter(pl.col("host") == _PINNED).group_by("copy_kind").agg(rate.max()).iter_rows())
     # Many small copies may be faster than a single large one: the link can do that as well.
-    means = rows.group_by("capture", "pid", "copy_kind", "host").agg(pl.col("bytes").sum(), pl.col("length").sum())
+    means = rows.group_by("copy_kind", "host").agg(pl.col("bytes").sum(), pl.col("length").sum())
     for kind, mean in means.filter(pl.col("length") > 0).group_by("copy_kind").agg(rate.max()).iter_rows():
         if kind in best:
             best[kind] = max(best[kind], mean)
-    return best, pinned
-
-
-def _kinds(
-    rows: pl.DataFrame, kernels: pl.DataFrame, best: Mapping[int, float], pinned: Mapping[int, float]
-) -> list[CopyKind]:
     found = []
     for (kind, host), part in rows.group_by("copy_kind", "host", maintain_order=True):
         direction = _DIRECTIONS.get(int(str(kind)), CopyDirection.OTHER)
@@ -153,8 +136,8 @@ def _kinds(
                 time_ns=time_ns,
                 exposed_ns=exposed_ns,
                 bytes_per_s=int(part["bytes"].sum()) / length * 1e9 if length else None,
-                best_bytes_per_s=best.get(int(str(kind))),
-                best_pinned_bytes_per_s=pinned.get(int(str(kind))) if between else None,
+                best_bytes_per_s=best.get(kind),
+                best_pinned_bytes_per_s=pinned.get(kind) if between else None,
             )
         )
     return sorted(found, key=lambda one: (-one.time_ns, one.direction))

@@ -23,9 +23,9 @@ class CopyKind(Result):
     exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
     bytes_per_s: Number = Field(description="Bytes over the sum of their durations; null: no duration.")
     best_bytes_per_s: Number = Field(
-        description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind on this "
-        "GPU, by any process, or the mean rate of one process and kind of memory if that is higher: what the link can "
-        "do at least; null: no such copy."
+        description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind in this "
+        "capture, or the mean rate with one kind of memory if that is higher: what the link can do at least; null: no "
+        "such copy."
     )
     best_pinned_bytes_per_s: Number = Field(
         description="The same of pinned memory only; null: no such copy, so that it is not known what pinning brings."

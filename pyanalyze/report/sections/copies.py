@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _CAPTION = (
     "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes. "
-    "Fastest: the fastest copy of at least 1 MiB in the same direction on this GPU, of any process, or a higher mean."
+    "Fastest: the fastest copy of at least 1 MiB in the same direction in this capture, or a higher mean rate."
 )
 _LINK = " The link can do at least that; its generation and width are not recorded."
 
