@@ -183,3 +183,14 @@ def test_no_mean_rate_is_above_the_fastest(hardware: Path) -> None:
             'SELECT sum(bytes) * 1e9 / sum("end" - start) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 2 AND dstKind = 1'
         )
     assert pinned.best_bytes_per_s == pytest.approx(mean)
+
+
+def test_a_rate_stands_beside_the_size_of_the_copies(tmp_path: Path) -> None:
+    """48 copies of 64 KiB and one of 16 MiB: 19 MiB in 49 copies are 397 KiB (19 x 1024 / 49) each."""
+    size = {"bytes": 64 * 1024}
+    copies = [moved(2 * n, 2 * n + 1, 0, TO_DEVICE, PINNED, **size) for n in range(48)]
+    copies.append(moved(100, 101, 0, TO_DEVICE, PINNED, bytes=16 << 20))
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 2 * MS)], copies=copies, processes={41: "train"})
+    text = " ".join(render_text(pyanalyze.load(path).report(), sections=("copies",)).split())
+    assert "49 19.0 MiB" in text and "(397 KiB)" in text
+    assert "of this process in the same direction" in text

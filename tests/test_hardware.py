@@ -298,9 +298,8 @@ def test_residency_of_an_mps_group_is_that_of_no_client(path: Path, clients: tup
     assert {pid for pid, tenant in tenants.items() if tenant.in_mps_group} == set(clients)
     assert not tenants[outside].in_mps_group
     shown = {row.name: row.share for row in gpu_time_rows(device)}
-    name = "MPS: " + ", ".join(f"kit (pid {pid})" for pid in clients)
-    assert shown.keys() == {name, f"kit (pid {outside})"}
-    assert shown[name] == pytest.approx(share, abs=0.005)
+    assert shown.keys() == {"MPS group of 2 clients", f"kit (pid {outside})"}
+    assert shown["MPS group of 2 clients"] == pytest.approx(share, abs=0.005)
     assert device.residency_summary is not None
     rows_of = [row.clients for row in device.residency_summary.tenants]
     assert {frozenset(row) for row in rows_of} == {frozenset(tenants[pid].tenant_id for pid in clients), frozenset()}

@@ -233,8 +233,10 @@ def _with_group(
 
     mine, labels = [one for one in each if one.tenant_id in group], tables.labels(device_id)
     rows = tables.of_device("residency", device_id).filter("complete", pl.col("tenant_id").is_in(list(group)))
+    # Contexts that only came into being count for no tenant.
+    own = pl.len().over("tenant_id", "hw_context")
+    rows = rows.filter((own > 2) | (own == own.max().over("tenant_id")))
     lengths = sorted((rows["end_ns"] - rows["start_ns"]).to_list())
-    # Those of contexts that only came into being count for no tenant.
     whole = len(lengths) == sum(one.slices for one in mine)
     p10, p90 = (lengths[math.ceil(part * len(lengths)) - 1] if whole and lengths else None for part in (0.1, 0.9))
     known = all(one.expired is not None for one in mine)

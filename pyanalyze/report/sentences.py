@@ -376,7 +376,7 @@ def _stream_names(pair: StreamPair) -> tuple[str, str]:
 #: Characters of the names of those that a tenant serves, in the label of a bar.
 _SERVED = 24
 #: Characters of the names of the clients of an MPS group, there.
-_GROUP = 28
+_GROUP = 24
 
 
 def holder_text(tenant: Tenant, device: Device, *, short: bool = False) -> str:

@@ -23,8 +23,8 @@ class CopyKind(Result):
     exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
     bytes_per_s: Number = Field(description="Bytes over the sum of their durations; null: no duration.")
     best_bytes_per_s: Number = Field(
-        description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind in this "
-        "capture, or the mean rate with one kind of memory if that is higher: what the link can do at least; null: no "
+        description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind by this "
+        "process, or the mean rate with one kind of memory if that is higher: what the link can do at least; null: no "
         "such copy."
     )
     best_pinned_bytes_per_s: Number = Field(

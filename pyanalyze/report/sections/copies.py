@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Device
 
 _CAPTION = (
-    "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes. "
-    "Fastest: the fastest copy of at least 1 MiB in the same direction in this capture, or a higher mean rate."
+    "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes: "
+    "small ones never reach that of large ones. Fastest: the fastest copy of at least 1 MiB of this process in the "
+    "same direction, or a higher mean rate."
 )
 _LINK = " The link can do at least that; its generation and width are not recorded."
 
@@ -32,7 +33,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Tenant"),
         Column("Copies"),
         Column("n", numeric=True),
-        Column("Bytes", numeric=True),
+        Column("Bytes", "mean of a copy", True),
         Column("Time", "share of its time", True),
         Column("Without a kernel", "share of its time", True),
         Column("Rate", "bytes over the sum of durations", True),
@@ -52,7 +53,7 @@ def _row(label: str, copies: Copies, kind: CopyKind) -> tuple[Cell, ...]:
         Cell(label, tone="code"),
         Cell(f"{DIRECTION_WORDS[kind.direction]}{memory}"),
         Cell(fmt.count(kind.copies)),
-        Cell(fmt.bytes_(kind.bytes)),
+        Cell(f"{fmt.bytes_(kind.bytes)} ({fmt.bytes_(kind.bytes / kind.copies)})" if kind.copies else "0 B"),
         Cell(f"{fmt.duration(kind.time_ns)} ({fmt.percent(kind.time_ns / window)})"),
         Cell(f"{fmt.duration(kind.exposed_ns)} ({fmt.percent(kind.exposed_ns / window)})"),
         Cell(fmt.rate(kind.bytes_per_s)),

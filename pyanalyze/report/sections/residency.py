@@ -192,7 +192,7 @@ def _slice_tables(device: Device) -> list[Block]:
 
 
 def _most(tenant: ResidencyTotals) -> str:
-    if not tenant.slices:
+    if tenant.p10_slice_ns is None:
         return fmt.UNKNOWN
     return f"{fmt.duration(tenant.p10_slice_ns)} - {fmt.duration(tenant.p90_slice_ns)}"
 
