@@ -32,8 +32,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("Copies"),
-        Column("n", numeric=True),
-        Column("Bytes", "mean of a copy", True),
+        Column("n", "x mean size", True),
         Column("Time", "share of its time", True),
         Column("Without a kernel", "share of its time", True),
         Column("Rate", "bytes over the sum of durations", True),
@@ -52,8 +51,10 @@ def _row(label: str, copies: Copies, kind: CopyKind) -> tuple[Cell, ...]:
     return (
         Cell(label, tone="code"),
         Cell(f"{DIRECTION_WORDS[kind.direction]}{memory}"),
-        Cell(fmt.count(kind.copies)),
-        Cell(f"{fmt.bytes_(kind.bytes)} ({fmt.bytes_(kind.bytes / kind.copies)})" if kind.copies else "0 B"),
+        Cell(
+            f"{fmt.count(kind.copies)} x {fmt.bytes_(kind.bytes / max(kind.copies, 1))}",
+            note=f"{fmt.bytes_(kind.bytes)} in all",
+        ),
         Cell(f"{fmt.duration(kind.time_ns)} ({fmt.percent(kind.time_ns / window)})"),
         Cell(f"{fmt.duration(kind.exposed_ns)} ({fmt.percent(kind.exposed_ns / window)})"),
         Cell(fmt.rate(kind.bytes_per_s)),
