@@ -180,7 +180,7 @@ fn without_ranges_launches_until_a_thread_waits_are_units() {
     assert_eq!(found, vec![expected; 5]);
     let units = Columns::new(&schema::UNITS, &made["units"]);
     assert_eq!(units.names("source").unwrap().get(4), Some("synchronisation"));
-    assert_eq!(units.names("name").unwrap().get(4), Some("2 operations from k"));
+    assert_eq!(units.names("name").unwrap().get(4), Some("2 operations, first k"));
 }
 
 #[test]

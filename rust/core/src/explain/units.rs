@@ -363,8 +363,10 @@ fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Fo
         let first = sequence.first().and_then(|s| signatures.list.get(*s as usize));
         let first = first.and_then(|s| s.name.as_deref()).unwrap_or("unnamed");
         let name = u32::try_from(found.names.len()).unwrap_or(u32::MAX);
-        let many = if sequence.len() == 1 { "operation" } else { "operations" };
-        found.names.push(format!("{} {many} from {first}", sequence.len()));
+        found.names.push(match sequence.len() {
+            1 => format!("1 operation, {first}"),
+            n => format!("{n} operations, first {first}"),
+        });
         found.units.extend(units.into_iter().map(|unit| Unit { name, ..unit }));
     }
     found

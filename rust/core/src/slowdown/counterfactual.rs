@@ -123,7 +123,7 @@ impl Refused {
                 "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
             }
             Self::NeverAlone => {
-                "kernels that never ran solo take more than 10 % of the execution time, so a solo recording is needed"
+                "kernels that never ran solo take over 10 % of the time, so a solo recording is needed"
             }
             Self::Strangers => "a process on the device was neither traced nor in switch records",
             Self::Nothing => "it has no operations",
