@@ -297,6 +297,7 @@ def test_residency_of_an_mps_group_is_that_of_no_client(path: Path, clients: tup
     assert [tenants[pid].gpu_time_share for pid in clients] == [pytest.approx(share, abs=0.005)] * 2
     assert {pid for pid, tenant in tenants.items() if tenant.in_mps_group} == set(clients)
     assert not tenants[outside].in_mps_group
+    assert {tenants[pid].attributed_ns for pid in clients} == {None}
     shown = {row.name: row.share for row in gpu_time_rows(device)}
     assert shown.keys() == {"MPS group of 2 clients", f"kit (pid {outside})"}
     assert shown["MPS group of 2 clients"] == pytest.approx(share, abs=0.005)

@@ -587,7 +587,13 @@ def _with_mps_group(tenants: Sequence[Tenant], group: frozenset[int], span_ns: i
     """Give the clients of an MPS group the GPU time share of the group: records name any of them for all."""
     together_ns = sum(tenant.resident_ns or 0 for tenant in tenants if tenant.tenant_id in group)
     share = together_ns / span_ns if span_ns else None
-    update = {"in_mps_group": True, "gpu_time_share": share, "gpu_time_basis": None if share is None else "observed"}
+    # What a client had in flight while records named another one is not known to have run, nor to have waited.
+    update = {
+        "in_mps_group": True,
+        "gpu_time_share": share,
+        "gpu_time_basis": None if share is None else "observed",
+        "attributed_ns": None,
+    }
     return [tenant.model_copy(update=update) if tenant.tenant_id in group else tenant for tenant in tenants]
 
 

@@ -225,7 +225,8 @@ class Tenant(Result):
         description="Resident time in the window: its context occupied the compute engine, ns; null: no switch records."
     )
     attributed_ns: int | None = Field(
-        description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out."
+        description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out; null: not "
+        "traced, or a client of an MPS group (in_mps_group)."
     )
     gpu_time_share: Number = Field(
         default=None,
@@ -238,8 +239,8 @@ class Tenant(Result):
     in_mps_group: bool = Field(
         default=False,
         description="A client of an MPS group that is time-sliced with other tenants: gpu_time_share is that of the "
-        "group; resident_ns, slices, median_slice_ns and attributed_ns are of the intervals that switch records name "
-        "after this client, which may be of any.",
+        "group; resident_ns, slices and median_slice_ns are of the intervals that switch records name after this "
+        "client, which may be of any.",
     )
     slices: int | None = Field(
         description="Complete slices of its contexts, context creation left out; null: no switch records."
