@@ -42,7 +42,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Slow +app_b, kernel latency 3\.\d\dx \(95 % CI",
         r"19\.57 ms \(3\.2\dx\)",
         r"Slowed by app_a \(1\.\d\dx with it alone\) and app_c \(1\.\d\dx\)",
-        r"Waiting for its time slice with the queue behind it \(\d",
+        r"Waiting for its time slice, kernels queued behind included \(\d",
         r"^Do +Identify process 41377 \(app_c\)\.",
         r"Expected gain: not known\.",
         r"^Missing +.*`pyanalyze report` says how$",

@@ -14,7 +14,7 @@ import report_examples as examples
 import pyanalyze
 from pyanalyze.analysis.impact import ANSWERS, Cause, Impact, Reason, impact_of
 from pyanalyze.analysis.interference.slowdown import TenantInterference
-from pyanalyze.report.sentences import cause_sentence, cause_text, slowdown_text
+from pyanalyze.report.sentences import cause_sentence, cause_text, lead_sentences, slowdown_text
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.report import Device, Tenant
 from pyanalyze.text.format import duration
@@ -180,7 +180,8 @@ def test_the_cause_is_what_holds_up_the_head_of_a_queue() -> None:
     assert found.victim is not None
     assert (found.victim.top, found.answer) == ((Cause.NOT_RESIDENT, 0.81), "yes")
     assert (
-        cause_text(found.victim) == "waiting for its time slice with the queue behind it (81.0 % of the added latency)"
+        cause_text(found.victim)
+        == "waiting for its time slice, kernels queued behind included (81.0 % of the added latency)"
     )
     # Nothing waited behind it.
     alone = causes(not_resident=0.81, launch=0.19)
@@ -206,6 +207,16 @@ def test_how_much_a_victim_was_switched_out(times: dict[str, int | None], expect
     assert switched_out == expected or (
         switched_out is not None and expected is not None and math.isclose(switched_out, expected)
     )
+
+
+def test_the_headline_counts_waits_of_a_latency_on_top_of_what_was_switched_out() -> None:
+    """Of 100 ns in flight 60 were switched out: of twice the latency, which begins at the launch, that is a part."""
+    for given, said in (
+        (slowdown(SLOWED), "in flight."),
+        (slowdown(None, SLOWED), "in flight, and waits before they started."),
+    ):
+        text = lead_sentences(device(tenants(given, slowdown(NOT_SLOWED), attributed_ns=40)))[0]
+        assert f"Cause: switched out for 60.0 % of the time its kernels were {said}" in text
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_more_kernels_than_are_listed_are_counted_in_steps(browser: Any, tmp_pat
     assert run("report", capture, "-o", page).returncode == 0
     tab = opened(browser, page)
     lines = tab.inner_text(".stats summary")
-    assert ", 6000 kernels by tenant and name (observed, in steps of 400 us; p50 and p99 within 3 %)" in lines
+    assert ", 6000 kernels by tenant and name (observed; the range is exact to 400 us, p50 and p99 to 3 %)" in lines
 
     def rows() -> dict[str, list[str]]:
         cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"

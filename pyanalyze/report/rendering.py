@@ -370,7 +370,8 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if not tables.kernel_occupancy.filter(here & pl.col("limiters").is_not_null()).is_empty():
             yield chart_key("limiters", number), charts.limiters(tables.kernel_occupancy, device_id=number)
         found = compared[number]
-        if found.figures is not None and found.figures.matrix:
+        # With one other tenant it is the slowdown that a table has already.
+        if found.figures is not None and found.figures.matrix and len(device.tenants) > 2:
             yield chart_key("matrix", number), charts.victim_by_aggressor(found.figures.matrix, labels)
         if any(tenant.causes is not None for tenant in device.tenants):
             yield chart_key("causes", number), charts.cause_bars(found.tenants, labels)

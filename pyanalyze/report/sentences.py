@@ -635,7 +635,7 @@ def cause_text(victim: Victim) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
-    behind = "" if direct is None or part - direct < NAMED_SHARE else " with the queue behind it"
+    behind = "" if direct is None or part - direct < NAMED_SHARE else ", kernels queued behind included"
     return f"{CAUSE_WORDS[cause]}{behind} ({fmt.percent(part)} of the added latency)"
 
 
@@ -958,7 +958,9 @@ def _slowed(device: Device) -> list[str]:
     parts.append(_aggressor(device, victim))
     if victim.tenant.causes is None and victim.switched_out is not None:
         lost = fmt.percent(victim.switched_out)
-        parts.append(f"Cause: switched out for {lost} of the time its kernels were in flight.")
+        # A latency begins at the launch, before the kernel is in flight.
+        waits = ", and waits before they started" if victim.kind == "latency" else ""
+        parts.append(f"Cause: switched out for {lost} of the time its kernels were in flight{waits}.")
     else:
         parts.append(f"Cause: {cause_text(victim)}.")
     return parts

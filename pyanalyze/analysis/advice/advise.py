@@ -399,7 +399,7 @@ def _trust(compared: Options, option: Option) -> str:
     if option.contention is not None:
         said += (
             ", and for contention in memory and caches: kernels that run side by side take "
-            f"{_more_time(option.contention)} ({option.contention.basis})"
+            f"{_more_time(option.contention)} than modelled ({option.contention.basis})"
         )
     said += "."
     if compared.untraced:

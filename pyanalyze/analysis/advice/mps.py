@@ -188,7 +188,11 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
         return Provision(strategy, whole, {t: mps_sms(sm_count, p, compute_major) for t, p in whole.items()}, why)
 
     found = [
-        made("equal", [100 / n] * n, "as Kubernetes' device plugin sets it: no client gets more than its part"),
+        made(
+            "equal",
+            [100 / n] * n,
+            "equal caps are what Kubernetes' device plugin sets, and no client gets more than its part",
+        ),
         made(
             "half-overcommitted",
             [min(100.0, 100 / (0.5 * n))] * n,

@@ -129,7 +129,7 @@
       groups.forEach(function (group) { count += group.count; });
       state.line.textContent = (state.chosen ? "Selected: " : "Shown: ") + length(range[1] - range[0]) + " from " +
         length(range[0]) + ", " + count + (count === 1 ? " kernel" : " kernels") + " by tenant and name (observed" +
-        (kernels.step ? ", in steps of " + length(kernels.step / 1e6) + "; p50 and p99 within 3 %)" : ")") +
+        (kernels.step ? "; the range is exact to " + length(kernels.step / 1e6) + ", p50 and p99 to 3 %)" : ")") +
         (state.chosen ? "; Esc clears" : "");
       state.table.replaceChildren(table(groups));
       brush.hidden = !state.chosen;

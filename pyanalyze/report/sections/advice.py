@@ -108,8 +108,8 @@ def _compared(device: Device) -> list[Block]:
     )
     caption = (
         "Forecasts of the elapsed slowdown (modelled): the recorded launches replayed under each sharing "
-        f"configuration, compared with each tenant solo on {whole}. Latency has another slowdown. A percentage is the "
-        "client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE."
+        f"configuration, compared with each tenant solo on {whole}. A percentage is the client's "
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE."
         f"{strategies}{_other_slowdown(device)} "
         "The last column is what documentation says of the mode; where sources disagree, it has a ?."
     )

@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 
 _CAPTION = (
     "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes: "
-    "small ones never reach that of large ones. Fastest: the fastest copy of at least 1 MiB of this process in the "
-    "same direction, or a higher mean rate."
+    "small ones never reach that of large ones."
 )
+_FASTEST = " Fastest: the fastest copy of at least 1 MiB of this process in the same direction, or a higher mean rate."
 _LINK = " The link can do at least that; its generation and width are not recorded."
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     found = [(labels[one.tenant_id], one.copies) for one in device.tenants if one.copies is not None]
-    rows = tuple(row for label, copies in found for row in (_row(label, copies, kind) for kind in copies.kinds))
-    columns = (
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        row for label, copies in found for row in (_row(label, copies, kind) for kind in copies.kinds)
+    )
+    columns: tuple[Column, ...] = (
         Column("Tenant"),
         Column("Copies"),
         Column("n", "x mean size", True),
@@ -38,8 +40,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Rate", "bytes over the sum of durations", True),
         Column("Fastest", "of those of 1 MiB or more", True),
     )
-    linked = any(kind.direction is not CopyDirection.ON_DEVICE for _, copies in found for kind in copies.kinds)
-    blocks: list[Block] = [Table(columns, rows, _CAPTION + _LINK * linked)] if rows else []
+    kinds = [kind for _, copies in found for kind in copies.kinds]
+    if all(kind.best_bytes_per_s is None for kind in kinds):
+        # Small copies only: a column of unknowns says nothing.
+        columns, rows = columns[:-1], tuple(row[:-1] for row in rows)
+        caption = _CAPTION
+    else:
+        linked = any(kind.direction is not CopyDirection.ON_DEVICE for kind in kinds)
+        caption = _CAPTION + _FASTEST + _LINK * linked
+    blocks: list[Block] = [Table(columns, rows, caption)] if rows else []
     for label, copies in found:
         blocks += [Para(text) for text in _sentences(label, copies)]
     return blocks

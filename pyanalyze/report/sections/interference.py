@@ -70,7 +70,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
-        if reason not in said and not sole:
+        # The same reason with another command is said once.
+        whys = [{one.why for one in device.missing_for(key)} for key in ("interference", "slowdown")]
+        again = impact.victim is None and bool(whys[0]) and whys[0] <= whys[1]
+        if reason not in said and not sole and not again:
             blocks.append(Note("Interference is not known", reason))
     else:
         blocks += _figure_blocks(device, figures)
@@ -125,10 +128,10 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         against = "bounded by the resident time of the other tenants"
     else:
         against = (
-            "estimated by a counterfactual replay without the other tenants. Elapsed is too high where requests had "
-            "queued up: the replay takes a program that never pauses to have as much work solo"
+            "estimated by a counterfactual replay without the other tenants. Elapsed is too high where a backlog of "
+            "requests had built up: without one the program would have paused solo"
         )
-    of = "" if all(t.throughput is None for t in device.tenants) else " Kernels/s is of the work that both runs have."
+    of = "" if all(t.throughput is None for t in device.tenants) else " Kernels/s counts the work that is in both runs."
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
         of = (
@@ -239,6 +242,9 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
         return []
     if any(c.execution is not None for c in figures.matrix):
         return _execution_matrix(figures.matrix, labels)
+    if len(device.tenants) == 2:
+        # With one other tenant it is the slowdown, which stands above.
+        return []
     rows = tuple(
         (
             Cell(labels.get(c.victim, f"#{c.victim}")),
@@ -363,7 +369,8 @@ def _cause_blocks(device: Device) -> list[Block]:
         "Where the added latency went",
         f"Parts of the added latency of its kernels; they sum to 100 %.{_ROOT_CAUSES * bool(again)}",
     )
-    table = Table(columns, rows, f"{_CAUSES_CAPTION}{_ROOT_CAUSES * bool(again)}{_switch_basis(device)}")
+    # The chart above it says what a wait behind its own kernels counts as.
+    table = Table(columns, rows, f"{_CAUSES_CAPTION}{_switch_basis(device)}")
     queueing = Table(columns, again, "Where the wait behind its own kernels counts as queueing (inferred).")
     folded = Fold("The same, with waits behind its own kernels as queueing", (queueing,))
     return [*answer, chart, table, *([folded] if again else []), *_execution_blocks(known, labels)]

@@ -117,7 +117,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
         if occupancy.limiters:
             rows = tuple(
-                (Cell(visible(k, 24)), Cell(fmt.percent(v)))
+                (Cell("shared memory" if k == "shared" else visible(k, 24)), Cell(fmt.percent(v)))
                 for k, v in sorted(occupancy.limiters.items(), key=lambda kv: -kv[1])
             )
             columns = (
@@ -147,7 +147,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         return [Para("This report has no launch configurations.", "muted")]
     mine = [row for row in kernels.iter_rows(named=True) if row["device_id"] == device.device_id]
     if not mine:
-        return [Para("No kernel launch was captured on this device.", "muted")]
+        # Why there are none is said above.
+        return []
     mine.sort(key=lambda row: -int(row["total_ns"]))
     labels = tenant_labels(device.tenants)
     rows = tuple(_kernel_row(row, labels) for row in mine[:TOP_KERNELS])
@@ -181,7 +182,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             columns,
             rows,
             ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most time. ")
-            + "Times and launches are observed, occupancy and waves are modelled. Below 1 wave block slots stay empty."
+            + "Times and launches are observed, occupancy and waves are modelled. Below 1 wave, block slots stay empty."
             + capped,
         ),
     ]
@@ -205,7 +206,9 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
     grid, block = whole("grid_blocks"), whole("block_threads")
     shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} x {fmt.count(block)}"
     reason = row.get("reason")
-    limit = words("limiters").replace(",", ", ") or (visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN)
+    limit = words("limiters").replace(",", ", ").replace("shared", "shared memory") or (
+        visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN
+    )
     if (real("occupancy") or 0.0) >= 1:
         limit = "nothing"
     return (

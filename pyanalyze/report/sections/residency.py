@@ -92,6 +92,10 @@ def _reasons_note(switches: ContextSwitches) -> str:
     return "; ".join(words)
 
 
+#: Part by which two shares differ before both are said.
+_ALIKE = 0.1
+
+
 def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     """The parts of a switch and their sum: the one place that has them all."""
     known = (
@@ -127,7 +131,9 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         f"and no record of this driver tells how long they take{_inferred_state(device)}."
     )
     alternated = next((one.value for one in device.sharing.details if one.name == SWITCH_OVERHEAD), None)
-    if alternated is not None:
+    share = switches.overhead_fraction
+    # Where contexts alternated for most of the window the two shares are one.
+    if alternated is not None and (share is None or abs(alternated - share) > _ALIKE * alternated):
         caption += f" Switch gaps took {fmt.percent(alternated)} of the time in which contexts alternated."
     return Table(columns, cells, caption)
 
@@ -180,8 +186,8 @@ def _slice_tables(device: Device) -> list[Block]:
     caption = f"Residency intervals per tenant ({summary.basis}){f': {said}' if said else ''}.{whole_intervals(device)}"
     if any(t.expired is not None for t in summary.tenants):
         caption += (
-            " Expired or yielded are intervals that another tenant followed (inferred from their length): of at least "
-            "0.8 time slices, or shorter. The others are neither."
+            " Of intervals that another tenant followed, those of at least 0.8 time slices expired, and shorter ones "
+            "yielded (inferred). The others are neither."
         )
     elif summary.basis == "observed" and summary.time_slice_ns is None and len(rows) > 1:
         caption += (

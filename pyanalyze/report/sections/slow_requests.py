@@ -75,7 +75,7 @@ def _said(slow: SlowUnits, device: Device) -> str:
 def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     """Units without a tail: what each of them consists of, since none of them stands out."""
     parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}" for cause in group.usual)
-    every = "All take about as long" + (
+    every = "All take about the same time" + (
         ", and this tenant was slowed: its units are slow as a rule." if slowed else "."
     )
     return f"{_found(group, device)} {every} A typical unit ({fmt.duration(group.typical_ns)}): {parts}."

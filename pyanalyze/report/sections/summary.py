@@ -80,7 +80,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     elif (counted := counted_untraced(device)) is not None:
         share, n = counted
         facts.append(Fact("SMs active", fmt.percent(share), f"by counter, n = {fmt.count(n)}", "sampled"))
-    return [Facts(tuple(facts)), Para(f'The words of the basis stand under "{BASES}", at the end.', "muted")]
+    return [Facts(tuple(facts)), Para(f'Labels such as observed are explained at the end, under "{BASES}".', "muted")]
 
 
 def _confidence(device: Device) -> str:

@@ -40,7 +40,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 value_cell(id_text(t.pid)),
                 value_cell(fmt.percent(t.gpu_time_share) + _OF_ALL * (t in group), basis=t.gpu_time_basis),
                 value_cell(fmt.duration(together_ns if t in group else t.resident_ns) + _OF_ALL * (t in for_all)),
-                value_cell(fmt.UNKNOWN if t in group else _attributed(t, device)),
+                value_cell(_attributed(t, device)),
                 value_cell(fmt.duration(t.busy_ns)),
                 value_cell(
                     fmt.UNKNOWN
@@ -65,7 +65,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     caption += whole_intervals(device)
     names = [t.name for t in device.tenants if t.pid is not None and t.group_of is None]
     if len(set(names)) < len(names):
-        caption += " --tenant NAME=PID gives processes of one name their own."
+        caption += " Processes have the same name: --tenant NAME=PID tells them apart."
     if group:
         caption += " Switch records name any MPS client for all of its group: their residency is known together only."
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None and t not in group[1:]]
