@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
 import sqlite3
 from itertools import pairwise
 from pathlib import Path
@@ -67,6 +68,16 @@ def test_the_mode_is_known_where_nothing_was_traced(name: str) -> None:
     (verdict,) = pyanalyze.load(H100.parent / name).classify()
     assert (verdict.mode, verdict.basis) == NODE_MODES[name]
     assert verdict.confidence >= 0.9
+
+
+def test_clients_that_nvml_lists_are_counted_without_other_processes() -> None:
+    """Two of type M+C, their server and a process that is no client."""
+    folder = H200 / "node-mps-A-B-beside-C"
+    rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    kinds = {row["pid"]: row["process_type"] for row in rows if row.get("process_type")}
+    assert sorted(kinds.values()) == ["C", "C", "M+C", "M+C"]
+    (verdict,) = pyanalyze.load(folder).classify()
+    assert {one.name: one.n for one in verdict.evidence}["nvml_mps_clients"] == 2
 
 
 def test_that_no_contexts_alternated_is_not_said_to_be_unrecorded() -> None:

@@ -452,7 +452,7 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "resident_share_untraced",
             "untraced_resident",
-            f"untraced processes account for {fmt.percent(untraced, 0)} of the resident time in the whole capture",
+            f"untraced processes account for {fmt.percent(untraced)} of the resident time in the whole capture",
         )
     if (
         met is not None
@@ -624,7 +624,7 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             "short_overlap_share",
             "short_kernels_exclude",
             f"short kernels of different tenants hardly ever overlap: {fmt.percent(share.value)} of {share.n}, where "
-            f"{fmt.percent(case.fact('short_overlap_expected') or 0, 0)} would by chance",
+            f"{fmt.percent(case.fact('short_overlap_expected') or 0)} would by chance",
             "short_kernels_contended",
         )
 
@@ -662,7 +662,7 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "prompt_start_share",
             "prompt_starts",
-            f"{fmt.percent(prompt.value, 0)} of {prompt.n} kernels after a copy of 50 us or more in their stream "
+            f"{fmt.percent(prompt.value)} of {prompt.n} kernels after a copy of 50 us or more in their stream "
             "started within 0.1 ms; another busy tenant would have delayed them",
         )
     if sole:
@@ -745,7 +745,7 @@ def _idle_starts(case: Case) -> Iterable[Observation]:
             case,
             "idle_start_prompt_share",
             "idle_starts_prompt",
-            f"{fmt.percent(prompt.value, 0)} of {prompt.n} kernels that were launched while their process had no work "
+            f"{fmt.percent(prompt.value)} of {prompt.n} kernels that were launched while their process had no work "
             f"on the GPU started within 0.1 ms, in {periods:.0f} different periods of a time slice",
         )
     wait, spread = case.facts.get("idle_start_wait_ns"), case.fact("idle_start_wait_spread")
@@ -798,7 +798,7 @@ def _co_residency(case: Case) -> Iterable[Observation]:
             case,
             "crowded_start_share",
             "co_residency_infeasible",
-            f"{fmt.percent(known, 0)} of {case.facts['crowded_start_share'].n} kernels that started beside another "
+            f"{fmt.percent(known)} of {case.facts['crowded_start_share'].n} kernels that started beside another "
             "tenant's large kernel (3 waves or more, same priority) did so over two waves before its end: it was "
             "switched out",
         )
@@ -807,7 +807,7 @@ def _co_residency(case: Case) -> Iterable[Observation]:
             case,
             "crowded_start_share_unknown_priority",
             "co_residency_unlikely",
-            f"{fmt.percent(unknown, 0)} of {case.facts['crowded_start_share_unknown_priority'].n} kernels that "
+            f"{fmt.percent(unknown)} of {case.facts['crowded_start_share_unknown_priority'].n} kernels that "
             "started beside another tenant's large kernel (3 waves or more) did so over two waves before its end; "
             "stream priorities are not known",
         )
@@ -820,7 +820,7 @@ def _co_residency(case: Case) -> Iterable[Observation]:
                 case,
                 name,
                 "starts_in_partial_last_wave",
-                f"{fmt.percent(1 - share, 0)} of {case.facts[name].n} kernels that started beside another "
+                f"{fmt.percent(1 - share)} of {case.facts[name].n} kernels that started beside another "
                 "tenant's large kernel (3 waves or more) did so in its last two waves, as concurrent kernels do",
             )
 
@@ -953,7 +953,7 @@ def _limiter(case: Case) -> Iterable[Observation]:
                 "busy_share",
                 "idle_behind_limiter",
                 f"the limit is {min(limits):.0f} % of the SMs, and no kernel was in flight for "
-                f"{fmt.percent(1 - (busy.value or 0), 0)} of the window",
+                f"{fmt.percent(1 - (busy.value or 0))} of the window",
             ),
             basis="inferred",
         )
@@ -1076,12 +1076,13 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "sampled",
             "NVML lists nvidia-cuda-mps-server",
         )
-    if any(kind == "M+C" for _, _, kind in clients):
+    of_mps = sum(kind == "M+C" for _, _, kind in clients)
+    if of_mps:
         yield Observation(
             "nvml_mps_clients",
             None,
             "1",
-            len(clients),
+            of_mps,
             "sampled",
             "NVML lists MPS clients (type M+C)",
         )
