@@ -308,7 +308,6 @@ def test_residency_of_an_mps_group_is_that_of_no_client(path: Path, clients: tup
     assert [tenants[pid].gpu_time_share for pid in clients] == [pytest.approx(share, abs=0.005)] * 2
     assert {pid for pid, tenant in tenants.items() if tenant.in_mps_group} == set(clients)
     assert not tenants[outside].in_mps_group
-    assert {tenants[pid].attributed_ns for pid in clients} == {None}
     shown = {row.name: row.share for row in gpu_time_rows(device)}
     assert shown.keys() == {"MPS group of 2 clients", f"kit (pid {outside})"}
     assert shown["MPS group of 2 clients"] == pytest.approx(share, abs=0.005)
@@ -325,6 +324,58 @@ def test_residency_of_an_mps_group_is_that_of_no_client(path: Path, clients: tup
     relations = {frozenset(row.tenants): row.relation for row in device.relations}
     for pid in clients:
         assert relations[frozenset((tenants[pid].tenant_id, tenants[outside].tenant_id))] == "time-sliced"
+
+
+@pytest.mark.parametrize(
+    ("name", "clients"),
+    [("mps-A-B-beside-C", (951, 952)), ("mps-small_grid-small_grid-beside-C", (898, 899))],
+)
+def test_a_client_was_not_switched_out_while_records_named_another(name: str, clients: tuple[int, int]) -> None:
+    """What it had in flight while any client of its server was resident counts as attributed, by SQL."""
+    path = H100 / f"{name}.sqlite"
+    of = "globalPid / 0x1000000 % 0x1000000"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        switches = db.execute(
+            f"SELECT contextId, tag, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) AND {of} IN (?, ?) "
+            "ORDER BY contextId, timestamp, tag",
+            clients,
+        ).fetchall()
+        kernels = {
+            pid: db.execute(
+                f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE {of} = ? ORDER BY start', (pid,)
+            ).fetchall()
+            for pid in clients
+        }
+    resident = sorted(
+        (before[2], after[2])
+        for before, after in pairwise(switches)
+        if (before[0], before[1], after[1]) == (after[0], 8, 7)
+    )
+    (device,) = pyanalyze.load(path).report().devices
+    for pid, mine in kernels.items():
+        busy: list[list[int]] = []
+        for start, end in mine:
+            if busy and start <= busy[-1][1]:
+                busy[-1][1] = max(busy[-1][1], end)
+            else:
+                busy.append([start, end])
+        attributed = sum(max(min(e, end) - max(s, start), 0) for s, e in busy for start, end in resident)
+        (tenant,) = (one for one in device.tenants if one.pid == pid)
+        # The interval in which the recording ends has no end in the records.
+        assert tenant.attributed_ns == pytest.approx(attributed, rel=0.01)
+
+
+def test_no_slowdown_of_a_client_is_above_the_one_that_it_measured() -> None:
+    """A and B do 233.86 and 319.82 units a second alone, and 85.81 and 112.89 beside each other and C."""
+    (device,) = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").report().devices
+    solo, shared = (rates(H100, name) for name in ("alone-A", "mps-A-B-beside-C"))
+    measured = {951: solo[0] / shared[0], 952: rates(H100, "alone-B")[0] / shared[1]}
+    assert measured == {951: pytest.approx(2.725, abs=0.01), 952: pytest.approx(2.833, abs=0.01)}
+    for tenant in device.tenants:
+        latency = tenant.slowdown.latency
+        if tenant.pid in measured:
+            assert latency is not None and latency.high is None
+            assert 1 < latency.value <= measured[tenant.pid]
 
 
 def test_a_request_whose_launch_has_no_record_is_no_unit_of_work() -> None:

@@ -19,7 +19,7 @@ from exports import A100, US, kernel, write
 import pyanalyze
 from pyanalyze.fleet.summary import DeviceRow, GroupPart, summarise
 from pyanalyze.nsys_tool import recording
-from pyanalyze.report.blocks import Chart, Facts, Fold, Para, Table
+from pyanalyze.report.blocks import Chart, Commands, Facts, Fold, Para, Table
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.replicas import replicas_text
@@ -729,3 +729,12 @@ def test_time_in_switch_gaps_has_a_second_share_only_where_it_differs(hardware: 
             one.caption for one in _section(pyanalyze.load(path).report(), "residency") if isinstance(one, Table)
         ]
         assert any("in which contexts alternated" in one for one in captions) is said
+
+
+def test_each_command_of_an_undo_has_its_own_line(hardware: Path) -> None:
+    """Behind the comment of the one before it a second command would not run."""
+    report = pyanalyze.load(hardware / "mps-A-B-beside-C.sqlite").report()
+    (back,) = [one.undo for one in report.devices[0].advice if one.undo and "\n" in one.undo]
+    shown = [one.lines for one in _section(report, "advice") if isinstance(one, Commands)]
+    assert tuple(back.split("\n")) in shown
+    assert back.split("\n")[-1].startswith("unset CUDA_MPS_PIPE_DIRECTORY")

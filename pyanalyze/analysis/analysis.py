@@ -208,6 +208,20 @@ class Analysis:
         }
 
     @cached_property
+    def attributed_in_groups(self) -> dict[int, tuple[int, int]]:
+        """Of traced clients of such groups: busy time while the group was resident, and how long it was resident."""
+        from pyanalyze.analysis.residency import attributed_in_group
+
+        each = (attributed_in_group(self.tables, device, group) for device, group in self.mps_groups.items() if group)
+        return {client: times for found in each for client, times in found.items()}
+
+    @cached_property
+    def _shared_residency(self) -> dict[str, AnyTable]:
+        from pyanalyze.analysis.residency import shared_residency
+
+        return shared_residency(self.tables, self.mps_groups)
+
+    @cached_property
     def residency_by_device(self) -> dict[int, DeviceResidency]:
         """The same, by device id."""
         return {one.device_id: one for one in self.residency}
@@ -320,7 +334,7 @@ class Analysis:
 
         chosen = self.read.selection
         window = None if chosen.start_ns is None or chosen.end_ns is None else (chosen.start_ns, chosen.end_ns)
-        tables = self.tables.with_calls()
+        tables = {**self.tables.with_calls(), **self._shared_residency}
         if self.read.recorded_tenants is not None:
             # Solo recordings are matched by process name, too: those that the captures have.
             tables["tenants"] = self.read.recorded_tenants
@@ -342,7 +356,8 @@ class Analysis:
 
         if self.processes is not None:
             return self.processes.unit_residency
-        return residency_of_units(self.tables, self.verdicts, self.policies, self._inferred_residency_tables)
+        found = residency_of_units(self.tables, self.verdicts, self.policies, self._inferred_residency_tables)
+        return replace(found, tables={**found.tables, **self._shared_residency})
 
     def unit_tables(self, name: str | None) -> Mapping[str, AnyTable]:
         """Find units of work (those of a range name; None: the ones that fit best) and explain each."""
@@ -383,7 +398,7 @@ class Analysis:
         """Who was slowed, by how much, through what and by whom; in the order of the verdicts."""
         from pyanalyze.analysis.interference import analyse
 
-        return analyse(self.tables, self.verdicts, self.baselines, self.summaries)
+        return analyse(self.tables, self.verdicts, self.baselines, self.summaries, self.attributed_in_groups)
 
     @cached_property
     def quick_advice(self) -> tuple[DeviceAdvice, ...]:

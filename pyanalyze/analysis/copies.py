@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.intervals import times, union
 from pyanalyze.results.copies import Copies, CopyKind, Migrations
 from pyanalyze.tables.selections import of_process
 from pyanalyze.vocabulary import CopyDirection, HostMemory
@@ -69,7 +70,7 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         own = rows.filter(mine)
         if own.is_empty():
             continue
-        kernels = _union(
+        kernels = union(
             pl.concat(
                 tables.columns(name, "device_id", "capture", "pid", "start_ns", "end_ns").filter(mine)
                 for name in ("kernels", "graph_launches")
@@ -125,7 +126,7 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
         direction = _DIRECTIONS.get(int(str(kind)), CopyDirection.OTHER)
         between = direction in (CopyDirection.TO_DEVICE, CopyDirection.TO_HOST)
         memory = {None: None, _PAGEABLE: HostMemory.PAGEABLE, _PINNED: HostMemory.PINNED}.get(host, HostMemory.OTHER)
-        time_ns, exposed_ns = _times(part, kernels)
+        time_ns, exposed_ns = times(part, kernels)
         length = int(part["length"].sum())
         found.append(
             CopyKind(
@@ -148,7 +149,7 @@ def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:
 
     if rows.is_empty():
         return None
-    time_ns, exposed_ns = _times(rows, kernels)
+    time_ns, exposed_ns = times(rows, kernels)
     known = rows["migration_cause"].null_count() < rows.height
     faults = rows.filter(pl.col("migration_cause") == _PAGE_FAULT)
     there, back = rows.filter(pl.col("copy_kind") == _TO_DEVICE), rows.filter(pl.col("copy_kind") == _TO_HOST)
@@ -160,35 +161,6 @@ def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:
         time_ns=time_ns,
         exposed_ns=exposed_ns,
         by_page_fault=faults.height if known else None,
-        by_page_fault_ns=_times(faults, kernels)[0] if known else None,
+        by_page_fault_ns=times(faults, kernels)[0] if known else None,
         evictions=rows.filter(pl.col("migration_cause") == _EVICTION).height if known else None,
     )
-
-
-def _union(rows: pl.DataFrame) -> pl.DataFrame:
-    """Intervals merged, in order, with the time before each."""
-    import polars as pl
-
-    begins = (pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1)).fill_null(value=True)
-    spans = rows.sort("start_ns").with_columns(run=begins.cum_sum())
-    spans = spans.group_by("run", maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return spans.select("start_ns", "end_ns", before=length.cum_sum() - length)
-
-
-def _times(rows: pl.DataFrame, kernels: pl.DataFrame) -> tuple[int, int]:
-    """Union of intervals, and the part of it outside of other intervals."""
-    import polars as pl
-
-    spans = _union(rows)
-    whole = int((spans["end_ns"] - spans["start_ns"]).sum())
-
-    def until(column: str) -> int:
-        last = spans.sort(column).join_asof(
-            kernels.rename({"start_ns": "from", "end_ns": "to"}), left_on=column, right_on="from", strategy="backward",
-            coalesce=False,
-        )  # fmt: skip
-        inside = pl.min_horizontal(column, "to") - pl.col("from")
-        return int(last.select((pl.col("before_right") + inside).fill_null(0).sum()).item() or 0)
-
-    return whole, whole - (until("end_ns") - until("start_ns"))

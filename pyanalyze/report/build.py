@@ -273,7 +273,7 @@ def _device(
         for tenant in known
     ]
     if group := analysis.mps_groups.get(verdict.device_id):
-        tenants = _with_mps_group(tenants, group, span_ns)
+        tenants = _with_mps_group(tenants, group, span_ns, analysis.attributed_in_groups)
     interference = None
     if found is not None:
         interference = _interference(found, usage, tables, missing, verdict.mode)
@@ -583,18 +583,19 @@ def _with_gpu_time(
     return tenant.model_copy(update={"gpu_time_share": share, "gpu_time_basis": None if share is None else basis})
 
 
-def _with_mps_group(tenants: Sequence[Tenant], group: frozenset[int], span_ns: int) -> list[Tenant]:
+def _with_mps_group(
+    tenants: Sequence[Tenant], group: frozenset[int], span_ns: int, attributed: Mapping[int, tuple[int, int]]
+) -> list[Tenant]:
     """Give the clients of an MPS group the GPU time share of the group: records name any of them for all."""
     together_ns = sum(tenant.resident_ns or 0 for tenant in tenants if tenant.tenant_id in group)
     share = together_ns / span_ns if span_ns else None
-    # What a client had in flight while records named another one is not known to have run, nor to have waited.
-    update = {
-        "in_mps_group": True,
-        "gpu_time_share": share,
-        "gpu_time_basis": None if share is None else "observed",
-        "attributed_ns": None,
-    }
-    return [tenant.model_copy(update=update) if tenant.tenant_id in group else tenant for tenant in tenants]
+    update = {"in_mps_group": True, "gpu_time_share": share, "gpu_time_basis": None if share is None else "observed"}
+    return [
+        tenant.model_copy(update={**update, "attributed_ns": attributed.get(tenant.tenant_id, (None,))[0]})
+        if tenant.tenant_id in group
+        else tenant
+        for tenant in tenants
+    ]
 
 
 def _notes(found: TenantInterference | None) -> list[str]:

@@ -348,10 +348,12 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
             # As in the tables: residency inside the window, not that of a context before its first kernel.
             for_all = device.named_for_all()
             held = {t.tenant_id: None if t in for_all else t.resident_ns for t in device.tenants}
-            apart = ~pl.col("tenant_id").is_in([t.tenant_id for t in device.mps_group()])
+            attributed = {t.tenant_id: t.attributed_ns for t in device.tenants}
             usage = tables.tenant_usage.filter(mine).with_columns(
                 pl.col("tenant_id").replace_strict(held, default=None, return_dtype=pl.Int64).alias("resident_ns"),
-                pl.when(apart).then("attributed_ns").alias("attributed_ns"),
+                pl.col("tenant_id")
+                .replace_strict(attributed, default=None, return_dtype=pl.Int64)
+                .alias("attributed_ns"),
             )
             yield (
                 chart_key("usage", number),

@@ -225,8 +225,8 @@ class Tenant(Result):
         description="Resident time in the window: its context occupied the compute engine, ns; null: no switch records."
     )
     attributed_ns: int | None = Field(
-        description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out; null: not "
-        "traced, or a client of an MPS group (in_mps_group)."
+        description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out. Of a client of "
+        "an MPS group (in_mps_group) that is the residency of the group."
     )
     gpu_time_share: Number = Field(
         default=None,

@@ -188,6 +188,7 @@ def analyse(
     verdicts: Sequence[Verdict],
     baselines: Sequence[Baseline],
     summaries: Mapping[tuple[int, int], Summary],
+    in_groups: Mapping[int, tuple[int, int]],
 ) -> tuple[DeviceInterference, ...]:
     """Answer for every device with a verdict.
 
@@ -195,6 +196,9 @@ def analyse(
     ----------
     tables
         A loaded tables, with or without baselines.
+    in_groups
+        Clients of an MPS group that is time-sliced with others: how long each was busy while the group was resident,
+        and how long that was. Records name any client for all.
 
     Returns
     -------
@@ -205,12 +209,12 @@ def analyse(
     --------
     >>> import pyanalyze
     >>> analysis = pyanalyze.load(capture).analysis
-    >>> device = analyse(analysis.tables, analysis.verdicts, (), {})[0]
+    >>> device = analyse(analysis.tables, analysis.verdicts, (), {}, {})[0]
     >>> [(tenant.name, tenant.slowed) for tenant in device.tenants]
     [('app_a', True), ('app_b', True)]
     """
     solo = _Solo(tuple(baselines), summaries)
-    return tuple(_device(tables, verdict, solo) for verdict in verdicts)
+    return tuple(_device(tables, verdict, solo, in_groups) for verdict in verdicts)
 
 
 def kernels_solo(tables: TableSet, interference: Sequence[DeviceInterference]) -> pl.DataFrame:
@@ -260,7 +264,9 @@ def speedup_over_serial(ran: Sequence[tuple[float, int, int]]) -> float:
     return serial_ns / max(co_run_ns, 1)
 
 
-def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterference:
+def _device(
+    tables: TableSet, verdict: Verdict, solo: _Solo, in_groups: Mapping[int, tuple[int, int]]
+) -> DeviceInterference:
 
     rows = (
         tables.of_device("tenants", verdict.device_id)
@@ -273,7 +279,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
     many = sum(row["tenant_id"] not in serving for row in here) > 1
     groups = group_ids(tables, verdict.device_id)
     tenants = [
-        _tenant(tables, verdict, solo, row, many=many)
+        _tenant(tables, verdict, solo, _of_group(row, in_groups), many=many)
         for row in here
         if row["traced"] and row["busy_ns"] and row["tenant_id"] not in groups
     ]
@@ -312,6 +318,12 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo) -> DeviceInterferen
         figures,
         _host(tables, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, verdict.device_id, solo),
     )
+
+
+def _of_group(row: dict[str, Any], in_groups: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
+    """A tenant's usage; of a client of an MPS group with the residency of the group."""
+    found = in_groups.get(row["tenant_id"])
+    return row if found is None else {**row, "attributed_ns": found[0], "resident_ns": found[1]}
 
 
 def _with_groups(

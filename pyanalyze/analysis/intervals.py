@@ -1,0 +1,76 @@
+"""Lengths of intervals and of what they have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["times", "union"]
+
+
+def union(rows: pl.DataFrame) -> pl.DataFrame:
+    """Merge intervals.
+
+    Parameters
+    ----------
+    rows
+        ``start_ns`` and ``end_ns`` of each.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``start_ns``, ``end_ns`` and ``before``, the length of all before it, in order.
+
+    Examples
+    --------
+    >>> import polars
+    >>> union(polars.DataFrame({"start_ns": [0, 5, 20], "end_ns": [10, 12, 30]})).rows()
+    [(0, 12, 0), (20, 30, 12)]
+    """
+    import polars as pl
+
+    begins = (pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1)).fill_null(value=True)
+    spans = rows.sort("start_ns").with_columns(run=begins.cum_sum())
+    spans = spans.group_by("run", maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return spans.select("start_ns", "end_ns", before=length.cum_sum() - length)
+
+
+def times(rows: pl.DataFrame, others: pl.DataFrame) -> tuple[int, int]:
+    """Add up intervals.
+
+    Parameters
+    ----------
+    rows
+        ``start_ns`` and ``end_ns`` of each.
+    others
+        Other intervals, as :func:`union` gives them.
+
+    Returns
+    -------
+    (int, int)
+        Length of their union, and of its part outside of the others, nanoseconds.
+
+    Examples
+    --------
+    >>> import polars
+    >>> one, other = (polars.DataFrame({"start_ns": [a], "end_ns": [b]}) for a, b in ((0, 10), (4, 30)))
+    >>> times(one, union(other))
+    (10, 4)
+    """
+    import polars as pl
+
+    spans = union(rows)
+    whole = int((spans["end_ns"] - spans["start_ns"]).sum())
+
+    def until(column: str) -> int:
+        last = spans.sort(column).join_asof(
+            others.rename({"start_ns": "from", "end_ns": "to"}), left_on=column, right_on="from", strategy="backward",
+            coalesce=False,
+        )  # fmt: skip
+        inside = pl.min_horizontal(column, "to") - pl.col("from")
+        return int(last.select((pl.col("before_right") + inside).fill_null(0).sum()).item() or 0)
+
+    return whole, whole - (until("end_ns") - until("start_ns"))
