@@ -217,7 +217,7 @@ pub(crate) struct Device<'a> {
 /// call returned as well.
 fn waits(tenant: &Tenancy, calls: &Calls) -> BTreeMap<u32, Vec<(i64, i64)>> {
     let mut found = waits_by_thread(calls);
-    let call = |op: &Op| calls.get(op.call? as usize).filter(|call| op.ends_inside(call));
+    let call = |op: &Op| calls.get(op.call()? as usize).filter(|call| op.ends_inside(call));
     for call in tenant.ops.iter().filter_map(call) {
         found.entry(call.thread).or_default().push((call.start_ns, call.end_ns));
     }
@@ -246,7 +246,7 @@ impl<'a> Walker<'a> {
             }
         }
         let mut launching: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
-        for op in tenant.ops.iter().filter(|op| op.call.is_some()) {
+        for op in tenant.ops.iter().filter(|op| op.call().is_some()) {
             if let Some(thread) = thread_of(calls, op) {
                 launching.entry(thread).or_default().push((op.launch_ns, op.called_ns));
             }
@@ -456,7 +456,7 @@ impl<'a> Walk<'_, 'a> {
     fn leave_for(&mut self, place: u32, from: Option<u32>) {
         let foreign = self.walker.op(place).is_some_and(|op| !self.own(op));
         let Some(from) = from.filter(|_| foreign && self.detour.is_none()) else { return };
-        let Some(op) = self.walker.op(from).filter(|op| op.call.is_some()) else { return };
+        let Some(op) = self.walker.op(from).filter(|op| op.call().is_some()) else { return };
         self.detour = Some(from);
         self.floor_ns =
             op.called_ns.min(op.start_ns).max(op.launch_ns).max(self.unit.start_ns).min(self.time_ns);
@@ -519,7 +519,7 @@ impl<'a> Walk<'_, 'a> {
             self.chain.clamped = self.chain.clamped.saturating_add(1);
         }
         let stream_known_ns = if overlaps { i64::MIN } else { stream_ns };
-        let known_ns = if op.call.is_some() { called_ns.max(stream_known_ns) } else { stream_known_ns };
+        let known_ns = if op.call().is_some() { called_ns.max(stream_known_ns) } else { stream_known_ns };
         let other = self.other_stream(place, op, before.map(|b| b.1), known_ns, overlaps);
         if let Some((other, x)) = other {
             let same = x.stream == op.stream;
@@ -530,13 +530,13 @@ impl<'a> Walk<'_, 'a> {
         }
         match before {
             Some((before, b))
-                if op.call.is_none() || b.end_ns.saturating_add(CLOCK_ERROR_NS) >= called_ns =>
+                if op.call().is_none() || b.end_ns.saturating_add(CLOCK_ERROR_NS) >= called_ns =>
             {
                 self.wait(place, b.end_ns, SegmentKind::QueueSameStream);
                 self.leave_for(before, Some(place));
                 At::Op(before)
             }
-            _ if op.call.is_some() => {
+            _ if op.call().is_some() => {
                 self.wait(place, called_ns, SegmentKind::Launch);
                 At::Launch(place)
             }
@@ -567,7 +567,7 @@ impl<'a> Walk<'_, 'a> {
         let next = before.is_some_and(|b| {
             !overlaps && b.end_ns == known_ns && op.start_ns.saturating_sub(known_ns) <= NEXT_NS
         });
-        let waits = op.start_ns.saturating_sub(known_ns) > START_NS && op.call.is_some();
+        let waits = op.start_ns.saturating_sub(known_ns) > START_NS && op.call().is_some();
         let ended = walker.ended_before(until_ns).take_while(|(_, x)| late(x)).find(|(p, x)| {
             let just = op.start_ns.saturating_sub(x.end_ns) <= START_NS;
             let held = || walker.stream_waits.barrier(op, x) || walker.stream_waits.channel(op, x);
@@ -582,7 +582,7 @@ impl<'a> Walk<'_, 'a> {
     /// The launch call of an operation, back to its begin; then its thread.
     fn launch(&mut self, place: u32) -> At {
         let Some(op) = self.walker.op(place) else { return At::Thread(self.unit.main_thread) };
-        if op.call.is_none() {
+        if op.call().is_none() {
             self.back(SegmentKind::Unexplained, self.floor_ns, Some(place));
             return At::Thread(None);
         }

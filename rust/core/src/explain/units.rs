@@ -103,7 +103,7 @@ impl Unit {
 
 /// Whether a range of one thread (none: of all) may hold an operation that another launched (none: not known which).
 fn may_launch(of: Option<u32>, op: &Op, thread: Option<u32>) -> bool {
-    of.is_none() || thread == of || op.call.is_none()
+    of.is_none() || thread == of || op.call().is_none()
 }
 
 /// Ranges of each process by name; given ones apart.
@@ -233,7 +233,7 @@ fn filled(tenant: &Tenancy, calls: Option<&Calls>, mut unit: Unit) -> Option<Uni
         }
         unit.main_thread = unit.main_thread.or_else(|| thread_of(calls, op));
         unit.operations = unit.operations.saturating_add(1);
-        unit.without_call = unit.without_call.saturating_add(u32::from(op.call.is_none()));
+        unit.without_call = unit.without_call.saturating_add(u32::from(op.call().is_none()));
         if op.end_ns >= last_ns {
             last_ns = op.end_ns;
             unit.last = u32::try_from(place).unwrap_or(u32::MAX);
@@ -245,7 +245,7 @@ fn filled(tenant: &Tenancy, calls: Option<&Calls>, mut unit: Unit) -> Option<Uni
 
 /// The thread that launched an operation, as recorded.
 pub(crate) fn thread_of(calls: Option<&Calls>, op: &Op) -> Option<u32> {
-    calls.and_then(|c| c.thread(op.call?))
+    calls.and_then(|c| c.thread(op.call()?))
 }
 
 /// The name whose ranges hold the launches: of those that hold about as many, one with many ranges, then the longer.
@@ -312,7 +312,7 @@ fn of_graphs(tenant: &Tenancy, calls: Option<&Calls>, signatures: &Signatures) -
             range_end_ns: op.launch_ns,
             end_ns: op.end_ns,
             operations: 1,
-            without_call: u32::from(op.call.is_none()),
+            without_call: u32::from(op.call().is_none()),
             last: u32::try_from(place).unwrap_or(u32::MAX),
         });
     }

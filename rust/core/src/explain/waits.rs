@@ -76,7 +76,7 @@ impl Waits {
             if let Some(launched) = waits.launched.get_mut(op.stream as usize) {
                 launched.push(place);
             }
-            if let Some(thread) = op.call.and_then(|call| calls?.thread(call)) {
+            if let Some(thread) = op.call().and_then(|call| calls?.thread(call)) {
                 waits.launches.entry(thread).or_default().push(op.launch_ns);
             }
         }
@@ -188,7 +188,7 @@ impl Waits {
     /// The operation that came last of those that the events were recorded behind for which `op` was told to wait since
     /// the launch of the operation before it in its stream.
     pub fn event(&self, tenant: &Tenancy, op: &Op, before: Option<&Op>) -> Option<u32> {
-        op.call?;
+        op.call()?;
         self.last_awaited(tenant, op.stream, before.map_or(i64::MIN, |b| b.launch_ns), op.launch_ns, 0)
             .map(|(_, place)| place)
     }

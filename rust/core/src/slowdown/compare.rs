@@ -495,8 +495,8 @@ pub(crate) fn compare(
     }
     if latencies {
         let wanted = PERCENTILES.map(|(_, part)| part);
-        let [shared, without] = &mut latency_values;
-        let (shared, without) = (quantiles(shared, wanted), quantiles(without, wanted));
+        // Their blocks are gone before those of exposures are taken.
+        let [shared, without] = latency_values.map(|mut values| quantiles(&mut values, wanted));
         for ((measure, _), pair) in PERCENTILES.iter().zip(shared.into_iter().zip(without)) {
             let (Some(shared_ns), Some(solo_ns)) = pair else { continue };
             if solo_ns > 0.0 {
@@ -665,12 +665,12 @@ fn aggressor_shares(
     if tenant.ran.is_some() && tenant.beside.total_ns() == 0 {
         return turns(rows(), &each, blocks, draws);
     }
-    let rows: Vec<(&Op, f64)> = rows().collect();
+    let count = rows().count();
     let mut exposed: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (other, union) in &each {
         let mut walk = Walk::default();
-        let times: Vec<f64> =
-            rows.iter().map(|(op, _)| walk.covered_ns(union, op.launch_ns, op.end_ns) as f64).collect();
+        let mut times = Vec::with_capacity(count);
+        times.extend(rows().map(|(op, _)| walk.covered_ns(union, op.launch_ns, op.end_ns) as f64));
         if times.iter().any(|t| *t > 0.0) {
             exposed.insert(*other, times);
         }
@@ -700,7 +700,7 @@ fn aggressor_shares(
     // Per block: products of exposures, products with what was added, exposures, what was added.
     let mut products = vec![vec![0.0; blocks.count]; k * k + 2 * k + 1];
     let mut x = vec![0.0; k];
-    for (row, (op, added)) in rows.iter().enumerate() {
+    for (row, (op, added)) in rows().enumerate() {
         let block = blocks.at(op.launch_ns);
         for (slot, group) in x.iter_mut().zip(&groups) {
             *slot = group.iter().filter_map(|n| columns.get(*n)?.get(row)).sum::<f64>() / 1e6;
@@ -752,7 +752,7 @@ fn aggressor_shares(
                 exposure_ns: total(column),
                 share: value.filter(|_| separable).map(|v| (v, bounds)),
                 with: with.get(id).copied(),
-                n: rows.len(),
+                n: count,
             });
         }
     }

@@ -67,11 +67,10 @@ struct Again {
     /// `NOT_PLAYED` for none.
     launch_ns: i64,
     called_ns: i64,
-    begin_ns: i64,
     end_ns: i64,
 }
 
-const NOT_PLAYED: Again = Again { launch_ns: i64::MIN, called_ns: 0, begin_ns: 0, end_ns: 0 };
+const NOT_PLAYED: Again = Again { launch_ns: i64::MIN, called_ns: 0, end_ns: 0 };
 
 /// The same, with a host that sleeps until moments instead of for times.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,6 +83,8 @@ pub(crate) struct Anchored {
 #[derive(Debug)]
 pub(crate) struct Replayed<'a> {
     tenant: &'a Tenancy,
+    /// How long each operation takes, from when it begins to its end.
+    lengths: Vec<i64>,
     again: Vec<Again>,
     pub anchored: Vec<Anchored>,
     /// Standard error of all lengths together, on the logarithm.
@@ -92,11 +93,12 @@ pub(crate) struct Replayed<'a> {
 
 impl Reference for Replayed<'_> {
     fn of(&self, place: usize) -> Option<SoloOp> {
-        let Again { launch_ns, called_ns, begin_ns, end_ns } = *self.again.get(place)?;
+        let Again { launch_ns, called_ns, end_ns } = *self.again.get(place)?;
         if launch_ns == NOT_PLAYED.launch_ns {
             return None;
         }
-        let ran_ns = end_ns.saturating_sub(begin_ns);
+        let ran_ns = *self.lengths.get(place)?;
+        let begin_ns = end_ns.saturating_sub(ran_ns);
         Some(SoloOp {
             latency_ns: end_ns.saturating_sub(launch_ns),
             ran_ns,
@@ -263,25 +265,10 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64), Refused> {
     Ok((out, (error + of_cuts.powi(2) + (OVERLAP_ERROR * overlapped).powi(2)).sqrt()))
 }
 
-/// Waits of an operation that would have been there without the others: behind its own tenant's work, and what the
-/// device always takes.
-struct Wait {
-    own_ns: i64,
-    rest_ns: i64,
-    /// Its context was there all the time.
-    resident: bool,
-}
-
-fn wait(tenant: &Tenancy, op: &Op) -> Wait {
-    let waited = op.start_ns.saturating_sub(op.free_ns()).max(0);
-    let resident = op.waited.resident_ns;
-    let own = resident.min(op.waited.busy_ns);
-    let others = if tenant.ran.is_some() { op.waited.co_running_ns } else { op.waited.others_ns };
-    Wait {
-        own_ns: own,
-        rest_ns: resident.saturating_sub(own).saturating_sub(others).max(0),
-        resident: resident == waited,
-    }
+/// Whether nobody was there from the launch of an operation to its end, and its context was: nobody but others keeps a
+/// lone operation from starting for longer than usual.
+fn undisturbed(tenant: &Tenancy, op: &Op) -> bool {
+    op.co_run == CoRun::Solo && tenant.resident_ns(op) == op.waited_ns()
 }
 
 /// Whether an operation came after work of others rather than of its own tenant: the context that ran last stays until
@@ -304,8 +291,7 @@ fn is_brought_back(tenant: &Tenancy, usual_ns: i64) -> bool {
     }
     let some = tenant.ops.iter().step_by(tenant.ops.len() / TELLING + 1);
     let lone = some.filter(|op| op.co_run == CoRun::Solo && op.kind != WorkKind::Copy);
-    let late: Vec<i64> =
-        lone.filter(|op| others_ran_last(tenant, op)).map(|op| wait(tenant, op).rest_ns).collect();
+    let late: Vec<i64> = lone.filter(|op| others_ran_last(tenant, op)).map(|op| op.waited.rest_ns).collect();
     late.len() >= ENOUGH_RETURNS
         && median(&late).is_some_and(|late| late > (usual_ns + DRAINED_SWITCH_NS / 2) as f64)
 }
@@ -340,8 +326,8 @@ pub(crate) fn replay(
     let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
     let played = Play::new(&tenants, &lengths_of, calls).run(calls);
     for (tenant, (again, anchored)) in tenants.iter().zip(played) {
-        if let Some((_, error)) = lengths_of.get(&tenant.id) {
-            out.insert(tenant.id, Ok(Replayed { tenant, again, anchored, error: *error }));
+        if let Some((lengths, error)) = lengths_of.remove(&tenant.id) {
+            out.insert(tenant.id, Ok(Replayed { tenant, lengths, again, anchored, error }));
         }
     }
     out
@@ -349,21 +335,18 @@ pub(crate) fn replay(
 
 /// Operations after which the driver calls the program back: of each call that asks for that the last one that its
 /// thread launched before. The stream is not recorded with it.
-fn callbacks(
-    calls: &Calls,
-    by_call: &[(u32, u32, u32)],
-    end: impl Fn(u32, u32) -> i64,
-) -> Vec<(i64, u32, u32)> {
+fn callbacks(calls: &Calls, ops: &Operations<'_>, by_call: &[u32]) -> Vec<(i64, u32)> {
     let mut found = Vec::new();
     if !calls.has_callbacks() {
         return found;
     }
-    let mut last: NumberMap<u32, (i64, u32, u32)> = NumberMap::default();
-    let mut launched = by_call.chunk_by(|a, b| a.0 == b.0).peekable();
+    let mut last: NumberMap<u32, (i64, u32)> = NumberMap::default();
+    let mut launched = by_call.chunk_by(|a, b| ops.call(*a) == ops.call(*b)).peekable();
     for (number, call) in calls.iter().enumerate() {
-        while let Some(of) = launched.next_if(|of| of.first().is_some_and(|op| op.0 as usize <= number)) {
-            let ended_last = of.iter().map(|(_, t, n)| (end(*t, *n), *t, *n)).max();
-            if of.first().is_some_and(|op| op.0 as usize == number) {
+        let until = |of: &&[u32]| of.first().is_some_and(|op| ops.call(*op) as usize <= number);
+        while let Some(of) = launched.next_if(until) {
+            let ended_last = of.iter().map(|op| (ops.end_ns(*op), *op)).max();
+            if of.first().is_some_and(|op| ops.call(*op) as usize == number) {
                 last.extend(ended_last.map(|op| (call.thread, op)));
             }
         }
@@ -377,19 +360,64 @@ fn callbacks(
     found
 }
 
+/// The operations of the tenants of a process: one after the other, each has a number.
+struct Operations<'a> {
+    tenants: &'a [&'a Tenancy],
+    /// The number of the first one of each tenant.
+    firsts: Vec<u32>,
+    count: u32,
+}
+
+impl<'a> Operations<'a> {
+    fn of(tenants: &'a [&'a Tenancy]) -> Self {
+        let mut count = 0_u32;
+        let mut firsts = Vec::with_capacity(tenants.len());
+        for tenant in tenants {
+            firsts.push(count);
+            count = count.saturating_add(u32::try_from(tenant.ops.len()).unwrap_or(u32::MAX));
+        }
+        Self { tenants, firsts, count }
+    }
+
+    /// The places of its tenant, and of the operation among those of its tenant.
+    fn place(&self, number: u32) -> (usize, usize) {
+        let t = self.firsts.partition_point(|first| *first <= number).saturating_sub(1);
+        (t, number.saturating_sub(self.firsts.get(t).copied().unwrap_or(0)) as usize)
+    }
+
+    fn get(&self, number: u32) -> Option<&'a Op> {
+        let (t, n) = self.place(number);
+        self.tenants.get(t)?.ops.get(n)
+    }
+
+    /// The call that launched it; the last number of all where none did.
+    fn call(&self, number: u32) -> u32 {
+        self.get(number).and_then(Op::call).unwrap_or(u32::MAX)
+    }
+
+    fn start_ns(&self, number: u32) -> i64 {
+        self.get(number).map_or(0, |op| op.start_ns)
+    }
+
+    fn end_ns(&self, number: u32) -> i64 {
+        self.get(number).map_or(0, |op| op.end_ns)
+    }
+}
+
 /// A process as it was recorded.
 struct Play<'a> {
     tenants: &'a [&'a Tenancy],
+    ops: Operations<'a>,
     lengths: Vec<Option<&'a Vec<i64>>>,
     usual_ns: Vec<i64>,
     brought_back: Vec<bool>,
     usual_call_ns: i64,
-    /// (call, tenant, operation), in order of calls' starts.
-    by_call: Vec<(u32, u32, u32)>,
-    /// (tenant, operation), in order of their ends as recorded.
-    by_end: Vec<(u32, u32)>,
-    /// Operations after which the driver calls the program back: (end as recorded, tenant, operation), in order.
-    callbacks: Vec<(i64, u32, u32)>,
+    /// Operations that a call launched, in order of calls' starts.
+    by_call: Vec<u32>,
+    /// Operations in order of their ends as recorded.
+    by_end: Vec<u32>,
+    /// Operations after which the driver calls the program back, by end as recorded.
+    callbacks: Vec<(i64, u32)>,
 }
 
 impl<'a> Play<'a> {
@@ -397,19 +425,16 @@ impl<'a> Play<'a> {
         let usual_ns: Vec<i64> = tenants
             .iter()
             .map(|t| {
-                let waits = || t.ops.iter().map(|op| (op, wait(t, op)));
                 // Nobody looks at others for what is shorter than any switch.
-                let returned = |op: &Op, wait: &Wait| {
-                    t.ran.is_none() && wait.rest_ns >= DRAINED_SWITCH_NS / 2 && others_ran_last(t, op)
+                let returned = |op: &Op| {
+                    t.ran.is_none() && op.waited.rest_ns >= DRAINED_SWITCH_NS / 2 && others_ran_last(t, op)
                 };
-                let undisturbed = |(op, wait): &(&Op, Wait)| {
-                    op.co_run == CoRun::Solo && wait.resident && !returned(op, wait)
-                };
-                let solo: Vec<i64> = waits().filter(undisturbed).map(|(_, wait)| wait.rest_ns).collect();
+                let rests = t.ops.iter().filter(|op| undisturbed(t, op) && !returned(op));
+                let mut solo: Vec<i64> = rests.map(|op| op.waited.rest_ns).collect();
                 if solo.len() >= 10 {
-                    return median(&solo).unwrap_or(0.0) as i64;
+                    return median_of(&mut solo).unwrap_or(0.0) as i64;
                 }
-                let mut all: Vec<f64> = waits().map(|(_, wait)| wait.rest_ns as f64).collect();
+                let mut all: Vec<f64> = t.ops.iter().map(|op| op.waited.rest_ns as f64).collect();
                 let [quarter] = quantiles(&mut all, [0.25]);
                 quarter.unwrap_or(0.0) as i64
             })
@@ -422,25 +447,16 @@ impl<'a> Play<'a> {
             let mut all: Vec<i64> = tenants.iter().flat_map(|t| t.ops.iter().map(of)).collect();
             median_of(&mut all).unwrap_or(0.0) as i64
         };
-        let many = tenants.iter().map(|t| t.ops.len()).sum();
-        let (mut by_call, mut by_end) = (Vec::with_capacity(many), Vec::with_capacity(many));
-        for (t, tenant) in (0_u32..).zip(tenants) {
-            for (n, op) in (0_u32..).zip(&tenant.ops) {
-                if let Some(call) = op.call {
-                    by_call.push((call, t, n));
-                }
-                by_end.push((t, n));
-            }
-        }
-        let op = |t: u32, n: u32| tenants.get(t as usize).and_then(|t| t.ops.get(n as usize));
-        let start = |t: u32, n: u32| op(t, n).map_or(0, |op| op.start_ns);
-        let end = |t: u32, n: u32| op(t, n).map_or(0, |op| op.end_ns);
+        let ops = Operations::of(tenants);
+        let mut by_call = Vec::with_capacity(ops.count as usize);
+        by_call.extend((0..ops.count).filter(|op| ops.get(*op).is_some_and(|op| op.call().is_some())));
+        let mut by_end: Vec<u32> = (0..ops.count).collect();
         // Nearly in order already, which a stable sort sees; most are in order, and it takes a block then.
-        let by_start = |(call, t, n): &(u32, u32, u32)| (*call, start(*t, *n), *t, *n);
+        let by_start = |op: &u32| (ops.call(*op), ops.start_ns(*op), *op);
         if !by_call.is_sorted_by_key(by_start) {
             by_call.sort_by_key(by_start);
         }
-        let by_its_end = |(t, n): &(u32, u32)| (end(*t, *n), *t, *n);
+        let by_its_end = |op: &u32| (ops.end_ns(*op), *op);
         if !by_end.is_sorted_by_key(by_its_end) {
             by_end.sort_by_key(by_its_end);
         }
@@ -450,17 +466,11 @@ impl<'a> Play<'a> {
             usual_ns,
             brought_back,
             usual_call_ns,
-            callbacks: callbacks(calls, &by_call, end),
+            callbacks: callbacks(calls, &ops, &by_call),
             by_call,
             by_end,
+            ops,
         }
-    }
-
-    /// The operation that ended as the so manieth, if that was until a time.
-    fn ended(&self, place: usize, until_ns: i64) -> Option<(i64, u32, u32)> {
-        let (t, n) = *self.by_end.get(place)?;
-        let end_ns = self.tenants.get(t as usize)?.ops.get(n as usize)?.end_ns;
-        (end_ns <= until_ns).then_some((end_ns, t, n))
     }
 
     /// The part of a launch call in which somebody held it back.
@@ -499,26 +509,24 @@ impl<'a> Play<'a> {
         let called_ns = called.min(start.saturating_add(op.start_ns.saturating_sub(op.launch_ns))).max(start);
         let free = stream_end.get_mut(t)?.get_mut(op.stream as usize)?;
         let ready = called_ns.max(*free);
-        let wait = wait(tenant, op);
+        let rest_ns = op.waited.rest_ns;
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
-        // Nobody but others keeps a lone operation from starting for longer than usual.
-        let undisturbed = op.co_run == CoRun::Solo && wait.resident;
         let returned = || {
             self.brought_back.get(t) == Some(&true)
                 && op.kind != WorkKind::Copy
                 && others_ran_last(tenant, op)
         };
-        let rest = if !undisturbed {
-            wait.rest_ns.min(usual)
-        } else if wait.rest_ns > usual && returned() {
-            wait.rest_ns.saturating_sub(DEFAULT_SLICE_NS + SWITCH_NS).max(usual)
+        let rest = if !undisturbed(tenant, op) {
+            rest_ns.min(usual)
+        } else if rest_ns > usual && returned() {
+            rest_ns.saturating_sub(DEFAULT_SLICE_NS + SWITCH_NS).max(usual)
         } else {
-            wait.rest_ns
+            rest_ns
         };
-        let begin_ns = ready.saturating_add(wait.own_ns).saturating_add(rest);
+        let begin_ns = ready.saturating_add(op.waited.own_ns).saturating_add(rest);
         let end_ns = begin_ns.saturating_add(length);
         *free = end_ns;
-        Some(Again { launch_ns: start, called_ns, begin_ns, end_ns })
+        Some(Again { launch_ns: start, called_ns, end_ns })
     }
 
     /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been.
@@ -538,11 +546,10 @@ impl<'a> Play<'a> {
         let mut thread_waits = ThreadWaits::of(calls, &called_back_ns);
         let mut callbacks = self.callbacks.iter().peekable();
         for (number, call) in calls.iter().enumerate() {
-            while let Some((ns, t, n)) = callbacks.next_if(|callback| callback.0 <= call.start_ns) {
+            while let Some((ns, op)) = callbacks.next_if(|callback| callback.0 <= call.start_ns) {
                 thread_waits.before(&called_back(*ns));
-                let played = out
-                    .get(*t as usize)
-                    .map(|(again, anchored)| (again.get(*n as usize), anchored.get(*n as usize)));
+                let (t, n) = self.ops.place(*op);
+                let played = out.get(t).map(|(again, anchored)| (again.get(n), anchored.get(n)));
                 if let Some((Some(again), Some(anchored))) = played {
                     let shifts = [again.end_ns, anchored.end_ns].map(|end_ns| ns.saturating_sub(end_ns));
                     threads.insert(DRIVER, (shifts, *ns));
@@ -558,15 +565,17 @@ impl<'a> Play<'a> {
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
             let (mut held_ns, mut waits) = (0, call.waits);
-            while let Some((of, t, n)) = self.by_call.get(next_op).copied().filter(|o| o.0 as usize <= number)
-            {
+            while let Some(launched) = self.by_call.get(next_op).copied() {
+                let of = self.ops.call(launched) as usize;
+                if of > number {
+                    break;
+                }
                 next_op += 1;
-                if of as usize != number {
+                if of != number {
                     continue;
                 }
-                let place = (t as usize, n as usize);
-                let op = self.tenants.get(place.0).and_then(|t| t.ops.get(place.1));
-                waits |= op.is_some_and(|op| op.ends_inside(&call));
+                let place = self.ops.place(launched);
+                waits |= self.ops.get(launched).is_some_and(|op| op.ends_inside(&call));
                 held_ns = self.held_ns(place.0, place.1, &call);
                 let Some((again, anchored)) = out.get_mut(place.0) else { continue };
                 let [of_times, of_moments] = &mut stream_ends;
@@ -584,11 +593,13 @@ impl<'a> Play<'a> {
             let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
             let mut ends = starts.map(|start| start.saturating_add(length));
             if waits {
-                while let Some((done, t, n)) = self.ended(next_end, call.end_ns.saturating_add(1_000)) {
-                    last_end = last_end.max(done);
-                    let played = out.get(t as usize);
-                    let again = played.and_then(|p| p.0.get(n as usize)).map_or(0, |a| a.end_ns);
-                    let anchored = played.and_then(|p| p.1.get(n as usize)).map_or(0, |a| a.end_ns);
+                let ended = |op: &u32| self.ops.end_ns(*op) <= call.end_ns.saturating_add(1_000);
+                while let Some(op) = self.by_end.get(next_end).copied().filter(ended) {
+                    last_end = last_end.max(self.ops.end_ns(op));
+                    let (t, n) = self.ops.place(op);
+                    let played = out.get(t);
+                    let again = played.and_then(|p| p.0.get(n)).map_or(0, |a| a.end_ns);
+                    let anchored = played.and_then(|p| p.1.get(n)).map_or(0, |a| a.end_ns);
                     last_end_again = [last_end_again[0].max(again), last_end_again[1].max(anchored)];
                     next_end += 1;
                 }

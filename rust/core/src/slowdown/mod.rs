@@ -238,7 +238,7 @@ impl SoloUnits<'_> {
     /// How long units of a name took there; none: too few were recorded.
     fn of(&self, name: &str) -> Option<Vec<f64>> {
         let calls = self.scene.calls.get(&self.tenant.process);
-        let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call?));
+        let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call()?));
         let found = measured_units(self.tenant, &thread_of, self.work?.get(name)?);
         (found.len() >= ENOUGH_UNITS).then_some(found)
     }
@@ -253,7 +253,7 @@ fn of_units(
     doubt: &Doubt,
 ) -> Vec<(String, Vec<Figure>)> {
     let calls = scene.calls.get(&tenant.process);
-    let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call?));
+    let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call()?));
     work.iter()
         .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
         .map(|(name, list)| {

@@ -155,10 +155,8 @@ pub(crate) struct Op {
     pub early: bool,
     pub signature: u32,
     pub stream: u32,
-    /// No call of the host launched it: correlation id 0, as of migrations of unified memory.
-    pub without_call: bool,
-    /// Index into the calls of its process.
-    pub call: Option<u32>,
+    /// Before its call is looked up, the correlation id.
+    call: Numbered,
     pub launch_ns: i64,
     pub called_ns: i64,
     pub ready_ns: i64,
@@ -172,23 +170,58 @@ pub(crate) struct Op {
     pub waited: Waited,
 }
 
-/// What there was while an operation was ready and had not started.
+/// What there was while an operation was ready and had not started, in the time in which its context was there.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Waited {
-    /// Its context was there.
-    pub resident_ns: i64,
     /// Its own tenant's work was running; of a copy, on its engine.
-    pub busy_ns: i64,
-    /// Others' work could run beside its own; of a copy, ran on its engine.
-    pub co_running_ns: i64,
-    /// Others had work; of a copy, for its engine.
-    pub others_ns: i64,
+    pub own_ns: i64,
+    /// Of the rest, others' work could run beside its own; of a copy, ran on its engine.
+    pub other_ns: i64,
+    /// Of the rest, others had no work (that could run, where records say when its context was there): what the device
+    /// always takes.
+    pub rest_ns: i64,
+}
+
+impl Waited {
+    fn of(resident_ns: i64, busy_ns: i64, co_running_ns: i64, others_ns: i64) -> Self {
+        let own_ns = resident_ns.min(busy_ns);
+        let free_ns = resident_ns.saturating_sub(own_ns);
+        Self {
+            own_ns,
+            other_ns: free_ns.min(co_running_ns),
+            rest_ns: free_ns.saturating_sub(others_ns).max(0),
+        }
+    }
+}
+
+/// A number or none (the largest one) in four bytes: there are as many as kernels in a capture.
+#[derive(Debug, Clone, Copy)]
+struct Numbered(u32);
+
+impl Numbered {
+    fn of(number: Option<u32>) -> Self {
+        Self(number.unwrap_or(u32::MAX))
+    }
+
+    fn get(self) -> Option<u32> {
+        (self.0 < u32::MAX).then_some(self.0)
+    }
 }
 
 impl Op {
+    /// The call that launched it: its place among the calls of its process.
+    pub fn call(&self) -> Option<u32> {
+        self.call.get()
+    }
+
     /// Launched, and nothing before it in its stream left to do.
     pub fn free_ns(&self) -> i64 {
         self.ready_ns.max(self.called_ns.min(self.start_ns))
+    }
+
+    /// How long it was ready and had not started.
+    pub fn waited_ns(&self) -> i64 {
+        self.start_ns.saturating_sub(self.free_ns()).max(0)
     }
 
     pub fn latency_ns(&self) -> i64 {
@@ -231,6 +264,8 @@ pub(crate) struct Tenancy {
     /// (capture, pid).
     pub process: (u32, Option<u32>),
     pub ops: Vec<Op>,
+    /// How many operations calls launched, all but migrations of unified memory.
+    launched: usize,
     /// When its context ran; none: no records say.
     pub ran: Option<Union>,
     /// How much too long, and too short, the execution of a kernel may be for each time that it was switched out.
@@ -362,6 +397,17 @@ impl Tenancy {
         self.streams.iter().map(|(key, number)| (*key, *number))
     }
 
+    /// Of the time in which an operation was ready and had not started, its context was there.
+    pub fn resident_ns(&self, op: &Op) -> i64 {
+        match self.ran {
+            Some(_) => {
+                let Waited { own_ns, other_ns, rest_ns } = op.waited;
+                own_ns.saturating_add(other_ns).saturating_add(rest_ns)
+            }
+            None => op.waited_ns(),
+        }
+    }
+
     /// Splits the latency of an operation.
     pub fn split(&self, op: &Op, switching: Option<&Union>) -> Split {
         let mut split = Split::default();
@@ -370,12 +416,10 @@ impl Tenancy {
         split.launch_ns = called.saturating_sub(op.launch_ns);
         split.queue_same_tenant_ns = ready.saturating_sub(called);
         let covered = |a: i64, b: i64| switching.map_or(0, |u| u.covered_ns(a, b));
-        let waited = op.start_ns.saturating_sub(ready).max(0);
-        let resident = op.waited.resident_ns;
-        let out = waited.saturating_sub(resident);
+        let resident = self.resident_ns(op);
+        let out = op.waited_ns().saturating_sub(resident);
         let switch = if out > 0 { out.min(covered(ready, op.start_ns)) } else { 0 };
-        let own = resident.min(op.waited.busy_ns);
-        let other = resident.saturating_sub(own).min(op.waited.co_running_ns);
+        let other = op.waited.other_ns;
         split.queue_other_tenant_ns = other;
         split.queue_same_tenant_ns =
             split.queue_same_tenant_ns.saturating_add(resident.saturating_sub(other));
@@ -790,11 +834,8 @@ fn engine(engines: &[Option<CopyEngine>], op: &Op) -> Option<CopyEngine> {
 impl Tenancy {
     /// Whether nine tenths of what calls launch have their calls in the capture: else waiting cannot be seen.
     pub fn calls_known(&self) -> bool {
-        let launched = self.ops.iter().filter(|op| !op.without_call);
-        let (called, all) = launched.fold((0_usize, 0_usize), |(called, all), op| {
-            (called.saturating_add(usize::from(op.call.is_some())), all.saturating_add(1))
-        });
-        all > 0 && called.saturating_mul(10) >= all.saturating_mul(9)
+        let called = self.ops.iter().filter(|op| op.call().is_some()).count();
+        self.launched > 0 && called.saturating_mul(10) >= self.launched.saturating_mul(9)
     }
 
     /// What being switched out inside costs a kernel while its context runs.
@@ -923,8 +964,7 @@ impl Tenancy {
             early: false,
             signature: u32::try_from(w.row).unwrap_or(u32::MAX),
             stream,
-            without_call: w.correlation == Some(0),
-            call: w.correlation.filter(|id| *id > 0),
+            call: Numbered::of(w.correlation),
             launch_ns: w.start_ns,
             called_ns: w.start_ns,
             ready_ns: w.start_ns,
@@ -949,10 +989,14 @@ impl Tenancy {
         let (mut hint, mut walk, mut busy) = (usize::MAX, Walk::default(), Union::default());
         for op in &mut self.ops {
             op.signature = found.of(op.kind, op.signature);
-            let call = op.call.take().and_then(|id| calls?.find(id, &mut hint));
+            let correlation = std::mem::replace(&mut op.call, Numbered::of(None)).get();
+            // Correlation id 0: no call of the host launched it, as migrations of unified memory.
+            let launched = correlation != Some(0);
+            self.launched = self.launched.saturating_add(usize::from(launched));
+            let call = correlation.filter(|_| launched).and_then(|id| calls?.find(id, &mut hint));
             // A call that is recorded as later than its work would make latencies negative.
             if let Some((place, call)) = call.filter(|(_, c)| c.start_ns <= op.start_ns) {
-                op.call = Some(place);
+                op.call = Numbered::of(Some(place));
                 op.launch_ns = call.start_ns;
                 // What its call waited for is no part of launching it.
                 op.called_ns = if op.ends_inside(&call) { call.start_ns } else { call.end_ns };
@@ -965,8 +1009,7 @@ impl Tenancy {
                     op.unusual = Some(Unusual::Cut);
                 } else {
                     // Calls that ended before the window are not in it, those that crossed its begin were cut there.
-                    op.early =
-                        calls.is_some() && !op.without_call && (op.call.is_none() || op.launch_ns <= first);
+                    op.early = calls.is_some() && launched && (op.call().is_none() || op.launch_ns <= first);
                 }
             }
             op.ran_ns = match (&self.ran, op.kind) {
@@ -1047,26 +1090,18 @@ impl Tenancy {
                 // A copy waits for others of its engine, and needs no turn on the compute engine.
                 let of_others = self.others_copies.get(engine as usize);
                 let others_ns = of_others.map_or(0, |copies| copies.covered_ns(from, to));
-                op.waited = Waited {
-                    resident_ns: to.saturating_sub(from),
-                    busy_ns: self.copies.get(engine as usize).map_or(0, |copies| copies.covered_ns(from, to)),
-                    co_running_ns: others_ns,
-                    others_ns,
-                };
+                let busy_ns =
+                    self.copies.get(engine as usize).map_or(0, |copies| copies.covered_ns(from, to));
+                op.waited = Waited::of(to.saturating_sub(from), busy_ns, others_ns, others_ns);
                 continue;
             }
             // Where nobody was there between launch and start, nobody was in a part of that; who is beside is there.
             let others_ns = if op.co_run == CoRun::Solo { 0 } else { before.covered_ns(others, from, to) };
-            op.waited = Waited {
-                resident_ns: ran.as_ref().map_or(to.saturating_sub(from), |r| there.covered_ns(r, from, to)),
-                busy_ns: own.covered_ns(busy, from, to),
-                co_running_ns: if same || others_ns == 0 {
-                    others_ns
-                } else {
-                    near.covered_ns(beside, from, to)
-                },
-                others_ns,
-            };
+            let resident_ns = ran.as_ref().map_or(to.saturating_sub(from), |r| there.covered_ns(r, from, to));
+            let co_running_ns =
+                if same || others_ns == 0 { others_ns } else { near.covered_ns(beside, from, to) };
+            let others_ns = if ran.is_some() { co_running_ns } else { others_ns };
+            op.waited = Waited::of(resident_ns, own.covered_ns(busy, from, to), co_running_ns, others_ns);
         }
         self.usual = usual;
         self.engines = engines;
