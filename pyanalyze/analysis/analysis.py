@@ -68,17 +68,15 @@ DERIVED_TABLES = {
 
 #: Of fewer kernels no two results are worth a thread.
 _MANY_KERNELS = 100_000
-#: What takes long, by the part of an answer that needs it. Two at a time, whatever the machine: each takes memory. The
-#: comparison, which takes most, goes beside those that take least.
-_HERE = (
+#: What takes long, by the part of an answer that needs it, in the order in which it is begun. Two at a time, whatever
+#: the machine: each takes memory. The comparison, which takes most, is first, and beside it go those that take least.
+_LONG = (
     (Part.INTERFERENCE, "_slowdown_tables"),
-    (Part.UNITS, "_unit_tables"),
-    (Part.SEGMENTS, "segments"),
-)
-_BESIDE = (
-    (Part.OCCUPANCY, "_occupancy_tables"),
-    (Part.WORK, "work"),
     (Part.ADVICE, "time_splits"),
+    (Part.SEGMENTS, "segments"),
+    (Part.OCCUPANCY, "_occupancy_tables"),
+    (Part.UNITS, "_unit_tables"),
+    (Part.WORK, "work"),
     (Part.STREAMS, "_stream_tables"),
 )
 
@@ -488,16 +486,24 @@ class Analysis:
         if "kernels" not in self.tables or self.tables.row_count("kernels") < _MANY_KERNELS:
             return
         _ = self.verdicts
-        here, beside = ([name for part, name in side if part in parts] for side in (_HERE, _BESIDE))
-        if not here or not beside or memory.account().spilled_most_bytes:
+        wanted = [name for part, name in _LONG if part in parts]
+        if len(wanted) < 2 or memory.account().spilled_most_bytes:
             return  # two at a time would want memory that there is not
-        # What both sides need is there before they begin.
+        # What several need is there before they begin.
         _ = self._residency_summary_tables, self.tables.with_calls("event_calls")
+        rest = iter(wanted)
+
+        def compute() -> None:
+            for name in rest:
+                getattr(self, name)
+
         # The core releases the interpreter while it works.
         with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(lambda: [getattr(self, name) for name in beside])
-            for name in here:
-                getattr(self, name)
+            other = pool.submit(compute)
+            try:
+                compute()
+            finally:
+                list(rest)  # where one failed, no other is begun
             other.result()
 
     def by(self, text: str) -> Analysis:
