@@ -830,7 +830,8 @@ def _host(
     if calls is None or calls.is_empty():
         return ()
     labels = tables.labels(device_id)
-    waiting, launching = named(calls, "Synchronize|cudaMemcpy_"), named(calls, "Launch")
+    functions = calls.select(pl.col("name").unique())
+    waiting, launching = named(functions, "Synchronize|cudaMemcpy_"), named(functions, "Launch")
     length_ns = pl.col("end_ns") - pl.col("start_ns")
     runs = tables.cpu_runs()
     found = []
@@ -892,8 +893,8 @@ def _host(
                 )
         if not several:
             continue  # the time split says it of the only process of a device
-        waits = calls.filter(mine & waiting).select(pl.col("end_ns") - pl.col("start_ns"))
-        waited = int(waits["end_ns"].sum()) / span_ns
+        waits = calls.lazy().filter(mine & waiting).select(length_ns.sum())
+        waited = int(waits.collect().item()) / span_ns
         idle = 1 - work_ns / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for another tenant is no idleness, whether or not the host waits for it.

@@ -44,14 +44,12 @@ def turn_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
     >>> turn_facts(pyanalyze.load(capture).tables, 0)  # three tenants are time-sliced
     {}
     """
-    kernels = tables.columns("kernels", "device_id", "capture", "pid", "start_ns", "end_ns")
-    mine = kernels.filter(pl.col("device_id") == device_id).sort("start_ns", "end_ns")
-    process = pl.struct("capture", "pid")
-    turns = (
-        mine.with_columns(turn=process.rle_id())
-        .group_by("turn", maintain_order=True)
-        .agg(pl.first("capture", "pid"), pl.min("start_ns"), pl.max("end_ns"))
-    )
+    # In pieces, so that copies of the kernels take no notable memory; a turn may reach from one into the next.
+    pieces = tables.batches("kernels", "device_id", "capture", "pid", "start_ns", "end_ns")
+    of_pieces = [_turns(piece.filter(pl.col("device_id") == device_id).sort("start_ns", "end_ns")) for piece in pieces]
+    if not of_pieces:
+        return {}
+    turns = _turns(pl.concat(of_pieces))
     each = turns.group_by("capture", "pid").len()
     if each.height < 2 or each["len"].min() < t.MIN_TURNS_EACH:  # type: ignore[operator]
         return {}
@@ -71,3 +69,12 @@ def turn_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
         "turn_ns": Fact(length, "ns", turns.height, "observed", "", examples),
         "turn_pause_share": Fact(pause / length if length else 0.0, "1", pauses.len(), "observed", ""),
     }
+
+
+def _turns(rows: pl.DataFrame) -> pl.DataFrame:
+    """Runs of rows of one process, one row each."""
+    return (
+        rows.group_by(turn=pl.struct("capture", "pid").rle_id(), maintain_order=True)
+        .agg(pl.first("capture", "pid"), pl.min("start_ns"), pl.max("end_ns"))
+        .drop("turn")
+    )
