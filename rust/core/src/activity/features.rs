@@ -19,7 +19,7 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Resources};
 use crate::residency::observed::{creation_contexts, slice_lengths, Slice};
 use crate::table::builder::Builder;
-use crate::table::columns::{at, text_at, Columns};
+use crate::table::columns::{at, text_at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
 use crate::table::tenant_lookup::{Tenant, Who};
@@ -296,11 +296,40 @@ impl LatestEnds {
     }
 }
 
+/// Work in stretches of a default slice and more that no pause parts.
+#[derive(Debug, Default)]
+struct Unbroken {
+    stretch: Option<(i64, i64)>,
+    before_ns: i64,
+}
+
+impl Unbroken {
+    /// Adds work that no earlier one covers.
+    fn add(&mut self, work: Option<(i64, i64)>) {
+        let Some((from, to)) = work else { return };
+        match &mut self.stretch {
+            Some((_, last)) if from.saturating_sub(*last) <= PAUSE_NS => *last = to,
+            _ => {
+                self.before_ns = self.total_ns();
+                self.stretch = Some((from, to));
+            }
+        }
+    }
+
+    fn total_ns(&self) -> i64 {
+        let length_ns = self.stretch.map_or(0, |(from, to)| to.saturating_sub(from));
+        self.before_ns.saturating_add(if length_ns >= DEFAULT_SLICE_NS { length_ns } else { 0 })
+    }
+}
+
 #[derive(Debug, Default)]
 struct OfDevice {
     kernels: u64,
     graphs: u64,
-    busy: Union,
+    busy: Growing,
+    unbroken: Unbroken,
+    /// The same as `busy`, where samples are held against it.
+    busy_beside_samples: Union,
     tenants: BTreeMap<u32, OfTenant>,
     /// Of work, and of short kernels.
     ends_of_work: LatestEnds,
@@ -469,8 +498,6 @@ pub struct Facts {
     overlaps: RecordBatch,
     listed: BTreeSet<u32>,
     devices: BTreeMap<u32, OfDevice>,
-    names: HashMap<String, u32>,
-    signatures: NumberMap<Signature, u32>,
     limits: BTreeMap<u32, Limits>,
     /// By device and signature, from the first launch of it that was seen; none: it was not seen.
     shapes: BTreeMap<u32, Vec<Option<Option<Shape>>>>,
@@ -481,6 +508,8 @@ pub struct Facts {
     /// Up to which length kernels are short, by device, where slices say so.
     short: BTreeMap<u32, i64>,
     work_known: bool,
+    /// Samples of metrics are compared with when the device was busy.
+    sampled: bool,
     /// The process and device looked up last: rows come in runs.
     known: Option<(Process, Option<u32>)>,
     done: u64,
@@ -527,8 +556,6 @@ impl Facts {
             overlaps: schema::OVERLAPS.empty(),
             listed,
             devices: BTreeMap::new(),
-            names: HashMap::new(),
-            signatures: NumberMap::default(),
             limits: Limits::of_devices(&table(&schema::DEVICES))?,
             shapes: BTreeMap::new(),
             null_streams,
@@ -536,6 +563,7 @@ impl Facts {
             same_pid,
             short: lengths.iter().map(|(device, lengths)| (*device, short_ns(median(lengths)))).collect(),
             work_known: false,
+            sampled: false,
             known: None,
             done: 0,
         })
@@ -591,7 +619,10 @@ impl Facts {
         };
         let all = (w.start_ns, w.end_ns);
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
-        d.busy.add(w.start_ns, w.end_ns);
+        d.unbroken.add(d.busy.add(w.start_ns, w.end_ns));
+        if self.sampled {
+            d.busy_beside_samples.add(w.start_ns, w.end_ns);
+        }
         d.top_busy.see(dur_ns, || example(all));
         if w.kind == WorkKind::Graph {
             d.graphs = d.graphs.saturating_add(1);
@@ -695,55 +726,47 @@ impl Facts {
             group.longest.see(dur_ns, || example(all));
         }
     }
+}
 
-    /// Signatures of the kernels, by row; `None` where there is no name.
-    fn signatures(&mut self, events: &Events<'_>) -> Result<Vec<Option<u32>>> {
-        let Some(columns) = events.get(&schema::KERNELS) else { return Ok(Vec::new()) };
-        let names = columns.names("name")?;
-        let mut shape = Vec::with_capacity(6);
-        for name in ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"] {
-            shape.push(columns.u32(name)?);
-        }
-        // A dictionary may hold a text twice: the text decides, looked up once per key.
-        let mut keys: Vec<Option<u32>> = Vec::new();
-        let mut found = Vec::with_capacity(columns.rows());
-        let mut recent: Recent<Signature> = Recent::default();
-        for row in 0..columns.rows() {
-            let Some(key) = names.key(row).map(|key| key as usize) else {
-                found.push(None);
-                continue;
-            };
-            let name = match keys.get(key).copied().flatten() {
-                Some(name) => name,
-                None => {
-                    let Some(text) = names.get(row) else {
-                        found.push(None);
-                        continue;
-                    };
-                    let next = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
-                    let name = *self.names.entry(text.to_owned()).or_insert(next);
-                    if key >= keys.len() {
-                        keys.resize(key.saturating_add(1), None);
-                    }
-                    if let Some(slot) = keys.get_mut(key) {
-                        *slot = Some(name);
-                    }
-                    name
-                }
-            };
-            let mut launch = [None; 6];
-            for (slot, column) in launch.iter_mut().zip(&shape) {
-                *slot = at(column, row);
-            }
-            let signature = (name, launch);
-            let mixed = [Some(name), launch[0], launch[1], launch[3]].map(|n| u64::from(n.unwrap_or(0)));
-            let id = recent.place(mixed, signature, || {
-                let next = u32::try_from(self.signatures.len()).unwrap_or(u32::MAX);
-                *self.signatures.entry(signature).or_insert(next) as usize
-            });
-            found.push(u32::try_from(id).ok());
-        }
-        Ok(found)
+/// Numbers of equal launches: kernels of one name, grid and block.
+struct Signatures<'a> {
+    names: NameColumn<'a>,
+    /// A dictionary may hold a text twice: the text decides. By key.
+    numbers: Vec<Option<u32>>,
+    launch: [&'a UInt32Array; 6],
+    known: NumberMap<Signature, u32>,
+    recent: Recent<Signature>,
+}
+
+impl<'a> Signatures<'a> {
+    fn new(kernels: &Columns<'a>) -> Result<Self> {
+        let names = kernels.names("name")?;
+        let mut texts: HashMap<&str, u32> = HashMap::new();
+        let mut number = |text| {
+            let next = u32::try_from(texts.len()).unwrap_or(u32::MAX);
+            *texts.entry(text).or_insert(next)
+        };
+        let numbers = names.texts().map(|text| text.map(&mut number)).collect();
+        let column = |name| kernels.u32(name);
+        let (grid, block) = (["grid_x", "grid_y", "grid_z"], ["block_x", "block_y", "block_z"]);
+        let [grid_x, grid_y, grid_z] = grid.map(column);
+        let [block_x, block_y, block_z] = block.map(column);
+        let launch = [grid_x?, grid_y?, grid_z?, block_x?, block_y?, block_z?];
+        Ok(Self { names, numbers, launch, known: NumberMap::default(), recent: Recent::default() })
+    }
+
+    /// The number of a row; `None` where there is no name.
+    fn of(&mut self, row: usize) -> Option<u32> {
+        let name = self.numbers.get(self.names.key(row)? as usize).copied().flatten()?;
+        let launch = self.launch.map(|column| at(column, row));
+        let signature = (name, launch);
+        let mixed = [Some(name), launch[0], launch[1], launch[3]].map(|n| u64::from(n.unwrap_or(0)));
+        let known = &mut self.known;
+        let id = self.recent.place(mixed, signature, || {
+            let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+            *known.entry(signature).or_insert(next) as usize
+        });
+        u32::try_from(id).ok()
     }
 }
 
@@ -754,8 +777,10 @@ impl EventPass for Facts {
         watch.progress("facts", self.done, 0)?;
         self.work_known |=
             [&schema::KERNELS, &schema::GRAPH_LAUNCHES].iter().any(|t| events.get(t).is_some());
-        let signatures = self.signatures(events)?;
-        let launches = events.get(&schema::KERNELS).map(|c| LaunchColumns::new(&c)).transpose()?;
+        let kernels = events.get(&schema::KERNELS);
+        let mut signatures = kernels.as_ref().map(Signatures::new).transpose()?;
+        let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
+        self.sampled = events.get(&schema::GPU_METRICS).is_some_and(|c| c.rows() > 0);
         let copies = events.get(&schema::MEMOPS);
         let copy_kinds = copies.as_ref().map(|c| c.u8("copy_kind")).transpose()?;
         for w in work(events)? {
@@ -764,7 +789,7 @@ impl EventPass for Facts {
             }
             self.done = self.done.saturating_add(1);
             let kernel = w.kind == WorkKind::Kernel;
-            let signature = signatures.get(w.row).copied().flatten().filter(|_| kernel);
+            let signature = signatures.as_mut().filter(|_| kernel).and_then(|all| all.of(w.row));
             let shape =
                 signature.zip(launches.as_ref()).and_then(|(id, launches)| self.shape(&w, id, launches));
             let copy = w.kind == WorkKind::Copy;
@@ -852,7 +877,7 @@ impl Facts {
         let n = d.kernels.saturating_add(d.graphs);
         sheet.put(id, "window_ns", window, n, "observed", "no activity");
         let known = |v: f64| self.work_known.then_some(v);
-        let busy = d.busy.total_ns() as f64;
+        let busy = d.busy.total_ns as f64;
         sheet.put(id, "kernels", known(d.kernels as f64), d.kernels, "observed", NO_KERNELS);
         sheet.put(id, "graph_launches", known(d.graphs as f64), d.graphs, "observed", NO_KERNELS);
         sheet.put(id, "busy_ns", known(busy), n, "observed", NO_KERNELS);
@@ -875,7 +900,7 @@ impl Facts {
             "inferred",
             NO_KERNELS,
         );
-        let unbroken = unbroken_ns(d.busy.spans()) as f64 / DEFAULT_SLICE_NS as f64;
+        let unbroken = d.unbroken.total_ns() as f64 / DEFAULT_SLICE_NS as f64;
         sheet.put(id, "unbroken_exposure", known(unbroken), n, "inferred", NO_KERNELS);
         let n = d.starts_behind_copies;
         let prompt = (n > 0).then(|| d.starts_prompt as f64 / n as f64);
@@ -1119,27 +1144,6 @@ impl Facts {
     }
 }
 
-/// Work in stretches of a default slice and more that no pause parts.
-fn unbroken_ns(busy: &[(i64, i64)]) -> i64 {
-    let mut total = 0_i64;
-    let mut stretch: Option<(i64, i64)> = None;
-    let mut end = |stretch: Option<(i64, i64)>| {
-        let length = stretch.map_or(0, |(from, to)| to.saturating_sub(from));
-        total = total.saturating_add(if length >= DEFAULT_SLICE_NS { length } else { 0 });
-    };
-    for (from, to) in busy {
-        stretch = match stretch {
-            Some((first, last)) if from.saturating_sub(last) <= PAUSE_NS => Some((first, *to)),
-            other => {
-                end(other);
-                Some((*from, *to))
-            }
-        };
-    }
-    end(stretch);
-    total
-}
-
 fn slice_example(s: &Slice) -> Example {
     Example { capture: s.capture, start_ns: s.start_ns, end_ns: s.end_ns, pid: s.pid, correlation: None }
 }
@@ -1200,9 +1204,9 @@ fn metric_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     // A sample covers the time since the one before it: the first covers a time that is not known.
     for ((before, _), (time, value)) in samples {
         let (start, end) = (before.saturating_sub(METRIC_GUARD_NS), time.saturating_add(METRIC_GUARD_NS));
-        let far = if d.busy.covered_ns(*before, *time) > 0 {
+        let far = if d.busy_beside_samples.covered_ns(*before, *time) > 0 {
             &mut inside
-        } else if d.busy.covered_ns(start, end) == 0 {
+        } else if d.busy_beside_samples.covered_ns(start, end) == 0 {
             &mut outside
         } else {
             continue;
