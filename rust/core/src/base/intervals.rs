@@ -143,6 +143,10 @@ impl Walk {
     fn seek(&mut self, spans: &[(i64, i64)], time: i64) -> usize {
         let before = |index: usize| spans.get(index).is_some_and(|s| s.0 < time);
         let (mut low, mut high, mut step) = (self.0.min(spans.len()), self.0.min(spans.len()), 1_usize);
+        // Most questions are about the same place again.
+        if !before(low) && low.checked_sub(1).is_none_or(before) {
+            return low;
+        }
         if before(low) {
             while before(high) {
                 low = high;
