@@ -371,7 +371,6 @@ pub(crate) fn compare(
     let mut parts = [[0.0_f64; 3]; 6];
     // Of each stream, what its last operation was delayed by.
     let mut delayed = vec![[0.0_f64; 6]; tenant.streams()];
-    let mut latency_values = [Vec::with_capacity(ops.len()), Vec::with_capacity(ops.len())];
     let (mut kept, mut cut, mut no_latency) = (0, 0, 0);
     let mut ran = [0.0_f64; 2];
     let mut add = |column: usize, block: usize, value: f64| {
@@ -415,8 +414,6 @@ pub(crate) fn compare(
             sum[2] += root;
         }
         *delayed = root;
-        latency_values[0].push(op.latency_ns() as f64);
-        latency_values[1].push(a.latency_ns as f64);
     }
     out.left_out = cut + no_latency;
     let mut other_reading = None;
@@ -494,9 +491,18 @@ pub(crate) fn compare(
         out.figures.push(Figure { measure, value, bounds, n, shared_ns, solo_ns });
     }
     if latencies {
-        let wanted = PERCENTILES.map(|(_, part)| part);
-        // Their blocks are gone before those of exposures are taken.
-        let [shared, without] = latency_values.map(|mut values| quantiles(&mut values, wanted));
+        let counted = || {
+            let known = ops.iter().enumerate().filter(|(_, op)| work(op) && !op.cut() && !op.early);
+            let pairs = known.filter_map(|(n, op)| Some((op, solo.of(n)?)));
+            pairs.filter(|(op, a)| !op.held_up() && !a.held_up)
+        };
+        // One after the other: there are as many as kernels in a capture.
+        let percentiles = |latency_ns: fn(&Op, &SoloOp) -> i64| {
+            let mut values = Vec::with_capacity(kept - no_latency);
+            values.extend(counted().map(|(op, a)| latency_ns(op, &a) as f64));
+            quantiles(&mut values, PERCENTILES.map(|(_, part)| part))
+        };
+        let (shared, without) = (percentiles(|op, _| op.latency_ns()), percentiles(|_, a| a.latency_ns));
         for ((measure, _), pair) in PERCENTILES.iter().zip(shared.into_iter().zip(without)) {
             let (Some(shared_ns), Some(solo_ns)) = pair else { continue };
             if solo_ns > 0.0 {
