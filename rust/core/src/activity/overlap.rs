@@ -18,7 +18,7 @@
 //! pairs that met have a row, and work is compared with those that it can have met: tenants stand by the end of their
 //! work.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
@@ -106,7 +106,7 @@ struct Waiting {
 /// Short kernels of one tenant, seen against another.
 #[derive(Debug, Default)]
 struct Against {
-    waiting: VecDeque<Waiting>,
+    waiting: Vec<Waiting>,
     contended: u64,
     any: u64,
     short: u64,
@@ -125,19 +125,20 @@ impl Against {
 
     /// The other tenant's next work starts at `now`, after it had none since `idle_ns`.
     fn resolve(&mut self, now: i64, idle_ns: i64, bridge_ns: i64, other_is_short: bool) {
-        let mut left = VecDeque::new();
-        while let Some(mut w) = self.waiting.pop_front() {
+        // Its room is kept: the next short kernel waits a moment later.
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain_mut(|w| {
             w.contended |= idle_ns <= bridge_ns;
             let meets = now < w.end_ns;
             w.any |= meets;
             w.short |= meets && other_is_short;
-            if w.contended && w.end_ns > now && !(w.any && w.short) {
-                left.push_back(w);
-            } else {
-                self.count(w);
+            let waits_on = w.contended && w.end_ns > now && !(w.any && w.short);
+            if !waits_on {
+                self.count(*w);
             }
-        }
-        self.waiting = left;
+            waits_on
+        });
+        self.waiting = waiting;
     }
 }
 
@@ -305,7 +306,7 @@ impl Overlap {
             mine.count(waiting);
             return false;
         }
-        mine.waiting.push_back(waiting);
+        mine.waiting.push(waiting);
         true
     }
 
@@ -577,7 +578,7 @@ impl EventPass for Overlap {
     fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
         watch.progress("overlap", self.done, self.done)?;
         for against in self.against.values_mut() {
-            while let Some(w) = against.waiting.pop_front() {
+            for w in std::mem::take(&mut against.waiting) {
                 against.count(w);
             }
         }
