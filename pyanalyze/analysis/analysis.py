@@ -72,6 +72,7 @@ _MANY_KERNELS = 100_000
 #: the machine: each takes memory. The comparison, which takes most, is first, and beside it go those that take least.
 _LONG = (
     (Part.INTERFERENCE, "_slowdown_tables"),
+    (Part.RESIDENCY, "_residency_summary_tables"),
     (Part.ADVICE, "time_splits"),
     (Part.SEGMENTS, "segments"),
     (Part.OCCUPANCY, "_occupancy_tables"),
@@ -490,18 +491,19 @@ class Analysis:
         if len(wanted) < 2 or memory.account().spilled_most_bytes:
             return  # two at a time would want memory that there is not
         # What several need is there before they begin.
-        _ = self._residency_summary_tables, self.tables.with_calls("event_calls")
-        rest = iter(wanted)
+        self.tables.with_calls("event_calls")
+        first, rest = wanted[0], iter(wanted[1:])
 
-        def compute() -> None:
+        def compute_rest() -> None:
             for name in rest:
                 getattr(self, name)
 
         # The core releases the interpreter while it works.
         with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(compute)
+            other = pool.submit(compute_rest)
             try:
-                compute()
+                getattr(self, first)
+                compute_rest()
             finally:
                 list(rest)  # where one failed, no other is begun
             other.result()
