@@ -320,7 +320,7 @@ def solo_ns(
     base: str, option: ReplicaOption, units: Mapping[str, int], named: Mapping[str, str], seed: int
 ) -> dict[str, float]:
     """What one copy of each tenant takes solo on the whole GPU, simulated in the same way."""
-    found = {}
+    found: dict[str, float] = {}
     for copies in option.tenants:
         one = option.model_copy(
             update={
