@@ -46,6 +46,7 @@ MODES = {
     "h200/alone-open_loop": "exclusive",
     "h200/slices-copies-open_loop": "time-slicing",
     "h200/slices-long_kernel-B": "time-slicing",
+    "h200/slices-paced-B": "time-slicing",
     "h200/torch-slices-jax_train-decode": "time-slicing",
 }
 #: Recordings of the node: nothing was traced.
@@ -563,6 +564,22 @@ def test_who_waits_for_full_grids_is_forecast_to_wait_as_long_as_they_go_on() ->
     assert options["MPS"].forecasts[1].slowdown == pytest.approx(solo / mps, rel=0.35)
     assert options["time-slicing"].forecasts[1].slowdown == pytest.approx(solo / sliced, rel=0.15)
     assert advice.options.recommended is not options["MPS"]
+
+
+def test_a_frame_rate_is_kept_while_its_frames_take_longer() -> None:
+    # 200 frames in a second, solo, time-sliced and under MPS; a frame takes 1.5 ms solo and 2.5 ms time-sliced.
+    solo, sliced, mps = (rates(H200, case) for case in ("alone-paced", "slices-paced-B", "mps-paced-B"))
+    session = pyanalyze.load(H200 / "slices-paced-B.sqlite")
+    found = modelled(session, 1250, "elapsed")
+    assert found["value"] == pytest.approx(solo[0] / sliced[0], abs=0.005)
+    assert found["low"] <= solo[0] / sliced[0] <= found["high"]
+    (advice,) = session.advise()
+    options = {option.name: option.forecasts for option in advice.options.options}
+    assert options["time-slicing"][0].slowdown == pytest.approx(solo[0] / sliced[0], abs=0.05)
+    assert options["MPS"][0].slowdown == pytest.approx(solo[0] / mps[0], abs=0.05)
+    alone_b = rates(H200, "alone-B")[0]
+    assert options["time-slicing"][1].slowdown == pytest.approx(alone_b / sliced[1], rel=0.1)
+    assert options["MPS"][1].slowdown == pytest.approx(alone_b / mps[1], rel=0.1)
 
 
 def test_advice_says_why_it_compares_no_configurations() -> None:

@@ -7,6 +7,7 @@ pub mod hardware;
 pub mod intervals;
 pub(crate) mod maps;
 pub(crate) mod parallel;
+pub(crate) mod pauses;
 pub(crate) mod picoseconds;
 pub mod statistics;
 pub mod watch;

@@ -340,8 +340,8 @@ fn alike(over: &[f64], under: &[f64]) -> f64 {
 pub(crate) enum Clock<'a> {
     /// The reference has its own clock.
     Own,
-    /// As `Own`, and the other reading of the host's pauses.
-    Anchored(&'a [Anchored]),
+    /// As `Own`, and the other reading of the host's pauses; and whether that is the one that holds.
+    Anchored(&'a [Anchored], bool),
     /// Only the elapsed_ratio: elapsed over execution time; and whether that run had a pause that came once.
     ElapsedRatio(f64, bool),
 }
@@ -418,7 +418,7 @@ pub(crate) fn compare(
     out.left_out = cut + no_latency;
     let mut other_reading = None;
     match clock {
-        Clock::Own | Clock::Anchored(_) => {
+        Clock::Own | Clock::Anchored(..) => {
             let block_of = |n: usize| ops.get(n).map_or(0, |op| blocks.at(op.launch_ns));
             advances(
                 ops,
@@ -430,7 +430,7 @@ pub(crate) fn compare(
                     add(5, block, without);
                 },
             );
-            if let Clock::Anchored(launches) = clock {
+            if let Clock::Anchored(launches, _) = clock {
                 let (mut a, mut b) = (0.0, 0.0);
                 advances(
                     ops,
@@ -479,6 +479,10 @@ pub(crate) fn compare(
         if solo_ns <= 0.0 || shared_ns <= 0.0 {
             continue;
         }
+        // Of a program with a frame rate the other reading is the one that holds.
+        let paced =
+            other_reading.filter(|_| measure == "elapsed" && matches!(clock, Clock::Anchored(_, true)));
+        let solo_ns = paced.map_or(solo_ns, |value| shared_ns / value);
         let value = shared_ns / solo_ns;
         let mut bounds = doubt.bounds(measure, value).filter(|_| kept >= ENOUGH);
         if let (Some((low, high)), Some(other), "elapsed") = (bounds, other_reading, measure) {
@@ -532,7 +536,7 @@ fn lone_pause_ns(ops: &[Op], solo: &impl Reference, clock: &Clock<'_>) -> Option
     let pause = Pause::longest(worked);
     let place = begun.saturating_add(pause.place);
     let theirs_ns = match clock {
-        Clock::Anchored(_) | Clock::ElapsedRatio(_, true) => return None,
+        Clock::Anchored(..) | Clock::ElapsedRatio(_, true) => return None,
         Clock::ElapsedRatio(_, false) => 0,
         Clock::Own => {
             let launch = |n: usize| solo.of(n)?.launch_ns;

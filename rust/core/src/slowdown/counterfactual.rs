@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS, WAKE_NS};
 use crate::base::maps::{entry, NumberMap};
+use crate::base::pauses::is_paced;
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::operations::{CoRun, Op, Scene, Tenancy};
 use crate::slowdown::others::common;
@@ -79,6 +80,9 @@ pub(crate) struct Anchored {
     end_ns: i64,
 }
 
+/// A tenant's operations as they would have been, by both readings of the host's pauses.
+type Played = (Vec<Again>, Vec<Anchored>);
+
 /// A tenant's run without the others.
 #[derive(Debug)]
 pub(crate) struct Replayed<'a> {
@@ -87,6 +91,8 @@ pub(crate) struct Replayed<'a> {
     lengths: Vec<i64>,
     again: Vec<Again>,
     pub anchored: Vec<Anchored>,
+    /// Pauses of its host end at moments: see [`is_paced`].
+    pub paced: bool,
     /// Standard error of all lengths together, on the logarithm.
     pub error: f64,
 }
@@ -324,10 +330,10 @@ pub(crate) fn replay(
         }
     }
     let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
-    let played = Play::new(&tenants, &lengths_of, calls).run(calls);
+    let (played, paced) = Play::new(&tenants, &lengths_of, calls).run(calls);
     for (tenant, (again, anchored)) in tenants.iter().zip(played) {
         if let Some((lengths, error)) = lengths_of.remove(&tenant.id) {
-            out.insert(tenant.id, Ok(Replayed { tenant, lengths, again, anchored, error }));
+            out.insert(tenant.id, Ok(Replayed { tenant, lengths, again, anchored, paced, error }));
         }
     }
     out
@@ -529,15 +535,17 @@ impl<'a> Play<'a> {
         Some(Again { launch_ns: start, called_ns, end_ns })
     }
 
-    /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been.
-    fn run(&self, calls: &Calls) -> Vec<(Vec<Again>, Vec<Anchored>)> {
-        let mut out: Vec<(Vec<Again>, Vec<Anchored>)> = self
+    /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been, and
+    /// whether the pauses end at moments.
+    fn run(&self, calls: &Calls) -> (Vec<Played>, bool) {
+        let mut out: Vec<Played> = self
             .tenants
             .iter()
             .map(|t| (vec![NOT_PLAYED; t.ops.len()], vec![Anchored::default(); t.ops.len()]))
             .collect();
-        // Of each thread how much earlier it is than recorded, by reading, and the end of its last call.
-        let mut threads: NumberMap<u32, ([i64; 2], i64)> = NumberMap::default();
+        // Of each thread how much earlier it is than recorded, by reading, the end of its last call and of its last pause.
+        let mut threads: NumberMap<u32, ([i64; 2], i64, i64)> = NumberMap::default();
+        let mut pauses: Vec<(i64, i64)> = Vec::new();
         let streams: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
         let mut stream_ends = [streams.clone(), streams];
         let (mut next_op, mut next_end) = (0_usize, 0_usize);
@@ -552,16 +560,19 @@ impl<'a> Play<'a> {
                 let played = out.get(t).map(|(again, anchored)| (again.get(n), anchored.get(n)));
                 if let Some((Some(again), Some(anchored))) = played {
                     let shifts = [again.end_ns, anchored.end_ns].map(|end_ns| ns.saturating_sub(end_ns));
-                    threads.insert(DRIVER, (shifts, *ns));
+                    threads.insert(DRIVER, (shifts, *ns, *ns));
                 }
             }
             let waited_for = thread_waits.before(&call).and_then(|thread| threads.get(&thread)).copied();
-            let (shifts, before) = threads.entry(call.thread).or_insert(([0; 2], i64::MIN));
+            let (shifts, before, worked_from) =
+                threads.entry(call.thread).or_insert(([0; 2], i64::MIN, call.start_ns));
             let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
-            if let Some((theirs, _)) = waited_for {
+            if let Some((theirs, ..)) = waited_for {
                 *shifts = theirs;
             } else if idle > PAUSE_NS {
                 shifts[1] = shifts[1].min(0);
+                pauses.push((before.saturating_sub(*worked_from), idle));
+                *worked_from = call.start_ns;
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
             let (mut held_ns, mut waits) = (0, call.waits);
@@ -613,6 +624,6 @@ impl<'a> Play<'a> {
             *shifts = ends.map(|end| call.end_ns.saturating_sub(end));
             *before = call.end_ns;
         }
-        out
+        (out, is_paced(&pauses))
     }
 }
