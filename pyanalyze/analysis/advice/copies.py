@@ -26,7 +26,7 @@ from pyanalyze.analysis.advice import demands as sampled
 from pyanalyze.analysis.advice import mig as mig_
 from pyanalyze.analysis.advice.counted import ON_SMS
 from pyanalyze.analysis.advice.fitted import COPIES
-from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, alone, forecast
+from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, alone, both_readings, forecast
 from pyanalyze.analysis.advice.options import (
     AS_GOOD,
     CONTENTION,
@@ -94,12 +94,12 @@ KNEE = 0.05
 ACTIVE_SMS = "throughput of active SMs"
 #: Part of the SMs' throughput that kernels take of which nothing is known, in the middle.
 UNKNOWN_ON_SMS = 0.5
-#: What records what copies need.
 #: From this part of its time in pauses on, a host may wait for what comes from outside.
 NOTABLE_PAUSES = 0.05
 #: Standard deviation of pauses over their mean from which they are irregular: 1 between independent requests.
 IRREGULAR = 0.7
 
+#: What records what copies need.
 _WITH_METRICS = recording("--gpu-metrics-devices=all", switches=False)
 _WITH_MEMORY = recording("--cuda-memory-usage=true", switches=False)
 #: What was recorded cannot be replayed.
@@ -861,11 +861,12 @@ def _forecast(
     threads: int,
 ) -> tuple[list[ReplicaOption], LatencyOf | None]:
     """Replay every candidate with its variants."""
-    configs = [
-        replace(scene.solo(tenant).varied(_solo(tenant, anchored), jitter=JITTER, seed=1), anchored=anchored)
+    solo = {
+        which: one
         for tenant in scene.names
-        for anchored in (False, True)
-    ]
+        for which, one in both_readings(scene.solo(tenant).varied("solo", jitter=JITTER, seed=1), tenant).items()
+    }
+    configs = list(solo.values())
     # Contention that was recorded holds what tenants cost each other on the SMs.
     unknown = check.contention is None and bool(scene.unknown_on_sms)
 
@@ -895,13 +896,9 @@ def _forecast(
         runs = [
             ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v) for at, v in enumerate(variants(candidate))
         ]
-        base = {(t, anchored): took[_solo(t, anchored), t][0] for t in candidate.counts for anchored in (False, True)}
+        base = {which: took[one.name, which[0]][0] for which, one in solo.items() if which[0] in candidate.counts}
         options.append(_option(scene, candidate, runs, base, check, latency_of, slo_p99_ns))
     return options, latency_of
-
-
-def _solo(tenant: int, anchored: bool) -> str:  # noqa: FBT001
-    return f"solo {tenant}, anchored" if anchored else f"solo {tenant}"
 
 
 def _option(

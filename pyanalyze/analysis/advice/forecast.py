@@ -151,6 +151,18 @@ def alone(sm_count: int, tenant_id: int) -> SharingConfig:
     return SharingConfig(f"alone {tenant_id}", (sm_count,), (Assignment(tenant_id),))
 
 
+def both_readings(solo: SharingConfig, tenant_id: int) -> dict[tuple[int, bool], SharingConfig]:
+    """Name a tenant's solo config by reading of its host's pauses: as long as recorded, and anchored.
+
+    Examples
+    --------
+    >>> [(which, one.name, one.anchored) for which, one in both_readings(alone(108, 3), 3).items()]
+    [((3, False), 'solo 3', False), ((3, True), 'solo 3, anchored', True)]
+    """
+    names = {False: f"solo {tenant_id}", True: f"solo {tenant_id}, anchored"}
+    return {(tenant_id, anchored): replace(solo, name=name, anchored=anchored) for anchored, name in names.items()}
+
+
 def time_slicing(
     sm_count: int, tenants: Sequence[int], slice_ns: int = DEFAULT_SLICE_NS, switch_ns: int = SWITCH_NS
 ) -> SharingConfig:

@@ -13,6 +13,7 @@ from pyanalyze.analysis.advice.forecast import (
     Assignment,
     SharingConfig,
     alone,
+    both_readings,
     forecast,
     side_by_side,
     time_slicing,
@@ -833,15 +834,11 @@ def _forecast(
 
     device_id, time_sliced = verdict.device_id, is_time_sliced(verdict)
     seen = visible_sms(tables, device_id)
-    solo = [
-        replace(alone(sm_count, tenant), name=_solo(tenant, anchored=anchored), anchored=anchored)
-        for tenant in names
-        for anchored in (False, True)
-    ]
+    solo = {which: one for tenant in names for which, one in both_readings(alone(sm_count, tenant), tenant).items()}
     first = forecast(
         tables,
         device_id,
-        [*solo, *([recording] if recording else [])],
+        [*solo.values(), *([recording] if recording else [])],
         recorded=recording,
         visible_sms=seen,
         time_sliced=time_sliced,
@@ -858,12 +855,10 @@ def _forecast(
             least = MEASURED_CONTENTION[0] * asked[0] if asked[0] > 0 else CONTENTION[0]
             contention = Contention(least, asked[0] + CONTENTION[1], asked[1] + CONTENTION[2], basis="sampled")
     switches = _seen_slicing(tables, device_id) is not None
-    whole = {str(row["sharing_config"]): row for row in first.iter_rows(named=True)}
-    pauses = any(
-        whole[_solo(tenant, anchored=True)]["elapsed_ns"]
-        > (1 + NOTABLE_PAUSES) * whole[_solo(tenant, anchored=False)]["elapsed_ns"]
-        for tenant in names
-    )
+    by_config = {str(row["sharing_config"]): row for row in first.iter_rows(named=True)}
+    solo_rows = {which: by_config[one.name] for which, one in solo.items()}
+    solo_ns = {which: max(row["elapsed_ns"], 1) for which, row in solo_rows.items()}
+    pauses = any(solo_ns[tenant, True] > (1 + NOTABLE_PAUSES) * solo_ns[tenant, False] for tenant in names)
     configs = []
     if recording is not None:
         configs += as_checked(recording, measured[0] if measured else None)
@@ -898,15 +893,12 @@ def _forecast(
         variants = _variants(option, contention, switches=switches, pauses=pauses)
         forecasts = []
         for tenant, name in names.items():
-            solo_ns = {
-                anchored: max(whole[_solo(tenant, anchored=anchored)]["elapsed_ns"], 1) for anchored in (False, True)
-            }
-            base = solo_ns[False]
+            base = solo_ns[tenant, False]
             ran = [took[f"{option.name} {v.name}", tenant] for v in variants]
             counted = [row for row, v in zip(ran, variants, strict=True) if v.counts]
             slower = _memory_part(option, tenant, measured[0] if measured else 0.0, len(names))
-            elapsed = [row["elapsed_ns"] / solo_ns[v.anchored] for row, v in zip(ran, variants, strict=True)]
-            solo_row = whole[_solo(tenant, anchored=False)]
+            elapsed = [row["elapsed_ns"] / solo_ns[tenant, v.anchored] for row, v in zip(ran, variants, strict=True)]
+            solo_row = solo_rows[tenant, False]
             latency = None
             if from_calls:
                 latency = statistics.fmean(row["latency_ns"] for row in counted) / max(solo_row["latency_ns"], 1)
@@ -926,10 +918,6 @@ def _forecast(
         beside = contention if option.config.together else None
         made.append(replace(option, forecasts=tuple(forecasts), margin=margin, contention=beside))
     return made, check
-
-
-def _solo(tenant: int, *, anchored: bool) -> str:
-    return f"solo {tenant}, anchored" if anchored else f"solo {tenant}"
 
 
 def _p99(forecasts: Sequence[Mapping[str, Any]]) -> int | None:

@@ -19,26 +19,19 @@ const STEADIER: f64 = 0.5;
 /// ```
 /// Where something else varies the pauses more than that does (requests that come when they come), it cannot be seen.
 pub(crate) fn is_paced(pauses: &[(i64, i64)]) -> bool {
-    // A usual length each: a phase between two pauses of another kind is no frame.
-    let usual = |of: fn(&(i64, i64)) -> i64| {
-        median_ns(&pauses.iter().map(of).collect::<Vec<_>>()).map_or(0.0, |ns| ns as f64)
-    };
-    let frame = usual(|(worked, paused)| worked.saturating_add(*paused));
-    let near = |(worked, paused): &&(i64, i64)| {
-        let mine = worked.saturating_add(*paused) as f64;
-        (mine - frame).abs() <= FRAME_SPREAD * frame
-    };
+    // Of about the usual length: a phase between two pauses of another kind is no frame.
+    let frame = |(worked, paused): &(i64, i64)| worked.saturating_add(*paused);
+    let Some(usual) = median_ns(&pauses.iter().map(frame).collect::<Vec<_>>()) else { return false };
+    let near = |p: &&(i64, i64)| (frame(p) as f64 - usual as f64).abs() <= FRAME_SPREAD * usual as f64;
     let alike: Vec<&(i64, i64)> = pauses.iter().filter(near).collect();
     if alike.len() < ENOUGH_FRAMES || (alike.len() as f64) < MOST_FRAMES * pauses.len() as f64 {
         return false;
     }
-    let spread = |of: &dyn Fn(&(i64, i64)) -> f64| {
-        let mean = alike.iter().map(|p| of(p)).sum::<f64>() / alike.len() as f64;
-        (alike.iter().map(|p| (of(p) - mean).powi(2)).sum::<f64>() / alike.len() as f64).sqrt()
+    let spread = |of: fn(&(i64, i64)) -> i64| {
+        let mean = alike.iter().map(|p| of(p) as f64).sum::<f64>() / alike.len() as f64;
+        (alike.iter().map(|p| (of(p) as f64 - mean).powi(2)).sum::<f64>() / alike.len() as f64).sqrt()
     };
-    let worked = spread(&|p| p.0 as f64);
-    let frames = spread(&|p| p.0.saturating_add(p.1) as f64);
-    frames < worked * STEADIER
+    spread(frame) < spread(|p| p.0) * STEADIER
 }
 
 #[cfg(test)]

@@ -81,6 +81,17 @@ fn row(kind: SegmentKind, dur: i64) -> Row {
     (kind.word().to_owned(), dur, 1, None)
 }
 
+/// Each of [`five_requests`], from its first launch to the end of its last kernel.
+fn to_the_last_kernel() -> Vec<Row> {
+    vec![
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Execution, 285),
+        row(SegmentKind::QueueSameStream, 1),
+        row(SegmentKind::Execution, 439),
+    ]
+}
+
 const LAUNCH: &str = "cudaLaunchKernel";
 const SYNC: &str = "cudaStreamSynchronize";
 
@@ -111,16 +122,12 @@ fn a_request_alone_on_the_device() {
     let (made, found) = explained(tables, &Choice::default());
     // Host until the first launch, that call and 5 us until the idle device starts, both kernels with 1 us in between,
     // 5 us until the synchronisation returns, and the program's own rest.
-    let expected = vec![
-        row(SegmentKind::Host, 100),
-        row(SegmentKind::Launch, 10),
-        row(SegmentKind::Launch, 5),
-        row(SegmentKind::Execution, 285),
-        row(SegmentKind::QueueSameStream, 1),
-        row(SegmentKind::Execution, 439),
-        row(SegmentKind::Synchronisation, 5),
-        row(SegmentKind::Host, 155),
-    ];
+    let expected = [
+        vec![row(SegmentKind::Host, 100)],
+        to_the_last_kernel(),
+        vec![row(SegmentKind::Synchronisation, 5), row(SegmentKind::Host, 155)],
+    ]
+    .concat();
     assert_eq!(found, vec![expected; 5]);
     let units = Columns::new(&schema::UNITS, &made["units"]);
     assert_eq!(units.names("source").unwrap().get(0), Some("nvtx"));
@@ -147,18 +154,17 @@ fn a_request_that_waits_in_the_call_of_a_copy() {
         ("nvtx", nvtx(&ranges)),
     ]);
     let (_, found) = explained(tables, &Choice::default());
-    let expected = vec![
-        row(SegmentKind::Host, 100),
-        row(SegmentKind::Launch, 10),
-        row(SegmentKind::Launch, 5),
-        row(SegmentKind::Execution, 285),
-        row(SegmentKind::QueueSameStream, 1),
-        row(SegmentKind::Execution, 439),
-        row(SegmentKind::QueueSameStream, 1),
-        row(SegmentKind::Copy, 1),
-        row(SegmentKind::Synchronisation, 3),
-        row(SegmentKind::Host, 155),
-    ];
+    let expected = [
+        vec![row(SegmentKind::Host, 100)],
+        to_the_last_kernel(),
+        vec![
+            row(SegmentKind::QueueSameStream, 1),
+            row(SegmentKind::Copy, 1),
+            row(SegmentKind::Synchronisation, 3),
+            row(SegmentKind::Host, 155),
+        ],
+    ]
+    .concat();
     assert_eq!(found, vec![expected; 5]);
 }
 
@@ -169,14 +175,7 @@ fn without_ranges_launches_until_a_thread_waits_are_units() {
         Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls))]),
         &Choice::default(),
     );
-    let expected = vec![
-        row(SegmentKind::Launch, 10),
-        row(SegmentKind::Launch, 5),
-        row(SegmentKind::Execution, 285),
-        row(SegmentKind::QueueSameStream, 1),
-        row(SegmentKind::Execution, 439),
-        row(SegmentKind::Synchronisation, 5),
-    ];
+    let expected = [to_the_last_kernel(), vec![row(SegmentKind::Synchronisation, 5)]].concat();
     assert_eq!(found, vec![expected; 5]);
     let units = Columns::new(&schema::UNITS, &made["units"]);
     assert_eq!(units.names("source").unwrap().get(4), Some("synchronisation"));

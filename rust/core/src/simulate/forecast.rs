@@ -488,8 +488,7 @@ mod tests {
 
     #[test]
     fn pauses_last_as_long_or_until_the_moment_at_which_they_ended() {
-        // Works 100, pauses to 1000, works 100, pauses to 2000, works 100. Beside a kernel of 5000 that fills the device
-        // twice over in blocks of 500 it waits for 400, or 500, each time that it comes.
+        // Works 100, pauses to 1000, works 100, pauses to 2000, works 100.
         let steps = vec![
             Step::Launch(0),
             Step::Wait(0),
