@@ -45,7 +45,8 @@ CALL = {
     "eventClass": "0",
     "globalTid": "282166214787072 + (i / 8192 % 2) * 16777216 + 77",
     "correlationId": "i + 1",
-    "nameId": "200 + i % 97 % 6",
+    # Every second call launches a kernel, those between record an event.
+    "nameId": "CASE WHEN i % 2 = 0 THEN 200 + i % 97 % 5 ELSE 205 END",
     "returnValue": "0",
     "callchainId": "NULL",
 }
@@ -54,7 +55,7 @@ CALL = {
 def export_path(kernels: int, calls: int, folder: Path | None = None) -> Path:
     """Where the export with so many kernels and API calls is or will be."""
     folder = folder or Path(tempfile.gettempdir()) / "pyanalyze-bench"
-    return folder / f"export-4-{kernels}-{calls}.sqlite"
+    return folder / f"export-5-{kernels}-{calls}.sqlite"
 
 
 def export(kernels: int, calls: int, folder: Path | None = None) -> Path:
@@ -80,7 +81,7 @@ def _write(path: Path, kernels: int, calls: int) -> None:
         if table.startswith("CUPTI_ACTIVITY_KIND_MEM") or table == "GPU_CONTEXT_SWITCH_EVENTS":
             db.execute(f"DELETE FROM {table}")
     names = [(n, f"void layer_{n}<float, {n * 8}>(float const*, float*, unsigned int)") for n in range(1, LOOP + 1)]
-    names += [(200 + n, f"cudaLaunchKernel_v{7000 + n}") for n in range(6)]
+    names += [(200 + n, f"cudaLaunchKernel_v{7000 + n}") for n in range(5)] + [(205, "cudaEventRecord_v3020")]
     db.executemany("INSERT OR REPLACE INTO StringIds VALUES (?, ?)", names)
     for table, values, rows in (("KERNEL", KERNEL, kernels), ("RUNTIME", CALL, calls)):
         physical = f"CUPTI_ACTIVITY_KIND_{table}"
