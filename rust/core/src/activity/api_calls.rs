@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::hardware::LAUNCH_GAP_NS;
+use crate::base::id_set::IdSet;
 use crate::base::intervals::{Growing, Union, Walk};
 use crate::base::maps::NumberMap;
 use crate::base::watch::Watch;
@@ -285,10 +286,39 @@ fn role(name: &str) -> Role {
 /// Correlation ids of launch calls of a process; those of launches into a graph that is being captured.
 #[derive(Default)]
 struct Launched {
-    ids: Vec<u32>,
+    ids: IdSet,
     captured: Vec<u32>,
     /// By thread: graphs that it is capturing.
     capturing: NumberMap<u32, i64>,
+}
+
+/// Something of every process; rows of one process mostly follow each other.
+#[derive(Default)]
+struct ByProcess<T> {
+    all: Vec<T>,
+    places: BTreeMap<Process, usize>,
+    last: Option<(Process, usize)>,
+}
+
+impl<T: Default> ByProcess<T> {
+    fn of(&mut self, process: Process) -> Option<&mut T> {
+        let place = match self.last {
+            Some((same, place)) if same == process => place,
+            _ => *self.places.entry(process).or_insert_with(|| {
+                self.all.push(T::default());
+                self.all.len().saturating_sub(1)
+            }),
+        };
+        self.last = Some((process, place));
+        self.all.get_mut(place)
+    }
+
+    fn into_each(self) -> impl Iterator<Item = (Process, T)> {
+        let mut in_order: Vec<(usize, Process)> =
+            self.places.into_iter().map(|(of, place)| (place, of)).collect();
+        in_order.sort_unstable();
+        in_order.into_iter().map(|(_, process)| process).zip(self.all)
+    }
 }
 
 /// Counts launch calls whose work has no record, and API calls that failed, of these processes (`None`: all). `None`
@@ -325,10 +355,16 @@ pub(crate) fn lost_launches(
     let columns = Columns::new(&schema::API_CALLS, batch);
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (correlation, start) = (columns.u32("correlation_id")?, columns.i64("start_ns")?);
+    let mut last: Option<(Process, Option<&IdSet>)> = None;
     for row in 0..columns.rows() {
         let process = (capture.value(row), at(pid, row));
-        let ids = lost.get(&process).map(Vec::as_slice).unwrap_or_default();
-        if at(correlation, row).is_some_and(|id| ids.binary_search(&id).is_ok()) {
+        let ids = match last {
+            Some((same, ids)) if same == process => ids,
+            _ => lost.get(&process),
+        };
+        last = Some((process, ids));
+        let Some(ids) = ids else { continue };
+        if at(correlation, row).is_some_and(|id| ids.contains(id)) {
             let call = LostLaunch { start_ns: start.value(row), thread: at(tid, row).unwrap_or(0) };
             found.entry(process).or_default().push(call);
         }
@@ -339,20 +375,19 @@ pub(crate) fn lost_launches(
     Ok(found)
 }
 
-/// What became of launch calls, and the correlation ids of those without a record, by process and in order.
-#[expect(clippy::type_complexity, reason = "two halves of one answer")]
+/// What became of launch calls, and the correlation ids of those without a record, of processes with any.
 fn launches_and_records(
     session: &Tables,
     processes: Option<&BTreeSet<Process>>,
     watch: &dyn Watch,
-) -> Result<Option<(LaunchRecords, BTreeMap<Process, Vec<u32>>)>> {
+) -> Result<Option<(LaunchRecords, BTreeMap<Process, IdSet>)>> {
     let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(None) };
     let columns = Columns::new(&schema::API_CALLS, batch);
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (correlation, code) = (columns.u32("correlation_id")?, columns.i32("return_value")?);
     let names = Names::new(columns.names("name")?, role);
     let order = in_order(columns.i64("start_ns")?);
-    let mut launched: BTreeMap<Process, Launched> = BTreeMap::new();
+    let mut launched: ByProcess<Launched> = ByProcess::default();
     let mut errors: BTreeMap<(String, i32), u64> = BTreeMap::new();
     let mut called = false;
     let mut last: Option<(Process, bool)> = None;
@@ -377,14 +412,14 @@ fn launches_and_records(
             *calls = calls.saturating_add(1);
         }
         let Some((_, role)) = names.of(row).filter(|(_, role)| *role != Role::Other) else { continue };
-        let mine = launched.entry(process).or_default();
+        let Some(mine) = launched.of(process) else { continue };
         let thread = at(tid, row).unwrap_or(u32::MAX);
         match role {
             Role::BeginCapture => *mine.capturing.entry(thread).or_default() += 1,
             Role::EndCapture => *mine.capturing.entry(thread).or_default() -= 1,
             Role::Launch => {
                 let Some(id) = at(correlation, row) else { continue };
-                mine.ids.push(id);
+                mine.ids.insert(id);
                 if mine.capturing.get(&thread).is_some_and(|graphs| *graphs > 0) {
                     mine.captured.push(id);
                 }
@@ -395,22 +430,18 @@ fn launches_and_records(
     if !called {
         return Ok(None);
     }
-    let recorded = recorded(session, &launched)?;
-    let (mut found, mut lost) = (LaunchRecords::default(), BTreeMap::<Process, Vec<u32>>::new());
-    for (process, mut of) in launched {
-        let (ids, captured) = (sorted(std::mem::take(&mut of.ids)), sorted(of.captured));
-        let recorded = recorded.get(&process).map(Vec::as_slice).unwrap_or_default();
-        let ran = ids.iter().filter(|id| captured.binary_search(id).is_err());
-        let mut rest = recorded;
-        for id in ran {
-            found.launches = found.launches.saturating_add(1);
-            // Both are in order: what lies before this id is done with.
-            let before = rest.iter().take_while(|other| *other < id).count();
-            rest = rest.get(before..).unwrap_or_default();
-            if rest.first() != Some(id) {
-                found.without_record = found.without_record.saturating_add(1);
-                lost.entry(process).or_default().push(*id);
-            }
+    let mut found = LaunchRecords::default();
+    for Launched { ids, captured, .. } in &mut launched.all {
+        captured.iter().for_each(|id| ids.remove(*id));
+        found.launches = found.launches.saturating_add(ids.len());
+    }
+    take_recorded(session, &mut launched)?;
+    let mut lost = BTreeMap::new();
+    for (process, Launched { ids, .. }) in launched.into_each() {
+        let without_record = ids.len();
+        found.without_record = found.without_record.saturating_add(without_record);
+        if without_record > 0 {
+            lost.insert(process, ids);
         }
     }
     let mut errors: Vec<_> = errors.into_iter().map(|((name, code), calls)| (name, code, calls)).collect();
@@ -419,28 +450,21 @@ fn launches_and_records(
     Ok(Some((found, lost)))
 }
 
-fn sorted(mut ids: Vec<u32>) -> Vec<u32> {
-    ids.sort();
-    ids.dedup();
-    ids
-}
-
-/// Correlation ids of all work of these processes, in order.
-fn recorded(session: &Tables, of: &BTreeMap<Process, Launched>) -> Result<BTreeMap<Process, Vec<u32>>> {
-    let mut found: BTreeMap<Process, Vec<u32>> = of.keys().map(|process| (*process, Vec::new())).collect();
+/// Takes the correlation ids of all work out of those that its process launched.
+fn take_recorded(session: &Tables, launched: &mut ByProcess<Launched>) -> Result<()> {
     for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
         let Some(batch) = session.get(table.name) else { continue };
         let columns = Columns::new(table, batch);
         let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
         let correlation = columns.u32("correlation_id")?;
         for row in 0..columns.rows() {
-            let ids = found.get_mut(&(capture.value(row), at(pid, row)));
-            if let (Some(ids), Some(id)) = (ids, at(correlation, row)) {
-                ids.push(id);
+            let of = launched.of((capture.value(row), at(pid, row)));
+            if let (Some(of), Some(id)) = (of, at(correlation, row)) {
+                of.ids.remove(id);
             }
         }
     }
-    Ok(found.into_iter().map(|(process, ids)| (process, sorted(ids))).collect())
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 pub(crate) mod draws;
 pub mod error;
 pub mod hardware;
+pub(crate) mod id_set;
 pub mod intervals;
 pub(crate) mod maps;
 pub(crate) mod parallel;

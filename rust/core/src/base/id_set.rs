@@ -1,0 +1,102 @@
+//! Sets of correlation ids: dense numbers, of which a capture has as many as API calls.
+
+use std::collections::BTreeMap;
+
+/// Ids of one chunk: 8 KiB.
+const WORDS: usize = 1024;
+const BITS: u32 = u64::BITS;
+const CHUNK_IDS: u32 = WORDS as u32 * BITS;
+
+type Chunk = Box<[u64; WORDS]>;
+
+/// A set of numbers, a bit each, in chunks: as quick as a bitmap where they are dense, and no larger than they need where
+/// they are not.
+#[derive(Debug, Default)]
+pub(crate) struct IdSet {
+    chunks: Vec<Chunk>,
+    /// By the upper part of an id, its place in `chunks`.
+    places: BTreeMap<u32, usize>,
+    /// The upper part of the last id, and that place: ids that follow each other mostly share it.
+    last: Option<(u32, usize)>,
+}
+
+impl IdSet {
+    /// Adds a number.
+    pub fn insert(&mut self, id: u32) {
+        let upper = id / CHUNK_IDS;
+        let place = match self.last {
+            Some((same, place)) if same == upper => place,
+            _ => *self.places.entry(upper).or_insert_with(|| {
+                self.chunks.push(Box::new([0; WORDS]));
+                self.chunks.len().saturating_sub(1)
+            }),
+        };
+        self.last = Some((upper, place));
+        let (word, bit) = within(id);
+        if let Some(word) = self.chunks.get_mut(place).and_then(|chunk| chunk.get_mut(word)) {
+            *word |= bit;
+        }
+    }
+
+    /// Takes a number out.
+    pub fn remove(&mut self, id: u32) {
+        let upper = id / CHUNK_IDS;
+        let place = match self.last {
+            Some((same, place)) if same == upper => place,
+            _ => match self.places.get(&upper) {
+                Some(place) => *place,
+                None => return,
+            },
+        };
+        self.last = Some((upper, place));
+        let (word, bit) = within(id);
+        if let Some(word) = self.chunks.get_mut(place).and_then(|chunk| chunk.get_mut(word)) {
+            *word &= !bit;
+        }
+    }
+
+    /// Whether it holds a number.
+    pub fn contains(&self, id: u32) -> bool {
+        let (word, bit) = within(id);
+        let chunk = self.places.get(&(id / CHUNK_IDS)).and_then(|place| self.chunks.get(*place));
+        chunk.and_then(|chunk| chunk.get(word)).is_some_and(|word| word & bit != 0)
+    }
+
+    /// How many numbers it holds.
+    pub fn len(&self) -> u64 {
+        self.chunks.iter().flat_map(|chunk| chunk.iter()).map(|word| u64::from(word.count_ones())).sum()
+    }
+}
+
+/// Its word in a chunk, and its bit there.
+fn within(id: u32) -> (usize, u64) {
+    ((id % CHUNK_IDS / BITS) as usize, 1_u64 << (id % BITS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_held_once_however_far_apart() {
+        let mut ids = IdSet::default();
+        assert_eq!(ids.len(), 0);
+        for id in [7, 0, u32::MAX, 65_535, 65_536, 7] {
+            ids.insert(id);
+        }
+        assert_eq!(ids.len(), 5);
+        assert!([0, 7, 65_535, 65_536, u32::MAX].iter().all(|id| ids.contains(*id)));
+        assert!(![1, 8, 65_534, 65_537, u32::MAX - 1].iter().any(|id| ids.contains(*id)));
+    }
+
+    #[test]
+    fn what_is_taken_out_is_gone_and_nothing_else() {
+        let mut ids = IdSet::default();
+        [1, 2, 70_000, 200_000].into_iter().for_each(|id| ids.insert(id));
+        [2, 3, 70_000, 900_000, 70_000].into_iter().for_each(|id| ids.remove(id));
+        assert_eq!(ids.len(), 2);
+        assert!(ids.contains(1) && ids.contains(200_000));
+        ids.insert(3);
+        assert!(ids.contains(3) && !ids.contains(2));
+    }
+}
