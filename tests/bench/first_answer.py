@@ -1,6 +1,6 @@
 """How long does each command take to answer, how much memory, how many calls into the core?
 
-Every run is a process of its own. `kernels` of the same file is timed between the others: its time is the
+Every run is a process of its own, in memory that was in use just before. `kernels` of the same file is timed between the others: its time is the
 yardstick, because it reads the kernels once and builds no session. Calls into the core are counted in one further run
 of each command inside a process that wraps the compiled functions.
 """
@@ -63,11 +63,15 @@ def words(command: str, capture: Path, out: Path) -> list[str]:
     return [command, str(capture), *more]
 
 
-def timed(arguments: list[str], cache: Path) -> tuple[float, float, int]:
+def timed(arguments: list[str], cache: Path, peak: int = 0) -> tuple[float, float, int]:
     """Seconds by the clock and of all processors, and peak bytes, of one command in a process of its own.
 
-    Modules are compiled beforehand, as an installer does; what a checkout may compile goes to `cache`.
+    Modules are compiled beforehand, as an installer does; what a checkout may compile goes to `cache`. A virtual machine
+    gives memory that nobody uses back to its host within seconds, and takes fifty times as long to get it again as to
+    clear it: another process uses as much as this one had at its `peak` just before.
     """
+    if peak:
+        subprocess.run([sys.executable, "-c", f"b'x' * {peak}"], check=True)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(cache)
     began = time.perf_counter()
@@ -103,13 +107,13 @@ def main() -> int:
             capture = big_export.export(kernels, 2 * kernels) if kernels else SMALL
             out, cache = Path(folder) / "out.html", Path(folder) / "modules"
             lines = {command: words(command, capture, out) for command in options.commands}
-            for line in lines.values():
-                timed(line, cache)  # the file and the program are in memory from here on
+            # The file and the program are in memory from here on.
+            peaks = {command: timed(line, cache)[2] for command, line in lines.items()}
             runs: dict[str, list[tuple[float, float, int]]] = {command: [] for command in ("kernels", *lines)}
             for _ in range(options.runs):
                 runs["kernels"].append(timed(["kernels", str(capture)], cache))
                 for command, line in lines.items():
-                    runs[command].append(timed(line, cache))
+                    runs[command].append(timed(line, cache, peaks[command]))
             yardstick = statistics.median(seconds for seconds, _, _ in runs["kernels"])
             for command, found in runs.items():
                 seconds, cpu = (statistics.median(run[n] for run in found) for n in (0, 1))
