@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from exports import MS, call, kernel, write
 
 import pyanalyze
+from pyanalyze.analysis.advice.options import options
 from pyanalyze.analysis.impact import Cause
 from pyanalyze.analysis.interference import TenantInterference, kernels_solo
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
@@ -30,6 +31,8 @@ from pyanalyze.inputs.work_units import read_work
 from pyanalyze.report.sentences import cause_sentence
 from pyanalyze.results.interference import ExecutionSplit
 
+ROOT = Path(__file__).parent.parent
+CAPTURES, HARDWARE = ROOT / "fixtures" / "captures", ROOT / "fixtures" / "hardware"
 #: Equal kernels, every way of sharing that has an answer with baselines.
 SCENARIOS = (
     "time-slicing-pair",
@@ -783,3 +786,59 @@ switches = true
     (device,) = report.devices
     assert [finding for finding in device.host if finding.what == "idle between launches"] == []
     assert cause_sentence(device).startswith("Sharing is the cause: unknown.")
+
+
+def polled(capture: Path, target: Path, period_ns: int) -> int:
+    """Copy a capture whose hosts ask an event again and again instead of blocking; returns how many waits that were."""
+    shutil.copy(capture, target)
+    with closing(sqlite3.connect(target)) as db, db:
+        name, call = (
+            db.execute(f"SELECT max({column}) FROM {table}").fetchone()[0] + 1
+            for column, table in (("id", "StringIds"), ("correlationId", "CUPTI_ACTIVITY_KIND_RUNTIME"))
+        )
+        db.execute("INSERT INTO StringIds VALUES (?, 'cudaEventQuery_v3020')", (name,))
+        waits = "FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE nameId IN (SELECT id FROM StringIds WHERE value LIKE '%Synchronize%')"
+        blocked = db.execute(f"SELECT start, end, globalTid {waits}").fetchall()
+        db.execute(f"DELETE {waits}")
+        for start, end, thread in blocked:
+            asked = [*range(start, max(end - 2000, start + 1), period_ns), end - 1000]
+            for at in asked:
+                call += 1
+                answer = 0 if at == end - 1000 else 600  # cudaErrorNotReady
+                db.execute(
+                    "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, eventClass, globalTid, correlationId, nameId, "
+                    "returnValue) VALUES (?, ?, 0, ?, ?, ?, ?)",
+                    (at, at + 1000 if answer == 0 else at + 500, thread, call, name, answer),
+                )
+    return len(blocked)
+
+
+@pytest.mark.parametrize("period_us", [10, 400])
+def test_a_host_that_polls_waits_as_one_that_blocks(tmp_path: Path, period_us: int) -> None:
+    capture, asked = CAPTURES / "demo-time-slicing.sqlite", tmp_path / "polled.sqlite"
+    assert polled(capture, asked, period_us * 1000) > 200
+    truth = json.loads(capture.with_suffix(".truth.json").read_text(encoding="utf-8"))
+    true = {tenant["name"]: tenant["slowdown"]["elapsed"]["ratio"] for tenant in truth["tenants"]}
+    (device,) = pyanalyze.load(asked).interference()
+    assert len(device.tenants) >= 2
+    for tenant in device.tenants:
+        if tenant.name in ("app_a", "app_b"):
+            assert tenant.slowdown.elapsed is not None
+            assert tenant.slowdown.elapsed.value == pytest.approx(
+                true[{"app_a": "A", "app_b": "B"}[tenant.name]], rel=0.05
+            )
+
+
+def test_forecasts_of_a_host_that_polls_are_those_of_one_that_blocks(tmp_path: Path) -> None:
+    capture, asked = HARDWARE / "h100" / "slices-A-B.sqlite", tmp_path / "polled.sqlite"
+    assert polled(capture, asked, 20_000) > 200
+    one, other = (
+        {
+            (option.name, forecast.name): forecast.slowdown
+            for option in options(session.tables, session.classify()[0]).options
+            for forecast in option.forecasts
+        }
+        for session in (pyanalyze.load(capture), pyanalyze.load(asked))
+    )
+    assert len(one) >= 6
+    assert other == pytest.approx(one, rel=0.03)

@@ -19,6 +19,7 @@ use crate::base::maps::NumberMap;
 use crate::base::watch::Watch;
 use crate::table::columns::{at, in_order, Columns, NameColumn};
 use crate::table::events::{Events, Tables};
+use crate::table::polls::NOT_READY;
 use crate::table::schema;
 use crate::table::tenant_lookup::{Process, Who};
 use crate::table::work::{work, WorkKind};
@@ -31,8 +32,6 @@ const LAUNCH: &str = "Launch";
 /// Between these a thread captures a graph: what it launches does not run.
 const BEGINS_CAPTURE: &str = "StreamBeginCapture";
 const ENDS_CAPTURE: &str = "StreamEndCapture";
-/// `cudaErrorNotReady`: a query that says "not yet" is no error.
-const NOT_READY: i32 = 600;
 /// Calls after which it is told that work goes on.
 const PROGRESS_ROWS: usize = 1 << 20;
 

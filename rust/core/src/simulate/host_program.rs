@@ -35,6 +35,7 @@ use crate::simulate::sharing_config::{self, Demand, Units};
 use crate::table::calls::calls_back;
 use crate::table::columns::{Columns, NameColumn};
 use crate::table::events::{Events, Tables};
+use crate::table::polls::Polls;
 use crate::table::schema;
 use crate::table::tenant_lookup::Who;
 use crate::table::work::{work, Work, WorkKind};
@@ -667,6 +668,8 @@ struct Call {
     correlation: Option<u32>,
     /// It returns only when work has ended: all that was launched, or some.
     blocks: Option<bool>,
+    /// How long after what it waited for a poll may notice that; 0 for other calls.
+    noticed_within_ns: i64,
     /// It lets the driver call the program when a stream has come so far.
     calls_back: bool,
 }
@@ -728,7 +731,7 @@ fn waits_for_calls_back(calls: &[&Call], called_back: &[(i64, u32)]) -> bool {
     waited > 0 && otherwise.saturating_mul(MOSTLY) <= waited
 }
 
-/// Calls by tenant, each thread's in order; calls inside another one are part of it.
+/// Calls by tenant, each thread's in order; calls inside another one are part of it, and a poll is one call.
 fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<Call>>> {
     let mut found: BTreeMap<u32, Vec<Call>> = BTreeMap::new();
     let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(found) };
@@ -736,8 +739,9 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
     let (capture, pid, thread) = (c.u32("capture")?, c.u32("pid")?, c.u32("tid")?);
     let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
     let (name, correlation) = (c.names("name")?, c.u32("correlation_id")?);
+    let polls = Polls::of(batch)?;
     let mut waits: HashMap<u32, (Option<bool>, bool)> = HashMap::new();
-    for row in 0..c.rows() {
+    for row in (0..c.rows()).filter(|row| !polls.is_part(*row)) {
         let pid = crate::table::columns::at(pid, row);
         let Some(tenant) = who.of(capture.value(row), pid, device) else { continue };
         let of = |name: &str| (blocking(name), calls_back(name));
@@ -745,12 +749,15 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
             .key(row)
             .map(|key| *waits.entry(key).or_insert_with(|| name.get(row).map_or_else(Default::default, of)));
         let (blocks, calls_back) = known.unwrap_or_default();
+        let poll = polls.begun_in(row);
+        let end_ns = poll.map_or_else(|| end.value(row).max(start.value(row)), |poll| poll.end_ns);
         found.entry(tenant).or_default().push(Call {
             thread: crate::table::columns::at(thread, row).unwrap_or(0),
             start_ns: start.value(row),
-            end_ns: end.value(row).max(start.value(row)),
+            end_ns,
             correlation: crate::table::columns::at(correlation, row),
-            blocks,
+            blocks: blocks.or(poll.map(|_| false)),
+            noticed_within_ns: poll.map_or(0, |poll| poll.period_ns),
             calls_back,
         });
     }
@@ -1090,7 +1097,7 @@ fn think(steps: &mut Vec<Step>, ns: i64) {
 fn waited_for(call: &Call, ended: &[(i64, u32)], launched_ns: &[Option<i64>]) -> Option<(u32, i64)> {
     let before = ended.partition_point(|e| e.0 <= call.end_ns);
     // A host that slept for long takes longer to wake.
-    let wake_ns = WAKE_NS.max(call.end_ns.saturating_sub(call.start_ns) / 10);
+    let wake_ns = WAKE_NS.max(call.end_ns.saturating_sub(call.start_ns) / 10).max(call.noticed_within_ns);
     ended
         .get(..before)?
         .iter()
@@ -1192,6 +1199,7 @@ mod tests {
             end_ns: end_us * 1000,
             correlation,
             blocks: None,
+            noticed_within_ns: 0,
             calls_back: false,
         }
     }

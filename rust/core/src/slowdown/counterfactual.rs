@@ -615,7 +615,8 @@ impl<'a> Play<'a> {
                     next_end += 1;
                 }
                 let after = call.end_ns.saturating_sub(last_end);
-                if last_end > call.start_ns && after <= WAKE_NS.max(length / 10) {
+                let wake_ns = WAKE_NS.max(length / 10).max(call.noticed_within_ns);
+                if last_end > call.start_ns && after <= wake_ns {
                     for ((end, start), last) in ends.iter_mut().zip(starts).zip(last_end_again) {
                         *end = last.saturating_add(after.max(0)).max(start.saturating_add(length.min(1_000)));
                     }

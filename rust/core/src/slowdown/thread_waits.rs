@@ -107,7 +107,15 @@ fn changes(calls: impl Iterator<Item = Call>) -> Changes {
 
 /// The driver's call back at a moment.
 pub(crate) fn called_back(ns: i64) -> Call {
-    Call { start_ns: ns, end_ns: ns, thread: DRIVER, waits: false, stream_waits: false, calls_back: false }
+    Call {
+        start_ns: ns,
+        end_ns: ns,
+        thread: DRIVER,
+        waits: false,
+        noticed_within_ns: 0,
+        stream_waits: false,
+        calls_back: false,
+    }
 }
 
 /// Two lists of calls, each in order of their start, as one.
@@ -155,6 +163,7 @@ mod tests {
                 end_ns: (start + length) * 1_000,
                 thread,
                 waits: false,
+                noticed_within_ns: 0,
                 stream_waits: false,
                 calls_back: false,
             })

@@ -10,6 +10,7 @@ use crate::base::error::Result;
 use crate::base::intervals::Union;
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
+use crate::table::polls::Polls;
 use crate::table::schema;
 use crate::table::tenant_lookup::Process;
 
@@ -45,8 +46,10 @@ pub(crate) struct Call {
     pub end_ns: i64,
     /// As recorded.
     pub thread: u32,
-    /// It may return only when the device has done something.
+    /// It may return only when the device has done something. The queries of a poll are one such call.
     pub waits: bool,
+    /// How long after that a poll may notice it; 0 for other calls.
+    pub noticed_within_ns: i64,
     /// It lets a stream wait for an event.
     pub stream_waits: bool,
     /// It lets the driver call the program when a stream has come so far.
@@ -63,6 +66,7 @@ struct Recorded {
     /// Number of the name.
     name: UInt32Array,
     functions: Arc<[Function]>,
+    polls: Arc<Polls>,
 }
 
 impl Recorded {
@@ -129,11 +133,13 @@ impl Calls {
         let name = at(&self.table.name, row);
         let function = name.and_then(|name| self.table.functions.get(name as usize));
         let Function { waits, stream_waits, calls_back } = function.copied().unwrap_or_default();
+        let poll = self.table.polls.begun_in(row);
         Some(Call {
             start_ns: self.table.start_ns(row),
-            end_ns: self.table.end_ns(row),
+            end_ns: poll.map_or_else(|| self.table.end_ns(row), |poll| poll.end_ns),
             thread: at(&self.table.tid, row).unwrap_or(0),
-            waits,
+            waits: waits || poll.is_some(),
+            noticed_within_ns: poll.map_or(0, |poll| poll.period_ns),
             stream_waits,
             calls_back,
         })
@@ -224,16 +230,21 @@ pub(crate) fn calls(tables: &Tables) -> Result<CallsByProcess> {
         correlation: columns.u32("correlation_id")?.clone(),
         name: names.keys().clone(),
         functions: names.texts().map(|name| name.map_or_else(Function::default, Function::named)).collect(),
+        polls: Arc::new(Polls::of(batch)?),
     };
     let process = |row: usize| (capture.value(row), at(pid, row));
     let rows = columns.rows();
     if rows == 0 {
         return Ok(CallsByProcess::new());
     }
-    let mut out: CallsByProcess = if (1..rows).all(|row| process(row) == process(0)) {
+    let every_row = table.polls.is_empty() && (1..rows).all(|row| process(row) == process(0));
+    let mut out: CallsByProcess = if every_row {
         [(process(0), Calls::of(table, None))].into()
     } else {
-        let rows = rows_of(rows, process);
+        let mut rows = rows_of(rows, process);
+        if !table.polls.is_empty() {
+            rows.values_mut().for_each(|of| of.retain(|row| !table.polls.is_part(*row as usize)));
+        }
         rows.into_iter().map(|(process, rows)| (process, Calls::of(table.clone(), Some(rows)))).collect()
     };
     enter_overhead(tables, &mut out)?;

@@ -5,6 +5,7 @@ pub(crate) mod calls;
 pub mod collect;
 pub mod columns;
 pub mod events;
+pub(crate) mod polls;
 pub mod quality;
 pub mod schema;
 pub mod tenant_lookup;
