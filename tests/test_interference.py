@@ -842,3 +842,39 @@ def test_forecasts_of_a_host_that_polls_are_those_of_one_that_blocks(tmp_path: P
     )
     assert len(one) >= 6
     assert other == pytest.approx(one, rel=0.03)
+
+
+def test_the_driver_call_inside_a_runtime_call_is_part_of_it(tmp_path: Path) -> None:
+    """Each runtime call makes a driver call with its id, as CUPTI records where both are traced."""
+    capture, nested = CAPTURES / "demo-time-slicing.sqlite", tmp_path / "nested.sqlite"
+    shutil.copy(capture, nested)
+    table = "CUPTI_ACTIVITY_KIND_RUNTIME"
+    with closing(sqlite3.connect(nested)) as db, db:
+        last = db.execute("SELECT max(id) FROM StringIds").fetchone()[0]
+        calls = db.execute(f"SELECT id, value FROM StringIds WHERE id IN (SELECT nameId FROM {table})").fetchall()
+        for number, (outer, name) in enumerate(calls, last + 1):
+            db.execute("INSERT INTO StringIds VALUES (?, ?)", (number, "cu" + name.split("_v")[0].removeprefix("cuda")))
+            db.execute(
+                f"INSERT INTO {table} (start, end, eventClass, globalTid, correlationId, nameId, returnValue) "
+                f"SELECT start + 1, end - 1, eventClass, globalTid, correlationId, ?, returnValue FROM {table} "
+                "WHERE nameId = ? AND end > start + 2",
+                (number, outer),
+            )
+    one, other = (
+        pyanalyze.load(path).tenant_slowdowns.sort("tenant_id", "measure", "work").drop("reason")
+        for path in (capture, nested)
+    )
+    assert one.equals(other)
+
+
+def test_calls_without_names_do_not_show_waiting(tmp_path: Path) -> None:
+    capture = tmp_path / "nameless.sqlite"
+    shutil.copy(CAPTURES / "demo-time-slicing.sqlite", capture)
+    with closing(sqlite3.connect(capture)) as db, db:
+        db.execute("DROP TABLE StringIds")
+    (device,) = pyanalyze.load(capture).interference()
+    assert len(device.tenants) >= 2
+    for tenant in device.tenants:
+        assert tenant.slowdown.elapsed is None, (
+            "a host of which no call is known to wait looks as if it were never slowed"
+        )

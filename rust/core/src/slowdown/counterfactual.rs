@@ -119,6 +119,7 @@ impl Reference for Replayed<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     NoCalls,
+    NoNames,
     NeverAlone,
     Strangers,
     Nothing,
@@ -130,6 +131,7 @@ impl Refused {
             Self::NoCalls => {
                 "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
             }
+            Self::NoNames => "the names of its API calls are not in the capture: waiting cannot be seen",
             Self::NeverAlone => {
                 "kernels that never ran solo take over 10 % of the time, so a solo recording is needed"
             }
@@ -310,6 +312,7 @@ pub(crate) fn replay(
     let mut out = BTreeMap::new();
     let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64)> = BTreeMap::new();
     let tenants: Vec<&Tenancy> = scene.tenants.iter().filter(|t| t.traced && t.process == process).collect();
+    let named = scene.calls.get(&process).is_some_and(Calls::has_names);
     for tenant in &tenants {
         let found = if tenant.ops.is_empty() {
             Err(Refused::Nothing)
@@ -317,6 +320,8 @@ pub(crate) fn replay(
             Err(Refused::Strangers)
         } else if !tenant.calls_known() {
             Err(Refused::NoCalls)
+        } else if !named {
+            Err(Refused::NoNames)
         } else {
             lengths(tenant)
         };
@@ -566,8 +571,10 @@ impl<'a> Play<'a> {
             let waited_for = thread_waits.before(&call).and_then(|thread| threads.get(&thread)).copied();
             let (shifts, before, worked_from) =
                 threads.entry(call.thread).or_insert(([0; 2], i64::MIN, call.start_ns));
+            // The driver call that a runtime call makes is a part of it.
+            let inside = call.end_ns <= *before;
             let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
-            if let Some((theirs, ..)) = waited_for {
+            if let Some((theirs, ..)) = waited_for.filter(|_| !inside) {
                 *shifts = theirs;
             } else if idle > PAUSE_NS {
                 shifts[1] = shifts[1].min(0);
@@ -600,6 +607,9 @@ impl<'a> Play<'a> {
                 {
                     *slot = Anchored { launch_ns, end_ns };
                 }
+            }
+            if inside {
+                continue;
             }
             let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
             let mut ends = starts.map(|start| start.saturating_add(length));

@@ -154,6 +154,11 @@ impl Calls {
         (1..self.len()).any(|place| thread(place) != thread(0))
     }
 
+    /// Whether the functions that were called are known.
+    pub fn has_names(&self) -> bool {
+        !self.table.functions.is_empty()
+    }
+
     pub fn has_callbacks(&self) -> bool {
         self.table.functions.iter().any(|function| function.calls_back)
     }
