@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import generate
@@ -37,6 +38,7 @@ from pyanalyze.analysis.advice.forecast import alone, side_by_side, time_slicing
 from pyanalyze.analysis.advice.options import observed_slicing
 from pyanalyze.analysis.advice.simple import Resident, simple_bounds, unknown_tenants
 from pyanalyze.analysis.hardware import mps_sms
+from pyanalyze.analysis.sharing import Case, Verdict, judge
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.vocabulary import REQUIREMENTS, TRAITS, Mode
@@ -540,6 +542,65 @@ def test_the_least_mean_slowdown_is_said_of_the_least() -> None:
         compared(*two, best="MPS, equal caps", now="time-slicing"), Mode.TIME_SLICING, 1_000, kube=False
     )
     assert "it has the smallest mean slowdown of 3 configurations compared" in least.why
+
+
+def verdict_of(mode: Mode) -> Verdict:
+    case = Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("t0", "t1"))
+    return judge(case).model_copy(update={"mode": mode})
+
+
+def test_what_gains_nobody_anything_is_no_action() -> None:
+    """MIG at 1.91x and 3.36x where the tenants have 1.55x and 1.01x: a cost, which only isolation is worth."""
+    placement = mig.place(mig.FAMILIES["A30"], [mig.Need(name, None, lambda sms: 28 / sms) for name in ("t0", "t1")])
+
+    def instances(first: float, second: float) -> Option:
+        config = SharingConfig("mig", (28, 28), (Assignment(0), Assignment(1, 1)))
+        return Option("MIG", Mode.MIG, config, (predicted(0, first, 100), predicted(1, second, 100)), None, placement)
+
+    ways = compared(("time-slicing", 1.24), ("MPS", 1.28), best="MPS", now="MPS")
+    worse = replace(ways, options=(*ways.options, instances(1.91, 3.36)))
+    assert list(advise._stricter(worse, Mode.MPS, stays=True, kube=False)) == []
+    # (1.91 + 3.36) / 2
+    said = "No tenant is forecast to gain under MIG (mean slowdown 2.63x): use it only to isolate faults and bandwidth"
+    assert said in advise._stay(worse, (), verdict_of(Mode.MPS), kube=False).why
+    # One tenant gains: 1.28 to 1.00.
+    mixed = replace(ways, options=(*ways.options, instances(1.0, 3.36)))
+    (offered,) = advise._stricter(mixed, Mode.MPS, stays=True, kube=False)
+    # Against what stays, not against the best of the table: (1.00 + 3.36) / 2 / 1.28.
+    assert "its mean slowdown is 1.70 times that of MPS" in offered.why
+    assert "only to isolate" not in advise._stay(mixed, (), verdict_of(Mode.MPS), kube=False).why
+
+
+def test_a_better_row_of_the_table_is_named_where_nothing_is_changed() -> None:
+    better = compared(("time-slicing", 1.24), ("MPS", 1.28), best="MPS", now="MPS")
+    stay = advise._stay(better, (), verdict_of(Mode.MPS), kube=False)
+    assert stay.action == (
+        "Keep the sharing configuration: time-slicing is forecast to gain less than 5 % (mean slowdown 1.28x -> 1.24x)"
+    )
+    assert "The model cannot tell a difference below 5 %" in stay.why
+    least = compared(("MPS", 1.28), ("time-slicing", 1.4), best="MPS", now="MPS")
+    assert advise._stay(least, (), verdict_of(Mode.MPS), kube=False).action.endswith(
+        "no other is forecast to gain anything"
+    )
+    # What does not meet the requirements is none of those that could be taken.
+    refused = replace(better, refused=((better.options[0], ("fault-isolation",)),))
+    stay = advise._stay(refused, ("fault-isolation",), verdict_of(Mode.MPS), kube=False)
+    assert stay.action.endswith("no other that meets the requirements is forecast to gain anything")
+
+
+def test_a_modelled_p99_stands_behind_the_modelled_one_of_now() -> None:
+    """Beside a recorded percentile a modelled one of another run says nothing."""
+    ways = compared(("MPS", 1.5), ("time-slicing", 3.0), best="MPS", now="time-slicing")
+    later, now = (
+        replace(one, forecasts=tuple(f.model_copy(update={"p99_ns": ns}) for f in one.forecasts))
+        for one, ns in zip(ways.options, (3_016_362, 3_664_282), strict=True)
+    )
+    ways = replace(ways, options=(later, now), current=now, recommended=later)
+    (change,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
+    each = ", ".join(f"{f.name} 3.664 ms -> 3.016 ms" for f in later.forecasts)
+    assert f"; modelled p99 kernel latency {each}" in (change.expected or "")
+    stay = advise._stay(replace(ways, recommended=now), (), verdict_of(Mode.TIME_SLICING), kube=False)
+    assert "p99" not in (stay.expected or "")
 
 
 def test_what_holds_for_this_much_work_says_so() -> None:

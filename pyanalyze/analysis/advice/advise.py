@@ -71,7 +71,7 @@ class DeviceAdvice:
             lines += [f"{number}. {action.action}", f"   {action.why}"]
             lines += [f"     {command}" for command in action.commands]
             parts = (
-                ("Expected gain", action.expected),
+                ("Expected", action.expected),
                 ("Bounds" if action.expected else "Upper bound", action.bound),
                 ("Does not apply if", action.wrong_if),
                 ("Check afterwards", action.check_after),
@@ -237,7 +237,7 @@ def _actions(
     if compared.options:
         if stays:
             yield _stay(compared, required, verdict, kube=kube)
-        yield from _stricter(compared, verdict.mode, kube=kube)
+        yield from _stricter(compared, verdict.mode, stays=stays, kube=kube)
         yield from _no_instance(compared)
         yield from _left_out(compared, required)
     else:
@@ -383,9 +383,15 @@ def _ends_early(option: Option) -> str:
     )
 
 
-def _latency_percentiles(option: Option) -> str:
-    each = [f"{f.name} {fmt.duration(f.p99_ns)}" for f in option.forecasts if f.p99_ns is not None]
-    return f"; p99 kernel latency {', '.join(each)}" if each else ""
+def _latency_percentiles(option: Option, now: Option | None) -> str:
+    """The modelled p99 of each tenant, behind that of the present way: a model's value is compared with a model's."""
+    before = {} if now is None else {f.tenant_id: f"{fmt.duration(f.p99_ns)} -> " for f in now.forecasts if f.p99_ns}
+    each = [
+        f"{f.name} {before.get(f.tenant_id, '')}{fmt.duration(f.p99_ns)}"
+        for f in option.forecasts
+        if f.p99_ns is not None
+    ]
+    return f"; modelled p99 kernel latency {', '.join(each)}" if each else ""
 
 
 def _trust(compared: Options, option: Option) -> str:
@@ -446,6 +452,7 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
             "to set up"
         )
     made = _make(best, compared, first, mode, kube=kube)
+    made = made.model_copy(update={"why": made.why + _isolation(compared, mode)})
     # By the lower bound: what it could save at most.
     saved = 0.0 if now is None else 1 - best.antt_bounds[0] / now.antt
     if saved > 0:
@@ -456,7 +463,7 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
 def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
     expected = (
         f"modelled slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
-        f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option)}"
+        f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option, compared.current)}"
     )
     check = (
         f"a capture in that mode shows every tenant within its bounds. Look at {option.worst.name} first: its forecast "
@@ -548,39 +555,76 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
             wrong_if="a tenant needs less memory than it used, and fits a smaller MIG instance",
         )
     now = _now(compared, verdict.mode) or best
-    others = [option for option in compared.options if option is not now]
-    next_best = f"; next best ({others[0].name}) {_each(others[0])}" if others else ""
+    refused = [option for option, _ in compared.refused]
+    others = [option for option in compared.options if option is not now and option not in refused]
+    # Options are in the order of their mean slowdown.
+    other = f"; {others[0].name} {_each(others[0])}" if others else ""
     low = min((option.antt_bounds[0] for option in others), default=None)
     bound = None if low is None else f"no other configuration has a mean slowdown below {low:.2f}x, by its lower bound"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
+    which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
+    why = f"no other{which} is forecast to gain anything"
+    first = f"its mean slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
+    means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
+    # A difference that no digit shows is none.
+    if others and others[0].antt < now.antt and means[0] != means[1]:
+        gain = f"less than {fmt.percent(WORTH_IT, 0)} (mean slowdown {' -> '.join(means)})"
+        why = f"{others[0].name} is forecast to gain {gain}"
+        first = (
+            f"{others[0].name} has the smallest mean slowdown of {len(others) + 1} configurations. The model cannot "
+            f"tell a difference below {fmt.percent(WORTH_IT, 0)}"
+        )
     return Advice(
-        action=f"Keep the sharing configuration{' of this instance' if inside else ''}: "
-        f"no other{' that Kubernetes can make' if kube else ''} is forecast to gain anything",
+        action=f"Keep the sharing configuration{' of this instance' if inside else ''}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
-        expected=f"modelled slowdown, not measured: as it is ({now.name}) {_each(now)}{next_best}"
-        f"{_latency_percentiles(now)}",
+        expected=f"modelled slowdown, not measured: as it is ({now.name}) {_each(now)}{other}",
         bound=bound,
-        why=f"its mean slowdown of {now.antt:.2f}x is within {fmt.percent(WORTH_IT, 0)} of the best of "
-        f"{len(compared.options)} configurations.{_trust(compared, now)}",
+        why=f"{first}{_isolation(compared, verdict.mode)}.{_trust(compared, now)}",
         undo=None,
         wrong_if="the workloads change: other kernels, other load, or another number of tenants",
     )
 
 
-def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
-    """MIG, where it is not what was recommended: it isolates more and costs a known amount."""
+def _gains(option: Option, now: Option | None) -> bool:
+    """Whether any tenant is forecast to gain what is worth a change; what is not known is not ruled out."""
+    before = {} if now is None else {f.tenant_id: f.slowdown for f in now.forecasts}
+    return now is None or any(
+        forecast.slowdown < (1 - WORTH_IT) * before.get(forecast.tenant_id, 0.0) for forecast in option.forecasts
+    )
+
+
+def _instances(compared: Options) -> Option | None:
+    """MIG, where it is not what was recommended and meets the requirements."""
     best = compared.recommended
+    refused = [option for option, _ in compared.refused]
     if best is None or best.placement is not None:
+        return None
+    return next((one for one in compared.options if one.placement is not None and one not in refused), None)
+
+
+def _stricter(compared: Options, mode: Mode, *, stays: bool, kube: bool) -> Iterator[Advice]:
+    """MIG, where it is not what was recommended, and some tenant gains: it isolates more and costs a known amount."""
+    best, option = compared.recommended, _instances(compared)
+    if best is None or option is None or not _gains(option, _now(compared, mode)):
         return
-    for option in compared.options:
-        if option.placement is not None and option not in [refused for refused, _ in compared.refused]:
-            price = option.antt / best.antt
-            why = (
-                f"only it isolates faults, memory and bandwidth; its mean slowdown is {price:.2f} times that of "
-                f"{best.name}"
-            )
-            yield _make(option, compared, why, mode, kube=kube)
+    best = (_now(compared, mode) or best) if stays else best
+    why = (
+        f"only it isolates faults, memory and bandwidth; its mean slowdown is {option.antt / best.antt:.2f} times that "
+        f"of {best.name}"
+    )
+    yield _make(option, compared, why, mode, kube=kube)
+
+
+def _isolation(compared: Options, mode: Mode) -> str:
+    """Say what MIG is for, and what it costs, where no tenant is forecast to gain by it: it is no action then."""
+    option = _instances(compared)
+    if option is None or _gains(option, _now(compared, mode)):
+        return ""
+    return (
+        f". No tenant is forecast to gain under MIG (mean slowdown {option.antt:.2f}x): use it only to isolate faults "
+        "and bandwidth. `pyanalyze advise --require bandwidth-qos` has its commands"
+    )
 
 
 def _no_instance(compared: Options) -> Iterator[Advice]:

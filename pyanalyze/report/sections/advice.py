@@ -46,7 +46,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if item.commands:
             blocks.append(Commands(tuple(visible(line, None) for line in item.commands)))
         parts = [
-            f"Expected gain: {visible(item.expected, LONG)}." if item.expected else "",
+            f"Expected: {visible(item.expected, LONG)}." if item.expected else "",
             # The bounds of a forecast are not the most that can be gained.
             f"{'Bounds' if item.expected else 'Upper bound of the gain'}: {visible(item.bound, LONG)}."
             if item.bound
@@ -94,7 +94,7 @@ def _compared(device: Device) -> list[Block]:
     columns = (
         Column("Sharing configuration"),
         Column("Mean slowdown", "ANTT", True),
-        Column("Throughput", "STP", True),
+        Column("STP", "sum of 1/slowdown", True),
         Column("Slowdown of each tenant", "[bounds]"),
         Column("Isolated"),
     )
@@ -108,7 +108,8 @@ def _compared(device: Device) -> list[Block]:
     )
     caption = (
         "Forecasts of the elapsed slowdown (modelled): the recorded launches replayed under each sharing "
-        f"configuration, compared with each tenant solo on {whole}. A percentage is the client's "
+        f"configuration, compared with each tenant solo on {whole}. STP is the system throughput: at 1 the tenants "
+        "together do no more work than one of them solo. A percentage is the client's "
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE."
         f"{strategies}{_other_slowdown(device)} "
         "The last column is what documentation says of the mode; where sources disagree, it has a ?."
