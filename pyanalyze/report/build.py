@@ -703,7 +703,10 @@ def _interference(
     if any(t.is_group for t in found.tenants):
         missing.append(Missing(what="interference.figures", why=capital(NO_LATENCY), how=""))
     elif found.figures is not None and found.figures.antt is None:
-        text = "ANTT, STP and fairness of slowdowns need the elapsed slowdown of every tenant: "
+        text = (
+            "mean slowdown (ANTT), system throughput (STP) and fairness of slowdowns need the elapsed slowdown of "
+            "every tenant: "
+        )
         text += why or "some are not known"
         missing.append(Missing(what="interference.figures", why=text, how=RECORD_ALL if blind and not silent else solo))
     return found.figures

@@ -153,7 +153,7 @@ def why_missing_or_nothing(device: Device, key: str) -> str:
 _MISSING_WORDS = {
     "co_run": "a co-run",
     "interference": "interference between tenants",
-    "interference.figures": "throughput, and fairness of slowdowns",
+    "interference.figures": "mean slowdown, system throughput and fairness",
     "occupancy.part": "a part of occupancy",
     "occupancy.replay": "occupancy over time",
     "mps_clients": "MPS clients",
