@@ -10,7 +10,7 @@ from pyanalyze.analysis.residency import UnitResidency
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import recording
-from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, SlowUnits, UnitGroup, UnitSegment
+from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, SlowUnits, UnitGroup, UnitRange, UnitSegment
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.text.escape import visible
@@ -56,6 +56,10 @@ TYPICAL: Final = (0.45, 0.55)
 DEPARTS: Final = 0.05
 #: Of the time in which others had work: the error of inferred time slices (`tests/bench/explain.py`, 90th percentile).
 INFERRED_ERROR: Final = 0.05
+#: Rank, as a fraction, of the unit with which the median is compared, and fewest units on a side of the division.
+SHORT: Final = 0.1
+#: What a unit waits for because others share the device.
+WAITS: Final = frozenset((SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT))
 #: Chosen units that are explained one by one; the sums are of all of them.
 MOST_UNITS: Final = 1_000
 #: Names of units that an error lists.
@@ -281,7 +285,8 @@ class UnitsByTail:
     slow
         Units of one tenant and name whose p99 is at least 1.2 times their median.
     even
-        Of each tenant without such units: those with most time. All of them take about as long, which may be too long.
+        Of each tenant without such units: those with most time. All of them take about as long, which may be too long,
+        or many are shorter than the median.
     """
 
     slow: tuple[SlowUnits, ...]
@@ -460,9 +465,36 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 # A switch holds what no record has, also where residency was recorded.
                 basis="inferred" if not_on_record - {SegmentKind.SWITCH} else "observed",
                 doubt=prepared.doubt_of(of["device_id"][0], int(slow["others_ns"].sum())) if slow.height else None,
+                ranges=_ranges(of.select("unit", "dur_ns"), prepared.sums),
             )
         )
     return sorted(found, key=lambda one: (-one.count, one.tenant_id, one.name))
+
+
+def _ranges(units: pl.DataFrame, sums: pl.DataFrame) -> tuple[UnitRange, ...]:
+    """Divide units whose median is much longer than the short ones; empty where it is not, or units are too few."""
+    import polars as pl
+
+    units = units.sort("dur_ns", "unit")
+    durations = units["dur_ns"]
+    short, median = (durations.quantile(rank, _NEAREST_RANK) for rank in (SHORT, 0.5))
+    if units.height < ENOUGH_FOR_TAIL or not short or not median or median < SLOW_TAIL * short:
+        return ()
+    least = max(int(SHORT * units.height), 1)
+    # The first of the longer units: the one that is most times as long as the unit before it.
+    steps = (durations / durations.shift(1))[least : units.height - least + 1]
+    cut = least + (steps.arg_max() or 0)
+    waits = sums.filter(pl.col("kind").is_in(list(WAITS))).group_by("unit").agg(pl.col("dur_ns").sum().alias("ns"))
+    units = units.join(waits, on="unit", how="left", maintain_order="left").with_columns(pl.col("ns").fill_null(0.0))
+    return tuple(
+        UnitRange(
+            count=part.height,
+            min_ns=part["dur_ns"][0],
+            max_ns=part["dur_ns"][-1],
+            others_ns=float(part["ns"].sum()) / part.height,
+        )
+        for part in (units[:cut], units[cut:])
+    )
 
 
 def _inferred(prepared: _Prepared) -> dict[tuple[int, str], frozenset[str]]:

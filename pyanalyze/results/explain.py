@@ -32,7 +32,7 @@ MOST_SEGMENTS = 24
 MOST_CAUSES = 6
 MOST_GROUPS = 4
 
-__all__ = ["Excess", "ExplainedUnit", "Explanation", "SlowUnits", "UnitGroup", "UnitSegment"]
+__all__ = ["Excess", "ExplainedUnit", "Explanation", "SlowUnits", "UnitGroup", "UnitRange", "UnitSegment"]
 
 
 class UnitSegment(Result):
@@ -126,6 +126,15 @@ class ExplainedUnit(Result):
         return [self.segments[place] for place in sorted(places)]
 
 
+class UnitRange(Result):
+    """Units of one name between two durations."""
+
+    count: int = Field(ge=1, description="Units.")
+    min_ns: int = Field(ge=0, description="Shortest, ns.")
+    max_ns: int = Field(ge=0, description="Longest, ns.")
+    others_ns: Finite = Field(description="Mean time that they waited for other tenants or a context switch, ns.")
+
+
 class UnitGroup(Result):
     """Units of one tenant and name."""
 
@@ -158,6 +167,11 @@ class UnitGroup(Result):
     solo: Sequence[LatencyPercentile] | None = Field(
         default=None,
         description="Percentiles against the solo recording that was given; null: none was, or it lacks such units.",
+    )
+    ranges: Sequence[UnitRange] = Field(
+        default=(),
+        description="Where the median is at least 1.2 times the 10th percentile: the shorter units and the longer "
+        "ones, divided at the largest ratio of two durations that follow each other.",
     )
 
     @property
@@ -269,6 +283,28 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     return f"{said[:-1]}, {name})" if said.endswith(")") else f"{said} ({name})"
 
 
+def ranges_text(group: UnitGroup) -> str:
+    """Say between which durations units lie, where they do not all take about as long; empty where they do.
+
+    Examples
+    --------
+    >>> short = UnitRange(count=2, min_ns=4_000_000, max_ns=5_000_000, others_ns=0)
+    >>> long = UnitRange(count=3, min_ns=9_000_000, max_ns=12_000_000, others_ns=5_000_000)
+    >>> ranges_text(UnitGroup.model_construct(ranges=(short, long)))
+    '2 take 4.000 to 5.000 ms, 3 take 9.000 to 12.00 ms. On average they wait 0 ns and 5.000 ms for other tenants'
+    """
+    if not group.ranges:
+        return ""
+    spans = [(fmt.duration(one.min_ns).split(), fmt.duration(one.max_ns)) for one in group.ranges]
+    texts = [
+        f"{fmt.count(one.count)} take {low[0] if high.endswith(f' {low[1]}') else ' '.join(low)} to {high}"
+        for one, (low, high) in zip(group.ranges, spans, strict=True)
+    ]
+    waits = fmt.names([fmt.duration(one.others_ns) for one in group.ranges])
+    waited = f". On average they wait {waits} for other tenants" if any(one.others_ns for one in group.ranges) else ""
+    return f"{', '.join(texts)}{waited}"
+
+
 def main_cause_text(unit: ExplainedUnit, main: Excess) -> str:
     """Say the main cause of a unit, and how far that can be trusted."""
     share = "" if main.share is None else f", {fmt.percent(main.share)} of the excess over a typical unit"
@@ -299,6 +335,8 @@ def group_lines(group: UnitGroup) -> list[str]:
         found.append(
             f"  solo {each}; shared over solo {', '.join(fmt.ratio(one.ratio) for one in group.solo)} [observed]"
         )
+    if group.ranges:
+        found.append(f"  {ranges_text(group)} [{group.basis}]")
     if group.without_call:
         found.append(
             f"  {fmt.count(group.without_call)} of {fmt.count(group.operations)} operations have no launch call in the "

@@ -337,7 +337,7 @@ class Device(Result):
     even_units: list[UnitGroup] = Field(
         default=[],
         description="Of each tenant without such units: those with most time. All of them take about as long, which "
-        "may be too long.",
+        "may be too long, or none is much longer than the median and many are shorter (`ranges`).",
     )
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Para, Table, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.results.explain import MOST_GROUPS, cause_text, main_cause_text, operation_text
+from pyanalyze.results.explain import MOST_GROUPS, cause_text, main_cause_text, operation_text, ranges_text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import UNIT_SOURCE_TEXT, SegmentKind
@@ -75,9 +75,11 @@ def _said(slow: SlowUnits, device: Device) -> str:
 def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     """Units without a tail: what each of them consists of, since none of them stands out."""
     parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}" for cause in group.usual)
-    every = "All take about the same time" + (
-        ", and this tenant was slowed: its units are slow as a rule." if slowed else "."
-    )
+    if group.ranges:
+        every = f"Their durations differ: {ranges_text(group)}."
+    else:
+        rule = ", and this tenant was slowed: its units are slow as a rule." if slowed else "."
+        every = f"All take about the same time{rule}"
     return f"{_found(group, device)} {every} A typical unit ({fmt.duration(group.typical_ns)}): {parts}."
 
 
