@@ -878,3 +878,77 @@ def test_calls_without_names_do_not_show_waiting(tmp_path: Path) -> None:
         assert tenant.slowdown.elapsed is None, (
             "a host of which no call is known to wait looks as if it were never slowed"
         )
+
+
+def test_time_sliced_no_other_tenant_is_on_the_sms(hardware: Path) -> None:
+    """The documentation of time-slicing: whoever is resident has all SMs. Its own second stream may share them."""
+    (device,) = pyanalyze.load(hardware.parent / "h200" / "slices-paced-B.sqlite").interference()
+    (tenant,) = (one for one in device.tenants if split_in(one) is not None)
+    split = split_in(tenant)
+    assert split is not None
+    assert tenant.causes is not None
+    assert split.sm_slots == 0
+    assert split.unexplained == pytest.approx(tenant.causes.execution, abs=1e-9)
+
+
+def test_an_execution_that_the_replay_took_as_recorded_is_no_measurement(fixtures: Path) -> None:
+    """Neither an interval nor a finding, though the kernels that ran solo as well were measured."""
+    path = fixtures / "demo-time-slicing.sqlite"
+    (device,) = pyanalyze.load(path).interference()
+    for tenant in device.tenants:
+        resident = tenant.slowdown.resident
+        assert resident is not None
+        assert (resident.value, resident.low, resident.high) == (1, None, None)
+    page = CliRunner().invoke(cli, ["report", str(path), "-f", "md"]).output
+    assert page.count("| 1.00x (assumed) |") == 2
+    # Once per tenant, in either way of counting.
+    assert page.count("| 0.0 % (assumed) |") == 4
+
+
+def test_elapsed_time_leaves_long_pauses_out_and_says_so(fixtures: Path) -> None:
+    """By the launch calls and the ends of kernels: app_a paused once for 128 ms."""
+    path = fixtures / "demo-time-slicing.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            """SELECT min(r.start), max(w.e) FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN (
+                SELECT globalPid p, correlationId i, "end" e FROM CUPTI_ACTIVITY_KIND_KERNEL UNION ALL
+                SELECT globalPid, correlationId, "end" FROM CUPTI_ACTIVITY_KIND_MEMCPY) w
+            ON w.i = r.correlationId AND w.p = r.globalTid / 16777216 * 16777216
+            WHERE w.p / 16777216 % 16777216 = 41201 GROUP BY w.i ORDER BY r.start"""
+        ).fetchall()
+    idle, until = [], rows[0][1]
+    for launch, end in rows[1:]:
+        idle.append(max(launch - until, 0))
+        until = max(until, end)
+    long = [ns for ns in idle if ns > 20 * MS]
+    assert len(long) == 1
+    assert long[0] == pytest.approx(128 * MS, abs=MS)
+    expected_ns = until - rows[0][0] - long[0]
+    (device,) = pyanalyze.load(path).interference()
+    (tenant,) = (one for one in device.tenants if one.name == "app_a")
+    assert tenant.throughput is not None
+    assert tenant.slowdown.elapsed is not None
+    assert 1e9 * tenant.slowdown.elapsed.n / tenant.throughput.shared_per_s == pytest.approx(expected_ns, rel=1e-3)
+    page = CliRunner().invoke(cli, ["report", str(path), "-f", "md"]).output
+    assert "Pauses of the program above 20 ms and three times its usual ones count neither in elapsed time" in page
+
+
+def test_parts_sum_to_the_figure_that_they_divide(hardware: Path) -> None:
+    """Slower execution is 55.3 % with the kernels queued behind slower ones, which have no causes of their own."""
+    path = hardware / "torch-mps-serve-train.sqlite"
+    (device,) = pyanalyze.load(path).report().devices
+    (tenant,) = (one for one in device.tenants if one.causes is not None)
+    direct, roots = tenant.causes, tenant.root_causes
+    assert direct is not None and roots is not None and direct.execution_split is not None
+    parts = [*direct.execution_split.parts().values(), direct.execution_split.unexplained]
+    assert sum(part or 0 for part in parts) == pytest.approx(direct.execution, abs=1e-6)
+    assert roots.queue is not None and roots.queue_other is not None and 0 < roots.queue_other < roots.queue
+    page = CliRunner().invoke(cli, ["report", str(path), "-f", "md"]).output
+    assert f"| {roots.queue:.1%} ({roots.queue_other:.1%} behind others) |".replace("%", " %") in page
+    assert "Kernels queued behind them count as slower execution above, and are not divided." in page
+    assert "waves of blocks on average" in page
+    # What is not known has the command that records it, where an option of the recorder does.
+    gaps = [gap for gap in device.sharing.missing if gap.what.startswith("execution_split.")]
+    assert {gap.what.partition(".")[2] for gap in gaps} == {"memory", "copy", "clock"}
+    assert all(gap.how.startswith("nsys profile ") and "--gpu-metrics-devices=all" in gap.how for gap in gaps)
+    assert all("record with" not in gap.why and gap.why.startswith("python3 (pid 1288): ") for gap in gaps)

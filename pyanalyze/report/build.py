@@ -279,7 +279,7 @@ def _device(
         interference = _interference(found, usage, tables, missing, verdict.mode)
         of_processes = tables if analysis.processes is None else analysis.processes.tables
         missing += _lost_launches(of_processes, verdict.device_id)
-        missing += _unsplit(found)
+        missing += _unsplit(found, tables.labels(found.device_id))
     by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), ())
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
@@ -605,7 +605,10 @@ def _notes(found: TenantInterference | None) -> list[str]:
     return [
         *found.notes,
         *([found.missing] if found.missing else []),
-        *(f"execution, {part.replace('_', ' ')}: {found.execution_reasons[part]}" for part in parts),
+        *(
+            f"execution, {part.replace('_', ' ').replace('sm ', 'SM ')}: {found.execution_reasons[part]}"
+            for part in parts
+        ),
     ]
 
 
@@ -614,10 +617,14 @@ def _execution_parts(found: TenantInterference) -> dict[str, float | None]:
     return {} if split is None else split.parts()
 
 
-def _unsplit(found: DeviceInterference) -> list[Missing]:
+def _unsplit(found: DeviceInterference, labels: Mapping[int, str]) -> list[Missing]:
     """Why parts of what took longer while executing are not known."""
     return [
-        Missing(what=f"execution_split.{part}", why=f"{tenant.name}: {tenant.execution_reasons[part]}", how="")
+        Missing(
+            what=f"execution_split.{part}",
+            why=f"{labels[tenant.tenant_id]}: {tenant.execution_reasons[part]}",
+            how=tenant.execution_hows.get(part, ""),
+        )
         for tenant in found.tenants
         if tenant.slowed
         for part, value in _execution_parts(tenant).items()

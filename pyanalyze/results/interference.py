@@ -50,9 +50,15 @@ class Estimate(Result):
 class Slowdown(Result):
     """Three ratios, because they answer different questions."""
 
-    elapsed: Estimate | None = Field(description="First launch to last end of the same work, shared over alone.")
+    elapsed: Estimate | None = Field(
+        description="First launch to last end of the same work, shared over alone; without long pauses of the program: "
+        "more than 20 ms, and three times its usual ones."
+    )
     latency: Estimate | None = Field(description="Sum of end minus launch over the same units, shared over alone.")
-    resident: Estimate | None = Field(description="Kernel time counted only while resident, shared over alone.")
+    resident: Estimate | None = Field(
+        description="Kernel time counted only while resident, shared over alone; 1 without an interval: assumed, "
+        "because the counterfactual replay takes the recorded time."
+    )
 
 
 class ExecutionSplit(Result):
@@ -89,6 +95,7 @@ class Causes(Result):
     execution: Number = Field(description="Resident and slower.")
     unexplained: Number = Field(description="The rest.")
     execution_split: ExecutionSplit | None = Field(description="Parts of execution; null: cannot be split.")
+    queue_other: Number = Field(default=None, description="Of queue, the part behind another tenant's blocks.")
 
 
 class LatencyPercentile(Result):
@@ -109,7 +116,7 @@ class UnitsOfWork(Result):
 
 
 class Throughput(Result):
-    """Kernels and graph launches a second, over the time from first launch to last end.
+    """Kernels and graph launches a second, over the time from first launch to last end, without long pauses.
 
     Of the launches that both runs have: against another co-run the same solo recording has another figure.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.nsys_tool import recording
 from pyanalyze.results.interference import ExecutionSplit
 from pyanalyze.tables.selections import of_process
 
@@ -23,7 +24,11 @@ NEAR_CEILING = 0.6
 EQUAL_CLOCKS = 0.01
 #: Less than this part of the execution time, or of all that was added, is not worth splitting.
 LEAST = 0.005
-COUNTERS = "record with --gpu-metrics-devices=all"
+_METRICS = recording("--gpu-metrics-devices=all", switches=False)
+#: How to capture what a part needs.
+COUNTERS = f"{_METRICS}   # the permission to read counters, or root"
+CLOCKS = f"{COUNTERS}; or nvidia-smi samples, given as --samples"
+SOLO = "# with no other tenant on the GPU, given as --baseline"
 
 
 def clock_part_ns(shared_ns: float, clock_hz: float, alone_hz: float) -> float:
@@ -117,8 +122,14 @@ def divide(
 
 
 def split_execution(
-    tables: TableSet, tenant_id: int, against: str, baseline: TableSet | None, baseline_tenant_id: int | None
-) -> tuple[ExecutionSplit, dict[str, str]] | None:
+    tables: TableSet,
+    tenant_id: int,
+    against: str,
+    baseline: TableSet | None,
+    baseline_tenant_id: int | None,
+    *,
+    same_sms: bool | None = None,
+) -> tuple[ExecutionSplit, dict[str, str], dict[str, str]] | None:
     """Split what a tenant's kernels took longer while resident by the evidence there is.
 
     Parameters
@@ -129,12 +140,15 @@ def split_execution(
         `baseline` or `counterfactual`: the row of the `causes` table.
     baseline, baseline_tenant_id
         The baseline; None where this run was replayed.
+    same_sms
+        Whether blocks of several tenants run on the same SMs at once, by the sharing mode; None: not known.
 
     Returns
     -------
-    tuple of ExecutionSplit and dict, or None
-        The parts, and for each of them why it is None, or what it was concluded from. A part may be negative, as a
-        higher clock makes it. None where nothing was added while resident: there is nothing to split.
+    tuple of ExecutionSplit, dict and dict, or None
+        The parts; for each of them why it is None, or what it was concluded from; and for those that are None the
+        command that would tell, where there is one. A part may be negative, as a higher clock makes it. None where
+        nothing was added while resident: there is nothing to split.
 
     Examples
     --------
@@ -156,13 +170,18 @@ def split_execution(
     tenant = tables.tenants.row(tenant_id, named=True)
     device = int(tenant["device_id"])
     reasons: dict[str, str] = {}
+    hows: dict[str, str] = {}
     known: dict[str, float | None] = {}
-    known["clock"] = _clock(tables, device, shared_ns, baseline, reasons)
-    known["uvm"] = _migrations(tables, tenant_id, baseline, baseline_tenant_id, reasons)
-    known["copy"] = _copies(tables, tenant_id, reasons)
-    known["sm_slots"] = _slots(tables, tenant_id, solo_ns, reasons)
-    memory = _bandwidth(tables, tenant_id, device, reasons)
-    return divide(shared_ns - solo_ns, latency_ns, known, memory=memory), reasons
+    known["clock"] = _clock(tables, device, shared_ns, baseline, reasons, hows)
+    known["uvm"] = _migrations(tables, tenant_id, baseline, baseline_tenant_id, reasons, hows)
+    known["copy"] = _copies(tables, tenant_id, reasons, hows)
+    if same_sms is False:
+        reasons["sm_slots"] = "in this sharing mode no blocks of other tenants are on its SMs while it runs"
+        known["sm_slots"] = 0.0
+    else:
+        known["sm_slots"] = _slots(tables, tenant_id, solo_ns, reasons)
+    memory = _bandwidth(tables, tenant_id, device, reasons, hows)
+    return divide(shared_ns - solo_ns, latency_ns, known, memory=memory), reasons, hows
 
 
 def _mean_clock(tables: TableSet, device: int) -> tuple[float, float] | None:
@@ -185,22 +204,28 @@ def _mean_clock(tables: TableSet, device: int) -> tuple[float, float] | None:
 
 
 def _clock(
-    tables: TableSet, device: int, shared_ns: float, baseline: TableSet | None, reasons: dict[str, str]
+    tables: TableSet,
+    device: int,
+    shared_ns: float,
+    baseline: TableSet | None,
+    reasons: dict[str, str],
+    hows: dict[str, str],
 ) -> float | None:
     here = _mean_clock(tables, device)
     if here is None:
-        reasons["clock"] = f"SM clocks were not sampled: {COUNTERS}, or give nvidia-smi samples with --samples"
+        reasons["clock"], hows["clock"] = "SM clocks were not sampled", CLOCKS
         return None
     if baseline is None:
         if here[1] <= EQUAL_CLOCKS:
             reasons["clock"] = f"the SM clock stayed at {here[0] / 1e6:.0f} MHz, sampled"
             return 0.0
         reasons["clock"] = "the SM clock changed, and its value during solo execution is not known"
+        hows["clock"] = f"{_METRICS}   {SOLO}"
         return None
     devices = baseline.devices["device_id"].to_list()
     there = _mean_clock(baseline, int(devices[0])) if len(devices) == 1 else None
     if there is None:
-        reasons["clock"] = f"the baseline has no SM clocks: {COUNTERS} there as well"
+        reasons["clock"], hows["clock"] = "the baseline has no SM clocks", f"{_METRICS}   {SOLO}"
         return None
     reasons["clock"] = f"SM clock {there[0] / 1e6:.0f} MHz solo, {here[0] / 1e6:.0f} MHz in the co-run, sampled"
     return clock_part_ns(shared_ns, here[0], there[0])
@@ -244,7 +269,12 @@ def _inside_ns(tables: TableSet, tenant_id: int) -> tuple[float, int]:
 
 
 def _migrations(
-    tables: TableSet, tenant_id: int, baseline: TableSet | None, alone_id: int | None, reasons: dict[str, str]
+    tables: TableSet,
+    tenant_id: int,
+    baseline: TableSet | None,
+    alone_id: int | None,
+    reasons: dict[str, str],
+    hows: dict[str, str],
 ) -> float | None:
     inside_ns, count = _inside_ns(tables, tenant_id)
     if count == 0:
@@ -252,13 +282,14 @@ def _migrations(
         return 0.0
     if baseline is None or alone_id is None:
         reasons["uvm"] = f"{count} unified-memory migrations; their number in a solo run is not known"
+        hows["uvm"] = f"{recording(switches=False)}   {SOLO}"
         return None
     solo_ns, there = _inside_ns(baseline, alone_id)
     reasons["uvm"] = f"{count} unified-memory migrations in the co-run, {there} solo"
     return max(inside_ns - solo_ns, 0.0)
 
 
-def _copies(tables: TableSet, tenant_id: int, reasons: dict[str, str]) -> float | None:
+def _copies(tables: TableSet, tenant_id: int, reasons: dict[str, str], hows: dict[str, str]) -> float | None:
     """Kernels use no copy engine; only those that read host memory share its link."""
     import polars as pl
 
@@ -271,8 +302,9 @@ def _copies(tables: TableSet, tenant_id: int, reasons: dict[str, str]) -> float 
         return 0.0
     reasons["copy"] = (
         f"other tenants copied {float(others['bytes'].sum()) / 1e6:.0f} MB over the link; whether this tenant's "
-        f"kernels read host memory is not recorded (PCIe throughput: {COUNTERS})"
+        "kernels read host memory is not recorded; PCIe throughput would show it"
     )
+    hows["copy"] = COUNTERS
     return None
 
 
@@ -302,19 +334,22 @@ def _slots(tables: TableSet, tenant_id: int, solo_ns: float, reasons: dict[str, 
         return None
     others = sum(waves[number] for number in beside)
     reasons["sm_slots"] = (
-        f"its blocks use {waves[tenant_id]:.2f} of the device's capacity, concurrent ones {others:.2f}, modelled"
+        f"its kernels have {waves[tenant_id]:.2f} waves of blocks on average, kernels of other tenants beside them "
+        f"{others:.2f}; 1 wave fills all block slots of the GPU, modelled"
     )
     return slots_part_ns(solo_ns, waves[tenant_id], others)
 
 
-def _bandwidth(tables: TableSet, tenant_id: int, device: int, reasons: dict[str, str]) -> bool | None:
+def _bandwidth(
+    tables: TableSet, tenant_id: int, device: int, reasons: dict[str, str], hows: dict[str, str]
+) -> bool | None:
     """Whether DRAM was near its ceiling while the tenant's kernels were in flight beside those of others."""
     import polars as pl
 
     here = (pl.col("device_id") == device) | pl.col("device_id").is_null()
     dram = tables.counters(lambda name: name.str.contains(r"^DRAM (Read|Write) Bandwidth")).filter(here)
     if dram.is_empty():
-        reasons["memory"] = f"DRAM bandwidth was not counted: {COUNTERS}"
+        reasons["memory"], hows["memory"] = "DRAM bandwidth was not counted", COUNTERS
         return None
     who = tables.tenants.filter((pl.col("device_id") == device) & pl.col("traced")).select(
         "capture", "pid", "tenant_id"

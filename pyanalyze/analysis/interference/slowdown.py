@@ -95,6 +95,8 @@ class TenantInterference:
         Units of work, most of the time first.
     execution_reasons
         By part of `causes.execution_split`, why it is None, or what it was concluded from.
+    execution_hows
+        By part that is None, the command that captures what it needs, where there is one.
     baseline
         The baseline that it was held against; None: this run replayed without what others took.
     notes
@@ -120,6 +122,7 @@ class TenantInterference:
     missing: str | None = None
     units: tuple[UnitsOfWork, ...] = ()
     execution_reasons: Mapping[str, str] = field(default_factory=dict)
+    execution_hows: Mapping[str, str] = field(default_factory=dict)
     baselines_not_used: tuple[BaselineNotUsed, ...] = ()
     is_group: bool = False
     root_causes: Causes | None = None
@@ -552,6 +555,10 @@ def _slowed(
         return _from_lost_time(tables, verdict, row, lost, refused)
     notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
     estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
+    resident = estimates["resident"]
+    if against == "counterfactual" and resident is not None and resident.value == 1:
+        # The replay took each execution as it was recorded: that is no measurement, and has no interval.
+        estimates["resident"] = resident.model_copy(update={"low": None, "high": None})
     other = _estimate(again.get("elapsed"))
     wide = _width(estimates["elapsed"]) > MUCH_WIDER * _width(other) + 0.1
     elapsed_row = found.get("elapsed")
@@ -592,10 +599,12 @@ def _slowed(
     roots = None if blind else _shares_of_causes(tables, number, against, "root_share", blind=False)[0]
     split: ExecutionSplit | None = None
     reasons: dict[str, str] = {}
+    hows: dict[str, str] = {}
     if shares is not None and not blind:
         alone, alone_id = _alone(tables, solo, number) if against == "baseline" else (None, None)
-        if (parts := split_execution(tables, number, against, alone, alone_id)) is not None:
-            split, reasons = parts
+        same_sms = TRAITS[verdict.mode].same_sms
+        if (parts := split_execution(tables, number, against, alone, alone_id, same_sms=same_sms)) is not None:
+            split, reasons, hows = parts
     return TenantInterference(
         number,
         name,
@@ -609,6 +618,7 @@ def _slowed(
         (*refused, *notes),
         units=_units(r for r in mine if r["work"] is not None and r["against"] == against),
         execution_reasons=reasons,
+        execution_hows=hows,
         root_causes=None if roots is None else Causes(**roots, execution_split=None),
     )
 
@@ -733,6 +743,7 @@ def _shares_of_causes(
     causes = {
         "launch": shares["launch"],
         "queue": shares["queue_same_tenant"] + shares["queue_other_tenant"],
+        "queue_other": shares["queue_other_tenant"],
         "not_resident": shares["not_resident"],
         "switch": shares["switch"],
         "execution": shares["execution"],
@@ -740,6 +751,7 @@ def _shares_of_causes(
     }
     if blind:
         causes["queue"] = shares["queue_same_tenant"]
+        causes["queue_other"] = 0.0
         causes["unexplained"] = shares["queue_other_tenant"] + shares["execution"]
         causes["execution"] = 0.0
     return causes, added_ns

@@ -33,12 +33,12 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import INFERRED_STATE
+from pyanalyze.vocabulary import INFERRED_STATE, NAMED_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyanalyze.results.interference import Estimate, Interference, MatrixCell
+    from pyanalyze.results.interference import Causes, Estimate, Interference, MatrixCell
     from pyanalyze.results.report import Device, Tenant
     from pyanalyze.vocabulary import Basis
 
@@ -93,7 +93,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Chart(
                 chart_key("solo", device.device_id),
                 "The same kernels, solo and shared",
-                "Median resident time of each kernel, solo and shared; the ratio with its 95 % confidence interval.",
+                "Median resident time of each kernel, solo and shared, as measured; the ratio with its 95 % confidence "
+                "interval.",
             )
         )
     return blocks
@@ -105,7 +106,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
             Cell(labels[t.tenant_id], tone="code"),
             _estimate_cell(t.slowdown.elapsed),
             _estimate_cell(t.slowdown.latency),
-            _estimate_cell(t.slowdown.resident),
+            Cell("1.00x (assumed)") if _execution_assumed(t) else _estimate_cell(t.slowdown.resident),
             _throughput_cell(t),
         )
         for t in device.tenants
@@ -113,7 +114,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     )
     columns = (
         Column("Tenant"),
-        Column("Elapsed", "first launch to last end"),
+        Column("Elapsed", "first launch to last end, without long pauses"),
         Column("Latency", "launch to end, summed"),
         Column("Execution", "while resident"),
         Column("Kernels/s", "solo → shared", True),
@@ -131,7 +132,14 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
             "estimated by a counterfactual replay without the other tenants. Elapsed is too high where a backlog of "
             "requests had built up: without one the program would have paused solo"
         )
-    of = "" if all(t.throughput is None for t in device.tenants) else " Kernels/s counts the work that is in both runs."
+    of = ""
+    if any(t.slowdown.elapsed for t in device.tenants):
+        of = (
+            " Pauses of the program above 20 ms and three times its usual ones count neither in elapsed time nor in "
+            "kernels/s."
+        )
+    if any(t.throughput is not None for t in device.tenants):
+        of += " Kernels/s counts the work that is in both runs."
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
         of = (
@@ -143,9 +151,14 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
 
 
 def _execution_assumed(tenant: Tenant) -> bool:
-    """Whether the replay took the execution of each kernel as it was recorded."""
+    """Whether the replay took the execution of each kernel as it was recorded: then it has no interval."""
     resident = tenant.slowdown.resident
-    return tenant.baseline is None and tenant.group_of is None and resident is not None and resident.value == 1
+    return (
+        tenant.baseline is None
+        and tenant.group_of is None
+        and resident is not None
+        and (resident.value, resident.low, resident.high) == (1, None, None)
+    )
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:
@@ -354,7 +367,7 @@ def _cause_blocks(device: Device) -> list[Block]:
         tuple(
             (
                 Cell(labels[tenant.tenant_id], tone="code"),
-                *(value_cell(fmt.percent(getattr(causes, cause.value))) for cause in Cause),
+                *(value_cell(_cause_text(tenant, causes, cause)) for cause in Cause),
             )
             for tenant, causes in each
             if causes is not None
@@ -370,10 +383,26 @@ def _cause_blocks(device: Device) -> list[Block]:
         f"Parts of the added latency of its kernels; they sum to 100 %.{_ROOT_CAUSES * bool(again)}",
     )
     # The chart above it says what a wait behind its own kernels counts as.
-    table = Table(columns, rows, f"{_CAUSES_CAPTION}{_switch_basis(device)}")
+    others = any((tenant.root_causes or tenant.causes).queue_other for tenant in known)  # type: ignore[union-attr]
+    behind = (
+        " Queueing behind others is behind kernels of other tenants; the rest is behind its own kernels."
+        if others
+        else ""
+    )
+    table = Table(columns, rows, f"{_CAUSES_CAPTION}{behind}{_switch_basis(device)}")
     queueing = Table(columns, again, "Where the wait behind its own kernels counts as queueing (inferred).")
     folded = Fold("The same, with waits behind its own kernels as queueing", (queueing,))
     return [*answer, chart, table, *([folded] if again else []), *_execution_blocks(known, labels)]
+
+
+def _cause_text(tenant: Tenant, causes: Causes, cause: Cause) -> str:
+    """A part of the added latency; with what is known of it besides."""
+    part = fmt.percent(getattr(causes, cause.value))
+    if cause is Cause.QUEUE and causes.queue_other:
+        return f"{part} ({fmt.percent(causes.queue_other)} behind others)"
+    if cause is Cause.EXECUTION and not causes.execution and _execution_assumed(tenant):
+        return f"{part} (assumed)"
+    return part
 
 
 def _switch_basis(device: Device) -> str:
@@ -398,15 +427,35 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
     """The cause `execution` by evidence."""
     names = ("sm_slots", "memory", "copy_", "clock", "uvm", "unexplained")
     rows = tuple(
-        (Cell(labels[t.tenant_id], tone="code"), *(value_cell(_part(getattr(split, name))) for name in names))
+        (
+            Cell(labels[t.tenant_id], tone="code"),
+            value_cell(_part(t.causes.execution)),
+            *(value_cell(_part(getattr(split, name))) for name in names),
+        )
         for t in tenants
         if t.causes is not None and (split := t.causes.execution_split) is not None
     )
     if not rows:
         return []
     heads = ("SM slots", "Memory system", "Copy engines", "Clock", "Page migration", "Not explained")
-    columns = (Column("Tenant"), *(Column(head, numeric=True) for head in heads))
-    return [Table(columns, rows, "Slower execution by cause, as parts of the added latency (inferred).")]
+    columns = (
+        Column("Tenant"),
+        Column("Own execution", "sum of the causes", True),
+        *(Column(head, numeric=True) for head in heads),
+    )
+    caption = "Slower execution by cause, as parts of the added latency (inferred)."
+    behind = any(
+        t.root_causes.execution - t.causes.execution >= NAMED_SHARE
+        for t in tenants
+        if t.root_causes is not None and t.causes is not None and t.causes.execution_split is not None
+        if t.root_causes.execution is not None and t.causes.execution is not None
+    )
+    if behind:
+        caption += (
+            " It divides what kernels themselves executed longer. Kernels queued behind them count as slower "
+            "execution above, and are not divided."
+        )
+    return [Table(columns, rows, caption)]
 
 
 def _part(value: float | None) -> str:

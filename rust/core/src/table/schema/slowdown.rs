@@ -79,7 +79,7 @@ pub const TENANT_SLOWDOWNS: Table = Table {
     columns: &[
         TENANT_ID,
         DEVICE_ID,
-        col("measure", Name, "`elapsed`: first launch to last end. `latency`: sum of end minus launch over kernels; `latency_p50`, `_p95`, `_p99`: its percentiles. `resident`: sum of execution time. `none`: no comparison, see reason."),
+        col("measure", Name, "`elapsed`: first launch to last end, without pauses of the program above 20 ms and three times its usual ones. `latency`: sum of end minus launch over kernels; `latency_p50`, `_p95`, `_p99`: its percentiles. `resident`: sum of execution time. `none`: no comparison, see reason."),
         opt("work", Name, "of its kernels", "Units of work: the name of NVTX ranges or of given ones, from their begin to the end of the last operation launched inside. Hostile text."),
         AGAINST_RUN,
         BASELINE_ID,
