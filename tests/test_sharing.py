@@ -1271,3 +1271,44 @@ def test_details_reach_json_text_and_report() -> None:
     assert detail.detail in _block(device)
     for fmt in ("html", "md"):
         assert "process outside of the MPS group ran" in render(session.analysis, fmt)
+
+
+def test_what_was_recorded_is_not_asked_for_again(hardware: Path) -> None:
+    """nsys traced switches here, and no client of MPS switches with another: the same command would record no more."""
+    path = hardware / "torch-mps-serve-train.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        ((traced,),) = db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%COLLECT_GPU_CTX_SW_TRACE%'")
+        ((records,),) = db.execute("SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS")
+    assert (traced, records) == ("true", 0)
+    (gap,) = (one for one in pyanalyze.load(path).classify()[0].missing if one.what == "context_switches")
+    assert gap.how == ""
+    assert gap.why.startswith("switches were traced, and there is no record: clients of one MPS server share a context")
+
+
+def test_untraced_processes_of_switch_records_are_known(fixtures: Path, hardware: Path) -> None:
+    """The first advice for the one capture is about such a process; the other has no switch records."""
+    captures = ((fixtures / "demo-time-slicing.sqlite", True), (hardware / "torch-mps-serve-train.sqlite", False))
+    for path, known in captures:
+        (verdict,) = pyanalyze.load(path).classify()
+        (gap,) = (one for one in verdict.missing if one.what == "process_list")
+        assert ("untraced processes without switch records are not known" in gap.why) == known
+
+
+def test_one_median_of_residency_intervals_stands_on_all_pages(hardware: Path) -> None:
+    """Of 159 complete intervals one is of a context that was only created: the median of the others, from the records."""
+    path = hardware.parent / "h200" / "slices-paced-B.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = """SELECT contextId, lead(timestamp) OVER w - timestamp, tag, lead(tag) OVER w
+            FROM GPU_CONTEXT_SWITCH_EVENTS WINDOW w AS (PARTITION BY globalPid, contextId ORDER BY timestamp)"""
+        rows = [(context, ns) for context, ns, tag, after in db.execute(query) if (tag, after) == (8, 7)]
+    contexts = [context for context, _ in rows]
+    lengths = sorted(ns for context, ns in rows if contexts.count(context) > 1)
+    assert (len(rows), len(lengths)) == (159, 158)
+    middle = (lengths[78] + lengths[79]) / 2
+    session = pyanalyze.load(path)
+    report = session.report()
+    switches = report.devices[0].context_switches
+    assert switches is not None
+    assert switches.median_slice_ns == middle
+    pages = f"{render(session.analysis, 'md')} {report.to_json()}"
+    assert set(re.findall(r"median residency interval ([0-9.]+ [mu]s)", pages)) == {f"{middle / 1e6:.3f} ms"}

@@ -431,8 +431,8 @@ def _memory(tables: TableSet, device: dict[str, Any], missing: list[Missing]) ->
 def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> ContextSwitches | None:
     import polars as pl
 
-    facts = tables.rows_of("facts", device_id)
-    if not any(row["name"] == "switch_records" and (row["value"] or 0) > 0 for row in facts):
+    facts = {row["name"]: row["value"] for row in tables.rows_of("facts", device_id)}
+    if not facts.get("switch_records"):
         return None
     switches = tables.of_device("switches", device_id)
     counted = switches.filter(pl.col("kind") == "switch")
@@ -447,7 +447,8 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> Context
     return ContextSwitches(
         count=counted.height,
         context_creations=switches.filter(pl.col("kind") == "creation").height,
-        median_slice_ns=_median(slices["end_ns"] - slices["start_ns"]),
+        # Without contexts that were only created, as the verdict and the residency summary have it.
+        median_slice_ns=_rounded(facts.get("median_slice_ns")),
         median_cost_ns=_median(cost),
         mean_cost_ns=float(total / counted.height) if counted.height else None,
         cost_kind=kind if counted.height else None,
@@ -468,8 +469,11 @@ def _switch_part(values: pl.Series) -> SwitchPart | None:
 
 
 def _median(values: pl.Series) -> int | None:
-    median = values.median()
-    return int(median) if isinstance(median, (int, float)) else None
+    return _rounded(values.median())
+
+
+def _rounded(value: object) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None
 
 
 def _tenants(

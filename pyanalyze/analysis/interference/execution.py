@@ -26,7 +26,7 @@ EQUAL_CLOCKS = 0.01
 LEAST = 0.005
 _METRICS = recording("--gpu-metrics-devices=all", switches=False)
 #: How to capture what a part needs.
-COUNTERS = f"{_METRICS}   # the permission to read counters, or root"
+COUNTERS = f"{_METRICS}   # needs the permission to read counters, or root"
 CLOCKS = f"{COUNTERS}; or nvidia-smi samples, given as --samples"
 SOLO = "# with no other tenant on the GPU, given as --baseline"
 

@@ -12,11 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, MPS_PERCENTAGE, mig_sm_counts, mps_caps
+from pyanalyze.analysis.mps_daemon import DEFAULT_LOGS, daemon_of
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
+from pyanalyze.text.shell import shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -39,8 +41,6 @@ HOW = {
     "compute-sanitizer PROGRAM finds the kernel",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "> gpu-processes.csv   # during the run, given as --samples",
-    "mps_control": "echo ps | nvidia-cuda-mps-control > mps-clients.txt   # while they run, given as --context; the "
-    "logs in /var/log/nvidia-mps do as well",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
     "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
     "co_run": "record while the workloads run at the same time",
@@ -1134,7 +1134,21 @@ def gaps(case: Case) -> list[Missing]:
             "permitted (root) or paused by MIG; this is no sign of exclusive use",
             "present": "no context-switch record belongs to this GPU",
         }.get(state, "the context-switch table was not read")
-        found.append(Missing(what="context_switches", why=why, how=HOW["switch_events"]))
+        how = HOW["switch_events"]
+        traced = case.setting("gpu_context_switch_trace")
+        if state == "empty" and traced is not None and traced.value == "true":
+            why = (
+                "switches were traced, and there is no record: no two contexts alternated, or nsys was not root, or "
+                "MIG paused it; this is no sign of exclusive use"
+            )
+            if case.has("mps_daemon") or case.has("mps_client_connected") or case.has("nvml_mps_clients"):
+                # Nothing that was left out at the recording: the same command again records nothing more.
+                why = (
+                    "switches were traced, and there is no record: clients of one MPS server share a context, which "
+                    "does not alternate. Without root nothing is recorded either"
+                )
+                how = ""
+        found.append(Missing(what="context_switches", why=why, how=how))
     if case.launches is not None and case.launches.without_record:
         found.append(Missing(what="kernel_records", why=case.launches.describe(), how=HOW["kernel_records"]))
     elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
@@ -1148,7 +1162,8 @@ def gaps(case: Case) -> list[Missing]:
         found.append(
             Missing(
                 what="process_list",
-                why="no list of GPU processes (NVML, nvidia-smi) was given, so untraced processes are not known",
+                why="no list of GPU processes (NVML, nvidia-smi) was given, so untraced processes "
+                + ("without switch records are not known" if case.fact("switch_records") else "are not known"),
                 how=HOW["nvml"],
             )
         )
@@ -1167,5 +1182,10 @@ def gaps(case: Case) -> list[Missing]:
             Missing(what="instances", why="which MIG instance each process used is not recorded", how=HOW["instances"]),
         )
     if (case.has("mps_daemon") or case.has("mps_daemon_idle")) and not case.has("mps_client_connected"):
-        found.append(Missing(what="mps_clients", why="no MPS log or control output was given", how=HOW["mps_control"]))
+        daemon = daemon_of((one.key, one.value) for one in case.configured)
+        how = (
+            f"echo ps | {daemon.control} > mps-clients.txt   # while they run, given as --context; the logs in "
+            f"{shell_word(daemon.logs or DEFAULT_LOGS)} do as well"
+        )
+        found.append(Missing(what="mps_clients", why="no MPS log or control output was given", how=how))
     return found

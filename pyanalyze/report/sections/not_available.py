@@ -29,7 +29,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 def _how(entry: Missing) -> Cell:
     if not entry.how:
-        return Cell("no command is known", tone="muted")
+        return Cell("no command captures it", tone="muted")
     return Cell(visible(entry.how, LONG), tone="command")
 
 

@@ -8,11 +8,19 @@ from pyanalyze.report.sections.base import Inputs, ReportSection
 from pyanalyze.report.sentences import LONG
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital, full_stop
 
 
 def _blocks(inputs: Inputs) -> list[Block]:
+    # They are counted per GPU, among what is not available.
+    gaps: list[Block] = [
+        Para(f'{full_stop(capital(visible(gap.why, LONG)))} The table "Not available" says what to do.')
+        for device in inputs.report.devices
+        for gap in device.sharing.missing
+        if gap.what == "kernel_records"
+    ]
     if not inputs.report.quality:
-        return [Para("No data-quality issue was counted.")]
+        return gaps or [Para("No data-quality issue was counted.")]
     order = {"error": 0, "data-loss": 1, "notice": 2, "info": 3}
     meanings = {str(one["name"]): str(one["doc"]) for one in _core.quality_counters()}
     rows = tuple(
@@ -26,7 +34,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
         for row in sorted(inputs.report.quality, key=lambda r: (order[r.severity], r.name))
     )
     columns = (Column("Severity"), Column("Counter"), Column("Count", numeric=True), Column("Detail"))
-    return [Table(columns, rows, "Data-quality counters (observed).")]
+    return [Table(columns, rows, "Data-quality counters (observed)."), *gaps]
 
 
 SECTION = ReportSection("quality", "Data quality", _blocks, folded=True)
