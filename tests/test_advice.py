@@ -18,6 +18,7 @@ import pytest
 from command_line import run
 
 import pyanalyze
+from pyanalyze.analysis import mps_daemon
 from pyanalyze.analysis.advice import (
     Assignment,
     Forecast,
@@ -140,7 +141,7 @@ def test_a_cap_of_a_command_line_is_removed_there_and_one_of_the_environment_in_
     assert mps.settings(None, [shell], running=True)[0].startswith("unset CUDA_MPS_ACTIVE_THREAD_PERCENTAGE ")
     both = mps.settings(None, [line, shell], running=True)
     assert [one.split()[0] for one in both[:2]] == ["#", "unset"]
-    back = mps.undo_caps([line, shell], capped=True, daemon=False).split("\n")
+    back = mps.undo_caps([line, shell], capped=True, of_daemon=False).split("\n")
     assert back[0] == "# write CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 into the command that starts t0"
     assert back[1].startswith("export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=30 ")
 
@@ -222,7 +223,7 @@ esac
 
     clients = [mps.Client(n, f"t{n}", None, None, None, 30.0 + n) for n in (0, 1)]
     assert state_after("\n".join(mps.settings(None, clients, running=True, noted=True))) == "100 100"
-    assert state_after(mps.undo_caps(clients, capped=True, daemon=True)) == "80.0 60.0"
+    assert state_after(mps.undo_caps(clients, capped=True, of_daemon=True)) == "80.0 60.0"
 
 
 @pytest.mark.parametrize("scenario", ["time-slicing-pair", "time-slicing-short-kernels", "mps"])
@@ -630,6 +631,36 @@ def test_caps_under_a_daemon_that_runs_are_set_and_undone_there() -> None:
     (fresh,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
     assert fresh.commands[0].startswith("nvidia-cuda-mps-control -d")
     assert "quit" in (fresh.undo or "")
+
+
+def test_commands_reach_the_daemon_that_the_capture_names(tmp_path: Path, hardware: Path) -> None:
+    """The environment of the recorder has both directories: without them no command reaches that daemon."""
+    path = hardware / "torch-mps-serve-train.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        query = "SELECT value FROM META_DATA_CAPTURE WHERE value LIKE 'CUDA_MPS_%_DIRECTORY=%' ORDER BY value DESC"
+        # The recorder quotes values with double quotation marks.
+        pipe, logs = (value.replace('"', "") for (value,) in db.execute(query))
+    assert pipe.startswith("CUDA_MPS_PIPE_DIRECTORY=/tmp/")
+    (advice,) = pyanalyze.load(path).advise(require=("bandwidth-qos",))
+    first = advice.actions[0]
+    assert first.commands[0].startswith(f"echo quit | {pipe} nvidia-cuda-mps-control ")
+    assert f"; {pipe} {logs} nvidia-cuda-mps-control -d " in (first.undo or "")
+    (gap,) = (one for one in pyanalyze.load(path).classify()[0].missing if one.what == "mps_clients")
+    assert gap.how.startswith(f"echo ps | {pipe} nvidia-cuda-mps-control > ")
+    assert f"the logs in {logs.partition('=')[2]} do" in gap.how
+    # In a shell the daemon gets them as one word each, whatever they hold.
+    control = tmp_path / "nvidia-cuda-mps-control"
+    control.write_text('#!/bin/sh\necho "$CUDA_MPS_PIPE_DIRECTORY|$CUDA_MPS_LOG_DIRECTORY"\n', encoding="utf-8")
+    control.chmod(0o755)
+    for line, said in (
+        (mps_daemon.Daemon("/tmp/a b;$(c)").control, "/tmp/a b;$(c)|"),
+        (mps_daemon.Daemon("/tmp/a b;$(c)").quit, "/tmp/a b;$(c)|"),
+        (mps_daemon.Daemon("/p", "/it's").start, "/p|/it's"),
+        (mps_daemon.Daemon().start, "|"),
+    ):
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{said}\n"
 
 
 @pytest.mark.parametrize("tenants", [16, 60])

@@ -10,6 +10,7 @@ from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, full_switch, observed_slicing, options
 from pyanalyze.analysis.advice.simple import Resident, in_turn, kept_apart, record_first, simple_bounds, unknown_tenants
+from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -259,7 +260,8 @@ def _actions(
         elif in_turn(verdict):
             yield kept_apart(held)
         elif verdict.mode != Mode.UNDETERMINED:
-            yield from simple_bounds(verdict, held, device, compared.why_not)
+            daemon = daemon_of(tables.configured.select("key", "value").iter_rows())
+            yield from simple_bounds(verdict, held, device, compared.why_not, daemon)
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
 
 
@@ -446,7 +448,9 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
         ways = f"{ways}: the current one and those that Kubernetes can make"
     least = min(option.antt for option in met)
     first = f"it has the smallest mean slowdown of {ways}"
-    if best.antt > least:
+    if len(met) == 1:
+        first = "it is the only configuration that meets the requirements"
+    elif best.antt > least:
         first = (
             f"its mean slowdown is within {fmt.percent(AS_GOOD, 0)} of the smallest of {ways}, and it is simpler "
             "to set up"
@@ -509,33 +513,37 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
     """Commands from the mode of now to the option, and those back."""
     n = len(option.forecasts)
     runs, static = TRAITS[mode].mps, TRAITS[mode].partitioned
-    start = f"nvidia-cuda-mps-control -d{' -S' if static else ''}"
+    daemon = compared.daemon
+    start = f"{daemon.start}{' -S' if static else ''}"
     if option.placement is not None:
-        lines = ((mps.STOP,) if runs else ()) + option.placement.commands()
+        lines = ((daemon.stop,) if runs else ()) + option.placement.commands()
         back = Placement.undo() + (f"; {start}   # before the workloads start" if runs else "")
         return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.undo_mig() if kube else back
     if option.config.together:
         # A daemon with static partitions takes no percentages: it has to start again.
         capped = bool(TRAITS[mode].capped)
-        lines = ((mps.STOP,) if static else ()) + mps.settings(
+        lines = ((daemon.stop,) if static else ()) + mps.settings(
             option.provision,
             compared.clients,
             running=runs and not static,
             noted=runs and capped and not static,
+            daemon=daemon,
         )
         if runs and TRAITS[mode].time_sliced:
             # A daemon is there; a process outside of its group has to find it.
-            find = shell_line(["export", f"{mps.PIPE}={visible(compared.pipe, None)}"])
+            find = shell_line(["export", f"{PIPE}={visible(daemon.pipe or DEFAULT_PIPE, None)}"])
             lines = (f"{find}   # the daemon's, for the process outside", *lines)
-        back = mps.undo_caps(compared.clients, capped=capped, daemon=mps.sets_daemon(option.provision))
+        back = mps.undo_caps(
+            compared.clients, capped=capped, of_daemon=mps.sets_daemon(option.provision), daemon=daemon
+        )
         if static:
-            back = "\n".join((f"{mps.STOP.partition(' #')[0].rstrip()}; {start}", *mps.undo_limits(compared.clients)))
+            back = "\n".join((f"{daemon.quit}; {start}", *mps.undo_limits(compared.clients)))
         elif not runs:
-            back = mps.UNDO
+            back = daemon.undo
         elif TRAITS[mode].time_sliced:
-            back = f"{back}\nunset {mps.PIPE}   # for the process that was outside"
+            back = f"{back}\nunset {PIPE}   # for the process that was outside"
         return (*lines, *(kubernetes.mps(n) if kube else ())), kubernetes.UNDO if kube else back
-    lines = ("echo quit | nvidia-cuda-mps-control   # where an MPS daemon runs: without it processes are time-sliced",)
+    lines = (f"{daemon.quit}   # where an MPS daemon runs: without it processes are time-sliced",)
     return (*lines, *(kubernetes.time_slicing(n) if kube else ())), (
         kubernetes.UNDO if kube else f"{start}   # before the workloads start"
     )

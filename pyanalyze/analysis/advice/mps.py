@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE, SMS_PER_TPC, mps_sms
+from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON
 from pyanalyze.text.visible import visible
 
 if TYPE_CHECKING:
@@ -14,25 +15,11 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.tables.tableset import TableSet
+    from pyanalyze.analysis.mps_daemon import Daemon
 
 #: A pinned-memory limit leaves this much above the observed high-water mark.
 MEMORY_HEADROOM = 1.1
 MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-PIPE = "CUDA_MPS_PIPE_DIRECTORY"
-DEFAULT_PIPE = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon is found
-
-
-def pipe_of(tables: TableSet) -> str:
-    """Return the directory in which the MPS daemon of a capture is found, as clients had it in their environment.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> pipe_of(pyanalyze.load(capture).tables)
-    '/tmp/nvidia-mps'
-    """
-    return next((str(row["value"]) for row in tables.rows("configured") if row["key"] == PIPE), DEFAULT_PIPE)
 
 
 def percentage_for(sms: int, sm_count: int, compute_major: int | None = None) -> int:
@@ -212,7 +199,13 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
 
 
 def settings(
-    provision: Provision | None, clients: Sequence[Client], gpu: int = 0, *, running: bool = False, noted: bool = False
+    provision: Provision | None,
+    clients: Sequence[Client],
+    gpu: int = 0,
+    *,
+    running: bool = False,
+    noted: bool = False,
+    daemon: Daemon = DEFAULT_DAEMON,
 ) -> tuple[str, ...]:
     """Commands and environment that set it up, where a daemon is `running` or is not.
 
@@ -224,7 +217,7 @@ def settings(
     >>> settings(provisions(one, 108)[0], one)[1].partition("   # ")[0]
     'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2253M"'
     """
-    lines = [] if running else ["nvidia-cuda-mps-control -d   # as the user that runs the workloads, before they start"]
+    lines = [] if running else [f"{daemon.start}   # as the user that runs the workloads, before they start"]
     if running and provision is None:
         lines += [
             f"# remove {MPS_PERCENTAGE} from the command that starts {visible(client.name, 40)}"
@@ -233,7 +226,7 @@ def settings(
         ]
         if not all(client.on_command_line for client in clients):
             lines += [f"unset {MPS_PERCENTAGE}   # for each client, before it starts again"]
-        default, servers = _caps(100, noted=noted)
+        default, servers = _caps(daemon, 100, noted=noted)
         lines += [f"{default}   # where the daemon has a lower default", f"{servers}   # and the running server"]
     for client in clients:
         parts = []
@@ -245,7 +238,7 @@ def settings(
         if parts:
             lines.append(_given(client, " ".join(parts)))
     if provision is not None and sets_daemon(provision):
-        default, servers = _caps(next(iter(provision.percentages.values())), noted=noted)
+        default, servers = _caps(daemon, next(iter(provision.percentages.values())), noted=noted)
         lines.append(f"{default}   # or, for all")
         if running:
             lines.append(f"{servers}   # and for the running server: applies to clients that start afterwards")
@@ -271,27 +264,25 @@ def _given(client: Client, variables: str) -> str:
     return f"export {variables}   # in the shell that starts {name}, before it starts"
 
 
-_CONTROL = "nvidia-cuda-mps-control"
 #: Files in which commands note the percentages of the daemon and of its servers, for the undo.
 _DEFAULT_FILE, _SERVER_FILE = "mps-default.txt", "mps-server-$server.txt"
 
 
-def _caps(percentage: int | str, of_server: int | str | None = None, *, noted: bool = False) -> tuple[str, str]:
+def _caps(
+    daemon: Daemon, percentage: int | str, of_server: int | str | None = None, *, noted: bool = False
+) -> tuple[str, str]:
     """The cap of clients that start afterwards: of servers to come, and of those that run, which keep their default."""
-    note_default = f"echo get_default_active_thread_percentage | {_CONTROL} > {_DEFAULT_FILE}; " if noted else ""
-    note_server = f"echo get_active_thread_percentage $server | {_CONTROL} > {_SERVER_FILE}; " if noted else ""
-    set_one = f"echo set_active_thread_percentage $server {of_server or percentage} | {_CONTROL}"
+    control = daemon.control
+    note_default = f"echo get_default_active_thread_percentage | {control} > {_DEFAULT_FILE}; " if noted else ""
+    note_server = f"echo get_active_thread_percentage $server | {control} > {_SERVER_FILE}; " if noted else ""
+    set_one = f"echo set_active_thread_percentage $server {of_server or percentage} | {control}"
     return (
-        f"{note_default}echo set_default_active_thread_percentage {percentage} | {_CONTROL}",
-        f"for server in $(echo get_server_list | {_CONTROL}); do {note_server}{set_one}; done",
+        f"{note_default}echo set_default_active_thread_percentage {percentage} | {control}",
+        f"for server in $(echo get_server_list | {control}); do {note_server}{set_one}; done",
     )
 
 
-#: Ends a daemon, so that the GPU can be shared in another way.
-STOP = "echo quit | nvidia-cuda-mps-control   # when no client runs: the running MPS daemon occupies the GPU"
-
-
-def undo_caps(clients: Sequence[Client], *, capped: bool, daemon: bool) -> str:
+def undo_caps(clients: Sequence[Client], *, capped: bool, of_daemon: bool, daemon: Daemon = DEFAULT_DAEMON) -> str:
     """Give a daemon that goes on, and its clients, the caps back that they had: a line for each.
 
     Parameters
@@ -300,25 +291,27 @@ def undo_caps(clients: Sequence[Client], *, capped: bool, daemon: bool) -> str:
         With the percentages that were recorded.
     capped
         Whether clients had caps.
-    daemon
+    of_daemon
         Whether the percentage of the daemon and its server was set, too, see :func:`sets_daemon`.
+    daemon
+        Where it is.
 
     Examples
     --------
-    >>> undo_caps([Client(0, "serve", None, None, None, 31.0)], capped=True, daemon=False)
+    >>> undo_caps([Client(0, "serve", None, None, None, 31.0)], capped=True, of_daemon=False)
     'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=31   # in the shell that starts serve, before it starts'
     """
     limits = undo_limits(clients)
     if not capped:
         return "\n".join(
-            (f"{'; '.join(_caps(100))}; unset {MPS_PERCENTAGE}   # for clients that start afterwards", *limits)
+            (f"{'; '.join(_caps(daemon, 100))}; unset {MPS_PERCENTAGE}   # for clients that start afterwards", *limits)
         )
     if all(client.percentage is not None for client in clients):
         lines = [_given(client, f"{MPS_PERCENTAGE}={client.percentage:g}") for client in clients]
     else:
         lines = ["# set the earlier percentages of the clients again: the capture does not say which client had which"]
-    if daemon:
-        default, servers = _caps(f"$(cat {_DEFAULT_FILE})", f"$(cat {_SERVER_FILE})")
+    if of_daemon:
+        default, servers = _caps(daemon, f"$(cat {_DEFAULT_FILE})", f"$(cat {_SERVER_FILE})")
         lines += [f"{default}   # noted in this folder before", f"{servers}   # and for the running server"]
     return "\n".join((*lines, *limits))
 
@@ -341,7 +334,3 @@ def undo_limits(clients: Sequence[Client]) -> tuple[str, ...]:
     if shells:
         lines.append(f"unset {MEMORY_LIMIT}   # in the shell that starts {shells}; set an earlier limit again")
     return tuple(lines)
-
-
-#: Takes MPS away again, and all variables of its clients.
-UNDO = "echo quit | nvidia-cuda-mps-control   # when no client runs; unset CUDA_MPS_* in their environment"

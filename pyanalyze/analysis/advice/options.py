@@ -21,6 +21,7 @@ from pyanalyze.analysis.advice.forecast import (
 from pyanalyze.analysis.advice.simple import in_turn
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS, mps_caps, visible_sms
 from pyanalyze.analysis.interference.units import ENOUGH
+from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_of
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
 from pyanalyze.errors import UsageError
 from pyanalyze.results.advice import ForecastRow
@@ -214,8 +215,8 @@ class Options:
     untraced
         Tenants that are not in the replay, because their work was not traced: upper bounds allow for their resident
         time.
-    pipe
-        The directory in which an MPS daemon is found.
+    daemon
+        Where an MPS daemon is found.
     check
         How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
         where that mode cannot be replayed. It is in the bounds of every option; above :data:`FORBIDDEN` there are none.
@@ -241,7 +242,7 @@ class Options:
     mig_instances: int | None = None
     postponed: bool = False
     untraced: tuple[str, ...] = ()
-    pipe: str = mps.DEFAULT_PIPE
+    daemon: Daemon = DEFAULT_DAEMON
 
 
 def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
@@ -539,7 +540,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     recommended = best_of(allowed, current)
     return Options(
         device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced,
-        mig_instances, untraced=tuple(untraced), pipe=mps.pipe_of(tables),
+        mig_instances, untraced=tuple(untraced), daemon=daemon_of(tables.configured.select("key", "value").iter_rows()),
     )  # fmt: skip
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, PIPE
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
+from pyanalyze.text.shell import shell_word
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from pyanalyze.analysis.mps_daemon import Daemon
     from pyanalyze.analysis.sharing import Verdict
 
 
@@ -154,7 +157,11 @@ def kept_apart(tenants: Sequence[Resident]) -> Advice:
 
 
 def simple_bounds(
-    verdict: Verdict, tenants: Iterable[Resident], device: Mapping[str, object], why_not: str | None
+    verdict: Verdict,
+    tenants: Iterable[Resident],
+    device: Mapping[str, object],
+    why_not: str | None,
+    daemon: Daemon = DEFAULT_DAEMON,
 ) -> Iterator[Advice]:
     """Advise without a forecast, and say why there is none: MPS, unless kernels of a tenant fill the SMs anyway.
 
@@ -187,12 +194,13 @@ def simple_bounds(
     known = all(t.fills_sms is not None for t in tenants)
     because = "" if why_not is None else f" A forecast is not possible: {why_not}."
     action = "Run the tenants under MPS instead of time-slicing"
-    command = "nvidia-cuda-mps-control -d   # as the user of all tenants; stop them before, start them again after"
-    undo = "echo quit | nvidia-cuda-mps-control"
+    command = f"{daemon.start}   # as the user of all tenants; stop them before, start them again after"
+    undo = daemon.quit
     if traits.mps:
         action = "Run the processes outside of the MPS group as its clients"
-        command = "export CUDA_MPS_PIPE_DIRECTORY=DIRECTORY   # that of the clients, as their user; start PROGRAM again"
-        undo = "unset CUDA_MPS_PIPE_DIRECTORY   # and start PROGRAM again"
+        find = f"{PIPE}={'DIRECTORY' if daemon.pipe is None else shell_word(daemon.pipe)}"
+        command = f"export {find}   # that of the clients, as their user; start PROGRAM again"
+        undo = f"unset {PIPE}   # and start PROGRAM again"
     yield Advice(
         action=action,
         commands=[command],
