@@ -579,7 +579,9 @@ def advice(rows: list[dict[str, Any]]) -> list[str]:
     out.append("\nThe last of them, by way to share:\n")
     out.append(heads("way | holds | n | median width | median error"))
     for one in rows[-1]["by_option"]:
-        cells = (one["option"], one["holds"], one["n"], f"{one['width']:.1%}", f"{one['error']:.1%}")
+        # The name that it had when it was measured.
+        way = one["option"].replace("half-overcommitted", "double")
+        cells = (way, one["holds"], one["n"], f"{one['width']:.1%}", f"{one['error']:.1%}")
         out.append(line(cells))
     return out
 

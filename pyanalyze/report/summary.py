@@ -373,6 +373,8 @@ def _advice(device: Device, most: int) -> list[str]:
     text, shell = next(filter(lambda one: one[1], commands), ("", []))
     # A comment says when, where and as whom: it stays where it needs no line of its own.
     shell = [text] if shell and len(text) <= room else shell
+    if shell and len(advice.commands) > 1:
+        shell[-1] = _one_of(shell[-1], len(advice.commands), room)
     fits = len(shell) <= max(most - 2, 1)
     shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(len(advice.commands))}.")
     lines = min(most - len(shown), 2 if fits else 3)
@@ -386,6 +388,22 @@ def _advice(device: Device, most: int) -> list[str]:
     else:
         said = _lines("Do", action + elsewhere, lines)
     return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
+
+
+def _one_of(shell: str, number: int, room: int) -> str:
+    """Say of the only command that is shown that it is not all; its own comment gives way where both do not fit.
+
+    Examples
+    --------
+    >>> _one_of("ps   # while it runs", 2, 80)
+    'ps   # while it runs; 1 of 2 commands, see pyanalyze advise'
+    >>> _one_of("ps   # while it runs", 2, 50)
+    'ps   # 1 of 2 commands, see pyanalyze advise'
+    """
+    said = f"1 of {number} commands, see pyanalyze advise"
+    command, _, comment = shell.partition("   # ")
+    ways = (f"{shell}; {said}" if comment else "", f"{command}   # {said}", shell)
+    return next(way for way in ways if way and (len(way) <= room or way is shell))
 
 
 def _commands(number: int) -> str:

@@ -481,7 +481,10 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         title = "Run all tenants under MPS" if TRAITS[mode].time_sliced else "Run the MPS clients without caps"
     if option.provision is not None:
         shares = ", ".join(f"{f.name} {option.provision.percentages[f.tenant_id]} %" for f in option.forecasts)
-        title = f"Run the tenants under MPS with {option.provision.strategy} caps: {shares}"
+        caps = f"{option.provision.strategy} caps"
+        if option.provision.strategy == "double":
+            caps = "caps of twice the equal part"
+        title = f"Run the tenants under MPS with {caps}: {shares}"
         why = f"{why}; {option.provision.why}"
         if kube:
             why = f"{why}. The device plugin also divides the memory equally"

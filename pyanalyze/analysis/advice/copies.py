@@ -689,7 +689,7 @@ def _percentages(scene: _Scene, copies: Sequence[tuple[int, int]]) -> Iterator[t
         each = [replace(client, load=(load or 0.0) / whole) for client, load in zip(each, loads, strict=True)]
     words = {
         "equal": f"MPS, {100 // n} % each",
-        "half-overcommitted": f"MPS, {min(100, 200 // n)} % each",
+        "double": f"MPS, {min(100, 200 // n)} % each",
         "proportional": "MPS, caps by load",
         "minimal": "MPS, minimal caps",
     }

@@ -70,7 +70,7 @@ class Provision:
     Attributes
     ----------
     strategy
-        ``equal``, ``half-overcommitted``, ``proportional`` or ``minimal``.
+        ``equal``, ``double``, ``proportional`` or ``minimal``.
     percentages, sms
         By tenant id.
     why
@@ -158,13 +158,13 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
     Returns
     -------
     list of Provision
-        ``equal`` and ``half-overcommitted`` always, ``proportional`` and ``minimal`` where it is known for all clients.
+        ``equal`` and ``double`` always, ``proportional`` and ``minimal`` where it is known for all clients.
 
     Examples
     --------
     >>> two = [Client(0, "train", 0.75, 80, None), Client(1, "serve", 0.25, 20, None)]
     >>> {p.strategy: tuple(p.percentages.values()) for p in provisions(two, 108, 8)}
-    {'equal': (50, 50), 'half-overcommitted': (100, 100), 'proportional': (75, 25), 'minimal': (75, 19)}
+    {'equal': (50, 50), 'double': (100, 100), 'proportional': (75, 25), 'minimal': (75, 19)}
     """
     if not clients:
         return []
@@ -181,9 +181,9 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
             "equal caps are what Kubernetes' device plugin sets, and no client gets more than its part",
         ),
         made(
-            "half-overcommitted",
+            "double",
             [min(100.0, 100 / (0.5 * n))] * n,
-            "each client may use idle SMs beyond its part (NVIDIA's documentation calls this more optimal)",
+            "each client may use idle SMs beyond its equal part (NVIDIA's documentation calls this more optimal)",
         ),
     ]
     loads = [c.load for c in clients]

@@ -101,8 +101,8 @@ def _compared(device: Device) -> list[Block]:
     whole = "the whole GPU" if device.mig is None else "the whole instance"
     # Of caps that were recorded nobody asks how they were found.
     strategies = (
-        " Equal caps divide 100 % by the clients. Proportional caps follow the SM time that each used. Minimal caps "
-        "give the fewest SMs with which a client's kernels lose almost nothing solo."
+        " Equal caps divide 100 % by the clients, double caps 200 %. Proportional caps follow the SM time that each "
+        "used. Minimal caps give the fewest SMs with which a client's kernels lose almost nothing solo."
         if any(option.percentages and not option.current for option in device.options)
         else ""
     )

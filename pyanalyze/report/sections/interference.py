@@ -114,7 +114,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     )
     columns = (
         Column("Tenant"),
-        Column("Elapsed", "first launch to last end, without long pauses"),
+        Column("Elapsed", "first launch to last end"),
         Column("Latency", "launch to end, summed"),
         Column("Execution", "while resident"),
         Column("Kernels/s", "solo → shared", True),
