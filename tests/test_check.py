@@ -423,3 +423,13 @@ def test_redacted_runs_are_compared_with_one_numbering(fixtures: Path, tmp_path:
     same = run("check", fixtures / DEMO, "--redact", "--against", fixtures / DEMO, "--max-change", "50%", cwd=tmp_path)
     assert same.returncode == 0, same.stdout
     assert "numbered in each" not in same.stdout
+
+
+def test_an_execution_that_is_assumed_passes_no_gate(fixtures: Path) -> None:
+    """The replay takes the recorded execution, so that its 1.00x says nothing of contention: a solo recording does."""
+    outcomes = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").check(
+        Limits(max_slowdown=1.5, slowdown="resident")
+    )
+    assert [outcome.status for outcome in outcomes.outcomes] == ["inconclusive", "inconclusive"]
+    assert all("resident 1.00x is assumed, not measured" in outcome.detail for outcome in outcomes.outcomes)
+    assert all("--baseline" in outcome.how for outcome in outcomes.outcomes)

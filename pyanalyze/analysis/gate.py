@@ -220,14 +220,18 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
             return Outcome("max_slowdown", subject, "inconclusive", detail, limit=most, how=how)
         return Outcome("max_slowdown", subject, "passed", detail, limit=most)
     worst = max((e for e in known.values() if e is not None), key=lambda e: e.value, default=None)
-    words = "; ".join(f"{name} {_range(estimate)}" for name, estimate in known.items())
+    assumed = tenant.slowdown.execution_assumed and "resident" in known
+    words = "; ".join(
+        f"{name} {'1.00x is assumed, not measured' if assumed and name == 'resident' else _range(estimate)}"
+        for name, estimate in known.items()
+    )
     low = max((e.low for e in known.values() if e is not None and e.low is not None), default=None)
     # The larger of the two is bounded only where both are.
     highs = [None if e is None else e.high for e in known.values()]
     high = None if None in highs else max(h for h in highs if h is not None)
     status = _judged(low, high, most)
     gaps = (*device.missing_for("slowdown"), *device.missing_for("interference"))
-    how = _first_command(gaps) or (
+    how = ("" if assumed else _first_command(gaps)) or (
         "" if tenant.group_of else "record each workload solo in the same way and give --baseline"
     )
     return Outcome(

@@ -24,7 +24,7 @@ class Daemon:
     Attributes
     ----------
     pipe, logs
-        Its directories; None: none was recorded, so NVIDIA's defaults.
+        Its directories; None: NVIDIA's defaults, or none was recorded.
     """
 
     pipe: str | None = None
@@ -87,14 +87,15 @@ def daemon_of(settings: Iterable[tuple[str, object]]) -> Daemon:
     Parameters
     ----------
     settings
-        Keys and values that were configured.
+        Keys and values that were configured. A default need not be said again.
 
     Examples
     --------
-    >>> daemon_of([("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")])
+    >>> daemon_of([("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"), ("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps")])
     Daemon(pipe='/tmp/mps', logs=None)
     """
-    set_to: dict[str, str] = {}
+    found: dict[str, str] = {}
     for key, value in settings:
-        set_to.setdefault(key, str(value))
-    return Daemon(set_to.get(PIPE), set_to.get(LOGS))
+        found.setdefault(key, str(value))
+    pipe, logs = found.get(PIPE, DEFAULT_PIPE), found.get(LOGS, DEFAULT_LOGS)
+    return Daemon(None if pipe == DEFAULT_PIPE else pipe, None if logs == DEFAULT_LOGS else logs)

@@ -60,6 +60,12 @@ class Slowdown(Result):
         "because the counterfactual replay takes the recorded time."
     )
 
+    @property
+    def execution_assumed(self) -> bool:
+        """Whether the execution of each kernel was taken as it was recorded, and not compared."""
+        one = self.resident
+        return one is not None and one.basis == "inferred" and (one.value, one.low, one.high) == (1, None, None)
+
 
 class ExecutionSplit(Result):
     """Parts of the execution cause; fractions of the added latency."""

@@ -106,7 +106,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
             Cell(labels[t.tenant_id], tone="code"),
             _estimate_cell(t.slowdown.elapsed),
             _estimate_cell(t.slowdown.latency),
-            Cell("1.00x (assumed)") if _execution_assumed(t) else _estimate_cell(t.slowdown.resident),
+            Cell("1.00x (assumed)") if t.slowdown.execution_assumed else _estimate_cell(t.slowdown.resident),
             _throughput_cell(t),
         )
         for t in device.tenants
@@ -145,20 +145,9 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         of = (
             " Latency begins at the launch: a request that waits in its program for the launch is slower still, which "
             "--work shows. All work counts, also what ran while no other tenant had any: --start and --end choose a "
-            f"time of contention.{_ASSUMED if any(map(_execution_assumed, device.tenants)) else ''}{of}"
+            f"time of contention.{_ASSUMED if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
         )
     return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.{of}")
-
-
-def _execution_assumed(tenant: Tenant) -> bool:
-    """Whether the replay took the execution of each kernel as it was recorded: then it has no interval."""
-    resident = tenant.slowdown.resident
-    return (
-        tenant.baseline is None
-        and tenant.group_of is None
-        and resident is not None
-        and (resident.value, resident.low, resident.high) == (1, None, None)
-    )
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:
@@ -400,7 +389,7 @@ def _cause_text(tenant: Tenant, causes: Causes, cause: Cause) -> str:
     part = fmt.percent(getattr(causes, cause.value))
     if cause is Cause.QUEUE and causes.queue_other:
         return f"{part} ({fmt.percent(causes.queue_other)} behind others)"
-    if cause is Cause.EXECUTION and not causes.execution and _execution_assumed(tenant):
+    if cause is Cause.EXECUTION and not causes.execution and tenant.slowdown.execution_assumed:
         return f"{part} (assumed)"
     return part
 
