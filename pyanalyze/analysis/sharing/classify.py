@@ -372,8 +372,9 @@ def _summary(
                 return f"CUDA was traced, but {case.launches.describe()}: the sharing mode is not known."
             return "The capture has no work on this GPU, so its sharing mode is not known."
         lead = f"The evidence does not decide. {likely}"
-        need = f" To decide: {missing[0].how} ({missing[0].why})." if missing else ""
-        return lead + need
+        # Some gaps nothing fills.
+        gap = next((one for one in missing if one.how), None)
+        return lead if gap is None else f"{lead} To decide: {gap.how} ({gap.why})."
     rule = _rule(mode)
     reasons = [w.detail for w in evidence if mode in w.supports and w.weight > 0][:2]
     text = "; ".join(reasons) if reasons else rule.shows
