@@ -92,6 +92,31 @@ def test_a_pause_of_the_host_that_came_once_is_in_the_interval(
     assert elapsed.high >= elapsed.value
 
 
+@pytest.mark.parametrize("shared_kernels", [100, 700], ids=["as much work", "other amounts"])
+def test_a_baseline_that_compiled_in_several_pauses_is_read_from_its_work_on(
+    tmp_path: Path, shared_kernels: int
+) -> None:
+    """As a JAX trainer on an H200: solo four pauses of 40 to 800 ms, then a kernel of 0.5 ms each ms; shared each 2 ms."""
+
+    def recorded(name: str, starts: list[int]) -> Path:
+        return write(
+            tmp_path / f"{name}.sqlite",
+            kernels=[kernel(41, s + 10_000, s + 510_000, correlationId=i + 1) for i, s in enumerate(starts)],
+            calls=[call(41, s, s + 5_000, i + 1) for i, s in enumerate(starts)],
+            processes={41: "app"},
+        )
+
+    begin = 800 + 40 + 400 + 350
+    solo = recorded("solo", [n * MS for n in (0, 800, 840, 1240)] + [(begin + n) * MS for n in range(300)])
+    shared = recorded("shared", [2 * n * MS for n in range(shared_kernels)])
+    (device,) = pyanalyze.load(shared, baselines=[solo]).interference()
+    elapsed = device.tenants[0].slowdown.elapsed
+    assert elapsed is not None
+    assert elapsed.high is not None
+    assert elapsed.value == pytest.approx(2.0, rel=0.01)
+    assert elapsed.high < 2.2
+
+
 def compared(name: str, *, baselines: bool) -> list[tuple[TenantInterference, dict[str, Any]]]:
     """Every traced tenant of a scenario with its truth."""
     folder = generate.built(name, solo=True)

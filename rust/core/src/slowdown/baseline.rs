@@ -15,11 +15,12 @@ use crate::slowdown::operations::{Op, Tenancy};
 /// Of the operations, at least this part has a counterpart where runs are laid beside each other.
 const ALIGNED_PART: f64 = 0.98;
 
-/// A pause is that of a program which has not begun its work: of the time from first to last operation, over the next
-/// longest pause, and the part of execution before it, at most. On an H100 two programs waited 1.84 and 3.56 s for their
-/// start, and worked for one.
+/// Pauses are those of a program which has not begun its work: of the time from first to last operation, together; over
+/// any pause later; and the part of execution before the last of them, at most. On an H100 two programs waited 1.84 and
+/// 3.56 s for their start, and worked for one. A JAX trainer on an H200 compiled for 1.8 s in six pauses of 40 to 829 ms,
+/// before a twentieth of its work, and paused for at most 1 ms after a tenth of it.
 const PAUSE_PART: f64 = 0.1;
-const PAUSE_TO_NEXT: f64 = 10.0;
+const PAUSE_TO_LATER: f64 = 10.0;
 const STARTUP_PART: f64 = 0.1;
 /// A pause of the host so many times as long as any other comes once: nothing says whether it would have come solo. A
 /// trainer on an H100 paused for 69 ms, and for at most 7 ms otherwise.
@@ -71,23 +72,42 @@ impl Pause {
 
     /// Whether it came once: it is a part of all the time that counts, and much longer than any other.
     pub fn is_lone(&self, ops: &[Op]) -> bool {
-        self.is_longer(ops, LONE_TIMES)
-    }
-
-    fn is_longer(&self, ops: &[Op], times: f64) -> bool {
         self.ns as f64 >= PAUSE_PART * span_ns(ops).unwrap_or(0) as f64
-            && self.ns as f64 >= times * self.next_ns as f64
+            && self.ns as f64 >= LONE_TIMES * self.next_ns as f64
     }
 }
 
+/// Times in which a program had nothing in flight and launched nothing, each with the place of the operation behind it.
+fn pauses(ops: &[Op]) -> impl Iterator<Item = (i64, usize)> + '_ {
+    let mut until_ns = i64::MAX;
+    ops.iter().enumerate().map(move |(n, op)| {
+        let pause_ns = op.launch_ns.saturating_sub(until_ns).max(0);
+        until_ns = if n == 0 { op.end_ns } else { until_ns.max(op.end_ns) };
+        (pause_ns, n)
+    })
+}
+
 /// Operations before the pause after which a program begins its work, in order of their starts: what it does and how long
-/// it waits once, before, does not grow with the work. None before it without such a pause.
+/// it waits once, before, does not grow with the work. None before it without such pauses.
 fn before_work(ops: &[Op]) -> usize {
-    let ran = |ops: &[Op]| ops.iter().map(|op| op.ran_ns as f64).sum::<f64>();
-    let pause = Pause::longest(ops);
-    let first = ops.get(..pause.place).unwrap_or_default();
-    if pause.is_longer(ops, PAUSE_TO_NEXT) && ran(first) <= STARTUP_PART * ran(ops) {
-        pause.place
+    let whole: f64 = ops.iter().map(|op| op.ran_ns as f64).sum();
+    let mut done = 0.0;
+    let begun = ops.iter().position(|op| {
+        done += op.ran_ns as f64;
+        done > STARTUP_PART * whole
+    });
+    let begun = begun.unwrap_or(0);
+    let later_ns = pauses(ops).filter(|(_, n)| *n > begun).map(|(ns, _)| ns).max().unwrap_or(0);
+    let long =
+        |(ns, n): &(i64, usize)| *n <= begun && *ns as f64 >= PAUSE_TO_LATER * later_ns as f64 && *ns > 0;
+    let (mut together_ns, mut last) = (0_i64, 0);
+    for (ns, n) in pauses(ops).filter(long) {
+        together_ns = together_ns.saturating_add(ns);
+        last = n;
+    }
+    let span_ns = span_ns(ops).unwrap_or(0);
+    if together_ns as f64 >= PAUSE_PART * span_ns as f64 {
+        last
     } else {
         0
     }
@@ -153,13 +173,13 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
     } else {
         let mut means: NumberMap<u32, ([f64; 8], f64)> = NumberMap::default();
         // Not of launches that something held up, unless all of a kind were.
-        let held_up: NumberMap<u32, bool> = base.ops.iter().fold(NumberMap::default(), |mut all, op| {
+        let held_up: NumberMap<u32, bool> = worked.iter().fold(NumberMap::default(), |mut all, op| {
             let every = all.entry(op.signature).or_insert(true);
             *every &= op.held_up();
             all
         });
         let usual = |op: &&Op| !op.held_up() || held_up.get(&op.signature) == Some(&true);
-        for op in base.ops.iter().filter(usual) {
+        for op in worked.iter().filter(usual) {
             let solo = of(op);
             let (sums, n) = means.entry(op.signature).or_default();
             let values = [solo.latency_ns, solo.ran_ns].into_iter().chain(solo.parts);
