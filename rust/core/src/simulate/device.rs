@@ -237,11 +237,108 @@ struct OnSms {
     ask: Resources,
 }
 
+/// How the blocks on an instance are spread over its SMs.
+///
+/// What is free on all SMs together may be too little on each. Blocks go to the SM with most room, so a kernel's
+/// are spread evenly: each SM has `q` of them or `q + 1`. The two kernels that take most are spread so, one's
+/// surplus where the other has none; of further ones every SM has its part. The more kernels there are, the less
+/// even it is: from three on half way to what fits into the sum.
+#[derive(Debug, Clone, Copy)]
+struct Spread {
+    /// What each SM has of the two kernels that take most, at least, and what one more block of each takes.
+    least: Resources,
+    more: (Resources, Resources),
+    /// SMs with one more block of the first, of the second, of both, of neither.
+    sms: [(u64, bool, bool); 4],
+    /// What each SM has of the others.
+    rest: [f64; 4],
+    /// What all SMs have of all.
+    taken: Resources,
+    kernels: usize,
+}
+
+impl Spread {
+    fn of(on_sms: &[OnSms], sms: u64, order: &mut Vec<OnSms>) -> Self {
+        let size = |k: &OnSms| k.ask.first().map_or(0, |warps| warps.saturating_mul(k.blocks));
+        order.clear();
+        order.extend_from_slice(on_sms);
+        order.sort_by_key(|k| Reverse(size(k)));
+        let per_sm = |n: Option<&OnSms>| {
+            n.map_or((0, 0, [0; 4]), |k| (k.blocks / sms.max(1), k.blocks % sms.max(1), k.ask))
+        };
+        let (a, b) = (per_sm(order.first()), per_sm(order.get(1)));
+        let both = a.1.saturating_add(b.1).saturating_sub(sms);
+        let neither = sms.saturating_add(both).saturating_sub(a.1).saturating_sub(b.1);
+        let mut found = Self {
+            least: [0; 4],
+            more: (a.2, b.2),
+            sms: [
+                (a.1.saturating_sub(both), true, false),
+                (b.1.saturating_sub(both), false, true),
+                (both, true, true),
+                (neither, false, false),
+            ],
+            rest: [0.0; 4],
+            taken: [0; 4],
+            kernels: order.len(),
+        };
+        for (least, (a_ask, b_ask)) in found.least.iter_mut().zip(a.2.iter().zip(&b.2)) {
+            *least = a_ask.saturating_mul(a.0).saturating_add(b_ask.saturating_mul(b.0));
+        }
+        for (n, k) in order.iter().enumerate() {
+            for ((rest, taken), ask) in found.rest.iter_mut().zip(&mut found.taken).zip(&k.ask) {
+                let all = ask.saturating_mul(k.blocks);
+                *taken = taken.saturating_add(all);
+                if n >= 2 {
+                    *rest += all as f64 / sms.max(1) as f64;
+                }
+            }
+        }
+        found
+    }
+
+    /// How many blocks that ask so much find an SM with room.
+    fn room(&self, ask: &Resources, per_sm: &Resources, sms: u64) -> u64 {
+        let even = self.sms.iter().fold(0, |sum: u64, (count, more_a, more_b)| {
+            if *count == 0 {
+                return sum;
+            }
+            let mut fits = u64::MAX;
+            let of = self.least.iter().zip(&self.rest).zip(self.more.0.iter().zip(&self.more.1));
+            for ((ask, has), ((least, rest), (a, b))) in ask.iter().zip(per_sm).zip(of) {
+                if *ask == 0 {
+                    continue;
+                }
+                let one = |more: bool, each: u64| if more { each } else { 0 };
+                let taken = least.saturating_add(one(*more_a, *a)).saturating_add(one(*more_b, *b));
+                let left = has.saturating_sub(taken) as f64 - rest;
+                // Divisions cost more than all the rest.
+                if left < *ask as f64 {
+                    return sum;
+                }
+                fits = fits.min((left / *ask as f64) as u64);
+            }
+            sum.saturating_add(count.saturating_mul(fits))
+        });
+        if self.kernels < 3 {
+            return even;
+        }
+        let mut sum = u64::MAX;
+        for ((ask, has), taken) in ask.iter().zip(per_sm).zip(&self.taken).filter(|((ask, _), _)| **ask > 0) {
+            sum = sum.min(has.saturating_mul(sms).saturating_sub(*taken) / ask);
+        }
+        even.saturating_add(sum.max(even)) / 2
+    }
+}
+
 /// Contexts that hold an engine together. Its time stands still while another group holds it.
 struct Group {
     instance: usize,
     tenants: Vec<usize>,
     on_sms: Vec<OnSms>,
+    /// How those are spread, and what room they leave; `None` since blocks came or went.
+    spread: Option<Spread>,
+    rooms: Vec<(Resources, u64)>,
     cohorts: BinaryHeap<Cohort>,
     running: bool,
     /// Its own time at `since`.
@@ -277,6 +374,9 @@ struct Instance {
     asked: u32,
 }
 
+/// A kernel whose blocks are to be placed: since when it waits, its tenant, its state.
+type Head = (Ps, usize, u32);
+
 struct Sim<'a> {
     config: &'a SharingConfig,
     /// Where blocks of a kernel take unequally long.
@@ -298,7 +398,7 @@ struct Sim<'a> {
     /// Operations that ended in later passes.
     again: u64,
     // Kept for their memory.
-    full: Vec<bool>,
+    heads: Vec<Head>,
     done: Vec<(usize, u32)>,
     order: Vec<OnSms>,
 }
@@ -572,6 +672,8 @@ impl<'a> Sim<'a> {
                     instance: assignment.instance,
                     tenants: Vec::new(),
                     on_sms: Vec::new(),
+                    spread: None,
+                    rooms: Vec::new(),
                     cohorts: BinaryHeap::new(),
                     running: false,
                     local: 0,
@@ -678,7 +780,7 @@ impl<'a> Sim<'a> {
             see,
             first_passes: 0,
             again: 0,
-            full: Vec::new(),
+            heads: Vec::new(),
             done: Vec::new(),
             order: Vec::new(),
         }
@@ -1100,117 +1202,71 @@ impl<'a> Sim<'a> {
 
     /// How many blocks that ask so much find an SM with room.
     ///
-    /// What is free on all SMs together may be too little on each. Blocks go to the SM with most room, so a kernel's
-    /// are spread evenly: each SM has `q` of them or `q + 1`. The two kernels that take most are spread so, one's
-    /// surplus where the other has none; of further ones every SM has its part. The more kernels there are, the less
-    /// even it is: from three on half way to what fits into the sum.
+    /// Heads that wait ask again and again, and copies of one program ask the same: what holds until blocks come or go is
+    /// worked out once.
     fn room(&mut self, group: usize, ask: &Resources) -> u64 {
-        let Some(g) = self.groups.get(group) else { return 0 };
+        let Some(g) = self.groups.get_mut(group) else { return 0 };
         let sms = u64::from(self.config.instances.get(g.instance).copied().unwrap_or(0));
-        let size = |k: &OnSms| k.ask.first().map_or(0, |warps| warps.saturating_mul(k.blocks));
-        self.order.clear();
-        self.order.extend_from_slice(&g.on_sms);
-        let order = &mut self.order;
-        order.sort_by_key(|k| Reverse(size(k)));
-        let per_sm = |n: Option<&OnSms>| {
-            n.map_or((0, 0, [0; 4]), |k| (k.blocks / sms.max(1), k.blocks % sms.max(1), k.ask))
-        };
-        let (a, b) = (per_sm(order.first()), per_sm(order.get(1)));
-        let mut rest = [0.0; 4];
-        for k in order.iter().skip(2) {
-            for (rest, ask) in rest.iter_mut().zip(&k.ask) {
-                *rest += (ask.saturating_mul(k.blocks)) as f64 / sms.max(1) as f64;
-            }
+        if g.spread.is_none() {
+            g.rooms.clear();
         }
-        // SMs with one more of the first, of the second, of both, of neither.
-        let both = a.1.saturating_add(b.1).saturating_sub(sms);
-        let classes = [
-            (a.1.saturating_sub(both), 1, 0),
-            (b.1.saturating_sub(both), 0, 1),
-            (both, 1, 1),
-            (sms.saturating_add(both).saturating_sub(a.1).saturating_sub(b.1), 0, 0),
-        ];
-        let even = classes.iter().fold(0, |sum: u64, (count, more_a, more_b)| {
-            if *count == 0 {
-                return sum;
-            }
-            let mut fits = u64::MAX;
-            for (n, (ask, has)) in ask.iter().zip(&self.per_sm).enumerate() {
-                if *ask == 0 {
-                    continue;
-                }
-                let of = |k: &(u64, u64, Resources), more: u64| {
-                    k.2.get(n).map_or(0, |each| each.saturating_mul(k.0.saturating_add(more)))
-                };
-                let taken = of(&a, *more_a).saturating_add(of(&b, *more_b));
-                let others = rest.get(n).copied().unwrap_or(0.0);
-                let left = (has.saturating_sub(taken) as f64 - others).max(0.0);
-                fits = fits.min((left / *ask as f64) as u64);
-            }
-            sum.saturating_add(count.saturating_mul(fits))
-        });
-        if order.len() < 3 {
-            return even;
+        if let Some((_, room)) = g.rooms.iter().find(|(asked, _)| asked == ask) {
+            return *room;
         }
-        let mut sum = u64::MAX;
-        for (n, (ask, has)) in ask.iter().zip(&self.per_sm).enumerate().filter(|(_, (ask, _))| **ask > 0) {
-            let taken = order.iter().fold(0_u64, |taken, k| {
-                taken.saturating_add(k.ask.get(n).map_or(0, |each| each.saturating_mul(k.blocks)))
-            });
-            sum = sum.min(has.saturating_mul(sms).saturating_sub(taken) / ask);
-        }
-        even.saturating_add(sum.max(even)) / 2
+        let spread = g.spread.get_or_insert_with(|| Spread::of(&g.on_sms, sms, &mut self.order));
+        let room = spread.room(ask, &self.per_sm, sms);
+        g.rooms.push((*ask, room));
+        room
     }
 
     /// Places what there is room for: the head that has waited longest first, and that again after every kernel.
     fn dispatch(&mut self, group: usize) {
-        let local = self.local(group);
-        self.full.clear();
-        let members = self.groups.get(group).map_or(0, |g| g.tenants.len());
-        self.full.resize(members, false);
-        loop {
-            let Some(g) = self.groups.get(group) else { return };
-            let mut next: Option<(Ps, usize, usize, u32)> = None;
-            for (n, (t, full)) in g.tenants.iter().zip(&self.full).enumerate() {
-                if *full {
-                    continue;
-                }
-                let head = self.tenants.get(*t).and_then(|tenant| {
-                    let slot = tenant.queue.front().copied()?;
-                    Some((tenant.live.get(slot as usize)?.ready, slot))
-                });
-                // Of equally old ones the first.
-                if let Some((ready, slot)) = head.filter(|h| next.is_none_or(|next| h.0 < next.0)) {
-                    next = Some((ready, n, *t, slot));
-                }
+        let (local, held) = (self.local(group), self.held(group));
+        let mut heads = std::mem::take(&mut self.heads);
+        heads.clear();
+        if let Some(g) = self.groups.get(group) {
+            heads.extend(g.tenants.iter().filter_map(|t| self.head(*t)));
+        }
+        // Of equally old ones the first.
+        while let Some((at, (_, tenant, slot))) =
+            (0..).zip(heads.iter().copied()).min_by_key(|(_, (ready, ..))| *ready)
+        {
+            let placed = self.place(group, (local, held), tenant, slot);
+            if let Some(t) = self.tenants.get_mut(tenant).filter(|_| placed) {
+                t.queue.pop_front();
             }
-            let Some((_, n, tenant, slot)) = next else { break };
-            if self.place(group, local, tenant, slot) {
-                if let Some(t) = self.tenants.get_mut(tenant) {
-                    t.queue.pop_front();
-                }
-            } else if let Some(full) = self.full.get_mut(n) {
-                *full = true;
+            // Who has found no room has none now.
+            match (self.head(tenant).filter(|_| placed), heads.get_mut(at)) {
+                (Some(next), Some(head)) => *head = next,
+                _ => drop(heads.remove(at)),
             }
         }
+        self.heads = heads;
         self.set_rates(group);
         self.tick(group);
     }
 
+    /// The kernel of a tenant whose blocks are placed next.
+    fn head(&self, tenant: usize) -> Option<Head> {
+        let t = self.tenants.get(tenant)?;
+        let slot = t.queue.front().copied()?;
+        Some((t.live.get(slot as usize)?.ready, tenant, slot))
+    }
+
     /// Places blocks of a kernel; true when none is left.
-    fn place(&mut self, group: usize, local: Ps, tenant: usize, slot: u32) -> bool {
-        let held = self.held(group);
+    fn place(&mut self, group: usize, (local, held): (Ps, Ps), tenant: usize, slot: u32) -> bool {
         let lengths = self.lengths;
         let Some(g) = self.groups.get(group) else { return true };
         let Some(t) = self.tenants.get(tenant) else { return true };
         let Some(o) = t.live.get(slot as usize) else { return true };
-        let Some(class) = t.classes.get(o.class as usize).copied() else { return true };
-        let own = o.unplaced.min(class.at_once.saturating_sub(o.in_flight));
+        let Some(class) = t.classes.get(o.class as usize) else { return true };
+        let (at_once, ask, alone) = (class.at_once, class.ask, class.alone);
+        let own = o.unplaced.min(at_once.saturating_sub(o.in_flight));
         // A kernel whose footprint is larger than the pool (its blocks were cut to what fits) still runs alone.
         let empty = t.in_flight == 0 && (g.disjoint || g.cohorts.is_empty());
-        let mut count = within(own, &class.ask, &t.free);
+        let mut count = within(own, &ask, &t.free);
         if count > 0 && !g.disjoint {
-            count = count.min(if g.on_sms.is_empty() { class.alone } else { self.room(group, &class.ask) });
+            count = count.min(if g.on_sms.is_empty() { alone } else { self.room(group, &ask) });
         }
         if count == 0 && empty {
             count = own;
@@ -1225,9 +1281,9 @@ impl<'a> Sim<'a> {
         // Who comes later waits longer: it gets what the kernel leaves, as between two waves.
         let undisturbed = lengths.is_none() && (g.cohorts.is_empty() || (g.disjoint && t.in_flight == 0));
         let mut waves = 1;
-        if undisturbed && count == class.at_once && o.unplaced > count {
+        if undisturbed && count == at_once && o.unplaced > count {
             let left = o.unplaced.saturating_sub(count);
-            let more = left.saturating_sub(1) / class.at_once;
+            let more = left.saturating_sub(1) / at_once;
             waves = waves.max(more.saturating_add(1));
             o.unplaced = o.unplaced.saturating_sub(more.saturating_mul(count));
         }
@@ -1237,10 +1293,11 @@ impl<'a> Sim<'a> {
         o.unplaced = o.unplaced.saturating_sub(count);
         o.in_flight = o.in_flight.saturating_add(count);
         t.in_flight = t.in_flight.saturating_add(count);
-        give(&mut t.free, &class.ask, count, i64::saturating_sub);
+        give(&mut t.free, &ask, count, i64::saturating_sub);
+        g.spread = None;
         match g.on_sms.iter_mut().find(|k| (k.tenant, k.slot) == (tenant, slot)) {
             Some(kernel) => kernel.blocks = kernel.blocks.saturating_add(count),
-            None => g.on_sms.push(OnSms { tenant, slot, blocks: count, ask: class.ask }),
+            None => g.on_sms.push(OnSms { tenant, slot, blocks: count, ask }),
         }
         let length = o.block.saturating_mul(Ps::try_from(waves).unwrap_or(Ps::MAX));
         if let Some(lengths) = lengths {
@@ -1280,6 +1337,7 @@ impl<'a> Sim<'a> {
             let Some(class) = t.classes.get(o.class as usize) else { continue };
             t.in_flight = t.in_flight.saturating_sub(count);
             give(&mut t.free, &class.ask, count, i64::saturating_add);
+            g.spread = None;
             if let Some(at) = g.on_sms.iter().position(|k| (k.tenant, k.slot) == (tenant, slot)) {
                 let left = g.on_sms.get_mut(at).map_or(0, |k| {
                     k.blocks = k.blocks.saturating_sub(count);
@@ -1599,7 +1657,10 @@ fn within(count: u64, ask: &Resources, free: &[i64; 4]) -> u64 {
     let wanted = i64::try_from(count).unwrap_or(i64::MAX);
     let asks = || ask.iter().zip(free).filter(|(ask, _)| **ask > 0);
     let signed = |ask: &u64| i64::try_from(*ask).unwrap_or(i64::MAX);
-    // Divisions cost more than all the rest: most of the time all fit.
+    // Divisions cost more than all the rest: most of the time all fit, or none.
+    if asks().any(|(ask, free)| signed(ask) > *free) {
+        return 0;
+    }
     if asks().all(|(ask, free)| signed(ask).saturating_mul(wanted) <= *free) {
         return count;
     }
