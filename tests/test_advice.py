@@ -242,6 +242,46 @@ def test_alone_is_what_the_simulation_took_alone(scenario: str) -> None:
         assert recorded["basis"].to_list() == ["observed"]
 
 
+def replayed(session: pyanalyze.Session, most_operations: int) -> pl.DataFrame:
+    """Forecasts of every tenant solo, beside what was recorded of it."""
+    tenants = session.tenants.filter("traced")["tenant_id"].to_list()
+    sms = session.devices["sm_count"][0]
+    configs = [alone(sms, tenant) for tenant in tenants]
+    rows = forecast(session.tables, 0, configs, time_sliced=time_sliced(session), most_operations=most_operations)
+    recorded = rows.filter(pl.col("basis").cast(pl.String) == "observed")
+    modelled = rows.filter(pl.col("basis").cast(pl.String) == "modelled")
+    return modelled.join(recorded.select("tenant_id", "elapsed_ns", "operations"), on="tenant_id", suffix="_recorded")
+
+
+@pytest.mark.parametrize(("scenario", "most"), [("mps", 1_300), ("streams-launch-bound", 1_000)])
+def test_windows_stand_for_a_recording_of_too_many_operations(scenario: str, most: int) -> None:
+    session, truth = truth_of(scenario)
+    solo = {t["pid"]: t["slowdown"]["elapsed"]["solo_ns"] for t in truth["tenants"] if t["slowdown"]}
+    pids = dict(session.tenants.filter("traced").select("tenant_id", "pid").iter_rows())
+    rows = replayed(session, most)
+    assert rows["operations_recorded"].max() > most  # type: ignore[operator]
+    for row in rows.iter_rows(named=True):
+        assert row["operations"] <= most / 2
+        # Beyond what the windows say of themselves the model has its own error.
+        assert row["elapsed_ns"] == pytest.approx(solo[pids[row["tenant_id"]]], rel=row["sampling_error"] + 0.005)
+
+
+def test_windows_stand_for_a_real_recording(corpus: Path) -> None:
+    session = pyanalyze.load(corpus / "exports" / "balinski" / "report19.sqlite", tables=WITH_CALLS)
+    (row,) = replayed(session, 6_000).iter_rows(named=True)
+    assert row["operations"] <= 3_100 < row["operations_recorded"]
+    # It ran solo: it takes as long as it took, but for what the replay of all of it misses too.
+    assert row["elapsed_ns"] == pytest.approx(row["elapsed_ns_recorded"], rel=row["sampling_error"] + 0.03)
+
+
+def test_all_is_replayed_of_few_operations_and_of_programs_with_phases() -> None:
+    # Each of the two works faster before the other one begins, and after it has ended.
+    phases = truth_of("time-slicing-short-kernels")[0]
+    for rows in (replayed(phases, 1_500), replayed(truth_of("mps")[0], 1_400)):
+        assert rows["operations"].to_list() == rows["operations_recorded"].to_list()
+        assert rows["sampling_error"].to_list() == [None, None]
+
+
 def test_turns_again_take_as_long_as_recorded() -> None:
     found = options_of(truth_of("time-slicing-pair")[0])
     assert found.check is not None

@@ -261,6 +261,7 @@ def forecast(
     configs: Sequence[_SharingConfig],
     units: Mapping[int, Sequence[tuple[int, int]]],
     kernel_demands: Mapping[str, tuple[float | None, float | None]],
+    most_operations: int,
     threads: int,
     progress: _Progress = None,
 ) -> _Tables:

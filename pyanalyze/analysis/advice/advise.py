@@ -403,6 +403,10 @@ def _trust(compared: Options, option: Option) -> str:
         said += (
             f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded times."
         )
+    if compared.replayed < 1:
+        said += (
+            f" {fmt.percent(compared.replayed)} of the operations were replayed, in windows spread over the recording."
+        )
     said += f" Bounds allow for a model error of {fmt.percent(option.margin)}"
     if option.contention is not None:
         said += (

@@ -911,12 +911,13 @@ def _option(
     slo_p99_ns: int | None,
 ) -> ReplicaOption:
     """A candidate with what its replays say."""
-    width = COPIES.widths[candidate.kind] + (check.elapsed_error or 0.0)
+    sampling = max(float(str(row["sampling_error"] or 0.0)) for run, _ in runs for rows in run.values() for row in rows)
+    width = COPIES.widths[candidate.kind] + (check.elapsed_error or 0.0) + sampling
     other_mode = candidate.kind in {"together", "overlap", "instances"} and is_time_sliced(scene.verdict)
     width += COPIES.from_slices if other_mode else 0.0
     if candidate.kind == "instances" and scene.caches is not None:
         width += COPIES.cache_fitted
-    tail = COPIES.tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0)
+    tail = COPIES.tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0) + sampling
     tail += COPIES.from_slices if other_mode else 0.0
     # What L2 loses is in the variants where it was recorded.
     beyond = _beyond(candidate) if scene.caches is None else 0.0

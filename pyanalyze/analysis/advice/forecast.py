@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, SWITCH_NS
 from pyanalyze.errors import UsageError
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.tables.tableset import TableSet
+
+#: More operations than these are not replayed in one config.
+MOST_OPERATIONS: Final = 400_000
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,7 @@ def forecast(
     recorded: SharingConfig | None = None,
     units: Mapping[int, Sequence[tuple[int, int]]] | None = None,
     kernel_demands: Mapping[str, tuple[float | None, float | None]] | None = None,
+    most_operations: int = MOST_OPERATIONS,
     threads: int = 0,
 ) -> pl.DataFrame:
     """Run what was recorded of one device in each config.
@@ -225,6 +229,10 @@ def forecast(
     kernel_demands
         Parts of the device's memory bandwidth and of the throughput of all its SMs that a kernel takes solo, by its
         name in the table `kernels`; None for what was not measured. Others take their assignment's.
+    most_operations
+        Where the copies of a config have more operations than that, 2 to 4 windows of the recording are replayed, as
+        long as each other and as far apart, with half as many operations; and what they take stands for all, in
+        proportion to what was recorded. Every program must do within 10 % its share in them, else all is replayed.
     threads
         Layouts are spread over so many threads; 0: all processors.
 
@@ -261,6 +269,7 @@ def forecast(
         configs,
         units or {},
         kernel_demands or {},
+        most_operations,
         threads,
         None,
     )

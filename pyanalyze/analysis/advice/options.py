@@ -215,6 +215,8 @@ class Options:
     untraced
         Tenants that are not in the replay, because their work was not traced: upper bounds allow for their resident
         time.
+    replayed
+        Part of the recorded operations that was replayed: less than all of many. What that adds is in the bounds.
     daemon
         Where an MPS daemon is found.
     check
@@ -242,6 +244,7 @@ class Options:
     mig_instances: int | None = None
     postponed: bool = False
     untraced: tuple[str, ...] = ()
+    replayed: float = 1.0
     daemon: Daemon = DEFAULT_DAEMON
 
 
@@ -527,7 +530,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     recording = recorded_config(tables, verdict, list(names), sm_count)
     candidates, unplaced, mig_instances = _candidates(tables, verdict, device, clients, sm_count, recording)
     untraced = untraced_ns_of(here, usage)
-    made, check = _forecast(tables, verdict, recording, candidates, names, sm_count, sum(untraced.values()))
+    made, check, replayed = _forecast(tables, verdict, recording, candidates, names, sm_count, sum(untraced.values()))
     if check is not None and check > FORBIDDEN:
         return Options(device_id, why_not=missed(check), check=check, clients=tuple(clients), untraced=tuple(untraced))
     ranked = sorted(made, key=lambda option: option.antt)
@@ -540,7 +543,8 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     recommended = best_of(allowed, current)
     return Options(
         device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced,
-        mig_instances, untraced=tuple(untraced), daemon=daemon_of(tables.configured.select("key", "value").iter_rows()),
+        mig_instances, untraced=tuple(untraced), replayed=replayed,
+        daemon=daemon_of(tables.configured.select("key", "value").iter_rows()),
     )  # fmt: skip
 
 
@@ -826,8 +830,8 @@ def _forecast(
     names: Mapping[int, str],
     sm_count: int,
     untraced_ns: int,
-) -> tuple[list[Option], float | None]:
-    """Options with forecasts, and how far the replay of the recorded config is from the record.
+) -> tuple[list[Option], float | None, float]:
+    """Options with forecasts, how far the replay of the recorded config is from the record, and the part replayed.
 
     What untraced tenants would do elsewhere is not known: they delay a tenant by nothing, or by all of `untraced_ns`.
     """
@@ -877,8 +881,13 @@ def _forecast(
     if recording is not None:
         check = replay_error(rows, names, "elapsed_ns")
         if check is not None and check > FORBIDDEN:
-            return [], check
+            return [], check, 1.0
     from_calls = rows["latency_ns"].null_count() == 0
+    sampling = [
+        row["sampling_error"] for row in (*by_config.values(), *took.values()) if row["sampling_error"] is not None
+    ]
+    recorded = sum(row["operations"] for row in first.iter_rows(named=True) if row["basis"] == "observed")
+    replayed = sum(solo_rows[tenant, False]["operations"] for tenant in names) / recorded if sampling else 1.0
     made = []
     for option in candidates:
         kind = "instances" if option.placement else "together" if option.config.together else "time-sliced"
@@ -890,7 +899,7 @@ def _forecast(
         if draining:
             margin += MARGIN_DRAINING
         # What the replay misses of the known mode it misses of the others too.
-        margin += check or 0.0
+        margin += (check or 0.0) + max(sampling, default=0.0)
         variants = _variants(option, contention, switches=switches, pauses=pauses)
         forecasts = []
         for tenant, name in names.items():
@@ -918,7 +927,7 @@ def _forecast(
             )
         beside = contention if option.config.together else None
         made.append(replace(option, forecasts=tuple(forecasts), margin=margin, contention=beside))
-    return made, check
+    return made, check, replayed
 
 
 def _p99(forecasts: Sequence[Mapping[str, Any]]) -> int | None:

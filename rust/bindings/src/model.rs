@@ -163,7 +163,7 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
 
 /// What recorded programs would have taken in other configs.
 #[pyfunction]
-#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, kernel_demands, threads, progress=None))]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, kernel_demands, most_operations, threads, progress=None))]
 #[allow(clippy::too_many_arguments)] // Python names them
 pub(crate) fn forecast(
     py: Python<'_>,
@@ -175,17 +175,20 @@ pub(crate) fn forecast(
     configs: Vec<SharingConfig>,
     units: BTreeMap<u32, Vec<(i64, i64)>>,
     kernel_demands: BTreeMap<String, (Option<f64>, Option<f64>)>,
+    most_operations: usize,
     threads: usize,
     progress: Callback,
 ) -> PyResult<Py<PyDict>> {
     let session = from_python(session)?;
     let demand = |(name, (bandwidth, sm_throughput))| (name, Demand { bandwidth, sm_throughput });
     let kernel_demands = kernel_demands.into_iter().map(demand).collect();
-    let recorded = Recorded { visible_sms, time_sliced, kernel_demands, config: recorded.map(Into::into) };
+    let recorded =
+        Recorded { visible_sms, time_sliced, kernel_demands, units, config: recorded.map(Into::into) };
     let configs: Vec<sharing_config::SharingConfig> = configs.into_iter().map(Into::into).collect();
     let watch = PyWatch::new(progress);
-    let made =
-        py.detach(|| pipeline::forecast(&session, device, &recorded, &configs, &units, threads, &watch));
+    let made = py.detach(|| {
+        pipeline::forecast(&session, device, &recorded, &configs, most_operations, threads, &watch)
+    });
     to_python(py, made.map_err(|e| watch.raise(e))?)
 }
 

@@ -28,7 +28,7 @@ use crate::residency::observed::Residency;
 use crate::residency::summary::ResidencySummary;
 use crate::session::{clock, devices, samples_only};
 use crate::simulate::forecast;
-use crate::simulate::sharing_config::{Recorded, SharingConfig, Units};
+use crate::simulate::sharing_config::{Recorded, SharingConfig};
 use crate::table::columns::Columns;
 use crate::table::events::{concat, EventPass, Tables};
 use crate::table::quality::Quality;
@@ -274,11 +274,11 @@ pub fn forecast(
     device: u32,
     recorded: &Recorded,
     configs: &[SharingConfig],
-    units: &Units,
+    most_operations: usize,
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<Tables> {
-    let made = forecast::run(session, device, recorded, configs, units, threads, watch)?;
+    let made = forecast::run(session, device, recorded, configs, most_operations, threads, watch)?;
     Ok([(schema::FORECAST.name, made)].into())
 }
 

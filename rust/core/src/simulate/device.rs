@@ -987,6 +987,10 @@ impl<'a> Sim<'a> {
         }
         if t.passes == 0 {
             self.first_passes = self.first_passes.saturating_sub(1);
+            // What is left of a window belongs to it: on a busy device work goes on meanwhile.
+            if t.program.outside_ns > 0 {
+                t.end = self.now;
+            }
         }
         t.passes = t.passes.saturating_add(1);
         if !t.program.goes_on || t.program.ops.is_empty() {

@@ -33,13 +33,16 @@ use crate::base::error::{Error, Result};
 use crate::base::watch::Watch;
 use crate::simulate::device::simulate;
 use crate::simulate::device::Took;
-use crate::simulate::host_program::{self as programs, Place, Program, Programs};
-use crate::simulate::sharing_config::{Recorded, SharingConfig, Units, MOST_COMPLEMENTARY};
+use crate::simulate::host_program::{Place, Program, Programs, Recording};
+use crate::simulate::sharing_config::{Recorded, SharingConfig, MOST_COMPLEMENTARY};
 use crate::table::builder::Builder;
 use crate::table::events::Tables;
 use crate::table::schema;
 
 /// Replays one device of a session in each config: the `forecast` table.
+///
+/// Where a config has copies of more than `most_operations` operations, windows of the recording stand for all of it, if
+/// the programs do the same all the time: see [`Recording::windows`].
 ///
 /// # Errors
 /// [`Error::Argument`] for a config that makes no sense, [`Error::Schema`], [`Error::Cancelled`].
@@ -48,37 +51,48 @@ pub fn run(
     device: u32,
     recorded: &Recorded,
     configs: &[SharingConfig],
-    units: &Units,
+    most_operations: usize,
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<RecordBatch> {
     configs.iter().try_for_each(SharingConfig::check)?;
-    let mut made = programs::read(session, device, recorded, units, watch)?;
+    let recording = Recording::read(session, device, recorded, watch)?;
+    let mut whole = recording.programs(watch)?;
+    let linger_ns = whole.linger_ns;
     let as_shown = |config: &SharingConfig| SharingConfig {
-        linger_ns: config.linger_ns.or(made.linger_ns),
+        linger_ns: config.linger_ns.or(linger_ns),
         ..config.clone()
     };
     let configs: Vec<SharingConfig> = configs.iter().map(as_shown).collect();
     let as_recorded = recorded.config.as_ref().map(as_shown);
-    let contention = match as_recorded {
-        Some(config) => fit(&mut made, &config, watch)?,
-        None => None,
-    };
+    let mut windows = sampled(&recording, &whole, &configs, most_operations);
+    let mut contention = Vec::new();
+    if let Some(config) = &as_recorded {
+        let replayed = if windows.is_empty() { std::slice::from_mut(&mut whole) } else { &mut windows[..] };
+        for programs in replayed {
+            contention.extend(fit(programs, config, watch)?);
+        }
+    }
+    let contention =
+        (!contention.is_empty()).then(|| contention.iter().sum::<f64>() / contention.len() as f64);
+    let replayed = if windows.is_empty() { std::slice::from_ref(&whole) } else { &windows[..] };
     let threads = match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         n => n,
     };
+    let jobs: Vec<(&SharingConfig, &Programs)> =
+        configs.iter().flat_map(|config| replayed.iter().map(move |part| (config, part))).collect();
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Vec<Took>)>> {
         let mut mine = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(config) = configs.get(at) else { return Ok(mine) };
-            mine.push((at, simulate(&made.programs, &made.limits, config, &mut |_, _, _| {}, watch)?));
+            let Some((config, part)) = jobs.get(at) else { return Ok(mine) };
+            mine.push((at, simulate(&part.programs, &part.limits, config, &mut |_, _, _| {}, watch)?));
         }
     };
     let mut took: Vec<(usize, Vec<Took>)> = std::thread::scope(|scope| {
-        let hands: Vec<_> = (1..threads.min(configs.len())).map(|_| scope.spawn(work)).collect();
+        let hands: Vec<_> = (1..threads.min(jobs.len())).map(|_| scope.spawn(work)).collect();
         let mut all = work()?;
         for hand in hands {
             all.extend(hand.join().map_err(|_| Error::Cancelled)??);
@@ -86,7 +100,73 @@ pub fn run(
         Ok::<_, Error>(all)
     })?;
     took.sort_by_key(|(at, _)| *at);
-    table(device, &made, &configs, &took, contention)
+    let took: Vec<Vec<Took>> = took.into_iter().map(|(_, took)| took).collect();
+    table(device, &whole, &windows, &configs, &took, contention)
+}
+
+/// Windows of the programs, where the configs replay more operations than that; empty: all is replayed.
+fn sampled(
+    recording: &Recording<'_>,
+    whole: &Programs,
+    configs: &[SharingConfig],
+    most_operations: usize,
+) -> Vec<Programs> {
+    let count = |config: &SharingConfig| {
+        let of = |tenant: u32| whole.programs.iter().find(|p| p.tenant == tenant).map_or(0, |p| p.ops.len());
+        config.assignments.iter().map(|one| of(one.tenant)).sum::<usize>()
+    };
+    let most = configs.iter().map(count).max().unwrap_or(0);
+    if most <= most_operations {
+        return Vec::new();
+    }
+    let part = most_operations as f64 * REPLAYED / most as f64;
+    recording.windows(whole, part).unwrap_or_default()
+}
+
+/// Of the operations that are replayed at most, so many are where there are more: fewer would save little time.
+const REPLAYED: f64 = 0.5;
+
+/// What a copy takes by its windows, as a part of what was recorded of those: and so of all.
+///
+/// Returns the half width of the 95 % interval too, relative: by how much the windows differ.
+fn scaled(whole: &Program, windows: &[(&Program, &Took)]) -> Option<(Took, f64)> {
+    let (_, first) = windows.first()?;
+    let scale = |all_ns: i64, recorded: &dyn Fn(&Program) -> i64, ran: &dyn Fn(&Took) -> i64| {
+        let sum = |of: &dyn Fn(&(&Program, &Took)) -> i64| windows.iter().map(|w| of(w) as f64).sum::<f64>();
+        (all_ns as f64 * sum(&|w| ran(w.1)) / sum(&|w| recorded(w.0)).max(1.0)).round() as i64
+    };
+    let latency = |p: &Program| p.latency_ns.unwrap_or_default();
+    let unit = |p: &Program| p.unit_ns.unwrap_or_default();
+    let ran = |took: &Took| took.unit_ns.unwrap_or_default();
+    let (sum, p50, p99) = latency(whole);
+    let units = windows.iter().all(|(p, took)| p.unit_ns.is_some() && took.unit_ns.is_some());
+    let unit_ns = whole.unit_ns.filter(|_| units).map(|(p50, p99)| {
+        (scale(p50, &|p| unit(p).0, &|t| ran(t).0), scale(p99, &|p| unit(p).1, &|t| ran(t).1))
+    });
+    let spans = windows.iter().map(|(p, took)| (p.recorded_ns.saturating_add(p.outside_ns), took.elapsed_ns));
+    let (recorded, replayed) =
+        spans.clone().fold((0.0, 0.0), |(all, ran), (p, took)| (all + p as f64, ran + took as f64));
+    let ratio = replayed / f64::max(recorded, 1.0);
+    let squares: f64 = spans.map(|(p, took)| (took as f64 - ratio * p as f64).powi(2)).sum();
+    let n = windows.len() as f64;
+    let spread = (squares / (n - 1.0).max(1.0) / n).sqrt() * n / f64::max(replayed, 1.0);
+    let took = Took {
+        elapsed_ns: (whole.recorded_ns as f64 * ratio).round() as i64,
+        latency_ns: scale(sum, &|p| latency(p).0, &|t| t.latency_ns),
+        latency_p50_ns: scale(p50, &|p| latency(p).1, &|t| t.latency_p50_ns),
+        latency_p99_ns: scale(p99, &|p| latency(p).2, &|t| t.latency_p99_ns),
+        unit_ns,
+        operations: windows.iter().map(|w| w.1.operations).sum(),
+        ..**first
+    };
+    Some((took, student_95(windows.len()) * spread))
+}
+
+/// Half width of a 95 % interval of a mean of so many values, in standard errors (Student's t).
+fn student_95(n: usize) -> f64 {
+    const T: [f64; 15] =
+        [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13];
+    T.get(n.saturating_sub(2)).copied().unwrap_or(2.13)
 }
 
 /// A row of the table.
@@ -100,15 +180,18 @@ struct Row<'a> {
     unit_ns: Option<(i64, i64)>,
     operations: u64,
     goes_on: bool,
+    sampling_error: Option<f64>,
     basis: &'static str,
     detail: String,
 }
 
+/// Of every config what its copies took, of one window after the other.
 fn table(
     device: u32,
     made: &Programs,
+    windows: &[Programs],
     configs: &[SharingConfig],
-    took: &[(usize, Vec<Took>)],
+    took: &[Vec<Took>],
     contention: Option<f64>,
 ) -> Result<RecordBatch> {
     let mut rows: Vec<Row<'_>> = Vec::new();
@@ -122,14 +205,22 @@ fn table(
             unit_ns: p.unit_ns,
             operations: p.ops.len() as u64,
             goes_on: p.goes_on,
+            sampling_error: None,
             basis: "observed",
             detail: detail(p, made),
         });
     }
-    for (at, took) in took {
-        let Some(config) = configs.get(*at) else { continue };
-        for t in took {
+    for (config, took) in configs.iter().zip(took.chunks(windows.len().max(1))) {
+        let Some((first, _)) = took.split_first() else { continue };
+        for (at, t) in first.iter().enumerate() {
             let Some(p) = made.programs.iter().find(|p| p.tenant == t.tenant) else { continue };
+            let parts = windows.iter().zip(took).filter_map(|(programs, took)| {
+                Some((programs.programs.iter().find(|p| p.tenant == t.tenant)?, took.get(at)?))
+            });
+            let (t, sampling_error) = match scaled(p, &parts.collect::<Vec<_>>()) {
+                Some((scaled, error)) => (scaled, Some(error)),
+                None => (*t, None),
+            };
             let latencies = (t.latency_ns, t.latency_p50_ns, t.latency_p99_ns);
             rows.push(Row {
                 tenant: t.tenant,
@@ -140,6 +231,7 @@ fn table(
                 unit_ns: t.unit_ns,
                 operations: t.operations,
                 goes_on: p.goes_on,
+                sampling_error,
                 basis: "modelled",
                 detail: detail(p, made),
             });
@@ -161,6 +253,7 @@ fn table(
         .put("unit_p50_ns", column(&|r| r.unit_ns.map(|u| u.0)))
         .put("unit_p99_ns", column(&|r| r.unit_ns.map(|u| u.1)))
         .put("operations", rows.iter().map(|r| Some(r.operations)).collect::<UInt64Array>())
+        .put("sampling_error", rows.iter().map(|r| r.sampling_error).collect::<Float64Array>())
         .put("goes_on", rows.iter().map(|r| Some(r.goes_on)).collect::<BooleanArray>())
         .put_names("basis", rows.iter().map(|r| Some(r.basis)))
         .put("detail", rows.iter().map(|r| Some(r.detail.as_str())).collect::<StringArray>())
@@ -385,6 +478,37 @@ mod tests {
     fn us(programs: &[Program], config: &SharingConfig) -> Vec<i64> {
         let took = simulate(programs, &limits(), config, &mut |_, _, _| {}, &Unwatched).unwrap();
         took.iter().map(|t| t.elapsed_ns / 1000).collect()
+    }
+
+    #[test]
+    fn windows_stand_for_all_in_proportion_to_what_was_recorded() {
+        let program = |recorded_ns, outside_ns| Program {
+            recorded_ns,
+            outside_ns,
+            latency_ns: Some((recorded_ns / 2, 4, 8)),
+            ..Program::default()
+        };
+        let took = |elapsed_ns| Took {
+            elapsed_ns,
+            latency_ns: elapsed_ns,
+            latency_p50_ns: 6,
+            latency_p99_ns: 10,
+            operations: 5,
+            ..Took::default()
+        };
+        let whole = program(1_000, 0);
+        assert_eq!(scaled(&whole, &[]), None);
+        // 150 and 170 for 100 each: 1.6 times as long. Each is 10 from that, so their sum is known to 20 of 320, and its
+        // 95 % interval is 12.71 times as wide.
+        let (one, (short, long)) = (program(100, 0), (took(150), took(170)));
+        let (all, error) = scaled(&whole, &[(&one, &short), (&one, &long)]).unwrap();
+        assert_eq!((all.elapsed_ns, all.latency_ns, all.operations), (1_600, 1_600, 10));
+        assert_eq!((all.latency_p50_ns, all.latency_p99_ns), (6, 10));
+        assert!((error - 12.71 * 20.0 / 320.0).abs() < 1e-9, "{error}");
+        // With a pause around each that is as long as the work they were recorded to take 200.
+        let one = program(100, 100);
+        let (all, _) = scaled(&whole, &[(&one, &short), (&one, &long)]).unwrap();
+        assert_eq!(all.elapsed_ns, 800);
     }
 
     #[test]

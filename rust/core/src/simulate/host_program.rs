@@ -31,7 +31,7 @@ use crate::base::statistics::median_ns;
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
 use crate::residency::observed::{is_of_others, slice_lengths, Slice};
-use crate::simulate::sharing_config::{self, Demand, Units};
+use crate::simulate::sharing_config::{self, Demand};
 use crate::table::calls::calls_back;
 use crate::table::columns::{Columns, NameColumn};
 use crate::table::events::{Events, Tables};
@@ -57,6 +57,14 @@ const AT_THE_END: f64 = 0.05;
 const ENOUGH_LOST: usize = 16;
 /// No context is taken to keep the engine for longer without work.
 const MOST_LINGER_NS: i64 = 40_000;
+/// A long recording is replayed in no more windows than so many.
+const MOST_WINDOWS: u32 = 4;
+/// Windows miss no more of a program's time than this part, in which other programs had not begun or had ended.
+const MOST_MISSED: f64 = 0.1;
+/// Windows hold no more or fewer of a program's operations than this part more or less than their share.
+const UNLIKE: f64 = 0.1;
+/// Operations of a program that a window must hold.
+const ENOUGH_IN_WINDOW: usize = 200;
 /// nsys calls the legacy default stream so.
 const NULL_STREAM: u32 = 7;
 
@@ -156,6 +164,8 @@ pub(crate) struct Program {
     pub release_ns: i64,
     /// First call (without calls: operation) to last end, as recorded.
     pub recorded_ns: i64,
+    /// Of a window: what of it lies before and after that.
+    pub outside_ns: i64,
     /// Recorded sum of launch call to end, its median and its 99th percentile; `None` without calls.
     pub latency_ns: Option<(i64, i64, i64)>,
     /// Of each unit of work: from its begin to the launch of its first operation, the host's own time.
@@ -187,15 +197,12 @@ pub(crate) struct Programs {
     pub limits: Limits,
     /// Tenants that ran without being traced, with the time they were resident.
     pub unknown: Vec<(u32, i64)>,
-    /// Residency that one save or restore was found to take, in nanoseconds.
-    pub state_ns: i64,
-    /// Usual slice and usual gap between two, where switch records show any.
-    pub slice_ns: Option<i64>,
     /// How long a context without work keeps the engine, at most, where switch records and calls show it.
     pub linger_ns: Option<i64>,
 }
 
 /// An operation as recorded.
+#[derive(Clone)]
 struct Seen {
     work: Work,
     launch: Option<Recorded>,
@@ -280,134 +287,295 @@ fn by_key(
     found
 }
 
-/// Reads the programs of one device.
-///
-/// `units` are known with API calls only.
-pub(crate) fn read(
-    session: &Tables,
-    device: u32,
-    recorded: &sharing_config::Recorded,
-    units: &Units,
-    watch: &dyn Watch,
-) -> Result<Programs> {
-    let time_sliced = recorded.time_sliced;
-    let who = Who::read(session)?;
-    let mut made = Programs::default();
-    if let Some(devices) = session.get(schema::DEVICES.name) {
-        made.limits = Limits::of_devices(devices)?.remove(&device).unwrap_or_default();
-    }
-    let mut slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
-    slices.retain(|s| s.device == device);
-    slices.sort_by_key(|s| s.start_ns);
-    made.slice_ns = slice_lengths(&slices).get(&device).and_then(|l| median_ns(l));
-    let turns: BTreeMap<u32, Union> = residency_of_others(&slices, made.slice_ns.unwrap_or(DEFAULT_SLICE_NS))
-        .into_iter()
-        .map(|(t, spans)| (t, Union::of(spans)))
-        .collect();
-    let mut held: BTreeMap<u32, Held> = BTreeMap::new();
-    let mut spans: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
-    for s in &slices {
-        if let Some(tenant) = s.tenant {
-            spans.entry(tenant).or_default().push((s.start_ns, s.end_ns));
-        }
-    }
-    for (tenant, spans) in spans {
-        held.insert(tenant, Held { resident: Union::of(spans) });
-    }
-    let here: Vec<_> = who.tenants.iter().filter(|t| t.device == device).collect();
-    let servers: HashSet<u32> = here.iter().filter_map(|t| t.served_by).collect();
-    for t in &here {
-        let serves = servers.contains(&t.id);
-        let held_ns = held.get(&t.id).map_or(0, |h| h.resident.total_ns());
-        if !t.traced && !serves {
-            made.unknown.push((t.id, held_ns));
-        }
-    }
-    let mut by_tenant: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
-    let events = Events::of(session);
-    let kernels = events.get(&schema::KERNELS);
-    let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
-    let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
-    let measured = names.as_ref().map_or_else(HashMap::new, |n| {
-        by_key(n, kernels.as_ref().map_or(0, Columns::rows), &recorded.kernel_demands)
-    });
-    let memops = events.get(&schema::MEMOPS);
-    let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
-    for (n, w) in work(&events)?.enumerate() {
-        if n.is_multiple_of(65_536) {
-            watch.progress("programs", n as u64, 0)?;
-        }
-        if w.device != device {
-            continue;
-        }
-        let Some(tenant) = who.of(w.capture, w.pid, w.device) else { continue };
-        let is_kernel = w.kind == WorkKind::Kernel;
-        let seen = Seen {
-            launch: launches.as_ref().filter(|_| is_kernel).map(|l| l.read(w.row)),
-            name: names.as_ref().filter(|_| is_kernel).and_then(|n| n.key(w.row)),
-            copy: match kinds
-                .filter(|_| w.kind == WorkKind::Copy)
-                .and_then(|k| crate::table::columns::at(k, w.row))
-            {
-                Some(1) => 0,
-                Some(2) => 1,
-                _ => 2,
-            },
-            covered_ns: 0,
-            edges: 0,
-            clear: true,
-            work: w,
+/// What was recorded of one device: programs are made from all of it, or from a window of it.
+pub(crate) struct Recording<'a> {
+    recorded: &'a sharing_config::Recorded,
+    limits: Limits,
+    unknown: Vec<(u32, i64)>,
+    slices: Vec<Slice>,
+    /// The time before each slice in which its tenant may have waited for others.
+    turns: BTreeMap<u32, Union>,
+    by_tenant: BTreeMap<u32, Vec<Seen>>,
+    calls: BTreeMap<u32, Vec<Call>>,
+    shapes: Vec<ShapeSeen>,
+    alone: HashMap<Shape, (u32, i64)>,
+    measured: HashMap<u32, DemandParts>,
+    state: f64,
+}
+
+impl<'a> Recording<'a> {
+    /// Reads one device.
+    pub(crate) fn read(
+        session: &Tables,
+        device: u32,
+        recorded: &'a sharing_config::Recorded,
+        watch: &dyn Watch,
+    ) -> Result<Self> {
+        let time_sliced = recorded.time_sliced;
+        let who = Who::read(session)?;
+        let limits = match session.get(schema::DEVICES.name) {
+            Some(devices) => Limits::of_devices(devices)?.remove(&device).unwrap_or_default(),
+            None => Limits::default(),
         };
-        by_tenant.entry(tenant).or_default().push(seen);
-    }
-    let holder = |id: u32| {
-        let served = who.tenants.get(id as usize).and_then(|t| t.served_by);
-        held.get(&served.unwrap_or(id)).or_else(|| held.get(&id))
-    };
-    cover(&mut by_tenant, &holder, time_sliced);
-    let state = state_ns(&by_tenant);
-    made.state_ns = state as i64;
-    let alone = shapes(&by_tenant, state, &mut made.shapes);
-    let calls = calls(session, &who, device)?;
-    let mut handed_over: BTreeMap<u32, Vec<(&Slice, &Slice)>> = BTreeMap::new();
-    for (own, other) in
-        slices.iter().zip(slices.iter().skip(1)).filter(|(own, other)| own.tenant != other.tenant)
-    {
-        if let Some(tenant) = own.tenant {
-            handed_over.entry(tenant).or_default().push((own, other));
+        let mut unknown = Vec::new();
+        let mut shapes = Vec::new();
+        let mut slices = session.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
+        slices.retain(|s| s.device == device);
+        slices.sort_by_key(|s| s.start_ns);
+        let slice_ns = slice_lengths(&slices).get(&device).and_then(|l| median_ns(l));
+        let turns: BTreeMap<u32, Union> = residency_of_others(&slices, slice_ns.unwrap_or(DEFAULT_SLICE_NS))
+            .into_iter()
+            .map(|(t, spans)| (t, Union::of(spans)))
+            .collect();
+        let mut held: BTreeMap<u32, Held> = BTreeMap::new();
+        let mut spans: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
+        for s in &slices {
+            if let Some(tenant) = s.tenant {
+                spans.entry(tenant).or_default().push((s.start_ns, s.end_ns));
+            }
         }
+        for (tenant, spans) in spans {
+            held.insert(tenant, Held { resident: Union::of(spans) });
+        }
+        let here: Vec<_> = who.tenants.iter().filter(|t| t.device == device).collect();
+        let servers: HashSet<u32> = here.iter().filter_map(|t| t.served_by).collect();
+        for t in &here {
+            let serves = servers.contains(&t.id);
+            let held_ns = held.get(&t.id).map_or(0, |h| h.resident.total_ns());
+            if !t.traced && !serves {
+                unknown.push((t.id, held_ns));
+            }
+        }
+        let mut by_tenant: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
+        let events = Events::of(session);
+        let kernels = events.get(&schema::KERNELS);
+        let launches = kernels.as_ref().map(LaunchColumns::new).transpose()?;
+        let names = kernels.as_ref().map(|k| k.names("name")).transpose()?;
+        let measured = names.as_ref().map_or_else(HashMap::new, |n| {
+            by_key(n, kernels.as_ref().map_or(0, Columns::rows), &recorded.kernel_demands)
+        });
+        let memops = events.get(&schema::MEMOPS);
+        let kinds = memops.as_ref().map(|m| m.u8("copy_kind")).transpose()?;
+        for (n, w) in work(&events)?.enumerate() {
+            if n.is_multiple_of(65_536) {
+                watch.progress("programs", n as u64, 0)?;
+            }
+            if w.device != device {
+                continue;
+            }
+            let Some(tenant) = who.of(w.capture, w.pid, w.device) else { continue };
+            let is_kernel = w.kind == WorkKind::Kernel;
+            let seen = Seen {
+                launch: launches.as_ref().filter(|_| is_kernel).map(|l| l.read(w.row)),
+                name: names.as_ref().filter(|_| is_kernel).and_then(|n| n.key(w.row)),
+                copy: match kinds
+                    .filter(|_| w.kind == WorkKind::Copy)
+                    .and_then(|k| crate::table::columns::at(k, w.row))
+                {
+                    Some(1) => 0,
+                    Some(2) => 1,
+                    _ => 2,
+                },
+                covered_ns: 0,
+                edges: 0,
+                clear: true,
+                work: w,
+            };
+            by_tenant.entry(tenant).or_default().push(seen);
+        }
+        let holder = |id: u32| {
+            let served = who.tenants.get(id as usize).and_then(|t| t.served_by);
+            held.get(&served.unwrap_or(id)).or_else(|| held.get(&id))
+        };
+        cover(&mut by_tenant, &holder, time_sliced);
+        let state = state_ns(&by_tenant);
+        let alone = usual_times(&by_tenant, state, &mut shapes);
+        let calls = calls(session, &who, device)?;
+        Ok(Self {
+            recorded,
+            limits,
+            unknown,
+            slices,
+            turns,
+            by_tenant,
+            calls,
+            shapes,
+            alone,
+            measured,
+            state,
+        })
     }
-    let mut lost: Vec<i64> = Vec::new();
-    let mut lives: Vec<Working> = Vec::new();
-    for (tenant, all) in by_tenant {
-        watch.progress("programs", 0, 0)?;
-        let seen = working_part(&all);
-        let sms = recorded.visible_sms.get(&tenant).copied().or(made.limits.sm_count).unwrap_or(0);
-        let aside = all.len().saturating_sub(seen.len()) as u64;
-        let mut program = Program { tenant, visible_sms: sms, aside, ..Program::default() };
-        operations(&mut program, seen, &made.limits, state, &alone, &measured);
-        let calls = calls.get(&tenant).filter(|c| !c.is_empty());
-        match calls {
-            Some(calls) if threads(&mut program, seen, calls, units.get(&tenant)) => {
-                program.from_calls = true;
-                let lost_here = handed_over.get(&tenant).map_or(&[][..], Vec::as_slice);
+
+    /// The programs of all that was recorded.
+    pub(crate) fn programs(&self, watch: &dyn Watch) -> Result<Programs> {
+        let mut made = Programs {
+            shapes: self.shapes.clone(),
+            limits: self.limits,
+            unknown: self.unknown.clone(),
+            ..Programs::default()
+        };
+        let mut handed_over: BTreeMap<u32, Vec<(&Slice, &Slice)>> = BTreeMap::new();
+        for (own, other) in self
+            .slices
+            .iter()
+            .zip(self.slices.iter().skip(1))
+            .filter(|(own, other)| own.tenant != other.tenant)
+        {
+            if let Some(tenant) = own.tenant {
+                handed_over.entry(tenant).or_default().push((own, other));
+            }
+        }
+        let mut lost: Vec<i64> = Vec::new();
+        let mut lives: Vec<Working> = Vec::new();
+        for (tenant, all) in &self.by_tenant {
+            watch.progress("programs", 0, 0)?;
+            let seen = working_part(all);
+            let calls = self.calls.get(tenant).map_or(&[][..], Vec::as_slice);
+            let mut program = self.program(*tenant, seen, calls, self.recorded.units.get(tenant));
+            program.aside = all.len().saturating_sub(seen.len()) as u64;
+            if program.from_calls {
+                let lost_here = handed_over.get(tenant).map_or(&[][..], Vec::as_slice);
                 lost.extend(lost_after(lost_here, seen, &launch_times(seen, calls), program.submit_ns));
             }
-            _ => streams(&mut program, seen, turns.get(&tenant)),
+            if !program.ops.is_empty() {
+                lives.push(Working::of(seen));
+                made.programs.push(program);
+            }
         }
-        if !program.ops.is_empty() {
-            lives.push(Working::of(seen));
+        let last_ns = lives.iter().map(|life| life.end_ns).max().unwrap_or(0);
+        for (program, life) in made.programs.iter_mut().zip(&lives) {
+            program.goes_on = life.goes_on(last_ns);
+        }
+        if lost.len() >= ENOUGH_LOST {
+            made.linger_ns = Some(percentile(&mut lost, 0.02).min(MOST_LINGER_NS));
+        }
+        Ok(made)
+    }
+
+    /// Parts of the programs, so many windows of time, as long as each other and as far apart, that hold `part` of all
+    /// operations; as many windows as show the programs at the same work.
+    ///
+    /// `None` where no number of windows does: where a program does not work all the time, or begins and ends phases
+    /// that are as long as a window.
+    pub(crate) fn windows(&self, whole: &Programs, part: f64) -> Option<Vec<Programs>> {
+        let works: Vec<AtWork<'_>> = whole.programs.iter().map(|p| self.at_work(p)).collect::<Option<_>>()?;
+        let first_ns = works.iter().filter_map(|w| w.order.first()).map(|at| at.0).max()?;
+        let last_ns = works.iter().filter_map(|w| w.order.last()).map(|at| at.0).min()?;
+        let length_ns = last_ns.saturating_sub(first_ns);
+        let long_enough =
+            |p: &Program| length_ns as f64 >= (1.0 - MOST_MISSED) * p.recorded_ns as f64 && length_ns > 0;
+        if !whole.programs.iter().all(long_enough) {
+            return None;
+        }
+        (2..=MOST_WINDOWS).rev().find_map(|n| {
+            let each_ns = (length_ns as f64 * part / f64::from(n)) as i64;
+            let middle = |k: u32| (length_ns as f64 * (f64::from(k) + 0.5) / f64::from(n)) as i64;
+            let window = |k: u32| {
+                let from_ns = first_ns.saturating_add(middle(k)).saturating_sub(each_ns / 2);
+                (from_ns, from_ns.saturating_add(each_ns))
+            };
+            let windows: Vec<(i64, i64)> = (0..n).map(window).collect();
+            works
+                .iter()
+                .all(|w| w.is_alike(&windows, part))
+                .then(|| windows.iter().map(|window| self.window(whole, &works, *window)).collect())
+        })
+    }
+
+    /// A program's operations in the order in which they were launched.
+    fn at_work(&self, program: &Program) -> Option<AtWork<'_>> {
+        let seen = working_part(self.by_tenant.get(&program.tenant)?);
+        let calls = self.calls.get(&program.tenant).map_or(&[][..], Vec::as_slice);
+        let calls = if program.from_calls { calls } else { &[] };
+        let launched = launch_times(seen, calls);
+        let at = |(n, (s, at)): (usize, (&Seen, Option<i64>))| (at.unwrap_or(s.work.start_ns), n);
+        let mut order: Vec<(i64, usize)> = seen.iter().zip(launched).enumerate().map(at).collect();
+        order.sort_unstable();
+        Some(AtWork { seen, calls, order })
+    }
+
+    /// The programs of a window, which they repeat as if it were all.
+    fn window(&self, whole: &Programs, works: &[AtWork<'_>], window: (i64, i64)) -> Programs {
+        let (from_ns, to_ns) = window;
+        let mut made = Programs {
+            shapes: self.shapes.clone(),
+            limits: self.limits,
+            unknown: self.unknown.clone(),
+            linger_ns: whole.linger_ns,
+            ..Programs::default()
+        };
+        for (all, work) in whole.programs.iter().zip(works) {
+            let mut inside: Vec<usize> = work.inside(window).iter().map(|at| at.1).collect();
+            inside.sort_unstable();
+            let seen: Vec<Seen> = inside.iter().filter_map(|n| work.seen.get(*n)).cloned().collect();
+            let calls: Vec<Call> =
+                work.calls.iter().filter(|c| (from_ns..to_ns).contains(&c.start_ns)).cloned().collect();
+            let units: Option<Vec<(i64, i64)>> = self.recorded.units.get(&all.tenant).map(|units| {
+                units.iter().filter(|unit| unit.0 >= from_ns && unit.1 <= to_ns).copied().collect()
+            });
+            let mut program = self.program(all.tenant, &seen, &calls, units.as_ref());
+            // What the whole shows better than a part.
+            program.pauses = all.pauses;
+            program.barrier = program.barrier.filter(|_| all.barrier.is_some());
+            (program.submit_ns, program.release_ns) = (all.submit_ns, all.release_ns);
+            program.goes_on = true;
+            // It goes round: what is left of the window when its work is done comes before it begins again.
+            program.outside_ns = to_ns.saturating_sub(from_ns).saturating_sub(program.recorded_ns).max(0);
+            let begin_ns = program.hosts.iter().filter_map(|host| host.begin_ns).min().unwrap_or(from_ns);
+            let end_ns = begin_ns.saturating_add(to_ns.saturating_sub(from_ns));
+            let longest = program.hosts.iter_mut().max_by_key(|host| host.steps.len());
+            if let Some(host) = longest.filter(|_| program.outside_ns > 0) {
+                host.steps.push(Step::Pause { ns: program.outside_ns, end_ns });
+            }
             made.programs.push(program);
         }
+        made
     }
-    let last_ns = lives.iter().map(|life| life.end_ns).max().unwrap_or(0);
-    for (program, life) in made.programs.iter_mut().zip(&lives) {
-        program.goes_on = life.goes_on(last_ns);
+
+    /// A tenant's program, from these operations and calls of it.
+    fn program(
+        &self,
+        tenant: u32,
+        seen: &[Seen],
+        calls: &[Call],
+        units: Option<&Vec<(i64, i64)>>,
+    ) -> Program {
+        let sms = self.recorded.visible_sms.get(&tenant).copied().or(self.limits.sm_count).unwrap_or(0);
+        let mut program = Program { tenant, visible_sms: sms, ..Program::default() };
+        operations(&mut program, seen, &self.limits, self.state, &self.alone, &self.measured);
+        program.from_calls = !calls.is_empty() && threads(&mut program, seen, calls, units);
+        if !program.from_calls {
+            streams(&mut program, seen, self.turns.get(&tenant));
+        }
+        program
     }
-    if lost.len() >= ENOUGH_LOST {
-        made.linger_ns = Some(percentile(&mut lost, 0.02).min(MOST_LINGER_NS));
+}
+
+/// A program's operations and calls, and its operations by launch: (time, which).
+struct AtWork<'a> {
+    seen: &'a [Seen],
+    calls: &'a [Call],
+    order: Vec<(i64, usize)>,
+}
+
+impl AtWork<'_> {
+    /// Its operations that were launched in a window.
+    fn inside(&self, window: (i64, i64)) -> &[(i64, usize)] {
+        let before = |ns: i64| self.order.partition_point(|at| at.0 < ns);
+        self.order.get(before(window.0)..before(window.1)).unwrap_or_default()
     }
-    Ok(made)
+
+    /// Whether windows show it at the work that it does all the time.
+    fn is_alike(&self, windows: &[(i64, i64)], part: f64) -> bool {
+        let counts: Vec<usize> = windows.iter().map(|window| self.inside(*window).len()).collect();
+        let expected = part * self.order.len() as f64;
+        let each = expected / windows.len() as f64;
+        let sum: usize = counts.iter().sum();
+        let least = counts.iter().min().copied().unwrap_or(0);
+        (sum as f64 / expected - 1.0).abs() <= UNLIKE
+            && least as f64 >= each / 2.0
+            && least >= ENOUGH_IN_WINDOW
+    }
 }
 
 /// When a program's operations ran.
@@ -555,7 +723,7 @@ fn own_ns(s: &Seen, state_ns: f64) -> i64 {
 }
 
 /// Number and usual time alone of each name and launch configuration, over all tenants.
-fn shapes(
+fn usual_times(
     by_tenant: &BTreeMap<u32, Vec<Seen>>,
     state_ns: f64,
     shapes: &mut Vec<ShapeSeen>,
@@ -661,6 +829,7 @@ fn barrier(seen: &[Seen], numbers: &BTreeMap<(Option<u32>, Option<u32>), u32>) -
 }
 
 /// A CUDA call.
+#[derive(Clone)]
 struct Call {
     thread: u32,
     start_ns: i64,

@@ -145,6 +145,7 @@ pub const FORECAST: Table = Table {
         opt("unit_p50_ns", I64, "no units of work are known", "Median time of a unit of work, from its begin to the end of its last operation."),
         opt("unit_p99_ns", I64, "no units of work are known", "99th percentile of the same."),
         col("operations", U64, "Kernels, graphs and copies of the recorded ones that ended."),
+        opt("sampling_error", F64, "all recorded operations were replayed", "Half width of the 95 % interval of `elapsed_ns`, as a part of it, for replaying windows of the recording instead of all of it: by how much the windows differ."),
         col("goes_on", Bool, "Its work went on to the end of the recording: in a forecast it is begun again until all others have run once, so nobody is left alone."),
         opt("contention", F64, "a forecast, or no kernels of known time alone ran in the co-run", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
         BASIS,
