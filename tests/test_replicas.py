@@ -391,6 +391,32 @@ def test_traffic_that_no_bandwidth_explains_is_of_the_cache() -> None:
     assert cache.hits_over_misses == pytest.approx(2.0)
 
 
+def test_what_kernels_take_solo_is_known_from_outside_of_what_is_replayed() -> None:
+    # One client works 7 ms before the other one, as two of 3,576 kernels in a thousand: there its kernels run solo. The
+    # middle, which is replayed, shows them side by side only.
+    folder = generate.built("mps", 601)
+    truth = json.loads((folder / "mps.truth.json").read_text(encoding="utf-8"))
+    session = pyanalyze.load(folder / "mps.sqlite")
+    (advice,) = session.replicas([1])
+    assert advice.operations == copies_module.MOST_OPERATIONS < session.kernels.height
+    assert advice.check.contention == pytest.approx(0.0, abs=0.01)
+    ratio = {t["name"]: t["slowdown"]["elapsed"]["ratio"] for t in truth["tenants"] if t["slowdown"]}
+    assert set(ratio.values()) == {1.0}
+    for copies in option(advice, 2, "MPS").tenants:
+        assert copies.slowdown.value == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_program_without_work_in_the_middle_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = pyanalyze.load(CAPTURES / "mps.sqlite")
+    assert session.analysis.representative(0).tables.replayed is None
+    monkeypatch.setattr(copies_module.representative_window, "__defaults__", (1_000,))
+    marked = session.analysis.representative(0).tables
+    assert marked.replayed is not None
+    assert marked.kernels.height == session.kernels.height
+    monkeypatch.setattr(copies_module.representative_window, "__defaults__", (2,))
+    assert session.analysis.representative(0).tables.kernels.height < 10
+
+
 def test_profiles_have_room_for_copies() -> None:
     a100 = mig.FAMILIES["A100-40"]
     for name, most in (("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1)):

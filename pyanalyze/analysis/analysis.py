@@ -525,11 +525,20 @@ class Analysis:
         return replace(self, read=narrowed(self.tables, window, gpu))
 
     def representative(self, device_id: int) -> Analysis:
-        """Analyse as much of a device as forecasts of copies replay; all of it where that is little."""
-        from pyanalyze.analysis.advice.copies import representative_window
+        """Analyse as much of a device as forecasts of copies replay; all of it where that is little.
 
-        window = representative_window(self.tables, device_id)
-        return self if window is None else self.narrowed(window, None)
+        What is around that stays, to show what kernels take solo, if every process works in what is replayed.
+        """
+        from pyanalyze.analysis.advice.copies import KNOWN_OPERATIONS, representative_window, work_in
+
+        around = representative_window(self.tables, device_id, KNOWN_OPERATIONS)
+        known = self if around is None else self.narrowed(around, None)
+        window = representative_window(known.tables, device_id)
+        if window is None:
+            return known
+        if not work_in(known.tables, device_id, window):
+            return known.narrowed(window, None)
+        return replace(known, read=replace(known.read, replayed=(window[0], window[1] + 1)))
 
     def redacted(self, names: Names | None = None) -> Analysis:
         """Analyse the same under pseudonyms. See :func:`pyanalyze.tables.redact.redacted`."""

@@ -260,6 +260,7 @@ def forecast(
     recorded: _SharingConfig | None,
     configs: Sequence[_SharingConfig],
     units: Mapping[int, Sequence[tuple[int, int]]],
+    window: tuple[int, int] | None,
     kernel_demands: Mapping[str, tuple[float | None, float | None]],
     most_operations: int,
     threads: int,

@@ -168,6 +168,8 @@ class TableSet(Frames):
         The captures, in the order of the `capture` column; none where samples were loaded without a capture.
     selection
         What part of the captures is shown.
+    replayed
+        What was launched from the one time to the other is what forecasts replay; None: all of it.
     names
         Names that the caller gave to processes: by pid, or by the capture in which only that process was traced.
     recorded_tenants
@@ -202,6 +204,7 @@ class TableSet(Frames):
     stored: Mapping[str, AnyTable]
     paths: tuple[Path, ...] = ()
     selection: Selection = field(default_factory=Selection)
+    replayed: tuple[int, int] | None = None
     names: Mapping[str, int | Path] = field(default_factory=dict)
     recorded_tenants: AnyTable | None = None
     answering: pl.DataFrame | None = None

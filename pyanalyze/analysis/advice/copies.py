@@ -73,6 +73,8 @@ __all__ = ["Recorded", "advise_copies", "expanded", "instances_of", "representat
 
 #: Operations of all tenants that are replayed once for each configuration and copy.
 MOST_OPERATIONS: Final = 2_500
+#: Operations around those, from which it is known what kernels take solo: tenants seldom begin and end together.
+KNOWN_OPERATIONS: Final = 50_000
 #: Block times that differ by no more than this count as equal, but end at common times: kernels of several copies would
 #: otherwise fall out of step until each block is an event of its own.
 EVEN = 0.01
@@ -113,7 +115,8 @@ class Recorded:
     Attributes
     ----------
     tables, verdict
-        The tables, and the verdict of the device. All of them is replayed: see :func:`representative_window`.
+        The tables, and the verdict of the device. What the tables say is to be replayed is, else all of them: see
+        :meth:`pyanalyze.analysis.analysis.Analysis.representative`.
     counted
         Its kernels as Nsight Compute counted them; empty: they were not counted.
     """
@@ -434,7 +437,9 @@ def _size(tables: TableSet, device_id: int) -> tuple[int, int]:
 
     operations, first, last = 0, [], []
     for name in ("kernels", "graph_launches", "memops"):
-        times = tables.columns(name, "device_id", "start_ns", "end_ns").filter(pl.col("device_id") == device_id)
+        times = tables.columns(name, "device_id", "start_ns", "end_ns").filter(
+            pl.col("device_id") == device_id, _replayed(tables)
+        )
         operations += times.height
         if times.height:
             first.append(int(times["start_ns"].min()))  # type: ignore[arg-type]
@@ -442,13 +447,42 @@ def _size(tables: TableSet, device_id: int) -> tuple[int, int]:
     return operations, max(last) - min(first) if first else 0
 
 
-def representative_window(tables: TableSet, device_id: int) -> tuple[int, int] | None:
-    """Return the middle of a capture, with as many operations as are replayed; None where there are no more.
+def _replayed(tables: TableSet) -> pl.Expr:
+    """Whether something begins in the part of the tables that is replayed."""
+    import polars as pl
+
+    if tables.replayed is None:
+        return pl.lit(value=True)
+    return pl.col("start_ns").is_between(*tables.replayed, closed="left")
+
+
+def work_in(tables: TableSet, device_id: int, window: tuple[int, int]) -> bool:
+    """Whether every process with kernels on a device has some that begin in this time.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> work_in(pyanalyze.load(capture).tables, 0, (0, 1))
+    False
+    """
+    import polars as pl
+
+    inside = pl.col("start_ns").is_between(*window, closed="left")
+    names = ("kernels", "graph_launches")
+    work = pl.concat([tables.columns(name, "device_id", "capture", "pid", "start_ns") for name in names])
+    work = work.filter(pl.col("device_id") == device_id).group_by("capture", "pid").agg(inside.any())
+    return bool(work["start_ns"].all())
+
+
+def representative_window(tables: TableSet, device_id: int, most: int = MOST_OPERATIONS) -> tuple[int, int] | None:
+    """Return the middle of a capture, with so many operations; None where there are no more.
 
     Parameters
     ----------
     tables, device_id
         The tables, and the device.
+    most
+        Operations: as many as are replayed, if not said otherwise.
 
     Returns
     -------
@@ -469,10 +503,10 @@ def representative_window(tables: TableSet, device_id: int) -> tuple[int, int] |
             for name in ("kernels", "graph_launches", "memops")
         ]
     ).sort()
-    if len(starts) <= MOST_OPERATIONS:
+    if len(starts) <= most:
         return None
-    first = (len(starts) - MOST_OPERATIONS) // 2
-    return int(starts[first]), int(starts[first + MOST_OPERATIONS - 1])
+    first = (len(starts) - most) // 2
+    return int(starts[first]), int(starts[first + most - 1])
 
 
 def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel]) -> _Scene | str:
@@ -602,7 +636,8 @@ def _units(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[i
     """Units of work of each tenant, where every tenant has enough of them for percentiles."""
     import polars as pl
 
-    units = to_frame(unit_tables(tables, NO_RESIDENCY, None)["units"]).filter(pl.col("device_id") == device_id)
+    units = to_frame(unit_tables(tables, NO_RESIDENCY, None)["units"])
+    units = units.filter(pl.col("device_id") == device_id, _replayed(tables))
     found = {
         tenant: sorted(units.filter(pl.col("tenant_id") == tenant).select("start_ns", "range_end_ns").iter_rows())
         for tenant in names
@@ -1019,7 +1054,7 @@ def _utilisation(scene: _Scene, tenants: Sequence[Copies], base: Mapping[int, in
     """SM time with resident blocks over all SM time, from what each tenant used in the recording."""
     import polars as pl
 
-    modelled = scene.tables.sm_occupancy.filter(pl.col("device_id") == scene.verdict.device_id)
+    modelled = scene.tables.sm_occupancy.filter(pl.col("device_id") == scene.verdict.device_id, _replayed(scene.tables))
     length = pl.col("end_ns") - pl.col("start_ns")
     used = dict(modelled.group_by("tenant_id").agg((pl.col("sm_active") * length).sum()).iter_rows())
     if any(not used.get(t.tenant_id) for t in tenants):

@@ -210,8 +210,9 @@ def forecast(
     Parameters
     ----------
     tables
-        The tables; API calls, read now if they were not, tell think time and waiting apart. Where none were recorded
-        every gap of a stream counts as think time.
+        The tables; where only a part of them is to be replayed (`replayed`), the rest shows what kernels take solo.
+        API calls, read now if they were not, tell think time and waiting apart. Where none were recorded every gap of a
+        stream counts as think time.
     device_id
         Device.
     configs
@@ -268,6 +269,7 @@ def forecast(
         recorded,
         configs,
         units or {},
+        tables.replayed,
         kernel_demands or {},
         most_operations,
         threads,

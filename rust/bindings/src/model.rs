@@ -163,7 +163,7 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
 
 /// What recorded programs would have taken in other configs.
 #[pyfunction]
-#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, kernel_demands, most_operations, threads, progress=None))]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, window, kernel_demands, most_operations, threads, progress=None))]
 #[allow(clippy::too_many_arguments)] // Python names them
 pub(crate) fn forecast(
     py: Python<'_>,
@@ -174,6 +174,7 @@ pub(crate) fn forecast(
     recorded: Option<SharingConfig>,
     configs: Vec<SharingConfig>,
     units: BTreeMap<u32, Vec<(i64, i64)>>,
+    window: Option<(i64, i64)>,
     kernel_demands: BTreeMap<String, (Option<f64>, Option<f64>)>,
     most_operations: usize,
     threads: usize,
@@ -182,8 +183,14 @@ pub(crate) fn forecast(
     let session = from_python(session)?;
     let demand = |(name, (bandwidth, sm_throughput))| (name, Demand { bandwidth, sm_throughput });
     let kernel_demands = kernel_demands.into_iter().map(demand).collect();
-    let recorded =
-        Recorded { visible_sms, time_sliced, kernel_demands, units, config: recorded.map(Into::into) };
+    let recorded = Recorded {
+        visible_sms,
+        time_sliced,
+        kernel_demands,
+        window,
+        units,
+        config: recorded.map(Into::into),
+    };
     let configs: Vec<sharing_config::SharingConfig> = configs.into_iter().map(Into::into).collect();
     let watch = PyWatch::new(progress);
     let made = py.detach(|| {

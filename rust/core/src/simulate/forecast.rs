@@ -116,7 +116,7 @@ fn sampled(
         config.assignments.iter().map(|one| of(one.tenant)).sum::<usize>()
     };
     let most = configs.iter().map(count).max().unwrap_or(0);
-    if most <= most_operations {
+    if most <= most_operations || recording.is_part() {
         return Vec::new();
     }
     let part = most_operations as f64 * REPLAYED / most as f64;

@@ -406,7 +406,7 @@ impl<'a> Recording<'a> {
         })
     }
 
-    /// The programs of all that was recorded.
+    /// The programs of all that is to be replayed.
     pub(crate) fn programs(&self, watch: &dyn Watch) -> Result<Programs> {
         let mut made = Programs {
             shapes: self.shapes.clone(),
@@ -431,8 +431,12 @@ impl<'a> Recording<'a> {
             watch.progress("programs", 0, 0)?;
             let seen = working_part(all);
             let calls = self.calls.get(tenant).map_or(&[][..], Vec::as_slice);
-            let mut program = self.program(*tenant, seen, calls, self.recorded.units.get(tenant));
-            program.aside = all.len().saturating_sub(seen.len()) as u64;
+            let aside = all.len().saturating_sub(seen.len()) as u64;
+            let part = self.recorded.window.map(|window| launched_in(window, seen, calls));
+            let (seen, calls) = part.as_ref().map_or((seen, calls), |(seen, calls)| (&seen[..], &calls[..]));
+            let units = self.units(*tenant, self.recorded.window);
+            let mut program = self.program(*tenant, seen, calls, units.as_ref());
+            program.aside = aside;
             if program.from_calls {
                 let lost_here = handed_over.get(tenant).map_or(&[][..], Vec::as_slice);
                 lost.extend(lost_after(lost_here, seen, &launch_times(seen, calls), program.submit_ns));
@@ -452,6 +456,11 @@ impl<'a> Recording<'a> {
         Ok(made)
     }
 
+    /// Whether a part of it is to be replayed.
+    pub(crate) const fn is_part(&self) -> bool {
+        self.recorded.window.is_some()
+    }
+
     /// Parts of the programs, so many windows of time, as long as each other and as far apart, that hold `part` of all
     /// operations; as many windows as show the programs at the same work.
     ///
@@ -459,9 +468,9 @@ impl<'a> Recording<'a> {
     /// that are as long as a window.
     pub(crate) fn windows(&self, whole: &Programs, part: f64) -> Option<Vec<Programs>> {
         let works: Vec<AtWork<'_>> = whole.programs.iter().map(|p| self.at_work(p)).collect::<Option<_>>()?;
-        let first_ns = works.iter().filter_map(|w| w.order.first()).map(|at| at.0).max()?;
-        let last_ns = works.iter().filter_map(|w| w.order.last()).map(|at| at.0).min()?;
-        let length_ns = last_ns.saturating_sub(first_ns);
+        let first_ns = works.iter().filter_map(|w| w.launched_ns.first()).max()?;
+        let last_ns = works.iter().filter_map(|w| w.launched_ns.last()).min()?;
+        let length_ns = last_ns.saturating_sub(*first_ns);
         let long_enough =
             |p: &Program| length_ns as f64 >= (1.0 - MOST_MISSED) * p.recorded_ns as f64 && length_ns > 0;
         if !whole.programs.iter().all(long_enough) {
@@ -487,11 +496,9 @@ impl<'a> Recording<'a> {
         let seen = working_part(self.by_tenant.get(&program.tenant)?);
         let calls = self.calls.get(&program.tenant).map_or(&[][..], Vec::as_slice);
         let calls = if program.from_calls { calls } else { &[] };
-        let launched = launch_times(seen, calls);
-        let at = |(n, (s, at)): (usize, (&Seen, Option<i64>))| (at.unwrap_or(s.work.start_ns), n);
-        let mut order: Vec<(i64, usize)> = seen.iter().zip(launched).enumerate().map(at).collect();
-        order.sort_unstable();
-        Some(AtWork { seen, calls, order })
+        let mut launched_ns = launched_or_begun(seen, calls);
+        launched_ns.sort_unstable();
+        Some(AtWork { seen, calls, launched_ns })
     }
 
     /// The programs of a window, which they repeat as if it were all.
@@ -505,14 +512,8 @@ impl<'a> Recording<'a> {
             ..Programs::default()
         };
         for (all, work) in whole.programs.iter().zip(works) {
-            let mut inside: Vec<usize> = work.inside(window).iter().map(|at| at.1).collect();
-            inside.sort_unstable();
-            let seen: Vec<Seen> = inside.iter().filter_map(|n| work.seen.get(*n)).cloned().collect();
-            let calls: Vec<Call> =
-                work.calls.iter().filter(|c| (from_ns..to_ns).contains(&c.start_ns)).cloned().collect();
-            let units: Option<Vec<(i64, i64)>> = self.recorded.units.get(&all.tenant).map(|units| {
-                units.iter().filter(|unit| unit.0 >= from_ns && unit.1 <= to_ns).copied().collect()
-            });
+            let (seen, calls) = launched_in(window, work.seen, work.calls);
+            let units = self.units(all.tenant, Some(window));
             let mut program = self.program(all.tenant, &seen, &calls, units.as_ref());
             // What the whole shows better than a part.
             program.pauses = all.pauses;
@@ -530,6 +531,13 @@ impl<'a> Recording<'a> {
             made.programs.push(program);
         }
         made
+    }
+
+    /// A tenant's units of work, those that lie in a window.
+    fn units(&self, tenant: u32, window: Option<(i64, i64)>) -> Option<Vec<(i64, i64)>> {
+        let inside =
+            |unit: &&(i64, i64)| window.is_none_or(|(from_ns, to_ns)| unit.0 >= from_ns && unit.1 <= to_ns);
+        Some(self.recorded.units.get(&tenant)?.iter().filter(inside).copied().collect())
     }
 
     /// A tenant's program, from these operations and calls of it.
@@ -551,24 +559,24 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// A program's operations and calls, and its operations by launch: (time, which).
+/// A program's operations and calls, and when its operations were launched, in order.
 struct AtWork<'a> {
     seen: &'a [Seen],
     calls: &'a [Call],
-    order: Vec<(i64, usize)>,
+    launched_ns: Vec<i64>,
 }
 
 impl AtWork<'_> {
-    /// Its operations that were launched in a window.
-    fn inside(&self, window: (i64, i64)) -> &[(i64, usize)] {
-        let before = |ns: i64| self.order.partition_point(|at| at.0 < ns);
-        self.order.get(before(window.0)..before(window.1)).unwrap_or_default()
+    /// How many of its operations were launched in a window.
+    fn inside(&self, window: (i64, i64)) -> usize {
+        let before = |ns: i64| self.launched_ns.partition_point(|at| *at < ns);
+        before(window.1).saturating_sub(before(window.0))
     }
 
     /// Whether windows show it at the work that it does all the time.
     fn is_alike(&self, windows: &[(i64, i64)], part: f64) -> bool {
-        let counts: Vec<usize> = windows.iter().map(|window| self.inside(*window).len()).collect();
-        let expected = part * self.order.len() as f64;
+        let counts: Vec<usize> = windows.iter().map(|window| self.inside(*window)).collect();
+        let expected = part * self.launched_ns.len() as f64;
         let each = expected / windows.len() as f64;
         let sum: usize = counts.iter().sum();
         let least = counts.iter().min().copied().unwrap_or(0);
@@ -956,6 +964,20 @@ fn launch_times(seen: &[Seen], calls: &[Call]) -> Vec<Option<i64>> {
         }
     }
     launched_ns
+}
+
+/// When each operation was launched, or else when it began.
+fn launched_or_begun(seen: &[Seen], calls: &[Call]) -> Vec<i64> {
+    let launched = launch_times(seen, calls);
+    seen.iter().zip(launched).map(|(s, at)| at.unwrap_or(s.work.start_ns)).collect()
+}
+
+/// Operations that were launched in a window, and the calls in it.
+fn launched_in(window: (i64, i64), seen: &[Seen], calls: &[Call]) -> (Vec<Seen>, Vec<Call>) {
+    let inside = |ns: &i64| (window.0..window.1).contains(ns);
+    let at = launched_or_begun(seen, calls);
+    let seen = seen.iter().zip(&at).filter(|(_, at)| inside(at)).map(|(s, _)| s.clone()).collect();
+    (seen, calls.iter().filter(|call| inside(&call.start_ns)).cloned().collect())
 }
 
 /// How long after its last operation a tenant's next one came, each time that it had lost the engine by then.

@@ -164,6 +164,8 @@ pub struct Recorded {
     pub time_sliced: bool,
     /// What a kernel takes solo, by its name; others take what their tenant does.
     pub kernel_demands: BTreeMap<String, Demand>,
+    /// What is launched in this time is replayed; the rest shows what kernels take alone. `None`: all is.
+    pub window: Option<(i64, i64)>,
     /// Units of work; their time is forecast where API calls were recorded.
     pub units: Units,
     /// The config that it was: what kernels take alone is fitted to it where none of equal shape was ever alone.
