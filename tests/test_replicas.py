@@ -417,6 +417,15 @@ def test_a_program_without_work_in_the_middle_is_left_out(monkeypatch: pytest.Mo
     assert session.analysis.representative(0).tables.kernels.height < 10
 
 
+def test_traffic_that_grew_says_that_it_was_kept_away() -> None:
+    # The data of each of two fit into L2, so half of both is missed at most: traffic that grew by three quarters had 1.5
+    # hits for each miss, or more.
+    assert copies_module._assumed_hits(1.75, 2) == pytest.approx((1.5, 2 * math.sqrt(1.5), 6.0))
+    assert copies_module._cache(1.75, 2, 1.5).kept == pytest.approx(1.0)
+    # A fifth more needs no more than 0.4, less than is assumed.
+    assert copies_module._assumed_hits(1.2, 2) == copies_module.HITS_OVER_MISSES
+
+
 def test_profiles_have_room_for_copies() -> None:
     a100 = mig.FAMILIES["A100-40"]
     for name, most in (("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1)):

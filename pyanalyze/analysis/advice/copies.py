@@ -355,7 +355,7 @@ def _taken_for_memory(
     each = min(most, max(0.0, wanted - known) / len(unknown)) if unknown else 0.0
     demands = {**scene.demands, **dict.fromkeys(unknown, each)}
     growth = wanted / sum(demands.values())
-    hits = _hits_over_misses(scene)
+    hits = _hits_over_misses(scene, growth)
     caches = tuple(_cache(growth, len(scene.names), one) for one in hits)
     return replace(scene, demands=demands, caches=(caches[0], caches[1], caches[2])), CONTENTION
 
@@ -375,13 +375,25 @@ def _demands(scene: _Scene) -> Iterator[Demand]:
             yield Demand(tenant_id=tenant, name=name, resource=ACTIVE_SMS, part=part, source="sampled")
 
 
-def _hits_over_misses(scene: _Scene) -> tuple[float, float, float]:
-    """Low, middle and high; as counted where all tenants were."""
+def _hits_over_misses(scene: _Scene, growth: float) -> tuple[float, float, float]:
+    """Low, middle and high, where traffic grew so much; as counted where all tenants were."""
     hits = scene.counted.l2_hit
     if set(hits) != set(scene.names):
-        return HITS_OVER_MISSES
+        return _assumed_hits(growth, len(scene.names))
     one = max(hit / max(1 - hit, LEAST_MISS) for hit in hits.values())
     return (one, one, one)
+
+
+def _assumed_hits(growth: float, tenants: int) -> tuple[float, float, float]:
+    """Hits for each miss, low, middle and high, where the traffic of so many tenants grew so much.
+
+    The data of each fit into L2 while it runs solo, else it had not hit. Of N times as much no more than 1 - 1 / N is
+    missed, so that there were enough hits to lose. The middle is as far above the low end (log) as without that, less
+    what the high end does not move.
+    """
+    low, middle, high = HITS_OVER_MISSES
+    least = max(low, (growth - 1) / (1 - 1 / tenants)) if tenants > 1 else low
+    return least, middle * math.sqrt(least / low), max(high, least)
 
 
 def _cache(growth: float, tenants: int, hits_over_misses: float) -> _Cache:
