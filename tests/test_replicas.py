@@ -426,6 +426,18 @@ def test_traffic_that_grew_says_that_it_was_kept_away() -> None:
     assert copies_module._assumed_hits(1.2, 2) == copies_module.HITS_OVER_MISSES
 
 
+def test_errors_that_do_not_depend_on_each_other_are_not_all_at_their_worst() -> None:
+    def variant(*, counts: bool = True, anchored: bool = False) -> Any:
+        return copies_module._Variant(0.0, 0.0, 1, counts=counts, anchored=anchored)
+
+    # 3, 4 and 12 at right angles are 13; below the variants span nothing.
+    one = copies_module._estimate([(2.0, variant()), (2 * math.exp(0.3), variant(counts=False))], 0.4, 1.2)
+    assert (one.value, one.low, one.high) == pytest.approx((2.0, 2 * math.exp(-0.4), 2 * math.exp(1.3)))
+    # Pauses end in one way or in the other: each may be the case, with all of the model's error.
+    one = copies_module._estimate([(2.0, variant()), (4.0, variant(counts=False, anchored=True))], 0.1, 0.0)
+    assert (one.value, one.low, one.high) == pytest.approx((2.0, 2 * math.exp(-0.1), 4 * math.exp(0.1)))
+
+
 def test_profiles_have_room_for_copies() -> None:
     a100 = mig.FAMILIES["A100-40"]
     for name, most in (("1g.5gb", 7), ("2g.10gb", 3), ("3g.20gb", 2), ("7g.40gb", 1)):

@@ -1054,12 +1054,20 @@ def _beyond(candidate: _Candidate) -> float:
 
 
 def _estimate(values: Sequence[tuple[float, _Variant]], width: float, beyond: float) -> Estimate:
-    counted = [value for value, v in values if v.counts]
-    everything = [value for value, _ in values]
-    wide = math.exp(width)
-    return Estimate(
-        value=statistics.fmean(counted), low=min(everything) / wide, high=max(everything) * wide * math.exp(beyond)
-    )
+    """Mean of the variants that count, and an interval.
+
+    What variants span, what the model misses and what L2 loses do not depend on each other: that all of it is at its
+    worst at once is rarer than the interval claims. So they add as independent errors do. When pauses end, and how long
+    an idle context stays, is one thing or the other: the interval holds what follows from either.
+    """
+    low, high = math.inf, 0.0
+    for reading in {(v.anchored, v.linger_ns) for _, v in values}:
+        of = [(value, v.counts) for value, v in values if (v.anchored, v.linger_ns) == reading]
+        middle = statistics.fmean([value for value, counts in of if counts] or [value for value, _ in of])
+        below, above = math.log(middle / min(of)[0]), math.log(max(of)[0] / middle)
+        low = min(low, middle / math.exp(math.hypot(below, width)))
+        high = max(high, middle * math.exp(math.hypot(above, width, beyond)))
+    return Estimate(value=statistics.fmean(value for value, v in values if v.counts), low=low, high=high)
 
 
 def _utilisation(scene: _Scene, tenants: Sequence[Copies], base: Mapping[int, int]) -> float | None:
