@@ -274,6 +274,21 @@ def test_windows_stand_for_a_real_recording(corpus: Path) -> None:
     assert row["elapsed_ns"] == pytest.approx(row["elapsed_ns_recorded"], rel=row["sampling_error"] + 0.03)
 
 
+def test_advice_from_windows_says_so_and_has_wider_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = truth_of("mps")[0]
+    (whole,) = session.advise()
+    defaults = {**(forecast.__kwdefaults__ or {}), "most_operations": 2_000}
+    monkeypatch.setattr(forecast, "__kwdefaults__", defaults)
+    (part,) = truth_of("mps")[0].advise()
+    assert whole.options.replayed == 1.0
+    # A thousand of 2,330 operations.
+    assert part.options.replayed == pytest.approx(1_000 / 2_330, abs=0.02)
+    for before, now in zip(whole.options.options, part.options.options, strict=True):
+        assert (before.name, before.margin < now.margin) == (now.name, True)
+    assert not any("of the operations were replayed" in one.why for one in whole.actions)
+    assert any("of the operations were replayed, in windows" in one.why for one in part.actions)
+
+
 def test_all_is_replayed_of_few_operations_and_of_programs_with_phases() -> None:
     # Each of the two works faster before the other one begins, and after it has ended.
     phases = truth_of("time-slicing-short-kernels")[0]
