@@ -232,8 +232,9 @@ def forecast(
         name in the table `kernels`; None for what was not measured. Others take their assignment's.
     most_operations
         Where the copies of a config have more operations than that, 2 to 4 windows of the recording are replayed, as
-        long as each other and as far apart, with half as many operations; and what they take stands for all, in
-        proportion to what was recorded. Every program must do within 10 % its share in them, else all is replayed.
+        long as each other and as far apart, with a quarter as many operations. Each is replayed twice: the second time
+        stands for all, in proportion to what was recorded. Every program must do within 10 % its share in them, else
+        all is replayed.
     threads
         Layouts are spread over so many threads; 0: all processors.
 

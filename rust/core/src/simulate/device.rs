@@ -211,8 +211,15 @@ struct Tenant<'a> {
     /// When its first host begins, as recorded, and in this pass.
     origin_ns: i64,
     pass_began: Ps,
-    /// How often it ran to its end. What it takes is of the first time; later ones keep the others company.
+    /// How often it ran to its end. What it takes is of one time, see [`Tenant::counts`]; later ones keep the others company.
     passes: u32,
+}
+
+impl Tenant<'_> {
+    /// Whether what it does now counts: the first pass; of a window the second one, which begins as busy as it ends.
+    fn counts(&self) -> bool {
+        self.passes <= u32::from(self.program.is_window)
+    }
 }
 
 /// Blocks that end together, in the group's own time: (end, tenant, operation, blocks, its state). Of uneven blocks: after
@@ -868,7 +875,7 @@ impl<'a> Sim<'a> {
 
     fn host(&mut self, tenant: usize, host: usize) {
         let Some(t) = self.tenants.get_mut(tenant) else { return };
-        let submit = span(t.program.submit_ns);
+        let (submit, counts) = (span(t.program.submit_ns), t.counts());
         let Some(mut state) = t.hosts.get_mut(host) else { return };
         while let Some(step) = state.steps.get(state.next).copied() {
             match step {
@@ -909,7 +916,7 @@ impl<'a> Sim<'a> {
                         u32::try_from(t.live.len().saturating_sub(1)).unwrap_or(DONE)
                     });
                     *place = slot;
-                    if let Some(unit) = t.units.get_mut(unit as usize).filter(|_| t.passes == 0) {
+                    if let Some(unit) = t.units.get_mut(unit as usize).filter(|_| counts) {
                         unit.0 = unit.0.min(self.now);
                     }
                     if let Some(live) = t.live.get_mut(slot as usize) {
@@ -985,14 +992,18 @@ impl<'a> Sim<'a> {
         if t.outstanding > 0 || t.hosts.iter().any(|h| h.next < h.steps.len()) {
             return;
         }
-        if t.passes == 0 {
+        let window = t.program.is_window;
+        if t.passes == u32::from(window) {
             self.first_passes = self.first_passes.saturating_sub(1);
             // What is left of a window belongs to it: on a busy device work goes on meanwhile.
-            if t.program.outside_ns > 0 {
-                t.end = self.now;
-            }
+            t.end = if window { self.now } else { t.end };
         }
         t.passes = t.passes.saturating_add(1);
+        if window && t.passes == 1 {
+            (t.first, t.end, t.ended) = (self.now, 0, 0);
+            t.latencies.clear();
+            t.units.fill((Ps::MAX, 0));
+        }
         if !t.program.goes_on || t.program.ops.is_empty() {
             return;
         }
@@ -1013,7 +1024,7 @@ impl<'a> Sim<'a> {
         let now = self.now;
         let Some(t) = self.tenants.get_mut(tenant) else { return };
         t.outstanding = t.outstanding.saturating_sub(1);
-        let counts = t.passes == 0;
+        let counts = t.counts();
         if counts {
             t.ended = t.ended.saturating_add(1);
             t.end = t.end.max(now);
@@ -1333,6 +1344,7 @@ impl<'a> Sim<'a> {
             }
             g.cohorts.pop();
             let Some(t) = self.tenants.get_mut(tenant) else { continue };
+            let counts = t.counts();
             let Some(o) = t.live.get_mut(slot as usize) else { continue };
             let count = match o.ends.get_mut(which as usize % AHEAD_PARTS) {
                 Some(ends) if self.lengths.is_some() => std::mem::take(ends),
@@ -1354,7 +1366,7 @@ impl<'a> Sim<'a> {
             o.in_flight = o.in_flight.saturating_sub(count);
             if o.in_flight == 0 && o.unplaced == 0 {
                 self.done.push((tenant, slot));
-                if t.passes == 0 {
+                if counts {
                     (self.see)(t.index, op, held.saturating_sub(o.started) / 1000);
                 }
             }

@@ -123,8 +123,8 @@ fn sampled(
     recording.windows(whole, part).unwrap_or_default()
 }
 
-/// Of the operations that are replayed at most, so many are where there are more: fewer would save little time.
-const REPLAYED: f64 = 0.5;
+/// Of the operations that are replayed at most, windows hold so many where there are more: each is replayed twice.
+const REPLAYED: f64 = 0.25;
 
 /// What a copy takes by its windows, as a part of what was recorded of those: and so of all.
 ///

@@ -166,6 +166,8 @@ pub(crate) struct Program {
     pub recorded_ns: i64,
     /// Of a window: what of it lies before and after that.
     pub outside_ns: i64,
+    /// It is a window of a longer one, and goes round.
+    pub is_window: bool,
     /// Recorded sum of launch call to end, its median and its 99th percentile; `None` without calls.
     pub latency_ns: Option<(i64, i64, i64)>,
     /// Of each unit of work: from its begin to the launch of its first operation, the host's own time.
@@ -519,7 +521,7 @@ impl<'a> Recording<'a> {
             program.pauses = all.pauses;
             program.barrier = program.barrier.filter(|_| all.barrier.is_some());
             (program.submit_ns, program.release_ns) = (all.submit_ns, all.release_ns);
-            program.goes_on = true;
+            (program.goes_on, program.is_window) = (true, true);
             // It goes round: what is left of the window when its work is done comes before it begins again.
             program.outside_ns = to_ns.saturating_sub(from_ns).saturating_sub(program.recorded_ns).max(0);
             let begin_ns = program.hosts.iter().filter_map(|host| host.begin_ns).min().unwrap_or(from_ns);
