@@ -188,6 +188,14 @@ def test_caps_are_shown_with_their_percentages(fixtures: Path) -> None:
     assert "%)" not in shown["time-slicing"]
 
 
+def test_mig_is_shown_with_the_profiles_that_were_replayed(hardware: Path) -> None:
+    """Two tenants on an H100 of 80 GB: halves of it are 3g.40gb and 4g.40gb (NVIDIA's MIG user guide)."""
+    shown = _options(pyanalyze.load(hardware / "torch-mps-serve-train.sqlite").report())
+    assert set(re.findall(r"\(in ([^)]*)\)", shown["MIG"])) <= {"3g.40gb", "4g.40gb"}
+    assert shown["MIG"].count("(in ") == 2
+    assert not any("(in " in text for name, text in shown.items() if name != "MIG")
+
+
 @pytest.mark.parametrize("who", ["app_a", "app_b", "app_c"])
 def test_a_missing_solo_recording_has_commands_that_run_as_they_stand(who: str) -> None:
     """PROGRAM and CAPTURE are for the reader to fill in; everything else is what the shell and the program take."""

@@ -18,7 +18,7 @@ from pyanalyze.core import _core
 from pyanalyze.nsys_tool import RECORD_ALL, recording
 from pyanalyze.report.sentences import why_sharing
 from pyanalyze.report.shown import MOST_TENANTS
-from pyanalyze.results.advice import MpsPercentage, SharingOption
+from pyanalyze.results.advice import MigProfile, MpsPercentage, SharingOption
 from pyanalyze.results.interference import (
     Interference,
     SharingCause,
@@ -351,6 +351,11 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
             percentages=[
                 MpsPercentage(tenant_id=tenant, percentage=value)
                 for tenant, value in _percentages(option, compared).items()
+            ],
+            profiles=[
+                MigProfile(tenant_id=one.tenant_id, profile=option.placement.placed[one.name].profile.name)
+                for one in option.forecasts
+                if option.placement is not None
             ],
             tenants=list(option.forecasts),
         )

@@ -85,6 +85,13 @@ class MpsPercentage(Result):
     percentage: int = Field(description="Its CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.")
 
 
+class MigProfile(Result):
+    """The MIG instance of a tenant."""
+
+    tenant_id: int = Field(description="Tenant.")
+    profile: Text = Field(description="Its profile, such as `3g.40gb`.")
+
+
 class SharingOption(Result):
     """A way to share the device that was replayed; modelled."""
 
@@ -96,4 +103,5 @@ class SharingOption(Result):
     recommended: bool = Field(description="It is the one advised.")
     lacks: list[Text] = Field(description="Requirements (`--require`) that its mode does not promise.")
     percentages: list[MpsPercentage] = Field(default_factory=list, description="MPS caps; empty: none are set.")
+    profiles: list[MigProfile] = Field(default_factory=list, description="MIG instances; empty: not MIG.")
     tenants: list[ForecastRow] = Field(description="Per tenant.")

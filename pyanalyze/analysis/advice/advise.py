@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice import groups, host_side, kubernetes, mps, overlap, own_time, slicing
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.mig import Placement
-from pyanalyze.analysis.advice.options import AS_GOOD, Option, Options, best_of, full_switch, observed_slicing, options
+from pyanalyze.analysis.advice.options import (
+    AS_GOOD,
+    FORBIDDEN,
+    Option,
+    Options,
+    best_of,
+    full_switch,
+    observed_slicing,
+    options,
+)
 from pyanalyze.analysis.advice.simple import Resident, in_turn, kept_apart, record_first, simple_bounds, unknown_tenants
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.results.advice import Advice, numbers_of
@@ -368,8 +377,12 @@ def _each(option: Option, now: Option | None = None) -> str:
 
 def _bounds(option: Option) -> str:
     each = ", ".join(f"{f.name} {f.low:.2f}-{f.high:.2f}x" for f in option.forecasts)
+    return f"{each}; mean (ANTT) {_range(option)}"
+
+
+def _range(option: Option) -> str:
     low, high = option.antt_bounds
-    return f"{each}; mean (ANTT) {low:.2f}-{high:.2f}x"
+    return f"{low:.2f}-{high:.2f}x"
 
 
 def _ends_early(option: Option) -> str:
@@ -385,14 +398,20 @@ def _ends_early(option: Option) -> str:
     )
 
 
-def _latency_percentiles(option: Option, now: Option | None) -> str:
-    """The modelled p99 of each tenant, behind that of the present way: a model's value is compared with a model's."""
-    before = {} if now is None else {f.tenant_id: f"{fmt.duration(f.p99_ns)} -> " for f in now.forecasts if f.p99_ns}
-    each = [
-        f"{f.name} {before.get(f.tenant_id, '')}{fmt.duration(f.p99_ns)}"
-        for f in option.forecasts
-        if f.p99_ns is not None
-    ]
+def _latency_percentiles(option: Option, compared: Options) -> str:
+    """The modelled p99 of each tenant, behind that of the present way: a model's value is compared with a model's.
+
+    The recorded one stands beside it. A tenant whose recorded p99 the replay misses has none.
+    """
+    now = () if compared.current is None else compared.current.forecasts
+    before = {f.tenant_id: f.p99_ns for f in now if f.p99_ns}
+    each = []
+    for one in option.forecasts:
+        modelled, recorded = before.get(one.tenant_id), compared.recorded_p99_ns.get(one.tenant_id)
+        if one.p99_ns is None or (modelled and recorded and abs(modelled / recorded - 1) > FORBIDDEN):
+            continue
+        said = f"{one.name} {f'{fmt.duration(modelled)} -> ' if modelled else ''}{fmt.duration(one.p99_ns)}"
+        each.append(f"{said} (recorded {fmt.duration(recorded)})" if modelled and recorded else said)
     return f"; modelled p99 kernel latency {', '.join(each)}" if each else ""
 
 
@@ -401,19 +420,19 @@ def _trust(compared: Options, option: Option) -> str:
     said = ""
     if compared.check is not None:
         said += (
-            f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded times."
+            f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded elapsed "
+            "times."
         )
     if compared.replayed < 1:
         said += (
             f" {fmt.percent(compared.replayed)} of the operations were replayed, in windows spread over the recording."
         )
-    said += f" Bounds allow for a model error of {fmt.percent(option.margin)}"
+    said += f" Bounds allow for a model error of {fmt.percent(option.margin)}."
     if option.contention is not None:
         said += (
-            ", and for contention in memory and caches: kernels that run side by side take "
-            f"{_more_time(option.contention)} than modelled ({option.contention.basis})"
+            " Contention in memory and caches changes the time of kernels that run side by side: "
+            f"{_more_time(option.contention)} ({option.contention.basis})."
         )
-    said += "."
     if compared.untraced:
         who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
         said += f" {who} not traced: {', '.join(compared.untraced)}. Upper bounds allow for their resident time."
@@ -421,20 +440,16 @@ def _trust(compared: Options, option: Option) -> str:
 
 
 def _more_time(contention: Contention) -> str:
-    """How much more time, or less.
+    """How much more time, or less: what is forecast, and the bounds.
 
     Examples
     --------
     >>> from pyanalyze.analysis.advice.options import Contention
-    >>> _more_time(Contention(-0.3, 0.03, 0.12)), _more_time(Contention(0.1, 0.2, 0.34))
-    ('30 % less to 12 % more time', '10 % to 34 % more time')
-    >>> _more_time(Contention(-0.26, -0.2, -0.02))
-    '26 % to 2 % less time'
+    >>> _more_time(Contention(-0.3, 0.03, 0.12))
+    'by +3 % in the forecast, by -30 % to +12 % in its bounds'
     """
-    low, high = (f"{abs(100 * end):.0f} %" for end in (contention.low, contention.high))
-    if contention.low < 0 < contention.high:
-        return f"{low} less to {high} more time"
-    return f"{low} to {high} {'less' if contention.high <= 0 and contention.low < 0 else 'more'} time"
+    middle, low, high = (f"{100 * end:+.0f} %" for end in (contention.middle, contention.low, contention.high))
+    return f"by {middle} in the forecast, by {low} to {high} in its bounds"
 
 
 def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Iterator[Advice]:
@@ -471,7 +486,7 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
 def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
     expected = (
         f"modelled slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
-        f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option, compared.current)}"
+        f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option, compared)}"
     )
     check = (
         f"a capture in that mode shows every tenant within its bounds. Look at {option.worst.name} first: its forecast "
@@ -574,8 +589,10 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     others = [option for option in compared.options if option is not now and option not in refused]
     # Options are in the order of their mean slowdown.
     other = f"; {others[0].name} {_each(others[0])}" if others else ""
-    low = min((option.antt_bounds[0] for option in others), default=None)
-    bound = None if low is None else f"no other configuration has a mean slowdown below {low:.2f}x, by its lower bound"
+    least = min(others, key=lambda option: option.antt_bounds[0], default=None)
+    bound = None if least is None else f"mean slowdown {_range(now)} as it is, {_range(least)} under {least.name}"
+    if least is not None and least.antt_bounds[0] < now.antt_bounds[1] and now.antt_bounds[0] < least.antt_bounds[1]:
+        bound = f"{bound}. The ranges overlap: no gain is certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
     why = f"no other{which} is forecast to gain anything"

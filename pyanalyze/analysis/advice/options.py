@@ -222,6 +222,8 @@ class Options:
     check
         How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
         where that mode cannot be replayed. It is in the bounds of every option; above :data:`FORBIDDEN` there are none.
+    recorded_p99_ns
+        The recorded 99th percentile of kernel latency, by tenant.
     clients
         What MPS provisioning knows of the tenants.
     unplaced
@@ -246,6 +248,7 @@ class Options:
     untraced: tuple[str, ...] = ()
     replayed: float = 1.0
     daemon: Daemon = DEFAULT_DAEMON
+    recorded_p99_ns: Mapping[int, int] = field(default_factory=dict)
 
 
 def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
@@ -530,7 +533,9 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     recording = recorded_config(tables, verdict, list(names), sm_count)
     candidates, unplaced, mig_instances = _candidates(tables, verdict, device, clients, sm_count, recording)
     untraced = untraced_ns_of(here, usage)
-    made, check, replayed = _forecast(tables, verdict, recording, candidates, names, sm_count, sum(untraced.values()))
+    made, check, replayed, p99_ns = _forecast(
+        tables, verdict, recording, candidates, names, sm_count, sum(untraced.values())
+    )
     if check is not None and check > FORBIDDEN:
         return Options(device_id, why_not=missed(check), check=check, clients=tuple(clients), untraced=tuple(untraced))
     ranked = sorted(made, key=lambda option: option.antt)
@@ -545,6 +550,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
         device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced,
         mig_instances, untraced=tuple(untraced), replayed=replayed,
         daemon=daemon_of(tables.configured.select("key", "value").iter_rows()),
+        recorded_p99_ns=p99_ns,
     )  # fmt: skip
 
 
@@ -830,8 +836,8 @@ def _forecast(
     names: Mapping[int, str],
     sm_count: int,
     untraced_ns: int,
-) -> tuple[list[Option], float | None, float]:
-    """Options with forecasts, how far the replay of the recorded config is from the record, and the part replayed.
+) -> tuple[list[Option], float | None, float, dict[int, int]]:
+    """Options with forecasts, how far the replay is from the record, the part replayed, and each recorded p99.
 
     What untraced tenants would do elsewhere is not known: they delay a tenant by nothing, or by all of `untraced_ns`.
     """
@@ -881,7 +887,7 @@ def _forecast(
     if recording is not None:
         check = replay_error(rows, names, "elapsed_ns")
         if check is not None and check > FORBIDDEN:
-            return [], check, 1.0
+            return [], check, 1.0, {}
     from_calls = rows["latency_ns"].null_count() == 0
     sampling = [
         row["sampling_error"] for row in (*by_config.values(), *took.values()) if row["sampling_error"] is not None
@@ -927,7 +933,8 @@ def _forecast(
             )
         beside = contention if option.config.together else None
         made.append(replace(option, forecasts=tuple(forecasts), margin=margin, contention=beside))
-    return made, check, replayed
+    p99_ns = {tenant: found for tenant in names if (found := took["recorded", tenant]["latency_p99_ns"]) is not None}
+    return made, check, replayed, p99_ns
 
 
 def _p99(forecasts: Sequence[Mapping[str, Any]]) -> int | None:

@@ -77,6 +77,7 @@ def _compared(device: Device) -> list[Block]:
         mark = " (current)" if option.current else ""
         mark += ", advised" if option.recommended and mark else " (advised)" if option.recommended else ""
         caps = {one.tenant_id: f" (at {one.percentage} %)" for one in option.percentages}
+        caps |= {one.tenant_id: f" (in {visible(one.profile)})" for one in option.profiles}
         each = "; ".join(
             f"{labels.get(f.tenant_id, str(f.tenant_id))}{caps.get(f.tenant_id, '')} {fmt.ratio(f.slowdown)} "
             f"[{fmt.ratio(f.low)}, {fmt.ratio(f.high)}]"
