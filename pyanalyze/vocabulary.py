@@ -109,11 +109,12 @@ class SegmentKind(Word):
 #: The same in words, as text and tables say them.
 SEGMENT_TEXT: Final[Mapping[SegmentKind, str]] = {
     SegmentKind.HOST: "host",
-    SegmentKind.LAUNCH: "launch call",
+    # The call, and until an idle device started.
+    SegmentKind.LAUNCH: "launch",
     SegmentKind.QUEUE_SAME_STREAM: "queueing (same stream)",
     SegmentKind.QUEUE_OTHER_STREAM: "queueing (other stream)",
     SegmentKind.QUEUE_OTHER_TENANT: "queueing (other tenant)",
-    SegmentKind.COPY: "copy",
+    SegmentKind.COPY: "copy or memset",
     SegmentKind.TIME_SLICE: "waiting for its time slice",
     SegmentKind.SWITCH: "context switch",
     SegmentKind.EXECUTION: "execution",

@@ -22,6 +22,7 @@ import pyanalyze
 from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.results.explain import Excess, cause_text, waited_for_text
 from pyanalyze.text.format import duration
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
@@ -298,3 +299,35 @@ def test_a_context_switch_longer_than_its_gap_is_inferred(hardware: Path) -> Non
     said = run("explain", path).stdout
     assert "context switch [inferred]" in said
     assert "[observed]" not in said.partition("longer than a typical unit, on average:")[2].partition("units of")[0]
+
+
+def test_a_copy_of_the_unit_beside_another_tenant_is_not_that_tenants() -> None:
+    """Its own memset ran while the other tenant was at work: it did not wait for a copy of it."""
+    own = Excess(
+        kind=SegmentKind.COPY, other_tenant_id=1, other="train", operation="[CUDA memset]", ns=32, typical_ns=9_472,
+        share=0.0, basis="observed",
+    )  # fmt: skip
+    assert (cause_text(own), waited_for_text(own)) == ("copy or memset (beside train)", "[CUDA memset]")
+    queued = own.model_copy(update={"kind": SegmentKind.QUEUE_OTHER_TENANT, "operation": "gemm"})
+    assert (cause_text(queued), waited_for_text(queued)) == ("queueing (other tenant, train)", "behind gemm")
+
+
+def test_the_operation_of_a_wait_for_another_tenant_is_said_to_be_that_ones(hardware: Path) -> None:
+    """By SQL python3 (pid 1287), whose requests wait, never runs a kernel of 256x128: python3 (pid 1288) does."""
+    path = hardware / "torch-mps-serve-train.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        (pids,) = zip(
+            *db.execute(
+                "SELECT DISTINCT k.globalPid >> 24 & 16777215 FROM CUPTI_ACTIVITY_KIND_KERNEL AS k "
+                "JOIN StringIds AS s ON s.id = k.shortName WHERE s.value LIKE '%256x128%'"
+            ),
+            strict=True,
+        )
+    assert pids == (1288,)
+    rows = [
+        line
+        for line in run("report", str(path), "-f", "md").stdout.splitlines()
+        if "256x128" in line and "| queue" in line
+    ]
+    assert rows
+    assert all("| behind nvjet" in row for row in rows)

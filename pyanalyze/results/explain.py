@@ -263,6 +263,20 @@ def operation_text(name: str | None, limit: int = 36) -> str:
     return visible(short, limit)
 
 
+def waited_for_text(cause: Excess | UnitSegment, limit: int = 36) -> str:
+    """The operation of a cause: its own, or the one of another tenant that it waits behind.
+
+    Examples
+    --------
+    >>> queued = Excess(kind="queue-other-tenant", other_tenant_id=1, other="train", operation="gemm(int)", ns=5,
+    ...     typical_ns=0, share=1, basis="observed")
+    >>> waited_for_text(queued), waited_for_text(queued.model_copy(update={"kind": SegmentKind.EXECUTION}))
+    ('behind gemm', 'gemm')
+    """
+    name = operation_text(cause.operation, limit)
+    return f"behind {name}" if name and cause.kind is SegmentKind.QUEUE_OTHER_TENANT else name
+
+
 def cause_text(cause: Excess | UnitSegment) -> str:
     """A cause with its aggressor, as text and tables say it.
 
@@ -278,7 +292,7 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     name = visible(cause.other, 30)
     if cause.kind is SegmentKind.TIME_SLICE:
         return f"{said} ({name} resident)"
-    if cause.kind is SegmentKind.EXECUTION:
+    if cause.kind in (SegmentKind.EXECUTION, SegmentKind.COPY):
         name = f"beside {name}"
     return f"{said[:-1]}, {name})" if said.endswith(")") else f"{said} ({name})"
 
@@ -373,7 +387,7 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
         what = cause_text(one) + (
             f", {one.count} slices" if one.kind is SegmentKind.TIME_SLICE and one.count > 1 else ""
         )
-        operation = operation_text(one.operation)
+        operation = waited_for_text(one)
         if one.usual_ns is not None and one.kind is SegmentKind.EXECUTION and one.dur_ns > one.usual_ns:
             operation += f" (usually {fmt.duration(one.usual_ns)})"
         lines.append(f"  {after:>9} {fmt.duration(one.dur_ns):>9}  {what:<46} {operation}".rstrip())
@@ -394,7 +408,7 @@ def excess_lines(group: UnitGroup, chosen: str) -> list[str]:
         return [f"{which} take about as long as a typical unit"]
     lines = [f"{which} take {fmt.duration(mean)} longer than a typical unit, on average:"]
     for cause in group.largest:
-        operation = operation_text(cause.operation)
+        operation = waited_for_text(cause)
         other = cause.basis != group.basis and cause.kind is not SegmentKind.UNEXPLAINED
         what = cause_text(cause) + (f" [{cause.basis}]" if other else "")
         lines.append(f"  {fmt.duration(cause.ns):>9} {fmt.percent(cause.share):>9}  {what:<46} {operation}".rstrip())

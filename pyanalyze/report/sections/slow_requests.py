@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Para, Table, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.results.explain import MOST_GROUPS, cause_text, main_cause_text, operation_text, ranges_text
+from pyanalyze.results.explain import MOST_GROUPS, cause_text, main_cause_text, ranges_text, waited_for_text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import UNIT_SOURCE_TEXT, SegmentKind
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: Characters of the name of an operation.
 _NAME = 60
+_TYPICAL = "A typical unit is the mean of the middle tenth by duration."
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -80,7 +81,8 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     else:
         rule = ", and this tenant was slowed: its units are slow as a rule." if slowed else "."
         every = f"All take about the same time{rule}"
-    return f"{_found(group, device)} {every} A typical unit ({fmt.duration(group.typical_ns)}): {parts}."
+    typical = f"A typical unit ({fmt.duration(group.typical_ns)}, mean of the middle tenth)"
+    return f"{_found(group, device)} {every} {typical}: {parts}."
 
 
 def _excess(group: UnitGroup) -> Table:
@@ -88,7 +90,7 @@ def _excess(group: UnitGroup) -> Table:
         (
             # What no record explains is known in no way.
             Cell(cause_text(cause), basis=None if cause.kind is SegmentKind.UNEXPLAINED else cause.basis),
-            Cell(operation_text(cause.operation, _NAME)),
+            Cell(waited_for_text(cause, _NAME)),
             Cell(fmt.duration(cause.typical_ns)),
             Cell(fmt.duration(cause.ns)),
             Cell(fmt.percent(cause.share)),
@@ -100,7 +102,7 @@ def _excess(group: UnitGroup) -> Table:
         rows += ((Cell("all other causes"), Cell(""), Cell(""), *(Cell(text) for text in rest)),)
     columns = (
         Column("Cause"),
-        Column("Operation", "most of the time"),
+        Column("Operation", "most of the time; behind: of the other tenant"),
         Column("Typical unit", "", True),
         Column("Excess", "mean", True),
         Column("Share", "of the excess", True),
@@ -111,7 +113,7 @@ def _excess(group: UnitGroup) -> Table:
         if group.slow > 1
         else f"the slowest of {fmt.count(group.count)} takes"
     )
-    caption = f"What {chosen} longer than a typical unit."
+    caption = f"What {chosen} longer than a typical unit. {_TYPICAL}"
     if any(cause.kind is SegmentKind.SWITCH and cause.basis != group.basis for cause in group.largest):
         caption += (
             " A context switch is the recorded switch gap with the time to save and restore state, which is inferred: "
@@ -128,12 +130,12 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
             Cell("" if one.same_step(before) else fmt.duration(one.start_ns - unit.start_ns)),
             Cell(fmt.duration(one.dur_ns)),
             Cell(cause_text(one)),
-            Cell(operation_text(one.operation, _NAME)),
+            Cell(waited_for_text(one, _NAME)),
         )
         for one, before in zip(longest, [None, *longest], strict=False)
     )
     columns = (
-        Column("In unit", "after its start; empty: the same stretch", True),
+        Column("In unit", "after its start; empty: in the interval of the row above", True),
         Column("Duration", "", True),
         Column("What"),
         Column("Operation"),
