@@ -28,7 +28,7 @@ from pyanalyze.analysis.interference.slowdown import LIMITED, speedup_over_seria
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.work_units import read_work
-from pyanalyze.report.sentences import cause_sentence
+from pyanalyze.report.sentences import cause_sentence, victim_sentence
 from pyanalyze.results.interference import ExecutionSplit
 
 ROOT = Path(__file__).parent.parent
@@ -971,9 +971,32 @@ def test_parts_sum_to_the_figure_that_they_divide(hardware: Path) -> None:
     page = CliRunner().invoke(cli, ["report", str(path), "-f", "md"]).output
     assert f"| {roots.queue:.1%} ({roots.queue_other:.1%} behind others) |".replace("%", " %") in page
     assert "Kernels queued behind them count as slower execution above, and are not divided." in page
+    # Modelled slots took all of it; what memory, copies and clocks had was not measured.
+    assert direct.execution_split.memory is None and direct.execution_split.unexplained == 0
+    assert "| 1.0 % | at most 1.0 % | not known | not known | not known | 0.0 % | not known |" in page
     assert "waves of blocks on average" in page
     # What is not known has the command that records it, where an option of the recorder does.
     gaps = [gap for gap in device.sharing.missing if gap.what.startswith("execution_split.")]
     assert {gap.what.partition(".")[2] for gap in gaps} == {"memory", "copy", "clock"}
     assert all(gap.how.startswith("nsys profile ") and "--gpu-metrics-devices=all" in gap.how for gap in gaps)
     assert all("record with" not in gap.why and gap.why.startswith("python3 (pid 1288): ") for gap in gaps)
+
+
+def test_a_tenant_that_lost_more_time_is_named_beside_the_one_with_the_most_latency(hardware: Path) -> None:
+    """Kernels of 1250 wait longest and its elapsed time stays; that of 1251 grew by more than a third."""
+    path = hardware.parent / "h200" / "slices-paced-B.sqlite"
+    report = pyanalyze.load(path).report()
+    (device,) = report.devices
+    said = victim_sentence(device)
+    assert said.startswith("Largest slowdown: kit (pid 1250), kernel latency 1.64x")
+    assert "; elapsed time 1.00x. By elapsed time: kit (pid 1251) 1.59x (95 % CI 1.37-1.83, n = 331, inferred)." in said
+    # By SQL the intervals of 1250 last 1.545 ms, which yields, and those of 1251 3.192 ms: the median is no time slice.
+    page = CliRunner().invoke(cli, ["report", str(path), "-f", "md"]).output
+    assert "; median residency interval 1.553 ms, time slice about 3.190 ms." in page
+    # Where its interval reaches that of the first, nothing says that it lost more.
+    (first, second) = device.tenants
+    assert second.slowdown.elapsed is not None
+    wide = second.slowdown.elapsed.model_copy(update={"low": 1.0})
+    slowdown = second.slowdown.model_copy(update={"elapsed": wide})
+    device = device.model_copy(update={"tenants": [first, second.model_copy(update={"slowdown": slowdown})]})
+    assert "By elapsed time" not in victim_sentence(device)

@@ -1312,3 +1312,5 @@ def test_one_median_of_residency_intervals_stands_on_all_pages(hardware: Path) -
     assert switches.median_slice_ns == middle
     pages = f"{render(session.analysis, 'md')} {report.to_json()}"
     assert set(re.findall(r"median residency interval ([0-9.]+ [mu]s)", pages)) == {f"{middle / 1e6:.3f} ms"}
+    # The line of the chart marks the median of the intervals that it draws: the same.
+    assert f"median {middle / 1e6:.3f} ms" in str(session.chart("slices").to_dict())

@@ -60,8 +60,8 @@ def slice_lengths(
     )
     if lengths.is_empty():
         return empty("No complete residency interval was recorded on this device.")
-    median = float(lengths["length"].median())  # type: ignore[arg-type]
     lengths = lengths.filter("drawn")
+    median = float(lengths["length"].median())  # type: ignore[arg-type]
     counts = (
         lengths.with_columns(bin=(pl.col("length").log10() * _PER_DECADE).floor().cast(pl.Int32))
         .group_by("bin", "tenant_id")

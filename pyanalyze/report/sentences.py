@@ -25,6 +25,7 @@ from pyanalyze.vocabulary import (
     HostMemory,
     Mode,
     StreamReason,
+    is_slowed,
     threshold_of,
     unless,
 )
@@ -550,7 +551,17 @@ def _switching(device: Device, *, short: bool = False) -> str:
         text += "; saving and restoring are in GPU time as well"
     if not short and switches.median_slice_ns is not None:
         text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
+        if (slice_ns := other_slice_ns(device)) is not None:
+            text += f", time slice about {fmt.duration(slice_ns)}"
     return text + "."
+
+
+def other_slice_ns(device: Device) -> int | None:
+    """The time slice, where it is not the median residency interval: tenants that yield have shorter ones."""
+    switches, summary = device.context_switches, device.residency_summary
+    if switches is None or summary is None or not switches.median_slice_ns or not summary.time_slice_ns:
+        return None
+    return summary.time_slice_ns if summary.time_slice_ns >= 1.2 * switches.median_slice_ns else None
 
 
 #: The kinds of slowdown, as a sentence names them.
@@ -602,6 +613,27 @@ def _is_less(elapsed: Estimate, latency: Estimate) -> bool:
     return low < threshold_of(elapsed.basis) and high < (latency.value if latency.low is None else latency.low)
 
 
+def slower_elapsed(device: Device) -> str | None:
+    """Another tenant whose elapsed time surely grew more than the victim's, which is named for its latency."""
+    victim = impact_of(device).victim
+    mine = None if victim is None or victim.kind != "latency" else victim.tenant.slowdown.elapsed
+    if victim is None or mine is None:
+        return None
+    most = mine.value if mine.high is None else mine.high
+    found = [
+        (elapsed.value, tenant_labels(device.tenants)[tenant.tenant_id], elapsed)
+        for tenant in device.tenants
+        if (elapsed := tenant.slowdown.elapsed) is not None
+        and elapsed.low is not None
+        and elapsed.low > most
+        and is_slowed(elapsed.value, elapsed.low, elapsed.basis)
+    ]
+    if not found:
+        return None
+    _, label, elapsed = max(found, key=lambda one: one[:2])
+    return f"{label} {estimate_text(elapsed)}"
+
+
 def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     """The tenant with the largest slowdown, or why it is not known, to stand behind a label."""
     impact = impact_of(device)
@@ -613,9 +645,12 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     if victim.kind == "latency" and (added_ns := victim.tenant.added_latency_ns) is not None:
         found = f"{found}, mean +{fmt.duration(added_ns)}"
     elapsed = victim.tenant.slowdown.elapsed
-    if victim.kind == "latency" and elapsed and _is_less(elapsed, victim.estimate):
+    slower = slower_elapsed(device)
+    if victim.kind == "latency" and elapsed and (slower or _is_less(elapsed, victim.estimate)):
         # Kernels that wait longer cost a program nothing whose host runs ahead of them.
         found = f"{found}; {KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"
+    if slower is not None:
+        found = f"{found}. By {KIND_WORDS['elapsed']}: {slower}"
     if with_rest and impact.unknown:
         return f"{found}. The slowdown of {_names(device, impact.unknown)} is not known."
     return f"{found}."

@@ -38,14 +38,18 @@ from pyanalyze.vocabulary import INFERRED_STATE, NAMED_SHARE
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyanalyze.results.interference import Causes, Estimate, Interference, MatrixCell
+    from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Interference, MatrixCell
     from pyanalyze.results.report import Device, Tenant
     from pyanalyze.vocabulary import Basis
 
 
 _CAUSES_CAPTION = "Where the added latency of its kernels went (inferred)."
-_ROOT_CAUSES = " A wait behind its own kernels counts as what the first of them waited for, as in the answer above."
+_ROOT_CAUSES = (
+    " A wait behind its own kernels counts as what delayed the first of them, as in the answer above. What it waits "
+    "beyond that stays queueing."
+)
 _ASSUMED = " An execution of 1.00x is assumed: the replay takes the recorded time."
+_ABOVE = " The execution of 1.00x that is assumed above does not rest on these."
 #: Kernels of groups of work that are shown.
 _KERNELS = 12
 
@@ -93,8 +97,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Chart(
                 chart_key("solo", device.device_id),
                 "The same kernels, solo and shared",
-                "Median resident time of each kernel, solo and shared, as measured; the ratio with its 95 % confidence "
-                "interval.",
+                "Resident time of each kernel, as measured. Point: ratio of the geometric means of shared and solo "
+                "launches, with its 95 % confidence interval. Tick: median. Where launches differ much in length, the "
+                "point is not the ratio of the medians."
+                + _ABOVE
+                * any(t.slowdown.execution_assumed for t in device.tenants),
             )
         )
     return blocks
@@ -232,7 +239,7 @@ def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
         ),
         Fact("Harmonic speedup", fmt.number(figures.harmonic), "1/ANTT; 1 is no interference", basis),
         Fact("Jain's index", fmt.number(figures.jain), "fairness of slowdowns: of 1/slowdown; 1 is fair", basis),
-        Fact("Unfairness", fmt.number(figures.unfairness), "largest slowdown over the smallest", basis),
+        Fact("Unfairness", fmt.number(figures.unfairness), "largest elapsed slowdown over the smallest", basis),
     )
     return [Facts(facts)]
 
@@ -373,13 +380,19 @@ def _cause_blocks(device: Device) -> list[Block]:
     )
     # The chart above it says what a wait behind its own kernels counts as.
     others = any((tenant.root_causes or tenant.causes).queue_other for tenant in known)  # type: ignore[union-attr]
-    behind = (
-        " Queueing behind others is behind kernels of other tenants; the rest is behind its own kernels."
-        if others
-        else ""
-    )
+    behind = ""
+    if others:
+        behind = " Queueing behind others is behind kernels of other tenants; the rest is behind its own kernels."
+        if again:
+            behind = (
+                " Queueing behind others: kernels of other tenants delay it, or the first kernel of its queue. The "
+                "rest is behind its own kernels, longer than the first of them was delayed."
+            )
     table = Table(columns, rows, f"{_CAUSES_CAPTION}{behind}{_switch_basis(device)}")
-    queueing = Table(columns, again, "Where the wait behind its own kernels counts as queueing (inferred).")
+    direct = "Where the wait behind its own kernels counts as queueing (inferred)."
+    if any(tenant.causes.queue_other for tenant in known if tenant.causes is not None):
+        direct += " Behind others counts only kernels that kernels of other tenants delay without a queue in between."
+    queueing = Table(columns, again, direct)
     folded = Fold("The same, with waits behind its own kernels as queueing", (queueing,))
     return [*answer, chart, table, *([folded] if again else []), *_execution_blocks(known, labels)]
 
@@ -414,15 +427,21 @@ def _switch_basis(device: Device) -> str:
 
 def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> list[Block]:
     """The cause `execution` by evidence."""
-    names = ("sm_slots", "memory", "copy_", "clock", "uvm", "unexplained")
+    names = ("memory", "copy_", "clock", "uvm")
+    known = [
+        (t, t.causes.execution, split)
+        for t in tenants
+        if t.causes is not None and (split := t.causes.execution_split) is not None
+    ]
     rows = tuple(
         (
             Cell(labels[t.tenant_id], tone="code"),
-            value_cell(_part(t.causes.execution)),
+            value_cell(_part(execution)),
+            value_cell(f"at most {_part(split.sm_slots)}" if _at_most(split) else _part(split.sm_slots)),
             *(value_cell(_part(getattr(split, name))) for name in names),
+            value_cell(_part(None if _at_most(split) else split.unexplained)),
         )
-        for t in tenants
-        if t.causes is not None and (split := t.causes.execution_split) is not None
+        for t, execution, split in known
     )
     if not rows:
         return []
@@ -433,6 +452,10 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
         *(Column(head, numeric=True) for head in heads),
     )
     caption = "Slower execution by cause, as parts of the added latency (inferred)."
+    if any(_at_most(split) for _, _, split in known):
+        caption += (
+            " At most: the model gives SM slots all that is left. Causes that are not known may have a part of it."
+        )
     behind = any(
         t.root_causes.execution - t.causes.execution >= NAMED_SHARE
         for t in tenants
@@ -445,6 +468,11 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
             "execution above, and are not divided."
         )
     return [Table(columns, rows, caption)]
+
+
+def _at_most(split: ExecutionSplit) -> bool:
+    """Whether modelled slots took all that was left, of which causes that nobody measured may have a part."""
+    return bool(split.sm_slots) and split.unexplained == 0 and None in split.parts().values()
 
 
 def _part(value: float | None) -> str:

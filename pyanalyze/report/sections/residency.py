@@ -175,7 +175,7 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Idle", "of its resident time", True),
     )
     parts = [
-        f"time slice about {fmt.duration(summary.time_slice_ns)}, as under the {summary.policy} policy"
+        f"time slice about {fmt.duration(summary.time_slice_ns)} (assumed from its length: {summary.policy} policy)"
         if summary.time_slice_ns
         else "",
         f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}"

@@ -8,13 +8,14 @@ from pyanalyze.nsys_tool import recording
 from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, stream_name, stream_reason
+from pyanalyze.results.explain import operation_text
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import TRAITS, StreamReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyanalyze.results.report import Device
     from pyanalyze.results.streams import StreamPair, Streams, StreamSlowdown
@@ -71,9 +72,14 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
     unknown = {_kernel(one) for one in streams.slowdowns} - {_kernel(one) for one in known}
     if unknown:
         yield Para(
-            f"For {fmt.counted(len(unknown), 'kernel')} the slowdown beside another stream is not known: fewer than "
-            "five launches beside that stream or without it, or an interval too wide to tell."
+            f"The slowdown beside another stream is not known for {_names(unknown)}: fewer than five launches beside "
+            "that stream or without it, or an interval too wide to tell."
         )
+
+
+def _names(kernels: Iterable[tuple[str | None, int | None, int | None]]) -> str:
+    """Names of kernels; several configurations of one are named once."""
+    return fmt.names(sorted({operation_text(name, 30) or "unnamed" for name, _, _ in kernels}), most=3)
 
 
 def _kernel(one: StreamSlowdown) -> tuple[str | None, int | None, int | None]:

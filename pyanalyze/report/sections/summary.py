@@ -18,6 +18,8 @@ from pyanalyze.report.sentences import (
     counted_sms,
     counted_untraced,
     likely_text,
+    other_slice_ns,
+    slower_elapsed,
 )
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -52,7 +54,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
         if switches.count and switches.median_slice_ns is not None:
             median = fmt.duration(switches.median_slice_ns)
-            facts.append(Fact("Median residency interval", median, "complete intervals", "observed"))
+            slice_ns = other_slice_ns(device)
+            note = "" if slice_ns is None else f"; time slice about {fmt.duration(slice_ns)}"
+            facts.append(Fact("Median residency interval", median, f"complete intervals{note}", "observed"))
     impact = impact_of(device)
     victim = impact.victim
     if victim is None and impact.reason is Reason.SOLE_TENANT:
@@ -62,6 +66,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     else:
         label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
         note = f"{label}, {bound_text(victim.estimate)}{KIND_WORDS[victim.kind]}, n = {fmt.count(victim.estimate.n)}"
+        if (slower := slower_elapsed(device)) is not None:
+            note += f"; by {KIND_WORDS['elapsed']}: {slower}"
         known = "Largest known slowdown" if impact.unknown else "Largest slowdown"
         facts.append(Fact(known, fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
     if (check := counted_sms(device)) is not None:
