@@ -247,9 +247,27 @@ pub fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     sorted.get(place.saturating_sub(1)).copied()
 }
 
+/// The same of whole numbers in any order.
+#[must_use]
+pub fn nearest_rank(values: &mut [i64], part: f64) -> Option<i64> {
+    let last = values.len().checked_sub(1)?;
+    let place = (part * values.len() as f64).ceil() as usize;
+    Some(*values.select_nth_unstable(place.saturating_sub(1).min(last)).1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nearest_rank_is_a_value_that_so_many_do_not_pass() {
+        let mut hundred: Vec<i64> = (1..=100).rev().collect();
+        assert_eq!(nearest_rank(&mut hundred, 0.99), Some(99));
+        assert_eq!(nearest_rank(&mut hundred, 0.5), Some(50));
+        // Of 80 the 80th: 79 are 98.75 %.
+        assert_eq!(nearest_rank(&mut (1..=80).collect::<Vec<i64>>(), 0.99), Some(80));
+        assert_eq!(nearest_rank(&mut [], 0.5), None);
+    }
 
     #[test]
     fn median_is_the_mean_of_the_two_middles() {

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use crate::base::error::Result;
 use crate::base::hardware::{LINGER_NS, QUEUE_DEPTH};
 use crate::base::picoseconds::{ps, Ps};
+use crate::base::statistics::nearest_rank;
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{Limits, Resources};
 use crate::simulate::event_queue::Agenda;
@@ -1652,20 +1653,14 @@ impl<'a> Sim<'a> {
                     copy: t.copy,
                     elapsed_ns: (elapsed_ns as f64 * all) as i64,
                     latency_ns: (latency_ns as f64 * all) as i64,
-                    latency_p50_ns: percentile(&mut t.latencies, 0.5).unwrap_or(0),
-                    latency_p99_ns: percentile(&mut t.latencies, 0.99).unwrap_or(0),
-                    unit_ns: percentile(&mut units, 0.5).zip(percentile(&mut units, 0.99)),
+                    latency_p50_ns: nearest_rank(&mut t.latencies, 0.5).unwrap_or(0),
+                    latency_p99_ns: nearest_rank(&mut t.latencies, 0.99).unwrap_or(0),
+                    unit_ns: nearest_rank(&mut units, 0.5).zip(nearest_rank(&mut units, 0.99)),
                     operations: t.ended,
                 }
             })
             .collect()
     }
-}
-
-/// The value that a part of them are at most.
-fn percentile(values: &mut [i64], part: f64) -> Option<i64> {
-    let last = values.len().checked_sub(1)?;
-    Some(*values.select_nth_unstable((last as f64 * part).round() as usize).1)
 }
 
 /// So many blocks, or as many as fit into what is free.

@@ -893,7 +893,8 @@ mod tests {
         p.units_lead_ns = vec![5_000, 0];
         let one = config(vec![assignment(0, 0, None)]);
         let took = simulate(&[p], &limits(), &one, &mut |_, _, _| {}, &Unwatched).unwrap();
-        assert_eq!(took[0].unit_ns, Some((200_000, 200_000)));
+        // By the nearest rank half of two are the shorter one.
+        assert_eq!(took[0].unit_ns, Some((105_000, 200_000)));
         assert_eq!(took[0].latency_p99_ns, 200_000);
     }
 

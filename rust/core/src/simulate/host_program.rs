@@ -27,7 +27,7 @@ use crate::base::hardware::{
 };
 use crate::base::intervals::Union;
 use crate::base::pauses::is_paced;
-use crate::base::statistics::median_ns;
+use crate::base::statistics::{median_ns, nearest_rank};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
 use crate::residency::observed::{is_of_others, slice_lengths, Slice};
@@ -1035,7 +1035,8 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
         }
     }
     let sum = latencies.iter().fold(0_i64, |sum, l| sum.saturating_add(*l));
-    program.latency_ns = Some((sum, percentile(&mut latencies, 0.5), percentile(&mut latencies, 0.99)));
+    let [p50, p99] = [0.5, 0.99].map(|part| nearest_rank(&mut latencies, part).unwrap_or(0));
+    program.latency_ns = Some((sum, p50, p99));
     if let Some(units) = units {
         set_units(program, seen, &launched_ns, units);
     }
@@ -1262,7 +1263,7 @@ fn set_units(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>], 
         .map(|(unit, span)| span.1.saturating_sub(unit.0))
         .collect();
     if !took.is_empty() {
-        program.unit_ns = Some((percentile(&mut took, 0.5), percentile(&mut took, 0.99)));
+        program.unit_ns = nearest_rank(&mut took, 0.5).zip(nearest_rank(&mut took, 0.99));
     }
 }
 
