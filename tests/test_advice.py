@@ -685,7 +685,7 @@ def test_no_p99_is_forecast_where_the_replay_misses_the_recorded_one(hardware: P
         lengths = [ns for (ns,) in db.execute(latency)]
     assert lengths[-(-99 * len(lengths) // 100) - 1] == 4_853_358
     (advice,) = pyanalyze.load(path).advise()
-    assert advice.options is not None and advice.options.current is not None
+    assert advice.options.current is not None
     second = next(one for one in advice.options.current.forecasts if "1251" in one.name)
     assert advice.options.recorded_p99_ns[second.tenant_id] == 4_853_358
     assert second.p99_ns is not None and second.p99_ns > 1.25 * 4_853_358
