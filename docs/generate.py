@@ -416,7 +416,7 @@ def interference(rows: list[dict[str, Any]]) -> list[str]:
         f"`tests/bench/interference.py`: every scenario, seeds {row['seeds']}, {row['scenario_seeds']} of them, "
         f"version {row['version']}. Baselines are solo recordings of each tenant, with other arrivals, calls, blocks "
         "than the run that the truth compares with. The intervals are of this run's slowdown; many generated kernels "
-        "have no scatter at all, so that intervals against baselines hold the truth nearly always. The model's own "
+        "have no scatter at all, so that intervals against baselines nearly always contain the truth. The model's own "
         "allowance was set on these scenarios: it is no held-out figure.\n"
     )
     out.append(

@@ -1,8 +1,8 @@
 """How long does each command take to answer, how much memory, how many calls into the core?
 
-Every run is a process of its own, in memory that was in use just before. `kernels` of the same file is timed between the others: its time is the
-yardstick, because it reads the kernels once and builds no session. Calls into the core are counted in one further run
-of each command inside a process that wraps the compiled functions.
+Every run is a process of its own, in memory that was in use just before. `kernels` of the same file is timed between the
+others: its time is the yardstick, because it reads the kernels once and builds no session. Calls into the core are
+counted in one further run of each command inside a process that wraps the compiled functions.
 """
 
 from __future__ import annotations

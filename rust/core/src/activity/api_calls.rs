@@ -15,7 +15,7 @@ use crate::base::error::Result;
 use crate::base::hardware::LAUNCH_GAP_NS;
 use crate::base::id_set::IdSet;
 use crate::base::intervals::{Growing, Union, Walk};
-use crate::base::maps::NumberMap;
+use crate::base::maps::{ByKey, NumberMap};
 use crate::base::watch::Watch;
 use crate::table::columns::{at, in_order, Columns, NameColumn};
 use crate::table::events::{Events, Tables};
@@ -282,42 +282,13 @@ fn role(name: &str) -> Role {
     }
 }
 
-/// Correlation ids of launch calls of a process; those of launches into a graph that is being captured.
+/// Correlation ids of launch calls of a process, in the end of those without a record; those of launches into a graph that is being captured.
 #[derive(Default)]
 struct Launched {
     ids: IdSet,
     captured: Vec<u32>,
     /// By thread: graphs that it is capturing.
     capturing: NumberMap<u32, i64>,
-}
-
-/// Something of every process; rows of one process mostly follow each other.
-#[derive(Default)]
-struct ByProcess<T> {
-    all: Vec<T>,
-    places: BTreeMap<Process, usize>,
-    last: Option<(Process, usize)>,
-}
-
-impl<T: Default> ByProcess<T> {
-    fn of(&mut self, process: Process) -> Option<&mut T> {
-        let place = match self.last {
-            Some((same, place)) if same == process => place,
-            _ => *self.places.entry(process).or_insert_with(|| {
-                self.all.push(T::default());
-                self.all.len().saturating_sub(1)
-            }),
-        };
-        self.last = Some((process, place));
-        self.all.get_mut(place)
-    }
-
-    fn into_each(self) -> impl Iterator<Item = (Process, T)> {
-        let mut in_order: Vec<(usize, Process)> =
-            self.places.into_iter().map(|(of, place)| (place, of)).collect();
-        in_order.sort_unstable();
-        in_order.into_iter().map(|(_, process)| process).zip(self.all)
-    }
 }
 
 /// Counts launch calls whose work has no record, and API calls that failed, of these processes (`None`: all). `None`
@@ -347,23 +318,17 @@ pub(crate) fn lost_launches(
     watch: &dyn Watch,
 ) -> Result<BTreeMap<Process, Vec<LostLaunch>>> {
     let mut found: BTreeMap<Process, Vec<LostLaunch>> = BTreeMap::new();
-    let Some((_, lost)) = launches_and_records(session, None, watch)? else { return Ok(found) };
-    let Some(batch) = session.get(schema::API_CALLS.name).filter(|_| !lost.is_empty()) else {
+    let Some((records, mut lost)) = launches_and_records(session, None, watch)? else { return Ok(found) };
+    let Some(batch) = session.get(schema::API_CALLS.name).filter(|_| records.without_record > 0) else {
         return Ok(found);
     };
     let columns = Columns::new(&schema::API_CALLS, batch);
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (correlation, start) = (columns.u32("correlation_id")?, columns.i64("start_ns")?);
-    let mut last: Option<(Process, Option<&IdSet>)> = None;
     for row in 0..columns.rows() {
         let process = (capture.value(row), at(pid, row));
-        let ids = match last {
-            Some((same, ids)) if same == process => ids,
-            _ => lost.get(&process),
-        };
-        last = Some((process, ids));
-        let Some(ids) = ids else { continue };
-        if at(correlation, row).is_some_and(|id| ids.contains(id)) {
+        let Some(of) = lost.get_mut(process) else { continue };
+        if at(correlation, row).is_some_and(|id| of.ids.contains(id)) {
             let call = LostLaunch { start_ns: start.value(row), thread: at(tid, row).unwrap_or(0) };
             found.entry(process).or_default().push(call);
         }
@@ -374,19 +339,19 @@ pub(crate) fn lost_launches(
     Ok(found)
 }
 
-/// What became of launch calls, and the correlation ids of those without a record, of processes with any.
+/// What became of launch calls, and by process the correlation ids of those without a record.
 fn launches_and_records(
     session: &Tables,
     processes: Option<&BTreeSet<Process>>,
     watch: &dyn Watch,
-) -> Result<Option<(LaunchRecords, BTreeMap<Process, IdSet>)>> {
+) -> Result<Option<(LaunchRecords, ByKey<Process, Launched>)>> {
     let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(None) };
     let columns = Columns::new(&schema::API_CALLS, batch);
     let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (correlation, code) = (columns.u32("correlation_id")?, columns.i32("return_value")?);
     let names = Names::new(columns.names("name")?, role);
     let order = in_order(columns.i64("start_ns")?);
-    let mut launched: ByProcess<Launched> = ByProcess::default();
+    let mut launched: ByKey<Process, Launched> = ByKey::default();
     let mut errors: BTreeMap<(String, i32), u64> = BTreeMap::new();
     let mut called = false;
     let mut last: Option<(Process, bool)> = None;
@@ -411,7 +376,7 @@ fn launches_and_records(
             *calls = calls.saturating_add(1);
         }
         let Some((_, role)) = names.of(row).filter(|(_, role)| *role != Role::Other) else { continue };
-        let Some(mine) = launched.of(process) else { continue };
+        let Some(mine) = launched.entry(process) else { continue };
         let thread = at(tid, row).unwrap_or(u32::MAX);
         match role {
             Role::BeginCapture => *mine.capturing.entry(thread).or_default() += 1,
@@ -430,34 +395,27 @@ fn launches_and_records(
         return Ok(None);
     }
     let mut found = LaunchRecords::default();
-    for Launched { ids, captured, .. } in &mut launched.all {
+    for Launched { ids, captured, .. } in launched.values_mut() {
         captured.iter().for_each(|id| ids.remove(*id));
         found.launches = found.launches.saturating_add(ids.len());
     }
     take_recorded(session, &mut launched)?;
-    let mut lost = BTreeMap::new();
-    for (process, Launched { ids, .. }) in launched.into_each() {
-        let without_record = ids.len();
-        found.without_record = found.without_record.saturating_add(without_record);
-        if without_record > 0 {
-            lost.insert(process, ids);
-        }
-    }
+    found.without_record = launched.values().map(|of| of.ids.len()).sum();
     let mut errors: Vec<_> = errors.into_iter().map(|((name, code), calls)| (name, code, calls)).collect();
     errors.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| (&a.0, a.1).cmp(&(&b.0, b.1))));
     found.errors = errors;
-    Ok(Some((found, lost)))
+    Ok(Some((found, launched)))
 }
 
 /// Takes the correlation ids of all work out of those that its process launched.
-fn take_recorded(session: &Tables, launched: &mut ByProcess<Launched>) -> Result<()> {
+fn take_recorded(session: &Tables, launched: &mut ByKey<Process, Launched>) -> Result<()> {
     for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
         let Some(batch) = session.get(table.name) else { continue };
         let columns = Columns::new(table, batch);
         let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
         let correlation = columns.u32("correlation_id")?;
         for row in 0..columns.rows() {
-            let of = launched.of((capture.value(row), at(pid, row)));
+            let of = launched.get_mut((capture.value(row), at(pid, row)));
             if let (Some(of), Some(id)) = (of, at(correlation, row)) {
                 of.ids.remove(id);
             }

@@ -1,56 +1,44 @@
 //! Sets of correlation ids: dense numbers, of which a capture has as many as API calls.
 
-use std::collections::BTreeMap;
+use crate::base::maps::ByKey;
 
 /// Ids of one chunk: 8 KiB.
 const WORDS: usize = 1024;
 const BITS: u32 = u64::BITS;
 const CHUNK_IDS: u32 = WORDS as u32 * BITS;
 
-type Chunk = Box<[u64; WORDS]>;
+#[derive(Debug)]
+struct Chunk(Box<[u64; WORDS]>);
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self(Box::new([0; WORDS]))
+    }
+}
 
 /// A set of numbers, a bit each, in chunks: as quick as a bitmap where they are dense, and no larger than they need where
 /// they are not.
 #[derive(Debug, Default)]
 pub(crate) struct IdSet {
-    chunks: Vec<Chunk>,
-    /// By the upper part of an id, its place in `chunks`.
-    places: BTreeMap<u32, usize>,
-    /// The upper part of the last id, and that place: ids that follow each other mostly share it.
-    last: Option<(u32, usize)>,
+    /// By the upper part of an id.
+    chunks: ByKey<u32, Chunk>,
 }
 
 impl IdSet {
     /// Adds a number.
     pub fn insert(&mut self, id: u32) {
-        let upper = id / CHUNK_IDS;
-        let place = match self.last {
-            Some((same, place)) if same == upper => place,
-            _ => *self.places.entry(upper).or_insert_with(|| {
-                self.chunks.push(Box::new([0; WORDS]));
-                self.chunks.len().saturating_sub(1)
-            }),
-        };
-        self.last = Some((upper, place));
         let (word, bit) = within(id);
-        if let Some(word) = self.chunks.get_mut(place).and_then(|chunk| chunk.get_mut(word)) {
+        let chunk = self.chunks.entry(id / CHUNK_IDS);
+        if let Some(word) = chunk.and_then(|chunk| chunk.0.get_mut(word)) {
             *word |= bit;
         }
     }
 
     /// Takes a number out.
     pub fn remove(&mut self, id: u32) {
-        let upper = id / CHUNK_IDS;
-        let place = match self.last {
-            Some((same, place)) if same == upper => place,
-            _ => match self.places.get(&upper) {
-                Some(place) => *place,
-                None => return,
-            },
-        };
-        self.last = Some((upper, place));
         let (word, bit) = within(id);
-        if let Some(word) = self.chunks.get_mut(place).and_then(|chunk| chunk.get_mut(word)) {
+        let chunk = self.chunks.get_mut(id / CHUNK_IDS);
+        if let Some(word) = chunk.and_then(|chunk| chunk.0.get_mut(word)) {
             *word &= !bit;
         }
     }
@@ -58,13 +46,13 @@ impl IdSet {
     /// Whether it holds a number.
     pub fn contains(&self, id: u32) -> bool {
         let (word, bit) = within(id);
-        let chunk = self.places.get(&(id / CHUNK_IDS)).and_then(|place| self.chunks.get(*place));
-        chunk.and_then(|chunk| chunk.get(word)).is_some_and(|word| word & bit != 0)
+        let chunk = self.chunks.get(id / CHUNK_IDS);
+        chunk.and_then(|chunk| chunk.0.get(word)).is_some_and(|word| word & bit != 0)
     }
 
     /// How many numbers it holds.
     pub fn len(&self) -> u64 {
-        self.chunks.iter().flat_map(|chunk| chunk.iter()).map(|word| u64::from(word.count_ones())).sum()
+        self.chunks.values().flat_map(|chunk| chunk.0.iter()).map(|word| u64::from(word.count_ones())).sum()
     }
 }
 

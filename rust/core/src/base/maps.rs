@@ -1,6 +1,6 @@
 //! Hash maps keyed by a few integers, and interned text.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A hash for keys of a few whole numbers, many times as fast as the standard one; not for hostile text.
@@ -78,6 +78,56 @@ impl<K: Copy + PartialEq> Recent<K> {
             }
             None => new(),
         }
+    }
+}
+
+/// Something of every key. What has one key mostly comes together: it is looked up once.
+#[derive(Debug)]
+pub(crate) struct ByKey<K, T> {
+    all: Vec<(K, T)>,
+    places: BTreeMap<K, usize>,
+    last: Option<(K, usize)>,
+}
+
+impl<K, T> Default for ByKey<K, T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), places: BTreeMap::new(), last: None }
+    }
+}
+
+impl<K: Copy + Ord, T: Default> ByKey<K, T> {
+    /// That of a key; made if it is not there yet.
+    pub(crate) fn entry(&mut self, key: K) -> Option<&mut T> {
+        if self.get_mut(key).is_none() {
+            self.places.insert(key, self.all.len());
+            self.all.push((key, T::default()));
+        }
+        self.get_mut(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
+        let place = match self.last {
+            Some((same, place)) if same == key => place,
+            _ => *self.places.get(&key)?,
+        };
+        self.last = Some((key, place));
+        self.all.get_mut(place).map(|(_, of)| of)
+    }
+
+    pub(crate) fn get(&self, key: K) -> Option<&T> {
+        let place = match self.last {
+            Some((same, place)) if same == key => place,
+            _ => *self.places.get(&key)?,
+        };
+        self.all.get(place).map(|(_, of)| of)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.all.iter().map(|(_, of)| of)
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.all.iter_mut().map(|(_, of)| of)
     }
 }
 

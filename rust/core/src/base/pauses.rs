@@ -1,6 +1,13 @@
-//! Pauses of hosts: does one last as long as it lasts, or does it end at a moment?
+//! Pauses of hosts: does one last as long as it lasts, or does it end at a moment? And how long do they take to wake?
 
+use crate::base::hardware::WAKE_NS;
 use crate::base::statistics::median_ns;
+
+/// How long after what it waited for a call may return that took so long: a host that slept for long takes longer to wake,
+/// and one that polls looks now and then.
+pub(crate) fn wake_ns(call_ns: i64, noticed_within_ns: i64) -> i64 {
+    WAKE_NS.max(call_ns / 10).max(noticed_within_ns)
+}
 
 /// A frame rate shows in so many frames, the part of a program's pauses that end one, and by how much these may differ
 /// in length from the usual one.

@@ -30,6 +30,7 @@ use arrow_array::{
 };
 
 use crate::base::error::{Error, Result};
+use crate::base::statistics::student;
 use crate::base::watch::Watch;
 use crate::simulate::device::simulate;
 use crate::simulate::device::Took;
@@ -162,11 +163,12 @@ fn scaled(whole: &Program, windows: &[(&Program, &Took)]) -> Option<(Took, f64)>
     Some((took, student_95(windows.len()) * spread))
 }
 
-/// Half width of a 95 % interval of a mean of so many values, in standard errors (Student's t).
+/// Half width of a 95 % interval of a mean of so many values, in standard errors (Student's t). For few the expansion of
+/// [`student`] is too far off.
 fn student_95(n: usize) -> f64 {
-    const T: [f64; 15] =
-        [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13];
-    T.get(n.saturating_sub(2)).copied().unwrap_or(2.13)
+    const FEW: [f64; 3] = [12.71, 4.30, 3.18];
+    let freedom = n.saturating_sub(1).max(1);
+    FEW.get(freedom - 1).copied().unwrap_or_else(|| student(freedom as f64))
 }
 
 /// A row of the table.

@@ -10,7 +10,7 @@
 //!
 //! - **With API calls** a host is a thread. Time between calls and inside them is its own, except in calls that block
 //!   (synchronisation, copies that are not asynchronous). Such a call waited for the operation that ended last before
-//!   the call did, if the two ends lie close together ([`WAKE_NS`]). A call in which nothing ended waited for nothing. A
+//!   the call did, if the two ends lie close together ([`wake_ns`]). A call in which nothing ended waited for nothing. A
 //!   thread that lets the driver call it back pauses until the work before that is done.
 //!   A thread that lives in a pause of another one was started by that one, which then waits for its end.
 //! - **Without API calls** a host is assumed for each stream. It waits for the operation before, then for what is left
@@ -23,10 +23,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::base::error::Result;
 use crate::base::hardware::{
-    DEFAULT_SLICE_NS, IDLE_GAP_NS, MOSTLY, PAUSE_NS, RELEASE_NS, SOON_PART, STATE_NS, SUBMIT_NS, WAKE_NS,
+    DEFAULT_SLICE_NS, IDLE_GAP_NS, MOSTLY, PAUSE_NS, RELEASE_NS, SOON_PART, STATE_NS, SUBMIT_NS,
 };
 use crate::base::intervals::Union;
-use crate::base::pauses::is_paced;
+use crate::base::pauses::{is_paced, wake_ns};
 use crate::base::statistics::{median_ns, nearest_rank};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
@@ -1290,8 +1290,7 @@ fn think(steps: &mut Vec<Step>, ns: i64) {
 /// The operation that ended last before a call did, if the call waited for it.
 fn waited_for(call: &Call, ended: &[(i64, u32)], launched_ns: &[Option<i64>]) -> Option<(u32, i64)> {
     let before = ended.partition_point(|e| e.0 <= call.end_ns);
-    // A host that slept for long takes longer to wake.
-    let wake_ns = WAKE_NS.max(call.end_ns.saturating_sub(call.start_ns) / 10).max(call.noticed_within_ns);
+    let wake_ns = wake_ns(call.end_ns.saturating_sub(call.start_ns), call.noticed_within_ns);
     ended
         .get(..before)?
         .iter()

@@ -56,16 +56,13 @@ pub(super) struct Pause {
 impl Pause {
     /// Of operations in order of their starts.
     pub fn longest(ops: &[Op]) -> Self {
-        let mut until_ns = i64::MIN;
         let mut found = Self::default();
-        for (n, op) in ops.iter().enumerate() {
-            let pause_ns = if n > 0 { op.launch_ns.saturating_sub(until_ns) } else { 0 };
+        for (pause_ns, n) in pauses(ops) {
             if pause_ns > found.ns {
                 found = Self { ns: pause_ns, place: n, next_ns: found.ns };
             } else {
                 found.next_ns = found.next_ns.max(pause_ns);
             }
-            until_ns = until_ns.max(op.end_ns);
         }
         found
     }

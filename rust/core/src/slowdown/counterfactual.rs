@@ -16,9 +16,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS, WAKE_NS};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS};
 use crate::base::maps::{entry, NumberMap};
-use crate::base::pauses::is_paced;
+use crate::base::pauses::{is_paced, wake_ns};
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::operations::{CoRun, Op, Scene, Tenancy};
 use crate::slowdown::others::common;
@@ -625,8 +625,7 @@ impl<'a> Play<'a> {
                     next_end += 1;
                 }
                 let after = call.end_ns.saturating_sub(last_end);
-                let wake_ns = WAKE_NS.max(length / 10).max(call.noticed_within_ns);
-                if last_end > call.start_ns && after <= wake_ns {
+                if last_end > call.start_ns && after <= wake_ns(length, call.noticed_within_ns) {
                     for ((end, start), last) in ends.iter_mut().zip(starts).zip(last_end_again) {
                         *end = last.saturating_add(after.max(0)).max(start.saturating_add(length.min(1_000)));
                     }

@@ -386,7 +386,7 @@ impl<'a> LaunchCalls<'a> {
         for (place, call) in calls.iter().enumerate() {
             let held = match self.function(calls, place).0 {
                 Function::Synchronize => Held::Synchronization,
-                Function::Other if call.noticed_within_ns > 0 => Held::Synchronization,
+                Function::Other if call.waits => Held::Synchronization,
                 Function::Blocking => Held::Blocking,
                 Function::AsyncCopy if calls.id(place).is_some_and(|id| pageable.contains(&id)) => {
                     Held::Blocking
