@@ -1002,7 +1002,11 @@ def _slowed(device: Device) -> list[str]:
 
 
 def _aggressor(device: Device, victim: Victim) -> str:
-    return f"{capital(aggressors_text(device, victim))}."
+    text = aggressors_text(device, victim)
+    if slower_elapsed(device) is None:
+        return f"{capital(text)}."
+    # The sentence before is of another tenant.
+    return f"{tenant_labels(device.tenants)[victim.tenant.tenant_id]}: {text}."
 
 
 def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> str:
