@@ -56,8 +56,9 @@ class Slowdown(Result):
     )
     latency: Estimate | None = Field(description="Sum of end minus launch over the same units, shared over alone.")
     resident: Estimate | None = Field(
-        description="Kernel time counted only while resident, shared over alone; 1 without an interval: assumed, "
-        "because the counterfactual replay takes the recorded time."
+        description="Kernel time counted only while resident, and without what being switched out inside a kernel "
+        "cost, shared over alone; 1 without an interval: assumed, because the counterfactual replay takes the recorded "
+        "time."
     )
 
     @property
@@ -97,7 +98,7 @@ class Causes(Result):
     launch: Number = Field(description="The API call itself.")
     queue: Number = Field(description="Ready and resident, but behind its stream or another tenant's blocks.")
     not_resident: Number = Field(description="Waiting for its slice, before the start or inside the kernel.")
-    switch: Number = Field(description="The switches themselves.")
+    switch: Number = Field(description="The switches themselves, and what they cost a kernel that they cut.")
     execution: Number = Field(description="Resident and slower.")
     unexplained: Number = Field(description="The rest.")
     execution_split: ExecutionSplit | None = Field(description="Parts of execution; null: cannot be split.")

@@ -1,7 +1,8 @@
 //! Pauses of hosts: does one last as long as it lasts, or does it end at a moment? And how long do they take to wake?
 
 use crate::base::hardware::WAKE_NS;
-use crate::base::statistics::median_ns;
+use crate::base::maps::NumberMap;
+use crate::base::statistics::{median_ns, student};
 
 /// How long after what it waited for a call may return that took so long: a host that slept for long takes longer to wake,
 /// and one that polls looks now and then.
@@ -41,9 +42,120 @@ pub(crate) fn is_paced(pauses: &[(i64, i64)]) -> bool {
     spread(frame) < spread(|p| p.0) * STEADIER
 }
 
+/// Which part of a program's pauses end at moments, 0 for none, 1 for all, at least and at most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct UntilMoments {
+    pub least: f64,
+    pub most: f64,
+}
+
+impl UntilMoments {
+    pub const UNKNOWN: Self = Self { least: 0.0, most: 1.0 };
+    pub const ALL: Self = Self { least: 1.0, most: 1.0 };
+
+    /// Whether more of them do than do not, surely.
+    pub fn mostly(self) -> bool {
+        self.least > 0.5
+    }
+}
+
+/// Fewer units of work than this say nothing of pauses.
+const ENOUGH_UNITS: f64 = 20.0;
+
+/// Units of work, from one wait of a host to the next: by how much others delayed each, and how long the host paused
+/// after it.
+///
+/// ```text
+///   a time    |==unit==|    pause    |==unit==|    pause    |
+///   delayed   |==unit=====|    pause    |==unit==|    pause    |
+///
+///   a moment  |==unit==|    pause    |==unit==|    pause    |
+///   delayed   |==unit=====|  pause   |==unit==|    pause    |
+/// ```
+/// Delays come from others and have nothing to do with the host: one that pauses for a time does so after a delay as
+/// well. One that pauses until something happens that does not wait for its work (a request, a frame) has paused by so
+/// much less, if it paused at all. Whatever moments those are: with the delay the mean pause falls by the part of units
+/// that a pause follows, since a pause is what is left until the moment, or nothing, `max(0, moment - end)`. The slope
+/// over that part is the part of pauses that end at moments. Units of one kind are held against each other: what
+/// follows other work may pause otherwise.
+#[derive(Debug, Default)]
+pub(crate) struct DelaysAndPauses {
+    /// Per kind: n, pauses, and sums of delay, pause, and of their products.
+    by_kind: NumberMap<u64, [f64; 7]>,
+}
+
+impl DelaysAndPauses {
+    /// A unit of this kind; a pause of 0: the host went on at once.
+    pub fn add(&mut self, kind: u64, delay_ns: i64, pause_ns: i64) {
+        let (d, p) = (delay_ns as f64, pause_ns as f64);
+        let paused = if pause_ns > 0 { 1.0 } else { 0.0 };
+        let sums = self.by_kind.entry(kind).or_default();
+        for (sum, value) in sums.iter_mut().zip([1.0, paused, d, p, d * d, d * p, p * p]) {
+            *sum += value;
+        }
+    }
+
+    /// What they say, with 95 % confidence.
+    pub fn until_moments(&self) -> UntilMoments {
+        let (mut units, mut kinds, mut followed) = (0.0, 0.0, 0.0);
+        let (mut dd, mut dp, mut pp) = (0.0, 0.0, 0.0);
+        for [n, paused, d, p, d_d, d_p, p_p] in self.by_kind.values().copied().filter(|sums| sums[0] > 1.0) {
+            let spread = d_d - d * d / n;
+            units += n;
+            kinds += 1.0;
+            followed += paused / n * spread;
+            dd += spread;
+            dp += d_p - d * p / n;
+            pp += p_p - p * p / n;
+        }
+        let free = units - kinds - 1.0;
+        if free < ENOUGH_UNITS || dd <= 0.0 || followed <= 0.0 {
+            return UntilMoments::UNKNOWN;
+        }
+        let slope = dp / dd;
+        let error = ((pp - slope * dp).max(0.0) / free / dd).sqrt();
+        let of = |slope: f64| (-slope * dd / followed).clamp(0.0, 1.0);
+        let half = student(free) * error;
+        UntilMoments { least: of(slope + half), most: of(slope - half) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Units that others delay now and then, and the pauses after them.
+    fn pauses_of(pause_ns: impl Fn(usize, i64) -> i64) -> UntilMoments {
+        let mut found = DelaysAndPauses::default();
+        for n in 0..200 {
+            let delay_ns = if n % 3 == 0 { 2_000_000 + (n as i64 % 7) * 300_000 } else { 0 };
+            found.add(1, delay_ns, pause_ns(n, delay_ns));
+        }
+        found.until_moments()
+    }
+
+    #[test]
+    fn a_pause_that_a_delay_does_not_shorten_lasts_for_a_time() {
+        let think = |n: usize| 1_000_000 + (n as i64 * 7919 % 13) * 200_000;
+        let for_times = pauses_of(|n, _| think(n));
+        assert!(for_times.most < 0.3, "{for_times:?}");
+        // A server whose next request comes when it comes, or has come already.
+        let arrival = |n: usize| 3_000_000 + (n as i64 * 7919 % 13) * 500_000;
+        let requests = pauses_of(|n, delay| (arrival(n) - 1_000_000 - delay).max(0));
+        assert!(requests.mostly() && requests.most > 0.9, "{requests:?}");
+        // Nobody was delayed, or all alike.
+        assert_eq!(pauses_of(|_, _| 0), UntilMoments::UNKNOWN);
+        let mut alike = DelaysAndPauses::default();
+        (0..100).for_each(|n| alike.add(1, 5_000, 10 * n));
+        assert_eq!(alike.until_moments(), UntilMoments::UNKNOWN);
+        // Long work that nothing follows, and short work that a pause follows, are of two kinds.
+        let mut phases = DelaysAndPauses::default();
+        for n in 0..200 {
+            let delay_ns = (n * 7919 % 13) * 100_000;
+            phases.add(n as u64 % 2, delay_ns * (1 + n % 2), (1 - n % 2) * think(n as usize));
+        }
+        assert!(phases.until_moments().most < 0.5, "{:?}", phases.until_moments());
+    }
 
     #[test]
     fn a_frame_rate_shows_where_frames_vary_less_than_their_work() {

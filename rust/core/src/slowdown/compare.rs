@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::base::intervals::{Union, Walk};
 use crate::base::maps::NumberMap;
+use crate::base::pauses::UntilMoments;
 use crate::base::statistics::{quantile, quantiles, student, Resamples};
 use crate::slowdown::baseline::Pause;
 use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
@@ -223,17 +224,14 @@ impl Doubt {
         }
     }
 
-    /// Wider by what nobody knows of the execution times of the run that is held against it: by which parts of them they
-    /// may be too long, and too short.
-    pub fn with_state(self, [long, short]: [f64; 2]) -> Self {
+    /// Wider by what nobody knows of the execution times of the run that is held against it: the part of them by which
+    /// they may be too long or too short.
+    pub fn with_cuts(self, part: f64) -> Self {
         match self {
             Self::Scatter([elapsed, latency, resident]) => {
                 // The ends are those of the run that it is held against, before they are doubled to both runs.
-                let wider = |(low, high): (f64, f64)| {
-                    let both = std::f64::consts::SQRT_2;
-                    (low - short / both, high + long / both)
-                };
-                Self::Scatter([elapsed, latency, resident.map(wider)])
+                let more = part / std::f64::consts::SQRT_2;
+                Self::Scatter([elapsed, latency, resident.map(|(low, high)| (low - more, high + more))])
             }
             same => same,
         }
@@ -340,8 +338,8 @@ fn alike(over: &[f64], under: &[f64]) -> f64 {
 pub(crate) enum Clock<'a> {
     /// The reference has its own clock.
     Own,
-    /// As `Own`, and the other reading of the host's pauses; and whether that is the one that holds.
-    Anchored(&'a [Anchored], bool),
+    /// As `Own`, and the other reading of the host's pauses: as if they ended at moments; and how many of them do.
+    Anchored(&'a [Anchored], UntilMoments),
     /// Only the elapsed_ratio: elapsed over execution time; and whether that run had a pause that came once.
     ElapsedRatio(f64, bool),
 }
@@ -430,7 +428,7 @@ pub(crate) fn compare(
                     add(5, block, without);
                 },
             );
-            if let Clock::Anchored(launches, _) = clock {
+            if let Clock::Anchored(launches, until_moments) = clock {
                 let (mut a, mut b) = (0.0, 0.0);
                 advances(
                     ops,
@@ -441,7 +439,7 @@ pub(crate) fn compare(
                         b += without;
                     },
                 );
-                other_reading = (b > 0.0).then_some(a / b);
+                other_reading = (a > 0.0 && b > 0.0).then_some((a / b, *until_moments));
             }
         }
         Clock::ElapsedRatio(elapsed_ratio, _) => {
@@ -479,14 +477,18 @@ pub(crate) fn compare(
         if solo_ns <= 0.0 || shared_ns <= 0.0 {
             continue;
         }
-        // Of a program with a frame rate the other reading is the one that holds.
-        let paced =
-            other_reading.filter(|_| measure == "elapsed" && matches!(clock, Clock::Anchored(_, true)));
-        let solo_ns = paced.map_or(solo_ns, |value| shared_ns / value);
+        let readings = other_reading.filter(|_| measure == "elapsed").map(|(moments, until)| {
+            // The part of pauses that end at moments is the part of that reading in the time solo.
+            let solo = |part: f64| (1.0 - part) * solo_ns + part * shared_ns / moments;
+            let (least, most) = (solo(until.least), solo(until.most));
+            (if until.mostly() { solo(1.0) } else { solo_ns }, least, most)
+        });
+        let solo_ns = readings.map_or(solo_ns, |(solo_ns, ..)| solo_ns);
         let value = shared_ns / solo_ns;
         let mut bounds = doubt.bounds(measure, value).filter(|_| kept >= ENOUGH);
-        if let (Some((low, high)), Some(other), "elapsed") = (bounds, other_reading, measure) {
-            bounds = Some((low.min(other), high.max(other)));
+        if let (Some((low, high)), Some((_, least, most))) = (bounds, readings) {
+            let (one, other) = (shared_ns / least, shared_ns / most);
+            bounds = Some((low.min(one).min(other), high.max(one).max(other)));
         }
         if let (Some((low, high)), Some(pause), "elapsed") = (bounds, paused, measure) {
             bounds = Some((low * solo_ns / (solo_ns + pause), high));

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS};
 use crate::base::maps::{entry, NumberMap};
-use crate::base::pauses::{is_paced, wake_ns};
+use crate::base::pauses::{is_paced, wake_ns, DelaysAndPauses, UntilMoments};
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::operations::{CoRun, Op, Scene, Tenancy};
 use crate::slowdown::others::common;
@@ -91,8 +91,8 @@ pub(crate) struct Replayed<'a> {
     lengths: Vec<i64>,
     again: Vec<Again>,
     pub anchored: Vec<Anchored>,
-    /// Pauses of its host end at moments: see [`is_paced`].
-    pub paced: bool,
+    /// How many of its host's pauses end at moments.
+    pub until_moments: UntilMoments,
     /// Standard error of all lengths together, on the logarithm.
     pub error: f64,
 }
@@ -185,28 +185,6 @@ fn disturbed(op: &Op) -> bool {
     op.co_running_ns.saturating_mul(CO_RUNNING_PART) > op.ran_ns
 }
 
-/// What each cut inside a kernel takes of the residency of its context, and the standard error of that over kernels and
-/// boards: SMs stop, state is saved and restored, caches are cold. 110 to 165 us of kernels of eight runs on an H200
-/// (`fixtures/hardware`, stage `hosts`), 127 to 149 us on an A100.
-const CUT_NS: (f64, f64) = (140_000.0, 40_000.0);
-
-/// What takes longer than that is no cut.
-const MOST_CUT_NS: f64 = 5.0 * CUT_NS.0;
-
-/// The same of a tenant, from what is usual and from what its kernels show, each by how surely it is known.
-fn cut_ns(tenant: &Tenancy) -> (f64, f64) {
-    let (usual, usual_error) = CUT_NS;
-    let usual = if tenant.exact { 0.0 } else { (usual - tenant.state_ns as f64).max(0.0) };
-    let plausible = |(cost, error): &(f64, f64)| *cost > -2.0 * error && *cost < MOST_CUT_NS;
-    let Some((cost, error)) = tenant.cut_cost().known().filter(plausible) else {
-        return (usual, usual_error);
-    };
-    let (a, b) = (usual_error.powi(-2), error.max(1.0).powi(-2));
-    let (cost, error) = ((usual * a + cost * b) / (a + b), (a + b).sqrt().recip());
-    // What may as well be nothing is taken for nothing, and its error allowed for.
-    (if cost > 2.0 * error { cost } else { 0.0 }, error)
-}
-
 /// Kernels of several of its streams share the SMs otherwise without the others: standard error of their time together,
 /// as a part of the time in which they overlapped. From kernels of two streams in eight runs on an H200.
 const OVERLAP_ERROR: f64 = 0.2;
@@ -226,8 +204,7 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64), Refused> {
         slot.add(op.ran_ns as f64);
     }
     let factors: Vec<Option<f64>> = stretch.iter().map(Stretch::factor).collect();
-    let (mut blind, mut whole, mut kernels, mut cuts) = (0.0, 0.0, 0.0, 0.0);
-    let (each_cut, cut_error) = cut_ns(tenant);
+    let (mut blind, mut whole, mut kernels) = (0.0, 0.0, 0.0);
     let mut inflated: BTreeMap<u32, f64> = BTreeMap::new();
     let mut out = Vec::with_capacity(tenant.ops.len());
     for op in &tenant.ops {
@@ -245,11 +222,6 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64), Refused> {
                 None => blind += length,
             }
         }
-        if let Some(ran) = tenant.ran.as_ref().filter(|_| op.kind != WorkKind::Copy) {
-            let inside = op.cuts(ran) as f64;
-            length = (length - inside * each_cut).max(0.5 * length);
-            cuts += inside;
-        }
         out.push(length.round() as i64);
     }
     if blind > BLIND_PART * whole {
@@ -263,14 +235,12 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64), Refused> {
             Some((length / solo.max(1.0)).powi(2) * (s.solo.error() + s.beside.error()))
         })
         .sum();
-    // All cuts have the same cost: their error does not average out.
-    let of_cuts = cuts * cut_error / solo.max(1.0);
     let at_work = tenant
         .ran
         .as_ref()
         .map_or_else(|| tenant.busy.total_ns(), |ran| common(&tenant.busy, ran).total_ns());
     let overlapped = (kernels / (at_work as f64).max(1.0) - 1.0).clamp(0.0, 1.0);
-    Ok((out, (error + of_cuts.powi(2) + (OVERLAP_ERROR * overlapped).powi(2)).sqrt()))
+    Ok((out, (error + tenant.cut_doubt().powi(2) + (OVERLAP_ERROR * overlapped).powi(2)).sqrt()))
 }
 
 /// Whether nobody was there from the launch of an operation to its end, and its context was: nobody but others keeps a
@@ -335,10 +305,10 @@ pub(crate) fn replay(
         }
     }
     let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
-    let (played, paced) = Play::new(&tenants, &lengths_of, calls).run(calls);
+    let (played, until_moments) = Play::new(&tenants, &lengths_of, calls).run(calls);
     for (tenant, (again, anchored)) in tenants.iter().zip(played) {
         if let Some((lengths, error)) = lengths_of.remove(&tenant.id) {
-            out.insert(tenant.id, Ok(Replayed { tenant, lengths, again, anchored, paced, error }));
+            out.insert(tenant.id, Ok(Replayed { tenant, lengths, again, anchored, until_moments, error }));
         }
     }
     out
@@ -412,6 +382,34 @@ impl<'a> Operations<'a> {
 
     fn end_ns(&self, number: u32) -> i64 {
         self.get(number).map_or(0, |op| op.end_ns)
+    }
+}
+
+/// A thread of the host while its process is replayed.
+#[derive(Debug, Clone, Copy, Default)]
+struct HostThread {
+    /// How much earlier it is than recorded, by reading of its pauses.
+    shifts: [i64; 2],
+    /// When its last call ended.
+    before: Option<i64>,
+    /// When its last pause ended.
+    worked_from: i64,
+    unit: Unit,
+}
+
+/// What a thread launched from one wait to the next.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unit {
+    /// How much earlier than recorded it began.
+    shift: i64,
+    /// The same for the same launches.
+    kind: u64,
+    ended: bool,
+}
+
+impl Unit {
+    fn launched(&mut self, signature: u32) {
+        self.kind = (self.kind.rotate_left(5) ^ u64::from(signature)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
@@ -541,16 +539,15 @@ impl<'a> Play<'a> {
     }
 
     /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been, and
-    /// whether the pauses end at moments.
-    fn run(&self, calls: &Calls) -> (Vec<Played>, bool) {
+    /// how many of the pauses end at moments.
+    fn run(&self, calls: &Calls) -> (Vec<Played>, UntilMoments) {
         let mut out: Vec<Played> = self
             .tenants
             .iter()
             .map(|t| (vec![NOT_PLAYED; t.ops.len()], vec![Anchored::default(); t.ops.len()]))
             .collect();
-        // Of each thread how much earlier it is than recorded, by reading, the end of its last call and of its last pause.
-        let mut threads: NumberMap<u32, ([i64; 2], i64, i64)> = NumberMap::default();
-        let mut pauses: Vec<(i64, i64)> = Vec::new();
+        let mut threads: NumberMap<u32, HostThread> = NumberMap::default();
+        let (mut pauses, mut delays) = (Vec::new(), DelaysAndPauses::default());
         let streams: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
         let mut stream_ends = [streams.clone(), streams];
         let (mut next_op, mut next_end) = (0_usize, 0_usize);
@@ -565,21 +562,32 @@ impl<'a> Play<'a> {
                 let played = out.get(t).map(|(again, anchored)| (again.get(n), anchored.get(n)));
                 if let Some((Some(again), Some(anchored))) = played {
                     let shifts = [again.end_ns, anchored.end_ns].map(|end_ns| ns.saturating_sub(end_ns));
-                    threads.insert(DRIVER, (shifts, *ns, *ns));
+                    threads.insert(DRIVER, HostThread { shifts, ..HostThread::default() });
                 }
             }
-            let waited_for = thread_waits.before(&call).and_then(|thread| threads.get(&thread)).copied();
-            let (shifts, before, worked_from) =
-                threads.entry(call.thread).or_insert(([0; 2], i64::MIN, call.start_ns));
+            let waited_for =
+                thread_waits.before(&call).and_then(|thread| threads.get(&thread)).map(|t| t.shifts);
+            let HostThread { shifts, before, worked_from, unit } = threads
+                .entry(call.thread)
+                .or_insert(HostThread { worked_from: call.start_ns, ..HostThread::default() });
             // The driver call that a runtime call makes is a part of it.
-            let inside = call.end_ns <= *before;
-            let idle = if *before == i64::MIN { 0 } else { call.start_ns.saturating_sub(*before) };
-            if let Some((theirs, ..)) = waited_for.filter(|_| !inside) {
-                *shifts = theirs;
-            } else if idle > PAUSE_NS {
-                shifts[1] = shifts[1].min(0);
-                pauses.push((before.saturating_sub(*worked_from), idle));
-                *worked_from = call.start_ns;
+            let inside = before.is_some_and(|before| call.end_ns <= before);
+            let idle = before.map_or(0, |before| call.start_ns.saturating_sub(before));
+            if !inside {
+                if unit.ended && waited_for.is_none() {
+                    let pause = if idle > PAUSE_NS { idle } else { 0 };
+                    delays.add(unit.kind, shifts[0].saturating_sub(unit.shift), pause);
+                }
+                if let Some(theirs) = waited_for {
+                    *shifts = theirs;
+                } else if let Some(before) = before.filter(|_| idle > PAUSE_NS) {
+                    shifts[1] = shifts[1].min(0);
+                    pauses.push((before.saturating_sub(*worked_from), idle));
+                    *worked_from = call.start_ns;
+                }
+                if unit.ended || waited_for.is_some() {
+                    *unit = Unit { shift: shifts[0], kind: u64::from(call.thread), ended: false };
+                }
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
             let (mut held_ns, mut waits) = (0, call.waits);
@@ -593,7 +601,10 @@ impl<'a> Play<'a> {
                     continue;
                 }
                 let place = self.ops.place(launched);
-                waits |= self.ops.get(launched).is_some_and(|op| op.ends_inside(&call));
+                if let Some(op) = self.ops.get(launched) {
+                    waits |= op.ends_inside(&call);
+                    unit.launched(op.signature);
+                }
                 held_ns = self.held_ns(place.0, place.1, &call);
                 let Some((again, anchored)) = out.get_mut(place.0) else { continue };
                 let [of_times, of_moments] = &mut stream_ends;
@@ -626,14 +637,15 @@ impl<'a> Play<'a> {
                 }
                 let after = call.end_ns.saturating_sub(last_end);
                 if last_end > call.start_ns && after <= wake_ns(length, call.noticed_within_ns) {
+                    unit.ended = true;
                     for ((end, start), last) in ends.iter_mut().zip(starts).zip(last_end_again) {
                         *end = last.saturating_add(after.max(0)).max(start.saturating_add(length.min(1_000)));
                     }
                 }
             }
             *shifts = ends.map(|end| call.end_ns.saturating_sub(end));
-            *before = call.end_ns;
+            *before = Some(call.end_ns);
         }
-        (out, is_paced(&pauses))
+        (out, if is_paced(&pauses) { UntilMoments::ALL } else { delays.until_moments() })
     }
 }

@@ -295,7 +295,7 @@ fn of_process<'a>(
                     let held_against = found.ops.iter().flatten().count();
                     doubt = doubt.of_part(held_against as f64 / base.ops.len() as f64);
                 }
-                doubt = doubt.with_state(tenant.state_doubt());
+                doubt = doubt.with_cuts(2.0 * tenant.cut_doubt());
                 let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
                 let solo_units = SoloUnits {
                     scene: theirs,
@@ -343,7 +343,7 @@ fn of_process<'a>(
             Some(Ok(run)) => {
                 let residency = tenant.ran.is_some();
                 let doubt = Doubt::Model(ModelDoubt { error: run.error, residency });
-                let clock = Clock::Anchored(&run.anchored, run.paced);
+                let clock = Clock::Anchored(&run.anchored, run.until_moments);
                 Row {
                     compared: compare(tenant, &run, &clock, switching, latencies, &doubt),
                     units: of_units(scene, tenant, &run, work, None, &doubt),
@@ -1026,7 +1026,13 @@ mod tests {
         let inexact = session(&rows, &[], &held);
         let made = slowdowns(&inexact, &[], None, 0, &Unwatched).unwrap();
         let resident = figure(&made, &inexact, 7, "resident", "counterfactual").unwrap();
-        assert_eq!(resident.1 - resident.2, 20 * 140_000);
+        assert_eq!(resident.1, resident.2);
+        // It was resident for 8 ms of each 10: the cut took 140 us of that, and the host saved it all.
+        let latency = figure(&made, &inexact, 7, "latency", "counterfactual").unwrap();
+        assert_eq!(latency.1 - latency.2, 20 * (2_000_000 + 140_000));
+        let c = Columns::new(&schema::CAUSES, &made["causes"]);
+        let switch = (0..c.rows()).find(|r| c.names("cause").unwrap().get(*r) == Some("switch")).unwrap();
+        assert_eq!(c.i64("added_ns").unwrap().value(switch), 20 * 140_000);
         // Where records say from when to when it ran, nothing of that was the switch.
         let exact = running_throughout(session(&rows, &[], &held));
         let made = slowdowns(&exact, &[], None, 0, &Unwatched).unwrap();
