@@ -2,7 +2,7 @@
 
 use crate::base::hardware::WAKE_NS;
 use crate::base::maps::NumberMap;
-use crate::base::statistics::{median_ns, student};
+use crate::base::statistics::{median_ns, quantiles, student};
 
 /// How long after what it waited for a call may return that took so long: a host that slept for long takes longer to wake,
 /// and one that polls looks now and then.
@@ -57,13 +57,45 @@ impl UntilMoments {
     pub fn mostly(self) -> bool {
         self.least > 0.5
     }
+
+    /// Whether so few of them do, surely, that it makes no difference.
+    pub fn hardly(self) -> bool {
+        self.most < HARDLY
+    }
 }
 
-/// Fewer units of work than this say nothing of pauses.
+/// So small a part of pauses hardly changes a run.
+const HARDLY: f64 = 0.25;
+/// Fewer units of work, and fewer pauses, say nothing.
 const ENOUGH_UNITS: f64 = 20.0;
+/// More units say the same.
+const MOST_UNITS: usize = 100_000;
+/// What takes so many times as long as nine tenths of its kind is something else: a compilation, an evaluation.
+const OTHERWISE: f64 = 5.0;
 
-/// Units of work, from one wait of a host to the next: by how much others delayed each, and how long the host paused
-/// after it.
+/// What a thread launches until it has waited for it, and how long it pauses before it launches again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Unit {
+    /// The same for the same launches.
+    kind: u64,
+    from_ns: Option<i64>,
+    until_ns: Option<i64>,
+    paused_ns: i64,
+}
+
+impl Unit {
+    /// The thread had waited for all that it launched.
+    pub fn waited(&mut self, until_ns: i64) {
+        self.until_ns = Some(until_ns);
+    }
+
+    /// The thread was idle for long.
+    pub fn paused(&mut self, pause_ns: i64) {
+        self.paused_ns = self.paused_ns.saturating_add(pause_ns);
+    }
+}
+
+/// Units of work: how long each took (or by how much others delayed it), and how long the host paused after it.
 ///
 /// ```text
 ///   a time    |==unit==|    pause    |==unit==|    pause    |
@@ -72,44 +104,67 @@ const ENOUGH_UNITS: f64 = 20.0;
 ///   a moment  |==unit==|    pause    |==unit==|    pause    |
 ///   delayed   |==unit=====|  pause   |==unit==|    pause    |
 /// ```
-/// Delays come from others and have nothing to do with the host: one that pauses for a time does so after a delay as
-/// well. One that pauses until something happens that does not wait for its work (a request, a frame) has paused by so
-/// much less, if it paused at all. Whatever moments those are: with the delay the mean pause falls by the part of units
-/// that a pause follows, since a pause is what is left until the moment, or nothing, `max(0, moment - end)`. The slope
-/// over that part is the part of pauses that end at moments. Units of one kind are held against each other: what
-/// follows other work may pause otherwise.
+/// A delay, or kernels that take longer than usual, have nothing to do with the host: one that pauses for a time does so
+/// after them as well. One that pauses until something happens that does not wait for its work (a request, a frame) has
+/// paused by so much less, if it paused at all. Whatever moments those are: with the delay the mean pause falls by the
+/// part of units that a pause follows, since a pause is what is left until the moment, or nothing,
+/// `max(0, moment - end)`. The slope over that part is the part of pauses that end at moments. Units of one kind are held
+/// against each other: what follows other work may pause otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct DelaysAndPauses {
-    /// Per kind: n, pauses, and sums of delay, pause, and of their products.
-    by_kind: NumberMap<u64, [f64; 7]>,
+    /// Time and pause of each unit, by kind.
+    by_kind: NumberMap<u64, Vec<(f64, f64)>>,
+    count: usize,
 }
 
 impl DelaysAndPauses {
-    /// A unit of this kind; a pause of 0: the host went on at once.
-    pub fn add(&mut self, kind: u64, delay_ns: i64, pause_ns: i64) {
-        let (d, p) = (delay_ns as f64, pause_ns as f64);
-        let paused = if pause_ns > 0 { 1.0 } else { 0.0 };
-        let sums = self.by_kind.entry(kind).or_default();
-        for (sum, value) in sums.iter_mut().zip([1.0, paused, d, p, d * d, d * p, p * p]) {
-            *sum += value;
+    /// A thread launches this: after a wait another unit begins.
+    pub fn launched(&mut self, unit: &mut Unit, thread: u32, signature: u32, from_ns: i64) {
+        if let (Some(begun_ns), Some(until_ns), true) = (unit.from_ns, unit.until_ns, self.count < MOST_UNITS)
+        {
+            let took = (until_ns.saturating_sub(begun_ns) as f64, unit.paused_ns as f64);
+            self.by_kind.entry(unit.kind).or_default().push(took);
+            self.count += 1;
         }
+        if unit.from_ns.is_none() || unit.until_ns.is_some() {
+            *unit = Unit { kind: u64::from(thread), from_ns: Some(from_ns), ..Unit::default() };
+        }
+        unit.kind = (unit.kind.rotate_left(5) ^ u64::from(signature)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 
     /// What they say, with 95 % confidence.
     pub fn until_moments(&self) -> UntilMoments {
-        let (mut units, mut kinds, mut followed) = (0.0, 0.0, 0.0);
+        let (mut units, mut kinds, mut pauses, mut followed) = (0.0, 0.0, 0.0, 0.0);
         let (mut dd, mut dp, mut pp) = (0.0, 0.0, 0.0);
-        for [n, paused, d, p, d_d, d_p, p_p] in self.by_kind.values().copied().filter(|sums| sums[0] > 1.0) {
+        for of_kind in self.by_kind.values() {
+            let most = |of: fn(&(f64, f64)) -> f64| {
+                let mut all: Vec<f64> = of_kind.iter().map(of).filter(|value| *value != 0.0).collect();
+                OTHERWISE * quantiles(&mut all, [0.9])[0].unwrap_or(0.0).abs()
+            };
+            let (most_took, most_paused) = (most(|unit| unit.0), most(|unit| unit.1));
+            let usual = of_kind.iter().filter(|unit| unit.0.abs() <= most_took && unit.1 <= most_paused);
+            let mut sums = [0.0; 7];
+            for (d, p) in usual {
+                let paused = if *p > 0.0 { 1.0 } else { 0.0 };
+                for (sum, value) in sums.iter_mut().zip([1.0, paused, *d, *p, d * d, d * p, p * p]) {
+                    *sum += value;
+                }
+            }
+            let [n, paused, d, p, d_d, d_p, p_p] = sums;
+            if n < 2.0 {
+                continue;
+            }
             let spread = d_d - d * d / n;
             units += n;
             kinds += 1.0;
+            pauses += paused;
             followed += paused / n * spread;
             dd += spread;
             dp += d_p - d * p / n;
             pp += p_p - p * p / n;
         }
         let free = units - kinds - 1.0;
-        if free < ENOUGH_UNITS || dd <= 0.0 || followed <= 0.0 {
+        if free < ENOUGH_UNITS || pauses < ENOUGH_UNITS || dd <= 0.0 || followed <= 0.0 {
             return UntilMoments::UNKNOWN;
         }
         let slope = dp / dd;
@@ -124,14 +179,23 @@ impl DelaysAndPauses {
 mod tests {
     use super::*;
 
-    /// Units that others delay now and then, and the pauses after them.
-    fn pauses_of(pause_ns: impl Fn(usize, i64) -> i64) -> UntilMoments {
-        let mut found = DelaysAndPauses::default();
-        for n in 0..200 {
-            let delay_ns = if n % 3 == 0 { 2_000_000 + (n as i64 % 7) * 300_000 } else { 0 };
-            found.add(1, delay_ns, pause_ns(n, delay_ns));
+    /// Units of these signatures, times and pauses, of one thread.
+    fn units(all: impl Iterator<Item = (u32, i64, i64)>) -> UntilMoments {
+        let (mut found, mut unit) = (DelaysAndPauses::default(), Unit::default());
+        for (signature, took_ns, pause_ns) in all {
+            found.launched(&mut unit, 1, signature, 0);
+            unit.waited(took_ns);
+            unit.paused(pause_ns);
         }
         found.until_moments()
+    }
+
+    /// Units that others delay now and then, and the pauses after them.
+    fn pauses_of(pause_ns: impl Fn(usize, i64) -> i64) -> UntilMoments {
+        units((0..200).map(|n| {
+            let delay_ns = if n % 3 == 0 { 2_000_000 + (n as i64 % 7) * 300_000 } else { 0 };
+            (7, delay_ns, pause_ns(n, delay_ns))
+        }))
     }
 
     #[test]
@@ -145,16 +209,18 @@ mod tests {
         assert!(requests.mostly() && requests.most > 0.9, "{requests:?}");
         // Nobody was delayed, or all alike.
         assert_eq!(pauses_of(|_, _| 0), UntilMoments::UNKNOWN);
-        let mut alike = DelaysAndPauses::default();
-        (0..100).for_each(|n| alike.add(1, 5_000, 10 * n));
-        assert_eq!(alike.until_moments(), UntilMoments::UNKNOWN);
+        assert_eq!(units((0..100).map(|n| (7, 5_000, 10_000 * n))), UntilMoments::UNKNOWN);
         // Long work that nothing follows, and short work that a pause follows, are of two kinds.
-        let mut phases = DelaysAndPauses::default();
-        for n in 0..200 {
+        let phases = units((0..200).map(|n| {
             let delay_ns = (n * 7919 % 13) * 100_000;
-            phases.add(n as u64 % 2, delay_ns * (1 + n % 2), (1 - n % 2) * think(n as usize));
-        }
-        assert!(phases.until_moments().most < 0.5, "{:?}", phases.until_moments());
+            (n as u32 % 2, delay_ns * (1 + n % 2), (1 - n % 2) * think(n as usize))
+        }));
+        assert!(phases.most < 0.5, "{phases:?}");
+        // An evaluation in the middle, which takes long and after which the host pauses for long, is left aside.
+        let odd = |n: usize| if n == 77 { 900_000_000 } else { think(n) };
+        assert!(pauses_of(|n, delay| (odd(n) - delay).max(0)).mostly());
+        // A few pauses.
+        assert_eq!(pauses_of(|n, _| if n % 20 == 0 { think(n) } else { 0 }), UntilMoments::UNKNOWN);
     }
 
     #[test]

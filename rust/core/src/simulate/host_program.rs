@@ -26,7 +26,7 @@ use crate::base::hardware::{
     DEFAULT_SLICE_NS, IDLE_GAP_NS, MOSTLY, PAUSE_NS, RELEASE_NS, SOON_PART, STATE_NS, SUBMIT_NS,
 };
 use crate::base::intervals::Union;
-use crate::base::pauses::{is_paced, wake_ns};
+use crate::base::pauses::{is_paced, wake_ns, DelaysAndPauses, Unit};
 use crate::base::statistics::{median_ns, nearest_rank};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
@@ -1059,6 +1059,7 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
     let mut first_ns = i64::MAX;
     // How long each thread had worked, and then paused.
     let mut pauses: Vec<(i64, i64)> = Vec::new();
+    let mut units_of_work = DelaysAndPauses::default();
     // With work in flight it may have waited for that without a sign.
     let flights = seen.iter().zip(&launched_ns).map(|(s, at)| (at.unwrap_or(s.work.start_ns), s.work.end_ns));
     let in_flight = Union::of(flights);
@@ -1069,6 +1070,7 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
         let mut steps: Vec<Step> = Vec::with_capacity(calls.len().saturating_mul(3));
         let mut begin_ns = None;
         let (mut until_ns, mut working_ns) = (0, 0);
+        let mut unit = Unit::default();
         for (n, call) in calls.iter().enumerate() {
             let goes_on = call.start_ns < last_ns;
             let lived = children.remove(&(host, n)).unwrap_or_default();
@@ -1096,10 +1098,12 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
             if let Some((end_ns, op)) = waited_in((until_ns, call.start_ns), called_back) {
                 steps.push(Step::Wait(op));
                 until_ns = end_ns;
+                unit.waited(end_ns);
             }
             let pause_ns = call.start_ns.saturating_sub(until_ns);
             if pause_ns > PAUSE_NS {
                 steps.push(Step::Pause { ns: pause_ns, end_ns: call.start_ns });
+                unit.paused(pause_ns);
                 pauses.push((until_ns.saturating_sub(working_ns), pause_ns));
                 let waited_ns = in_flight.covered_ns(until_ns, call.start_ns);
                 idle_ns = idle_ns.saturating_add(pause_ns.saturating_sub(waited_ns));
@@ -1108,6 +1112,9 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
                 think(&mut steps, pause_ns);
             }
             launch(&mut steps, &mut launched, ops);
+            for s in ops.into_iter().flatten().filter_map(|op| seen.get(*op as usize)) {
+                units_of_work.launched(&mut unit, host, s.name.unwrap_or(u32::MAX), call.start_ns);
+            }
             let own_ns = call.end_ns.saturating_sub(call.start_ns);
             // A copy from or to pageable memory is done when its call returns, although that is named asynchronous.
             let copied = |op: &u32| {
@@ -1119,6 +1126,7 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
             match copied.or_else(waited) {
                 Some((all, (op, end_ns))) => {
                     steps.push(if all { Step::WaitAll } else { Step::Wait(op) });
+                    unit.waited(call.end_ns);
                     think(&mut steps, call.end_ns.saturating_sub(end_ns));
                 }
                 None => think(&mut steps, own_ns),
@@ -1130,9 +1138,10 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
         program.hosts.push(Host { begin_ns, steps });
     }
     program.recorded_ns = last_ns.saturating_sub(first_ns);
-    program.pauses = if is_paced(&pauses) {
+    let until_moments = units_of_work.until_moments();
+    program.pauses = if is_paced(&pauses) || until_moments.mostly() {
         Pauses::Moments
-    } else if idle_ns as f64 > NOTABLE_PAUSES * program.recorded_ns as f64 {
+    } else if !until_moments.hardly() && idle_ns as f64 > NOTABLE_PAUSES * program.recorded_ns as f64 {
         Pauses::Unknown
     } else {
         Pauses::AsLong

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS};
 use crate::base::maps::{entry, NumberMap};
-use crate::base::pauses::{is_paced, wake_ns, DelaysAndPauses, UntilMoments};
+use crate::base::pauses::{is_paced, wake_ns, DelaysAndPauses, Unit, UntilMoments};
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::operations::{CoRun, Op, Scene, Tenancy};
 use crate::slowdown::others::common;
@@ -394,23 +394,8 @@ struct HostThread {
     before: Option<i64>,
     /// When its last pause ended.
     worked_from: i64,
+    /// Of which the shift is the length.
     unit: Unit,
-}
-
-/// What a thread launched from one wait to the next.
-#[derive(Debug, Clone, Copy, Default)]
-struct Unit {
-    /// How much earlier than recorded it began.
-    shift: i64,
-    /// The same for the same launches.
-    kind: u64,
-    ended: bool,
-}
-
-impl Unit {
-    fn launched(&mut self, signature: u32) {
-        self.kind = (self.kind.rotate_left(5) ^ u64::from(signature)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
 }
 
 /// A process as it was recorded.
@@ -574,19 +559,15 @@ impl<'a> Play<'a> {
             let inside = before.is_some_and(|before| call.end_ns <= before);
             let idle = before.map_or(0, |before| call.start_ns.saturating_sub(before));
             if !inside {
-                if unit.ended && waited_for.is_none() {
-                    let pause = if idle > PAUSE_NS { idle } else { 0 };
-                    delays.add(unit.kind, shifts[0].saturating_sub(unit.shift), pause);
-                }
                 if let Some(theirs) = waited_for {
                     *shifts = theirs;
+                    // What it does until it launches again depends on the other thread.
+                    *unit = Unit::default();
                 } else if let Some(before) = before.filter(|_| idle > PAUSE_NS) {
                     shifts[1] = shifts[1].min(0);
+                    unit.paused(idle);
                     pauses.push((before.saturating_sub(*worked_from), idle));
                     *worked_from = call.start_ns;
-                }
-                if unit.ended || waited_for.is_some() {
-                    *unit = Unit { shift: shifts[0], kind: u64::from(call.thread), ended: false };
                 }
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
@@ -603,7 +584,7 @@ impl<'a> Play<'a> {
                 let place = self.ops.place(launched);
                 if let Some(op) = self.ops.get(launched) {
                     waits |= op.ends_inside(&call);
-                    unit.launched(op.signature);
+                    delays.launched(unit, call.thread, op.signature, shifts[0]);
                 }
                 held_ns = self.held_ns(place.0, place.1, &call);
                 let Some((again, anchored)) = out.get_mut(place.0) else { continue };
@@ -624,6 +605,7 @@ impl<'a> Play<'a> {
             }
             let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
             let mut ends = starts.map(|start| start.saturating_add(length));
+            let mut waited = false;
             if waits {
                 let ended = |op: &u32| self.ops.end_ns(*op) <= call.end_ns.saturating_add(1_000);
                 while let Some(op) = self.by_end.get(next_end).copied().filter(ended) {
@@ -636,14 +618,17 @@ impl<'a> Play<'a> {
                     next_end += 1;
                 }
                 let after = call.end_ns.saturating_sub(last_end);
-                if last_end > call.start_ns && after <= wake_ns(length, call.noticed_within_ns) {
-                    unit.ended = true;
+                waited = last_end > call.start_ns && after <= wake_ns(length, call.noticed_within_ns);
+                if waited {
                     for ((end, start), last) in ends.iter_mut().zip(starts).zip(last_end_again) {
                         *end = last.saturating_add(after.max(0)).max(start.saturating_add(length.min(1_000)));
                     }
                 }
             }
             *shifts = ends.map(|end| call.end_ns.saturating_sub(end));
+            if waited {
+                unit.waited(shifts[0]);
+            }
             *before = Some(call.end_ns);
         }
         (out, if is_paced(&pauses) { UntilMoments::ALL } else { delays.until_moments() })
