@@ -174,7 +174,9 @@ pub fn conform(table: &'static Table, batch: &RecordBatch) -> Result<RecordBatch
 
 /// The value of a row; `None` for null and past the end.
 pub(crate) fn at<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, row: usize) -> Option<T::Native> {
-    (row < array.len() && array.is_valid(row)).then(|| array.value(row))
+    let value = array.values().get(row).copied()?;
+    // Asked of every row of a table: it is looked up once, and nulls only where there are any.
+    array.nulls().is_none_or(|nulls| nulls.is_valid(row)).then_some(value)
 }
 
 /// Rows in order of their times; `None` where they are in order as they stand.

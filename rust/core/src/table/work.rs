@@ -58,11 +58,10 @@ impl Stream<'_> {
         self.row().map(|row| (self.start.value(row), self.kind))
     }
 
-    fn take(&mut self) -> Option<Work> {
-        let row = self.row()?;
+    fn take(&mut self, row: usize) -> Work {
         self.next += 1;
         let start_ns = self.start.value(row);
-        Some(Work {
+        Work {
             kind: self.kind,
             row,
             capture: self.capture.value(row),
@@ -73,7 +72,7 @@ impl Stream<'_> {
             correlation: at(self.correlation, row),
             start_ns,
             end_ns: self.end.value(row).max(start_ns),
-        })
+        }
     }
 }
 
@@ -90,14 +89,18 @@ impl Iterator for Merged<'_> {
 
     fn next(&mut self) -> Option<Work> {
         let stream = self.streams.get_mut(self.now)?;
-        if stream.peek().is_some_and(|key| self.until.is_none_or(|until| key < until)) {
-            return stream.take();
+        if let Some(row) = stream.row() {
+            let key = (stream.start.value(row), stream.kind);
+            if self.until.is_none_or(|until| key < until) {
+                return Some(stream.take(row));
+            }
         }
         let firsts = || self.streams.iter().enumerate().filter_map(|(n, s)| Some((s.peek()?, n)));
         let (_, now) = firsts().min()?;
         self.until = firsts().filter(|(_, n)| *n != now).map(|(key, _)| key).min();
         self.now = now;
-        self.streams.get_mut(now)?.take()
+        let stream = self.streams.get_mut(now)?;
+        stream.row().map(|row| stream.take(row))
     }
 }
 
