@@ -398,6 +398,23 @@ struct HostThread {
     unit: Unit,
 }
 
+/// An operation that is launched: how long its call takes, and how long it takes once it is ready.
+struct Launched {
+    stream: u32,
+    called_ns: i64,
+    took_ns: i64,
+}
+
+impl Launched {
+    /// Launched at `start`, behind what its stream does until `free`.
+    fn at(&self, start: i64, free: &mut i64) -> Again {
+        let called_ns = start.saturating_add(self.called_ns);
+        let end_ns = called_ns.max(*free).saturating_add(self.took_ns);
+        *free = end_ns;
+        Again { launch_ns: start, called_ns, end_ns }
+    }
+}
+
 /// A process as it was recorded.
 struct Play<'a> {
     tenants: &'a [&'a Tenancy],
@@ -486,23 +503,15 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// An operation that is launched at `start`, and when its stream is done with it.
-    fn launch(
-        &self,
-        (t, n): (usize, usize),
-        start: i64,
-        held_ns: i64,
-        stream_end: &mut [Vec<i64>],
-    ) -> Option<Again> {
+    /// How an operation is played, whenever it is launched.
+    fn launched(&self, (t, n): (usize, usize), held_ns: i64) -> Option<Launched> {
         let tenant = self.tenants.get(t)?;
         let op = tenant.ops.get(n)?;
         let length = self.lengths.get(t).copied().flatten().and_then(|l| l.get(n)).copied();
         let length = length.unwrap_or(op.ran_ns);
-        let called = start.saturating_add(op.called_ns.saturating_sub(op.launch_ns)).saturating_sub(held_ns);
+        let called_ns = op.called_ns.saturating_sub(op.launch_ns).saturating_sub(held_ns);
         // A kernel may start before its launch call returns.
-        let called_ns = called.min(start.saturating_add(op.start_ns.saturating_sub(op.launch_ns))).max(start);
-        let free = stream_end.get_mut(t)?.get_mut(op.stream as usize)?;
-        let ready = called_ns.max(*free);
+        let called_ns = called_ns.min(op.start_ns.saturating_sub(op.launch_ns)).max(0);
         let rest_ns = op.waited.rest_ns;
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         let returned = || {
@@ -517,10 +526,8 @@ impl<'a> Play<'a> {
         } else {
             rest_ns
         };
-        let begin_ns = ready.saturating_add(op.waited.own_ns).saturating_add(rest);
-        let end_ns = begin_ns.saturating_add(length);
-        *free = end_ns;
-        Some(Again { launch_ns: start, called_ns, end_ns })
+        let took_ns = op.waited.own_ns.saturating_add(rest).saturating_add(length);
+        Some(Launched { stream: op.stream, called_ns, took_ns })
     }
 
     /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been, and
@@ -588,16 +595,15 @@ impl<'a> Play<'a> {
                 }
                 held_ns = self.held_ns(place.0, place.1, &call);
                 let Some((again, anchored)) = out.get_mut(place.0) else { continue };
-                let [of_times, of_moments] = &mut stream_ends;
-                if let (Some(slot), Some(played)) =
-                    (again.get_mut(place.1), self.launch(place, starts[0], held_ns, of_times))
-                {
+                let Some(op) = self.launched(place, held_ns) else { continue };
+                let mut played = starts.iter().zip(&mut stream_ends).filter_map(|(start, ends)| {
+                    Some(op.at(*start, ends.get_mut(place.0)?.get_mut(op.stream as usize)?))
+                });
+                if let (Some(slot), Some(played)) = (again.get_mut(place.1), played.next()) {
                     *slot = played;
                 }
-                if let (Some(slot), Some(Again { launch_ns, end_ns, .. })) =
-                    (anchored.get_mut(place.1), self.launch(place, starts[1], held_ns, of_moments))
-                {
-                    *slot = Anchored { launch_ns, end_ns };
+                if let (Some(slot), Some(played)) = (anchored.get_mut(place.1), played.next()) {
+                    *slot = Anchored { launch_ns: played.launch_ns, end_ns: played.end_ns };
                 }
             }
             if inside {
