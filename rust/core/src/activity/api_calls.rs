@@ -21,7 +21,7 @@ use crate::table::columns::{at, in_order, Columns, NameColumn};
 use crate::table::events::{Events, Tables};
 use crate::table::polls::NOT_READY;
 use crate::table::schema;
-use crate::table::tenant_lookup::{Process, Who};
+use crate::table::tenant_lookup::{LastTenant, Process, Who};
 use crate::table::work::{work, WorkKind};
 
 /// Calls that hand over work and return.
@@ -208,7 +208,7 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
             watch.progress("calls", n as u64, columns.rows() as u64)?;
         }
         let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
-        let Some(host) = hosts.get_mut(&(capture.value(row), at(pid, row))) else { continue };
+        let Some(host) = hosts.get_mut((capture.value(row), at(pid, row))) else { continue };
         let (start_ns, end_ns) = (start.value(row), end.value(row));
         let name = names.of(row);
         let handing = matches!(name, Some((_, true)));
@@ -240,15 +240,16 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
 }
 
 /// The gaps in the work of every tenant, by process.
-fn hosts(session: &Tables) -> Result<BTreeMap<Process, Host>> {
+fn hosts(session: &Tables) -> Result<ByKey<Process, Host>> {
     let who = Who::read(session)?;
-    let mut hosts: BTreeMap<Process, Host> = BTreeMap::new();
-    let mut places: BTreeMap<(Process, u32), usize> = BTreeMap::new();
+    let mut last = LastTenant::default();
+    let mut hosts: ByKey<Process, Host> = ByKey::default();
     for w in work(&Events::of(session))? {
-        let process = (w.capture, w.pid);
-        let Some(tenant) = who.of(w.capture, w.pid, w.device) else { continue };
-        let host = hosts.entry(process).or_default();
-        let place = *places.entry((process, w.device)).or_insert_with(|| {
+        let Some(tenant) = who.of_next(&mut last, w.capture, w.pid, w.device) else { continue };
+        let Some(host) = hosts.entry((w.capture, w.pid)) else { continue };
+        // A process uses few devices.
+        let known = host.tenants.iter().position(|gaps| gaps.found.device == w.device);
+        let place = known.unwrap_or_else(|| {
             let found = CallsInGaps { device: w.device, tenant, ..CallsInGaps::default() };
             host.tenants.push(Gaps { found, ..Gaps::default() });
             host.tenants.len().saturating_sub(1)

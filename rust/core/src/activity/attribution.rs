@@ -32,7 +32,7 @@ use crate::table::calls::{calls, CallsByProcess};
 use crate::table::columns::Columns;
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
 
 /// Whose residency counts for a tenant's kernels.
@@ -75,9 +75,6 @@ impl Rows {
     }
 }
 
-/// A process on a device: capture, pid, device.
-type Process = (u32, Option<u32>, u32);
-
 /// A stream: capture, pid, context, stream.
 type Stream = (u32, Option<u32>, Option<u32>, Option<u32>);
 
@@ -100,7 +97,7 @@ pub struct Attribution {
     /// The table, once the kernels were read.
     made: Option<RecordBatch>,
     /// The process and device looked up last: rows come in runs.
-    known: Option<(Process, Option<u32>)>,
+    last: LastTenant,
     done: u64,
 }
 
@@ -151,18 +148,13 @@ impl Attribution {
             others,
             rows: Rows::default(),
             made: None,
-            known: None,
+            last: LastTenant::default(),
             done: 0,
         })
     }
 
     fn take(&mut self, w: &Work) {
-        let key = (w.capture, w.pid, w.device);
-        let tenant = match self.known {
-            Some((known, tenant)) if known == key => tenant,
-            _ => self.who.of(w.capture, w.pid, w.device),
-        };
-        self.known = Some((key, tenant));
+        let tenant = self.who.of_next(&mut self.last, w.capture, w.pid, w.device);
         if w.kind == WorkKind::Kernel {
             self.charge(w, tenant);
         }

@@ -13,7 +13,7 @@ use crate::activity::overlap::short_ns;
 use crate::base::error::Result;
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRIVER_HW_CONTEXT, PROMPT_NS};
 use crate::base::intervals::{Growing, Union};
-use crate::base::maps::{entry, NumberMap, Recent};
+use crate::base::maps::{entry, ByKey, NumberMap, Recent};
 use crate::base::statistics::{mad, median, weighted_median};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Resources};
@@ -22,7 +22,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::{at, text_at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::{Tenant, Who};
+use crate::table::tenant_lookup::{LastTenant, Tenant, Who};
 use crate::table::work::{work, Work, WorkKind};
 
 /// Slices further apart than this are not time-sliced.
@@ -330,7 +330,7 @@ struct OfDevice {
     unbroken: Unbroken,
     /// The same as `busy`, where samples are held against it.
     busy_beside_samples: Union,
-    tenants: BTreeMap<u32, OfTenant>,
+    tenants: ByKey<u32, OfTenant>,
     /// Of work, and of short kernels.
     ends_of_work: LatestEnds,
     ends_of_shorts: LatestEnds,
@@ -478,9 +478,6 @@ fn stream_priorities(text: &str) -> impl Iterator<Item = (u32, i32)> + '_ {
     })
 }
 
-/// A process on a device: capture, pid, device.
-type Process = (u32, Option<u32>, u32);
-
 /// Name, grid and block.
 type Signature = (u32, [Option<u32>; 6]);
 
@@ -497,10 +494,10 @@ pub struct Facts {
     switches: RecordBatch,
     overlaps: RecordBatch,
     listed: BTreeSet<u32>,
-    devices: BTreeMap<u32, OfDevice>,
+    devices: ByKey<u32, OfDevice>,
     limits: BTreeMap<u32, Limits>,
     /// By device and signature, from the first launch of it that was seen; none: it was not seen.
-    shapes: BTreeMap<u32, Vec<Option<Option<Shape>>>>,
+    shapes: ByKey<u32, Vec<Option<Option<Shape>>>>,
     null_streams: NullStreams,
     priorities: Priorities,
     /// Tenants whose residency carries the pid that their work carries: nothing else tied the two.
@@ -510,8 +507,7 @@ pub struct Facts {
     work_known: bool,
     /// Samples of metrics are compared with when the device was busy.
     sampled: bool,
-    /// The process and device looked up last: rows come in runs.
-    known: Option<(Process, Option<u32>)>,
+    last: LastTenant,
     done: u64,
 }
 
@@ -555,16 +551,16 @@ impl Facts {
             switches: table(&schema::SWITCHES),
             overlaps: schema::OVERLAPS.empty(),
             listed,
-            devices: BTreeMap::new(),
+            devices: ByKey::default(),
             limits: Limits::of_devices(&table(&schema::DEVICES))?,
-            shapes: BTreeMap::new(),
+            shapes: ByKey::default(),
             null_streams,
             priorities,
             same_pid,
             short: lengths.iter().map(|(device, lengths)| (*device, short_ns(median(lengths)))).collect(),
             work_known: false,
             sampled: false,
-            known: None,
+            last: LastTenant::default(),
             done: 0,
         })
     }
@@ -577,9 +573,9 @@ impl Facts {
 
     /// What a launch takes of its device; `None` where that cannot be known.
     fn shape(&mut self, w: &Work, signature: u32, launches: &LaunchColumns<'_>) -> Option<Shape> {
-        let limits = self.limits.get(&w.device)?;
-        let shapes = self.shapes.entry(w.device).or_default();
+        let shapes = self.shapes.entry(w.device)?;
         *entry(shapes, signature)?.get_or_insert_with(|| {
+            let limits = self.limits.get(&w.device)?;
             let launch = launches.read(w.row);
             let fit = launch.fit(Some(limits)).ok()?;
             let at_once = fit.device_blocks.filter(|n| *n > 0)?;
@@ -593,18 +589,13 @@ impl Facts {
     }
 
     fn take(&mut self, w: &Work, signature: Option<u32>, shape: Option<Shape>, host_copy: bool) {
-        let key = (w.capture, w.pid, w.device);
-        let tenant = match self.known {
-            Some((known, tenant)) if known == key => tenant,
-            _ => self.who.of(w.capture, w.pid, w.device),
-        };
-        self.known = Some((key, tenant));
+        let tenant = self.who.of_next(&mut self.last, w.capture, w.pid, w.device);
         let short = self.short.get(&w.device).copied();
-        let d = self.devices.entry(w.device).or_default();
+        let Some(d) = self.devices.entry(w.device) else { return };
         d.first_ns = Some(d.first_ns.map_or(w.start_ns, |t| t.min(w.start_ns)));
         d.last_ns = Some(d.last_ns.map_or(w.end_ns, |t| t.max(w.end_ns)));
         if w.kind == WorkKind::Copy {
-            let Some(t) = tenant.map(|me| d.tenants.entry(me).or_default()) else { return };
+            let Some(t) = tenant.and_then(|me| d.tenants.entry(me)) else { return };
             if let Some(context) = OfContext::of(&mut t.contexts, w, &self.null_streams) {
                 context.copy(w, host_copy);
             }
@@ -634,7 +625,7 @@ impl Facts {
         let known = w.kind == WorkKind::Kernel && self.same_pid.contains(&me);
         if let Some(residency) = self.residency.get(&w.device).filter(|_| known) {
             let inside = |id: u32| {
-                let last = d.tenants.get(&id).and_then(|other| other.last_kernel);
+                let last = d.tenants.get(id).and_then(|other| other.last_kernel);
                 let theirs = last.filter(|theirs| theirs.0 < all.0 && all.1 < theirs.1);
                 id != me
                     && self.same_pid.contains(&id)
@@ -658,7 +649,7 @@ impl Facts {
         let key = w.context.zip(w.stream).map(|(context, stream)| (w.capture, w.pid, context, stream));
         let priority = key.and_then(|key| self.priorities.get(&key)).copied();
         d.crowd(me, w, shape, priority, example);
-        let t = d.tenants.entry(me).or_default();
+        let Some(t) = d.tenants.entry(me) else { return };
         let idle_from = t.busy.end_ns().unwrap_or(i64::MIN);
         t.busy.add(w.start_ns, w.end_ns);
         t.busy.end_ns().into_iter().for_each(|end_ns| d.ends_of_work.see(me, end_ns));
@@ -799,7 +790,7 @@ impl EventPass for Facts {
         }
         if let Some(columns) = events.get(&schema::SWITCH_EVENTS) {
             for device in columns.u32("device_id")?.values() {
-                let d = self.devices.entry(*device).or_default();
+                let Some(d) = self.devices.entry(*device) else { continue };
                 d.records = d.records.saturating_add(1);
             }
         }
@@ -809,7 +800,7 @@ impl EventPass for Facts {
             for row in 0..columns.rows() {
                 let sm = matches!(metric.get(row), Some("SM Active" | "SMs Active"));
                 if let (true, Some(device)) = (sm, at(device, row)) {
-                    let d = self.devices.entry(device).or_default();
+                    let Some(d) = self.devices.entry(device) else { continue };
                     d.metric.push((time.value(row), value.value(row)));
                 }
             }
@@ -819,7 +810,7 @@ impl EventPass for Facts {
 
     fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
         for device in &self.listed {
-            self.devices.entry(*device).or_default();
+            self.devices.entry(*device);
         }
         let devices = std::mem::take(&mut self.devices);
         let lengths = slice_lengths(&self.slices);
@@ -834,24 +825,29 @@ impl EventPass for Facts {
         let pairs = rows_of(Columns::new(&schema::OVERLAPS, &self.overlaps).u32("device_id")?);
         let of = |rows: &BTreeMap<u32, Vec<usize>>, id: &u32| rows.get(id).cloned().unwrap_or_default();
         let mut sheet = Sheet::default();
-        for (id, device) in &devices {
+        for (id, device) in devices.sorted() {
             watch.progress("facts", self.done, self.done)?;
             let complete: Vec<&Slice> = self
-                .held(*id)
+                .held(id)
                 .iter()
                 .filter(|s| s.complete && !s.is_driver())
                 .filter(|s| !creation.contains(&(s.device, s.hw_context, s.pid)))
                 .collect();
-            let lengths = lengths.get(id).map_or(&[][..], Vec::as_slice);
-            self.work_facts(&mut sheet, *id, device);
-            self.residency_facts(&mut sheet, *id, device, &complete, lengths);
-            self.switch_facts(&mut sheet, *id, device.records > 0, of(&switches, id))?;
-            self.pair_facts(&mut sheet, *id, device, of(&pairs, id))?;
-            repeat_facts(&mut sheet, *id, device, self.work_known);
-            metric_facts(&mut sheet, *id, device, self.work_known);
+            let lengths = lengths.get(&id).map_or(&[][..], Vec::as_slice);
+            self.work_facts(&mut sheet, id, device);
+            self.residency_facts(&mut sheet, id, device, &complete, lengths);
+            self.switch_facts(&mut sheet, id, device.records > 0, of(&switches, &id))?;
+            self.pair_facts(&mut sheet, id, device, of(&pairs, &id))?;
+            repeat_facts(&mut sheet, id, device, self.work_known);
+            metric_facts(&mut sheet, id, device, self.work_known);
         }
         sheet.write()
     }
+}
+
+/// What each tenant of a device did, in order of their ids.
+fn of_tenants(d: &OfDevice) -> impl Iterator<Item = &OfTenant> {
+    d.tenants.sorted().map(|(_, of)| of)
 }
 
 /// Row numbers by device.
@@ -888,7 +884,7 @@ impl Facts {
         sheet.put(id, "traced_tenants", Some(traced as f64), traced as u64, "observed", "");
         // The longest of each of the three with the longest.
         let mut top = Top::default();
-        for (dur_ns, example) in d.tenants.values().filter_map(|t| t.longest.0.first()) {
+        for (dur_ns, example) in of_tenants(d).filter_map(|t| t.longest.0.first()) {
             top.see(*dur_ns, || *example);
         }
         sheet.examples(id, "traced_tenants", &top);
@@ -913,7 +909,7 @@ impl Facts {
             "no kernel started behind a copy of 50 us",
         );
         sheet.examples(id, "prompt_start_share", &d.top_prompt);
-        let streams = d.tenants.values().flat_map(|t| &t.contexts).map(|c| c.streams.len()).max();
+        let streams = of_tenants(d).flat_map(|t| &t.contexts).map(|c| c.streams.len()).max();
         let streams = streams.unwrap_or(0);
         let kernels = (self.work_known && d.kernels > 0).then_some(());
         let unseen = if d.graphs > 0 {
@@ -922,7 +918,7 @@ impl Facts {
             NO_KERNELS
         };
         sheet.put(id, "streams_used", kernels.map(|()| streams as f64), d.kernels, "observed", unseen);
-        let most = |f: fn(&OfTenant) -> f64| d.tenants.values().map(f).fold(0.0, f64::max);
+        let most = |f: fn(&OfTenant) -> f64| of_tenants(d).map(f).fold(0.0, f64::max);
         let several = most(|t| t.several.total_ns as f64);
         sheet.put(id, "stream_overlap_ns", kernels.map(|()| several), d.kernels, "observed", unseen);
         sheet.examples(id, "stream_overlap_ns", &d.top_several);
@@ -1154,7 +1150,7 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     let (mut excess_ns, mut ratios_ppm) = (Vec::new(), Vec::new());
     let mut spreads = Vec::new();
     let mut top = Top::default();
-    let groups = d.tenants.values().flat_map(|t| &t.groups);
+    let groups = of_tenants(d).flat_map(|t| &t.groups);
     for group in groups.filter(|g| g.durs.len() >= REPEATS) {
         let n = group.durs.len() as u64;
         let Some(middle) = median(&group.durs) else { continue };

@@ -27,7 +27,7 @@ use crate::occupancy::theoretical::product;
 use crate::table::columns::{at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
 
 /// Batches that the launches of a tenant are cut into; enough for an interval, few enough for a saved report.
@@ -329,9 +329,6 @@ impl<'a> Shapes<'a> {
     }
 }
 
-/// A process on a device: capture, pid, device.
-type Process = (u32, Option<u32>, u32);
-
 /// When the engines were held, by start.
 #[derive(Debug)]
 struct Slices {
@@ -356,8 +353,7 @@ pub struct Launches {
     attributed: Option<Int64Array>,
     names: Interner,
     configurations: NumberMap<Key, Sums>,
-    /// The process and device looked up last: rows come in runs.
-    known: Option<(Process, Option<u32>)>,
+    last: LastTenant,
     done: u64,
 }
 
@@ -429,21 +425,13 @@ impl Launches {
             attributed: attributed.transpose()?,
             names: Interner::default(),
             configurations: NumberMap::default(),
-            known: None,
+            last: LastTenant::default(),
             done: 0,
         })
     }
 
     fn tenant_of(&mut self, w: &Work) -> Option<u32> {
-        let key = (w.capture, w.pid, w.device);
-        match self.known {
-            Some((known, tenant)) if known == key => tenant,
-            _ => {
-                let tenant = self.who.of(w.capture, w.pid, w.device);
-                self.known = Some((key, tenant));
-                tenant
-            }
-        }
+        self.who.of_next(&mut self.last, w.capture, w.pid, w.device)
     }
 
     /// Takes the slices that begin no later than `time_ns`.

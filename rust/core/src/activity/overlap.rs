@@ -19,6 +19,7 @@
 //! work.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
@@ -35,7 +36,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::at;
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
 
 /// Tenants of a device up to which every pair has a row: an MPS server takes at most 60 clients, a GPU has less memory
@@ -147,10 +148,11 @@ impl Against {
 #[derive(Debug)]
 pub struct Overlap {
     who: Who,
+    last: LastTenant,
     usage: Vec<Usage>,
     /// Tenants by device, in their order.
     listed: BTreeMap<u32, Vec<u32>>,
-    traced: BTreeMap<u32, Vec<u32>>,
+    traced: BTreeMap<u32, Arc<[u32]>>,
     /// Of devices with many tenants: those with work by its latest end.
     by_end: BTreeMap<u32, BTreeSet<(i64, u32)>>,
     /// Whose short kernels wait for the next work of a tenant, on devices with many.
@@ -229,9 +231,10 @@ impl Overlap {
         let by_end = listed.iter().filter(|(_, t)| many(t)).map(|(id, _)| (*id, BTreeSet::new())).collect();
         Ok(Self {
             who,
+            last: LastTenant::default(),
             usage,
             listed,
-            traced,
+            traced: traced.into_iter().map(|(device, tenants)| (device, tenants.into())).collect(),
             by_end,
             awaited: BTreeMap::new(),
             limits,
@@ -245,13 +248,10 @@ impl Overlap {
     /// A kernel or graph of tenant `me` against all others of the device that it can have met.
     fn meet(&mut self, me: u32, w: &Work, limits: Limits) {
         let Some(by_end) = self.by_end.get(&w.device) else {
-            let all = self.traced.get(&w.device).map_or(&[][..], Vec::as_slice);
-            for n in 0..all.len() {
-                let other = self.traced.get(&w.device).and_then(|all| all.get(n)).copied();
-                if let Some(other) = other.filter(|other| *other != me) {
-                    self.resolve(me, other, w, limits);
-                    self.meet_one(me, other, w, limits);
-                }
+            let all = self.traced.get(&w.device).map(Arc::clone);
+            for other in all.iter().flat_map(|all| all.iter().copied()).filter(|other| *other != me) {
+                self.resolve(me, other, w, limits);
+                self.meet_one(me, other, w, limits);
             }
             return;
         };
@@ -311,7 +311,7 @@ impl Overlap {
     }
 
     fn take(&mut self, w: &Work, bytes: Option<i64>) {
-        let tenant = self.who.of(w.capture, w.pid, w.device);
+        let tenant = self.who.of_next(&mut self.last, w.capture, w.pid, w.device);
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
         let Some(me) = tenant else { return };
         let limits = self.limits.get(&w.device).copied();

@@ -129,6 +129,19 @@ impl<K: Copy + Ord, T: Default> ByKey<K, T> {
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.all.iter_mut().map(|(_, of)| of)
     }
+
+    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
+        self.all.into_iter().map(|(_, of)| of)
+    }
+
+    /// Keys with theirs, in the order of the keys.
+    pub(crate) fn sorted(&self) -> impl Iterator<Item = (K, &T)> {
+        self.places.values().filter_map(|place| self.all.get(*place).map(|(key, of)| (*key, of)))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
 }
 
 /// The entry of a number in a list that grows to it; none for the number of what has none.

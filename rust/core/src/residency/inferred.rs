@@ -32,7 +32,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, WorkKind};
 
 use crate::residency::inferred_single::Kernel;
@@ -534,9 +534,13 @@ impl EventPass for InferredResidency {
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("inferred residency", self.done, 0)?;
+        if self.devices.is_empty() {
+            return Ok(());
+        }
         let alone = self.devices.values().any(|device| device.tenants.len() == 1);
         let kernels = events.get(&schema::KERNELS).filter(|_| alone);
         let signatures = kernels.map_or(Ok(Vec::new()), |kernels| self.signatures.of(&kernels))?;
+        let mut last = LastTenant::default();
         for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("inferred residency", self.done, 0)?;
@@ -546,7 +550,7 @@ impl EventPass for InferredResidency {
             let Some(device) = self.devices.get_mut(&w.device).filter(|_| w.kind != WorkKind::Copy) else {
                 continue;
             };
-            let id = self.who.of(w.capture, w.pid, w.device);
+            let id = self.who.of_next(&mut last, w.capture, w.pid, w.device);
             if let ([only], true) = (device.tenants.as_slice(), id.is_some()) {
                 if id == Some(*only) {
                     let of_kernel = || signatures.get(w.row).copied().flatten();

@@ -24,7 +24,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, WorkKind};
 
 /// A slice below this part of the time slice was not ended by its time.
@@ -521,6 +521,10 @@ impl EventPass for ResidencySummary {
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("residency summary", self.done, 0)?;
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let mut last = LastTenant::default();
         for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("residency summary", self.done, 0)?;
@@ -529,7 +533,7 @@ impl EventPass for ResidencySummary {
             if w.kind == WorkKind::Copy {
                 continue;
             }
-            let tenant = self.who.of(w.capture, w.pid, w.device);
+            let tenant = self.who.of_next(&mut last, w.capture, w.pid, w.device);
             if let Some(held) = tenant.and_then(|t| self.held.get_mut(&t)) {
                 held.worked = true;
                 if let Some((from, to)) = held.busy.add(w.start_ns, w.end_ns) {

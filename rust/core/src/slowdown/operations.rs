@@ -27,7 +27,7 @@ use crate::table::calls::{calls, Call, Calls, CallsByProcess};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
 
 /// Squared differences in times switched out that a slope needs.
@@ -798,14 +798,9 @@ fn counts(events: &Events<'_>, who: &Who, tenants: usize) -> Result<Vec<usize>> 
         let Some(columns) = events.get(table) else { continue };
         let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
         let device = columns.u32("device_id")?;
-        let mut last = None;
+        let mut last = LastTenant::default();
         for row in 0..columns.rows() {
-            let key = (capture.value(row), at(pid, row), device.value(row));
-            let id = match last {
-                Some((same, id)) if same == key => id,
-                _ => who.of(key.0, key.1, key.2),
-            };
-            last = Some((key, id));
+            let id = who.of_next(&mut last, capture.value(row), at(pid, row), device.value(row));
             if let Some(count) = id.and_then(|id| counts.get_mut(id as usize)) {
                 *count += 1;
             }
@@ -821,17 +816,12 @@ fn deal(whole: &Events<'_>, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watc
     for (tenant, count) in tenants.iter_mut().zip(counts) {
         tenant.ops.reserve_exact(count);
     }
-    let mut last = None;
+    let mut last = LastTenant::default();
     for (n, w) in work(whole)?.enumerate() {
         if n.is_multiple_of(65_536) {
             watch.progress("operations", n as u64, 0)?;
         }
-        let key = (w.capture, w.pid, w.device);
-        let id = match last {
-            Some((same, id)) if same == key => id,
-            _ => who.of(w.capture, w.pid, w.device),
-        };
-        last = Some((key, id));
+        let id = who.of_next(&mut last, w.capture, w.pid, w.device);
         if let Some(tenant) = id.and_then(|id| tenants.get_mut(id as usize)) {
             tenant.push(&w);
         }

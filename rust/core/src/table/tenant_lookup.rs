@@ -29,12 +29,19 @@ pub struct Tenant {
     pub served_by: Option<u32>,
 }
 
+/// A process on a device: capture, pid, device.
+type OnDevice = (u32, Option<u32>, u32);
+
+/// The tenant that was looked up last.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LastTenant(Option<(OnDevice, Option<u32>)>);
+
 /// Looks tenants up for rows of work.
 #[derive(Debug, Clone, Default)]
 pub struct Who {
     /// Tenants by id.
     pub tenants: Vec<Tenant>,
-    by_process: BTreeMap<(u32, Option<u32>, u32), u32>,
+    by_process: BTreeMap<OnDevice, u32>,
 }
 
 impl Who {
@@ -72,5 +79,18 @@ impl Who {
     #[must_use]
     pub fn of(&self, capture: u32, pid: Option<u32>, device: u32) -> Option<u32> {
         self.by_process.get(&(capture, pid, device)).copied()
+    }
+
+    /// The same, of rows of which many of one process follow each other: it is looked up where it changes.
+    pub fn of_next(&self, last: &mut LastTenant, capture: u32, pid: Option<u32>, device: u32) -> Option<u32> {
+        let key = (capture, pid, device);
+        match last.0 {
+            Some((same, tenant)) if same == key => tenant,
+            _ => {
+                let tenant = self.of(capture, pid, device);
+                last.0 = Some((key, tenant));
+                tenant
+            }
+        }
     }
 }
