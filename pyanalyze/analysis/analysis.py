@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.results.work import Work
     from pyanalyze.tables.frames import AnyTable
+    from pyanalyze.tables.launch_records import LaunchRecords
     from pyanalyze.tables.redact import Names
     from pyanalyze.tables.tableset import Producer, TableSet
     from pyanalyze.vocabulary import Requirement
@@ -79,6 +80,7 @@ _LONG = (
     (Part.UNITS, "_unit_tables"),
     (Part.WORK, "work"),
     (Part.STREAMS, "_stream_tables"),
+    (Part.INTERFERENCE, "launch_records"),
 )
 
 
@@ -338,6 +340,24 @@ class Analysis:
             # Solo recordings are matched by process name, too: those that the captures have.
             tables["tenants"] = self.read.recorded_tenants
         return _core.slowdowns(tables, as_arguments(self.baselines, self.tables.tenants), None, window=window)
+
+    @cached_property
+    def launch_records(self) -> Mapping[int, LaunchRecords]:
+        """What became of the launches of traced processes, by device; nothing of a part of the time."""
+        from pyanalyze.tables.launch_records import launch_records
+
+        if self.processes is not None:
+            return self.processes.launch_records
+        chosen = self.read.selection
+        # The kernel of a call near the end of a window may lie behind it.
+        if (chosen.start_ns, chosen.end_ns) != (None, None):
+            return {}
+        processes: dict[int, set[tuple[int, int | None]]] = {}
+        for row in self.tables.rows("tenants"):
+            if row["traced"]:
+                processes.setdefault(row["device_id"], set()).add((row["capture"], row["pid"]))
+        found = {device: launch_records(self.tables, these) for device, these in processes.items()}
+        return {device: one for device, one in found.items() if one is not None}
 
     @cached_property
     def _unit_tables(self) -> Mapping[str, AnyTable]:

@@ -41,7 +41,6 @@ from pyanalyze.results.report import (
 )
 from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice, SwitchPart
 from pyanalyze.results.sharing import Relation
-from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.results.work import Work
+    from pyanalyze.tables.launch_records import LaunchRecords
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
 
@@ -277,8 +277,7 @@ def _device(
     interference = None
     if found is not None:
         interference = _interference(found, usage, tables, missing, verdict.mode)
-        of_processes = tables if analysis.processes is None else analysis.processes.tables
-        missing += _lost_launches(of_processes, verdict.device_id)
+        missing += _lost_launches(analysis.launch_records.get(verdict.device_id))
         missing += _unsplit(found, tables.labels(found.device_id))
     by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), ())
     capability = (device["compute_major"], device["compute_minor"])
@@ -668,13 +667,8 @@ def _serving(usage: pl.DataFrame) -> set[int]:
     return set(usage["served_by"].drop_nulls())
 
 
-def _lost_launches(tables: TableSet, device_id: int) -> list[Missing]:
+def _lost_launches(found: LaunchRecords | None) -> list[Missing]:
     """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
-    traced = {(row["capture"], row["pid"]) for row in tables.rows_of("tenants", device_id) if row["traced"]}
-    # The kernel of a call near the end of a window may lie behind it.
-    if not traced or not tables.paths or (tables.selection.start_ns, tables.selection.end_ns) != (None, None):
-        return []
-    found = launch_records(tables, traced)
     if found is None or not found.without_record:
         return []
     return [Missing(what="kernel_records", why=found.describe(), how=HOW["kernel_records"])]
