@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -260,12 +260,16 @@ def verb(
         def command(
             fmt: str, output: Path | None, *, force: bool, expect_mode: tuple[str, ...], **options: Any
         ) -> None:
+            from pyanalyze.inputs.nsys_export import importing
             from pyanalyze.tables.frames import ON_REQUEST
 
             refuse_existing(output, force=force)
             # What needs the calls of the host reads them with the rest: the file is opened once.
             late = ON_REQUEST if slowdowns or late_tables else ()
-            session = open_session(**options, reconstruct=reconstruct or bool(expect_mode), extra_tables=late)
+            limit_threads(options["threads"])
+            # What puts an answer together takes a while to import: that is done while the core works.
+            with importing("pyanalyze.report.build") if reconstruct else nullcontext():
+                session = open_session(**options, reconstruct=reconstruct or bool(expect_mode), extra_tables=late)
             emit(function(session, fmt), output, force=force, tenants=tenants_of(session, fmt, known=reconstruct))
             require_mode(session, expect_mode)
 
