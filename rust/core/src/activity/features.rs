@@ -479,7 +479,10 @@ fn stream_priorities(text: &str) -> impl Iterator<Item = (u32, i32)> + '_ {
 }
 
 /// Name, grid and block.
-type Signature = (u32, [Option<u32>; 6]);
+type Signature = (u32, [u64; 6]);
+
+/// The size of a grid or block that was not recorded: no size that was is as large.
+const NO_SIZE: u64 = u64::MAX;
 
 /// One pass: work, switch records and metrics in, `facts` and `fact_examples` out. Takes all finished
 /// tables to its left.
@@ -749,9 +752,11 @@ impl<'a> Signatures<'a> {
     /// The number of a row; `None` where there is no name.
     fn of(&mut self, row: usize) -> Option<u32> {
         let name = self.numbers.get(self.names.key(row)? as usize).copied().flatten()?;
-        let launch = self.launch.map(|column| at(column, row));
+        let size = |column: &UInt32Array| at(column, row).map_or(NO_SIZE, u64::from);
+        let [grid_x, grid_y, grid_z, block_x, block_y, block_z] = self.launch;
+        let launch = [size(grid_x), size(grid_y), size(grid_z), size(block_x), size(block_y), size(block_z)];
         let signature = (name, launch);
-        let mixed = [Some(name), launch[0], launch[1], launch[3]].map(|n| u64::from(n.unwrap_or(0)));
+        let mixed = [u64::from(name), launch[0], launch[1], launch[3]];
         let known = &mut self.known;
         let id = self.recent.place(mixed, signature, || {
             let next = u32::try_from(known.len()).unwrap_or(u32::MAX);

@@ -136,7 +136,7 @@ impl<'a> NameColumn<'a> {
     /// The dictionary key of a row: equal keys have equal text inside one batch.
     #[must_use]
     pub fn key(&self, row: usize) -> Option<u32> {
-        self.dictionary.key(row).and_then(|key| u32::try_from(key).ok())
+        at(self.dictionary.keys(), row)
     }
 }
 

@@ -58,6 +58,7 @@ impl Stream<'_> {
         self.row().map(|row| (self.start.value(row), self.kind))
     }
 
+    #[inline]
     fn take(&mut self, row: usize) -> Work {
         self.next += 1;
         let start_ns = self.start.value(row);
@@ -87,6 +88,8 @@ pub(crate) struct Merged<'a> {
 impl Iterator for Merged<'_> {
     type Item = Work;
 
+    // Every pass over events goes through it: inlined, a row is not copied from place to place.
+    #[inline]
     fn next(&mut self) -> Option<Work> {
         let stream = self.streams.get_mut(self.now)?;
         if let Some(row) = stream.row() {
