@@ -308,14 +308,6 @@ BASES = (
 )
 
 
-def settled(table: dict[str, Any]) -> dict[str, Any]:
-    """The same with the middle of every range of times."""
-    return {
-        key: statistics.fmean(value) if key.endswith(("_ms", "_us")) and isinstance(value, list) else value
-        for key, value in table.items()
-    }
-
-
 def solo_ns(
     base: str, option: ReplicaOption, units: Mapping[str, int], named: Mapping[str, str], seed: int
 ) -> dict[str, float]:
@@ -358,7 +350,8 @@ def multiplied(
     for copies in option.tenants:
         name = named[copies.name]
         for copy in range(copies.copies):
-            tenant = {**originals[name], "name": f"{name}-{copy}", "mps": bool(together)}
+            # It is the recorded program: what the seed drew for that, it has too.
+            tenant = {**originals[name], "name": f"{name}-{copy}", "copy_of": name, "mps": bool(together)}
             for key in ("pre_volta", "mps_percent", "mps_chunks"):
                 tenant.pop(key, None)
             if option.instances:
@@ -368,9 +361,9 @@ def multiplied(
             if option.percentages:
                 tenant["mps_percent"] = float(option.percentages[at])
             (work,) = originals[name]["work"]
-            # Copies are alike and begin together: what chance makes of each is no property of the configuration.
-            tenant, work = settled(tenant), settled(work)
-            tenant.pop("start_ms", None)
+            work = dict(work)
+            # Copies begin together. A range stays one, for the numbers that are drawn after it.
+            tenant["start_ms"] = [0, 0] if isinstance(tenant.get("start_ms"), list) else 0
             advice.run_on(recorded, work, units[name], until_ms)
             tenant["work"] = [work]
             table["tenant"].append(tenant)
