@@ -266,19 +266,38 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(on_sms: &[OnSms], sms: u64, order: &mut Vec<OnSms>) -> Self {
+    fn of(on_sms: &[OnSms], sms: u64) -> Self {
         let size = |k: &OnSms| k.ask.first().map_or(0, |warps| warps.saturating_mul(k.blocks));
-        order.clear();
-        order.extend_from_slice(on_sms);
-        order.sort_by_key(|k| Reverse(size(k)));
+        let (mut first, mut second): (Option<&OnSms>, Option<&OnSms>) = (None, None);
+        let mut taken: Resources = [0; 4];
+        for kernel in on_sms {
+            if first.is_none_or(|most| size(kernel) > size(most)) {
+                (first, second) = (Some(kernel), first);
+            } else if second.is_none_or(|most| size(kernel) > size(most)) {
+                second = Some(kernel);
+            }
+            for (taken, ask) in taken.iter_mut().zip(&kernel.ask) {
+                *taken = taken.saturating_add(ask.saturating_mul(kernel.blocks));
+            }
+        }
         let per_sm = |n: Option<&OnSms>| {
             n.map_or((0, 0, [0; 4]), |k| (k.blocks / sms.max(1), k.blocks % sms.max(1), k.ask))
         };
-        let (a, b) = (per_sm(order.first()), per_sm(order.get(1)));
+        let (a, b) = (per_sm(first), per_sm(second));
         let both = a.1.saturating_add(b.1).saturating_sub(sms);
         let neither = sms.saturating_add(both).saturating_sub(a.1).saturating_sub(b.1);
-        let mut found = Self {
-            least: [0; 4],
+        let of = |n: Option<&OnSms>| n.map_or(0, |k| k.blocks);
+        let (of_a, of_b) = (of(first), of(second));
+        let (mut least, mut rest): (Resources, [f64; 4]) = ([0; 4], [0.0; 4]);
+        let asks = a.2.iter().zip(&b.2).zip(&taken);
+        for (((a_ask, b_ask), taken), (least, rest)) in asks.zip(least.iter_mut().zip(&mut rest)) {
+            *least = a_ask.saturating_mul(a.0).saturating_add(b_ask.saturating_mul(b.0));
+            let others =
+                taken.saturating_sub(a_ask.saturating_mul(of_a)).saturating_sub(b_ask.saturating_mul(of_b));
+            *rest = others as f64 / sms.max(1) as f64;
+        }
+        Self {
+            least,
             more: (a.2, b.2),
             sms: [
                 (a.1.saturating_sub(both), true, false),
@@ -286,23 +305,10 @@ impl Spread {
                 (both, true, true),
                 (neither, false, false),
             ],
-            rest: [0.0; 4],
-            taken: [0; 4],
-            kernels: order.len(),
-        };
-        for (least, (a_ask, b_ask)) in found.least.iter_mut().zip(a.2.iter().zip(&b.2)) {
-            *least = a_ask.saturating_mul(a.0).saturating_add(b_ask.saturating_mul(b.0));
+            rest,
+            taken,
+            kernels: on_sms.len(),
         }
-        for (n, k) in order.iter().enumerate() {
-            for ((rest, taken), ask) in found.rest.iter_mut().zip(&mut found.taken).zip(&k.ask) {
-                let all = ask.saturating_mul(k.blocks);
-                *taken = taken.saturating_add(all);
-                if n >= 2 {
-                    *rest += all as f64 / sms.max(1) as f64;
-                }
-            }
-        }
-        found
     }
 
     /// How many blocks that ask so much find an SM with room.
@@ -408,7 +414,6 @@ struct Sim<'a> {
     // Kept for their memory.
     heads: Vec<Head>,
     done: Vec<(usize, u32)>,
-    order: Vec<OnSms>,
 }
 
 /// Runs programs in a config, and says of every kernel (index of its program, operation) for how long its group held the
@@ -790,7 +795,6 @@ impl<'a> Sim<'a> {
             again: 0,
             heads: Vec::new(),
             done: Vec::new(),
-            order: Vec::new(),
         }
     }
 
@@ -1136,9 +1140,11 @@ impl<'a> Sim<'a> {
         (live.ready, live.unplaced, live.started) = (now, class.blocks, -1);
         let group = t.group;
         t.queue.push_back(slot);
-        // Behind another kernel of its own nothing changes.
+        // Behind another kernel of its own nothing changes, and who found no room before finds none now.
         if t.queue.len() == 1 && self.groups.get(group).is_some_and(|g| g.running) {
-            self.dispatch(group);
+            let mut heads = std::mem::take(&mut self.heads);
+            heads.extend(self.head(tenant));
+            self.dispatch(group, heads);
         }
         self.look(group);
     }
@@ -1195,7 +1201,7 @@ impl<'a> Sim<'a> {
         if let Some(g) = self.groups.get_mut(group) {
             (g.running, g.since) = (true, now);
         }
-        self.dispatch(group);
+        self.dispatch_all(group);
     }
 
     fn stop(&mut self, group: usize) {
@@ -1229,34 +1235,41 @@ impl<'a> Sim<'a> {
         if let Some((_, room)) = g.rooms.iter().find(|(asked, _)| asked == ask) {
             return *room;
         }
-        let spread = g.spread.get_or_insert_with(|| Spread::of(&g.on_sms, sms, &mut self.order));
+        let spread = g.spread.get_or_insert_with(|| Spread::of(&g.on_sms, sms));
         let room = spread.room(ask, &self.per_sm, sms);
         g.rooms.push((*ask, room));
         room
     }
 
-    /// Places what there is room for: the head that has waited longest first, and that again after every kernel.
-    fn dispatch(&mut self, group: usize) {
-        let (local, held) = (self.local(group), self.held(group));
+    /// Places what there is room for among the heads of all queues.
+    fn dispatch_all(&mut self, group: usize) {
         let mut heads = std::mem::take(&mut self.heads);
-        heads.clear();
         if let Some(g) = self.groups.get(group) {
             heads.extend(g.tenants.iter().filter_map(|t| self.head(*t)));
         }
-        // Of equally old ones the first.
-        while let Some((at, (_, tenant, slot))) =
-            (0..).zip(heads.iter().copied()).min_by_key(|(_, (ready, ..))| *ready)
-        {
-            let placed = self.place(group, (local, held), tenant, slot);
-            if let Some(t) = self.tenants.get_mut(tenant).filter(|_| placed) {
+        self.dispatch(group, heads);
+    }
+
+    /// Places what there is room for: the head that has waited longest first, and that again after every kernel.
+    fn dispatch(&mut self, group: usize, mut heads: Vec<Head>) {
+        let (local, held) = (self.local(group), self.held(group));
+        heads.sort_by_key(|(ready, ..)| *ready);
+        let mut tried = 0_usize;
+        while let Some((_, tenant, slot)) = heads.get(tried).copied() {
+            tried = tried.saturating_add(1);
+            // Who has found no room has none now.
+            if !self.place(group, (local, held), tenant, slot) {
+                continue;
+            }
+            if let Some(t) = self.tenants.get_mut(tenant) {
                 t.queue.pop_front();
             }
-            // Who has found no room has none now.
-            match (self.head(tenant).filter(|_| placed), heads.get_mut(at)) {
-                (Some(next), Some(head)) => *head = next,
-                _ => drop(heads.remove(at)),
+            if let Some(next) = self.head(tenant) {
+                let later = heads.iter().skip(tried).take_while(|(ready, ..)| *ready <= next.0).count();
+                heads.insert(tried.saturating_add(later), next);
             }
         }
+        heads.clear();
         self.heads = heads;
         self.set_rates(group);
         self.tick(group);
@@ -1377,22 +1390,40 @@ impl<'a> Sim<'a> {
             self.ended(tenant, slot);
         }
         self.done = done;
-        self.dispatch(group);
+        self.dispatch_all(group);
         self.look(group);
     }
 
     /// How fast the SMs of a group run.
-    ///
-    /// Memory bandwidth is shared in proportion to what each wants, which is in proportion to its blocks: where all want
-    /// more than the instance has, all are slower by the same part.
     fn set_rates(&mut self, group: usize) {
         let Some(g) = self.groups.get(group) else { return };
         if self.config.contention == 0.0 && !g.demands {
             return;
         }
-        let running = || g.tenants.iter().filter_map(|t| self.tenants.get(*t)).filter(|t| t.in_flight > 0);
+        let running = || g.tenants.iter().filter(|t| self.tenants.get(**t).is_some_and(|t| t.in_flight > 0));
+        let together = match self.config.contention {
+            0.0.. if running().nth(1).is_some() => 1.0 + self.config.contention,
+            ..0.0 => 1.0 / self.complementary(group),
+            _ => 1.0,
+        };
+        let rate = if g.demands { self.limited(group) } else { 1.0 } / together;
+        if (rate - g.rate).abs() > 1e-12 {
+            self.settle(group);
+            if let Some(g) = self.groups.get_mut(group) {
+                g.rate = rate;
+            }
+        }
+    }
+
+    /// How fast the SMs of a group run with the memory bandwidth and the throughput of SMs that its blocks want.
+    ///
+    /// Memory bandwidth is shared in proportion to what each wants, which is in proportion to its blocks: where all want
+    /// more than the instance has, all are slower by the same part.
+    fn limited(&self, group: usize) -> f64 {
+        let Some(g) = self.groups.get(group) else { return 1.0 };
+        let running = g.tenants.iter().filter_map(|t| self.tenants.get(*t)).filter(|t| t.in_flight > 0);
         // L2 goes with the memory slices of an instance. What it cannot hold of all data together is read again.
-        let cached: f64 = running().map(|t| t.cache).sum();
+        let cached: f64 = running.map(|t| t.cache).sum();
         let missed = if cached > g.bandwidth { 1.0 - g.bandwidth / cached } else { 0.0 };
         let again = 1.0 + self.config.hits_over_misses * missed;
         let (mut bandwidth, mut on_sms, mut blocks, mut holders) = (0.0, 0.0, 0_u64, 0_u32);
@@ -1412,18 +1443,7 @@ impl<'a> Sim<'a> {
         let sms = self.config.instances.get(g.instance).copied().unwrap_or(0);
         let crowded = on_sms / blocks.max(1) as f64 * on_busiest(blocks, sms, self.config.crowding);
         let busiest = if g.disjoint || holders < 2 { own } else { crowded.max(1.0) };
-        let together = match self.config.contention {
-            0.0.. if running().count() >= 2 => 1.0 + self.config.contention,
-            ..0.0 => 1.0 / self.complementary(group),
-            _ => 1.0,
-        };
-        let rate = (g.bandwidth / wanted.max(g.bandwidth)).min(1.0 / busiest) / together;
-        if (rate - g.rate).abs() > 1e-12 {
-            self.settle(group);
-            if let Some(g) = self.groups.get_mut(group) {
-                g.rate = rate;
-            }
-        }
+        (g.bandwidth / wanted.max(g.bandwidth)).min(1.0 / busiest)
     }
 
     /// What a tenant's blocks want together of what it shares with others.
