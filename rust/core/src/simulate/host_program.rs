@@ -10,8 +10,9 @@
 //!
 //! - **With API calls** a host is a thread. Time between calls and inside them is its own, except in calls that block
 //!   (synchronisation, copies that are not asynchronous). Such a call waited for the operation that ended last before
-//!   the call did, if the two ends lie close together ([`wake_ns`]). A call in which nothing ended waited for nothing. A
-//!   thread that lets the driver call it back pauses until the work before that is done.
+//!   the call did, if the two ends lie close together ([`wake_ns`]). A call in which nothing ended waited for nothing; but
+//!   one that waits for all work, when all had ended, would wait where it has not.
+//!   A thread that lets the driver call it back pauses until the work before that is done.
 //!   A thread that lives in a pause of another one was started by that one, which then waits for its end.
 //! - **Without API calls** a host is assumed for each stream. It waits for the operation before, then for what is left
 //!   of the gap without the residency of other tenants. Think time and waits for other streams cannot be told apart.
@@ -1129,6 +1130,13 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
                     unit.waited(call.end_ns);
                     think(&mut steps, call.end_ns.saturating_sub(end_ns));
                 }
+                // All had ended before: on a busier device it would have waited.
+                None if call.blocks == Some(true)
+                    && in_flight.covered_ns(call.start_ns, call.end_ns) == 0 =>
+                {
+                    steps.push(Step::WaitAll);
+                    think(&mut steps, own_ns);
+                }
                 None => think(&mut steps, own_ns),
             }
             until_ns = call.end_ns;
@@ -1514,6 +1522,22 @@ mod tests {
         let copy = Seen { work: Work { kind: WorkKind::Copy, ..seen(115, 126).work }, ..seen(115, 126) };
         let after = steps(&[call(0, 5, Some(1)), call(5, 119, Some(2))], vec![seen(10, 110), copy]);
         assert_eq!(after, [Step::Launch(0), Step::Think(5_000), Step::Launch(1), Step::Think(114_000)]);
+    }
+
+    #[test]
+    fn a_host_that_waited_for_all_when_all_had_ended_waits_where_it_has_not() {
+        // The kernel ends at 30, the call that waits for all work begins at 40.
+        let waits = |start_us, end_us, all| Call { blocks: Some(all), ..call(start_us, end_us, None) };
+        let kernels = || vec![seen(10, 30), seen(55, 65)];
+        let (launched, host) = (Step::Launch(0), Step::Think(40_000));
+        let again = [Step::Think(6_000), Step::Launch(1), Step::Think(5_000)];
+        let expected: Vec<Step> = [launched, host, Step::WaitAll].into_iter().chain(again).collect();
+        let calls = |wait| [call(0, 5, Some(1)), wait, call(46, 51, Some(2))];
+        assert_eq!(steps(&calls(waits(40, 42, true)), kernels()), expected);
+        // One that waits for some work may have waited for earlier work.
+        assert!(!steps(&calls(waits(40, 42, false)), kernels()).contains(&Step::WaitAll));
+        // One that returned while a kernel ran did not wait for all of this program.
+        assert!(!steps(&calls(waits(12, 14, true)), kernels()).contains(&Step::WaitAll));
     }
 
     #[test]
