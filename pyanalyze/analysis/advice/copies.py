@@ -78,6 +78,10 @@ KNOWN_OPERATIONS: Final = 50_000
 #: Block times that differ by no more than this count as equal, but end at common times: kernels of several copies would
 #: otherwise fall out of step until each block is an event of its own.
 EVEN = 0.01
+#: How uneven blocks are: what is assumed where the recorded configuration does not show it.
+SPREADS: Final = (0.0, RAGGED)
+#: Errors of the recorded configuration that differ by more than this show how uneven blocks are.
+TOLD_APART = 0.05
 #: Copies begin apart by up to this part of what was recorded, and this time: nobody starts them at one instant.
 APART = 0.02
 MOST_APART_NS = 20_000_000
@@ -167,6 +171,8 @@ class _Variant:
         What happens to L2.
     unknown_on_sms
         Part of the SMs' throughput that tenants take of whom it is not known.
+    parted
+        Caps that add up to more than all SMs are cut to all of them.
     """
 
     contention: float
@@ -178,6 +184,7 @@ class _Variant:
     crowding: float = 0.0
     unknown_on_sms: float = 0.0
     anchored: bool = False
+    parted: bool = False
 
 
 @dataclass(frozen=True)
@@ -205,6 +212,8 @@ class _Scene:
     never_waited: frozenset[int]
     #: tenants whose hosts pause; true where their pauses are irregular
     paused: Mapping[int, bool]
+    #: how uneven blocks are, as a config has it: assumptions that count
+    spreads: tuple[float, float] = SPREADS
 
     def run(self, configs: Sequence[SharingConfig], threads: int) -> pl.DataFrame:
         return forecast(
@@ -292,7 +301,8 @@ def advise_copies(
         if not 1 <= whole <= MOST_COPIES or any(n < 0 for n in one.values()):
             raise UsageError(f"{whole} copies: from 1 to {MOST_COPIES} can be forecast")
         asked.append({by_name[name]: n for name, n in one.items() if n})
-    check, contention = _checked(scene, threads)
+    check, contention, spreads = _checked(scene, threads)
+    scene = replace(scene, spreads=spreads)
     if check.outcome == "forbidden":
         return _advice(verdict, objective, check, operations, window_ns, missed(check.elapsed_error or 0.0))
     demands = list(_demands(scene))
@@ -657,16 +667,37 @@ def _units(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[i
     return found if all(len(mine) >= ENOUGH_FOR_TAIL for mine in found.values()) else {}
 
 
-def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float, float]]:
-    """The recorded configuration, replayed, against the record; and the contention that it shows."""
+def _spreads(rows: pl.DataFrame, checked: Sequence[SharingConfig], tenants: Mapping[int, str]) -> tuple[float, float]:
+    """How uneven blocks are: both assumptions, or twice the one that reproduces the record where the other does not.
+
+    Tenants that are resident together show it: kernels of even blocks wait for each other, those of uneven ones mix.
+    """
+    import polars as pl
+
+    error: dict[float, float] = {}
+    for config in checked:
+        of = replay_error(rows.filter(pl.col("sharing_config").is_in(["recorded", config.name])), tenants, "elapsed_ns")
+        if of is not None:
+            error[config.block_imbalance] = of
+    even, uneven = SPREADS
+    if even in error and uneven in error and abs(error[even] - error[uneven]) > TOLD_APART:
+        nearest = min(error, key=lambda spread: error[spread])
+        return nearest, nearest
+    return SPREADS
+
+
+def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float, float], tuple[float, float]]:
+    """The recorded configuration, replayed, against the record; and the contention and the spreads that it shows."""
     first = scene.recording or alone(scene.sm_count, next(iter(scene.names)))
     rows = scene.run([first.varied("first")], threads)
     measured = rows["contention"].drop_nulls().to_list()
     contention = measured_contention(measured[0]) if measured else CONTENTION
     if scene.recording is None:
-        return NOT_CHECKED, contention
+        return NOT_CHECKED, contention, SPREADS
     beside = float(measured[0]) if measured else None
-    again = scene.run(as_checked(scene.recording, beside), threads)
+    checked = as_checked(scene.recording, beside)
+    again = scene.run(checked, threads)
+    spreads = _spreads(again, checked, scene.names) if scene.recording.together else SPREADS
     elapsed = replay_error(again, scene.names, "elapsed_ns")
     p99 = replay_error(again, scene.names, "unit_p99_ns" if scene.units else "latency_p99_ns")
     if elapsed is None:
@@ -684,6 +715,7 @@ def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float
             outcome=outcome,  # type: ignore[arg-type]
         ),
         contention,
+        spreads,
     )
 
 
@@ -838,6 +870,7 @@ def _variants(
     candidate: _Candidate,
     contention: tuple[float, float, float],
     caches: tuple[_Cache, _Cache, _Cache] | None,
+    spreads: tuple[float, float],
     *,
     switches: bool,
     unknown: bool,
@@ -849,19 +882,30 @@ def _variants(
         low, middle, high = max(low, 0.0), max(middle, 0.0), max(high, CONTENTION[2])
     least, usual, most = caches or (NO_CACHE, NO_CACHE, NO_CACHE)
     on_sms = UNKNOWN_ON_SMS if unknown else 0.0
+    even, uneven = spreads
     if candidate.kind in {"together", "overlap"}:
+        even = max(even, EVEN)
+        found = [
+            _Variant(middle, even, 1, cache=usual, unknown_on_sms=on_sms, crowding=0.5),
+            _Variant(middle, max(uneven, EVEN), 2, cache=usual, unknown_on_sms=on_sms, crowding=1.0),
+        ]
+        if candidate.current:
+            # What kernels cost each other as they were recorded needs no other assumptions.
+            return found
+        if candidate.kind == "overlap" and len(candidate.config.assignments) == 2:
+            # Two have at least the excess in common: a kernel that needs all of its SMs waits for those.
+            found += [replace(v, seed=v.seed + 4, counts=False, parted=True) for v in found]
         return [
-            _Variant(middle, EVEN, 1, cache=usual, unknown_on_sms=on_sms, crowding=0.5),
-            _Variant(middle, RAGGED, 2, cache=usual, unknown_on_sms=on_sms, crowding=1.0),
-            _Variant(low, VERY_RAGGED, 3, counts=False, cache=least),
-            _Variant(high, EVEN, 4, counts=False, cache=most, crowding=1.0, unknown_on_sms=float(unknown)),
+            *found,
+            _Variant(low, VERY_RAGGED if uneven else even, 3, counts=False, cache=least),
+            _Variant(high, even, 4, counts=False, cache=most, crowding=1.0, unknown_on_sms=float(unknown)),
         ]
     if candidate.kind == "instances":
-        found = [_Variant(0.0, 0.0, 1, cache=usual), _Variant(0.0, RAGGED, 2, cache=usual)]
+        found = [_Variant(0.0, even, 1, cache=usual), _Variant(0.0, uneven, 2, cache=usual)]
         if caches is not None:
-            found += [_Variant(0.0, 0.0, 1, counts=False, cache=one) for one in (least, most)]
+            found += [_Variant(0.0, even, 1, counts=False, cache=one) for one in (least, most)]
         if unknown:
-            found.append(_Variant(0.0, 0.0, 1, counts=False, cache=usual, unknown_on_sms=1.0))
+            found.append(_Variant(0.0, even, 1, counts=False, cache=usual, unknown_on_sms=1.0))
         return found
     found = [_Variant(0.0, 0.0, 1), _Variant(0.0, 0.0, 2)]
     waiting = [tenant for tenant in candidate.counts if tenant in paused]
@@ -879,6 +923,12 @@ def _assumed(config: SharingConfig, v: _Variant, known: Mapping[int, float]) -> 
         replace(one, cache=v.cache.kept, sm_throughput=known.get(one.tenant_id, v.unknown_on_sms))
         for one in config.assignments
     )
+    if v.parted:
+        (whole,) = config.instances
+        caps = [one.sms or whole for one in assignments]
+        assignments = tuple(
+            replace(one, sms=max(1, cap * whole // sum(caps))) for one, cap in zip(assignments, caps, strict=True)
+        )
     return replace(
         config,
         assignments=assignments,
@@ -919,7 +969,13 @@ def _forecast(
 
     def variants(candidate: _Candidate) -> list[_Variant]:
         return _variants(
-            candidate, contention, scene.caches, switches=scene.switches, unknown=unknown, paused=scene.paused
+            candidate,
+            contention,
+            scene.caches,
+            scene.spreads,
+            switches=scene.switches,
+            unknown=unknown,
+            paused=scene.paused,
         )
 
     _, window_ns = _size(scene.tables, scene.verdict.device_id)
@@ -959,15 +1015,18 @@ def _option(
 ) -> ReplicaOption:
     """A candidate with what its replays say."""
     sampling = max(float(str(row["sampling_error"] or 0.0)) for run, _ in runs for rows in run.values() for row in rows)
-    width = COPIES.widths[candidate.kind] + (check.elapsed_error or 0.0) + sampling
+    widths, tail_widths = COPIES.widths, COPIES.tail_widths
+    if candidate.current:
+        widths, tail_widths = COPIES.recorded, COPIES.recorded_tail
+    width = widths[candidate.kind] + (check.elapsed_error or 0.0) + sampling
     other_mode = candidate.kind in {"together", "overlap", "instances"} and is_time_sliced(scene.verdict)
     width += COPIES.from_slices if other_mode else 0.0
     if candidate.kind == "instances" and scene.caches is not None:
         width += COPIES.cache_fitted
-    tail = COPIES.tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0) + sampling
+    tail = tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0) + sampling
     tail += COPIES.from_slices if other_mode else 0.0
     # What L2 loses is in the variants where it was recorded.
-    beyond = _beyond(candidate) if scene.caches is None else 0.0
+    beyond = _beyond(candidate) if scene.caches is None and not candidate.current else 0.0
     solo_ns = {which: max(_ns(row, "elapsed_ns"), 1) for which, row in solo_rows.items()}
     base = {tenant: solo_ns[tenant, False] for tenant in candidate.counts}
     copies = sum(candidate.counts.values())
@@ -978,22 +1037,29 @@ def _option(
             (statistics.fmean(_ns(row, "elapsed_ns") for row in run[tenant]) / solo_ns[tenant, v.anchored], v)
             for run, v in runs
         ]
-        slowdown = _estimate(slow, width, beyond)
-        if candidate.kind == "time-sliced" and tenant in scene.never_waited:
+        if candidate.kind in {"together", "overlap"} and not candidate.current:
+            alone_for = solo_rows[tenant, False]
+            started = COPIES.start_ns * (copies - 1) * _ns(alone_for, "operations") / base[tenant]
+            above = math.hypot(beyond, math.log1p(started))
+        else:
+            above = beyond
+        slowdown = _estimate(slow, width, above)
+        if candidate.kind == "time-sliced" and tenant in scene.never_waited and not candidate.current:
             # Nothing says how far its host runs ahead: one that waits for each turn gets an equal part of all turns.
             slice_ns, switch_ns = candidate.config.slice_ns, candidate.config.switch_ns
-            turns = copies * (1 + switch_ns / slice_ns) * math.exp(width)
-            slowdown = slowdown.model_copy(update={"high": max(slowdown.high, turns)})
+            turns = max(slowdown.value, copies * (1 + switch_ns / slice_ns))
+            between, high = math.sqrt(slowdown.value * turns), max(slowdown.high, turns * math.exp(width))
+            slowdown = slowdown.model_copy(update={"value": between, "high": high})
         counted = [run[tenant] for run, v in runs if v.counts and not v.anchored]
         progress += [base[tenant] / statistics.fmean(_ns(run[i], "elapsed_ns") for run in counted) for i in range(n)]
 
-        def latency(part: str, of: int = tenant) -> Estimate | None:
+        def latency(part: str, of: int = tenant, above: float = above) -> Estimate | None:
             if latency_of is None:
                 return None
             column = f"{latency_of}_{part}_ns" if latency_of == "unit" else f"latency_{part}_ns"
             each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
-            found = _estimate(each, tail if part == "p99" else width, beyond)
-            if of in scene.paused and candidate.kind != "instances":
+            found = _estimate(each, tail if part == "p99" else width, above)
+            if of in scene.paused and candidate.kind != "instances" and not candidate.current:
                 # Pauses may end at the same moments in all copies: one that comes last waits for the others.
                 found = found.model_copy(update={"high": max(found.high, copies * _ns(solo_rows[of, False], column))})
             return found
