@@ -157,8 +157,8 @@ class CopyConstants:
 
 #: Widths were fitted to simulations that share no code with the replay: they hold 97 % of those of a kind, and 95 % of
 #: those of a scenario that was left out; `from_slices` holds 94 % of time-sliced recordings on seeds 601 to 803.
-#: `start_ns` was fitted to copies of a served PyTorch model on an H100, whose throughput was forecast up to 15 % too high
-#: (`tests/test_hardware.py`).
+#: `start_ns` was fitted to copies of a served PyTorch model on an H100, whose throughput was forecast up to 15 % too
+#: high (`tests/test_hardware.py`).
 COPIES: Final = CopyConstants(
     widths={"solo": 0.01, "time-sliced": 0.06, "together": 0.04, "overlap": 0.04, "instances": 0.035},
     tail_widths={"solo": 0.05, "time-sliced": 0.18, "together": 0.06, "overlap": 0.06, "instances": 0.08},
