@@ -272,6 +272,8 @@ pub(crate) struct Tenancy {
     pub cut_ns: (f64, f64),
     /// What was taken out of each residency, at both ends together.
     pub state_ns: i64,
+    /// Standard error of that, where kernels of the device show it.
+    state_error_ns: Option<f64>,
     /// `ran` is CONTEXT_START to acknowledgement; else residency, which holds the saving and restoring of state.
     pub exact: bool,
     pub busy: Arc<Union>,
@@ -322,6 +324,9 @@ pub(crate) struct Scene {
 /// boards: SMs stop, state is saved and restored, caches are cold. 110 to 165 us of kernels of eight runs on an H200
 /// (`fixtures/hardware`, stage `hosts`), 127 to 149 us on an A100.
 const CUT_NS: (f64, f64) = (140_000.0, 40_000.0);
+
+/// Standard error of the same over kernels of one board: 115 us of those that compute, 150 us of those that read memory.
+const KERNELS_DIFFER_NS: f64 = 18_000.0;
 
 /// What takes longer than that is no cut.
 const MOST_CUT_NS: f64 = 5.0 * CUT_NS.0;
@@ -705,6 +710,7 @@ impl Scene {
                 }
             }));
             for tenant in self.tenants.iter_mut().filter(|t| t.device == device && !t.exact) {
+                tenant.state_error_ns = measured.map(|(_, error)| error);
                 if restore > 0 || save > 0 {
                     tenant.shrink(restore, save);
                 }
@@ -885,16 +891,26 @@ impl Tenancy {
         sum
     }
 
-    /// The same of this tenant, from what is usual and from what its kernels show, each by how surely it is known.
+    /// The same of this tenant, beside what was taken out of residency already: from what is usual and from what its
+    /// kernels show, each by how surely it is known.
     fn each_cut_ns(&self) -> (f64, f64) {
-        let (usual, usual_error) = CUT_NS;
-        let usual = if self.exact { 0.0 } else { (usual - self.state_ns as f64).max(0.0) };
         let plausible = |(cost, error): &(f64, f64)| *cost > -2.0 * error && *cost < MOST_CUT_NS;
-        let Some((cost, error)) = self.cut_cost().known().filter(plausible) else {
-            return (usual, usual_error);
+        let own = self.cut_cost().known().filter(plausible);
+        let (usual, usual_error) = CUT_NS;
+        let (cost, error) = match (self.state_error_ns, own) {
+            // Its own kernels are among those by which the device's were measured.
+            (Some(device), own) => {
+                let of_device = (0.0, device.hypot(KERNELS_DIFFER_NS));
+                own.filter(|own| own.1 < of_device.1).unwrap_or(of_device)
+            }
+            (None, None) if self.exact => return (0.0, usual_error),
+            (None, None) => return ((usual - self.state_ns as f64).max(0.0), usual_error),
+            (None, Some((cost, error))) => {
+                let usual = if self.exact { 0.0 } else { (usual - self.state_ns as f64).max(0.0) };
+                let (a, b) = (usual_error.powi(-2), error.max(1.0).powi(-2));
+                ((usual * a + cost * b) / (a + b), (a + b).sqrt().recip())
+            }
         };
-        let (a, b) = (usual_error.powi(-2), error.max(1.0).powi(-2));
-        let (cost, error) = ((usual * a + cost * b) / (a + b), (a + b).sqrt().recip());
         // What may as well be nothing is taken for nothing, and its error allowed for.
         (if cost > 2.0 * error { cost } else { 0.0 }, error)
     }
