@@ -386,7 +386,7 @@ def bounded_means(
     tuple of Bounded
         Active SMs, warps. What each kernel of those launched may hold solo (`kernel_occupancy`) is taken to be off in
         the same direction for all kernels. Active SMs are no more than those that tenants see while their kernels run,
-        warps no more than the kernels' blocks could hold.
+        and than their kernels have blocks; warps no more than the kernels' blocks could hold.
 
     Examples
     --------
@@ -424,7 +424,11 @@ def bounded_means(
     # In flight and not switched out, on the SMs that the tenant sees.
     ran = pl.col("attributed_ns").fill_null(pl.col("busy_ns"))
     seen = pl.col("tenant_id").replace_strict(visible_sms(tables, device_id), default=sms, return_dtype=pl.Int64)
-    busy = float(tables.tenant_usage.filter(here).select((ran * seen).sum()).item() or 0) / (sms * window_ns)
+    # Nor on more SMs than a grid has blocks.
+    reach = pl.col("total_ns") * pl.min_horizontal("grid_blocks", seen)
+    reached_by = kernels.group_by("tenant_id").agg(reach.sum().alias("reach"))
+    on_sms = tables.tenant_usage.filter(here).join(reached_by, on="tenant_id")
+    busy = float(on_sms.select(pl.min_horizontal(ran * seen, "reach").sum()).item() or 0) / (sms * window_ns)
     made = []
     for mean, known, key, most in ((means[0], counted[0], "active", busy), (means[1], counted[1], "warps", most_warps)):
         value, rest = min(max(mean, 0.0), 1.0), max(mean - known, 0.0)
