@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyanalyze
+from pyanalyze.analysis.advice.mig import most_instances
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def mode_page(rule: Rule) -> str:
         "telemetry per tenant": known.telemetry,
         "still shared": known.not_isolated,
     }
+    if TRAITS[rule.mode].mig_instance:
+        rows["instances at most"] = most_instances(None)
     out += [f"| {name} | {value} |" for name, value in rows.items()]
     out.append(f"\nSources: {'; '.join(known.sources)}.\n")
     out.append("See also [what people believe, what captures show](beliefs.md).")

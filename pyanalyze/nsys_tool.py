@@ -47,8 +47,8 @@ def recording(*more: str, trace: str = "cuda,nvtx", switches: bool = True) -> st
 
 #: How to record tenants that were not traced.
 RECORD_ALL = (
-    f"{recording()}   # as root, all at the same time: each tenant in a session of its own, or their common parent; "
-    "then give pyanalyze all reports"
+    f"{recording()}   # as root; one for each tenant, at the same time, or one around the process that starts them "
+    "all; then pyanalyze A.nsys-rep B.nsys-rep"
 )
 
 

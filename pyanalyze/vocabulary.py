@@ -49,8 +49,8 @@ class Condition(Word):
     UNLESS_RARE_TENANT = "unless-rare-tenant"
 
 
-#: The same in words, to stand behind a mode: "exclusive, unless ...".
-CONDITION_TEXT: Final[Mapping[Condition, str]] = {
+#: The same in words.
+_CONDITION_TEXT: Final[Mapping[Condition, str]] = {
     Condition.UNLESS_UNTRACED_TENANT: "unless another process used the GPU",
     Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: "unless another process ran under MPS, in another MIG instance, or rarely",
     Condition.UNLESS_MPS_OR_RARE_TENANT: "unless another process ran under MPS or rarely",
@@ -59,15 +59,30 @@ CONDITION_TEXT: Final[Mapping[Condition, str]] = {
 }
 
 
-def unless(condition: Condition | None) -> str:
+def condition_text(condition: Condition, mode: Mode | None) -> str:
+    """The condition of a verdict in words.
+
+    Examples
+    --------
+    >>> condition_text(Condition.UNLESS_UNTRACED_TENANT, Mode.EXCLUSIVE)
+    'unless another process used the GPU'
+    >>> condition_text(Condition.UNLESS_UNTRACED_TENANT, Mode.MIG)
+    'unless another process used the same instance'
+    """
+    text = _CONDITION_TEXT[condition]
+    # Processes in other instances of the board leave the mode as it is.
+    return text.replace("the GPU", "the same instance") if mode is not None and TRAITS[mode].mig_instance else text
+
+
+def unless(condition: Condition | None, mode: Mode | None) -> str:
     """The condition of a verdict, to stand behind the mode; empty where it has none.
 
     Examples
     --------
-    >>> "exclusive" + unless(Condition.UNLESS_RARE_TENANT), "mps" + unless(None)
+    >>> "exclusive" + unless(Condition.UNLESS_RARE_TENANT, Mode.EXCLUSIVE), "mps" + unless(None, Mode.MPS)
     ('exclusive, unless another process ran rarely', 'mps')
     """
-    return "" if condition is None else f", {CONDITION_TEXT[condition]}"
+    return "" if condition is None else f", {condition_text(condition, mode)}"
 
 
 class UnitSource(Word):
@@ -463,8 +478,7 @@ _EXPORTER = "NVIDIA/dcgm-exporter issue 478 and NVIDIA/DCGM issue 58"
 _PER_PROCESS = "per process: memory and utilisation (NVML); SM activity of the whole GPU only"
 _MPS_SHARED = "clients share DRAM bandwidth, L2, copy engines, scheduling hardware and the server; a fault reaches all"
 _MIG_SHARED = (
-    "power, clocks, the PCIe link, the last-level TLB and media engines belong to the whole board; a reset "
-    "stops all instances"
+    "power, clocks, the PCIe link and the last-level TLB belong to the whole board; a reset stops all instances"
 )
 _SLICED_SHARED = (
     "memory capacity is not partitioned; L2 is refilled after each time slice; copies of all tenants run at any time"
@@ -499,7 +513,7 @@ _MPS_VOLTA = Promises(
     not_isolated=_MPS_SHARED, sources=(_MPS, _EXPORTER),
 )  # fmt: skip
 _MIG_WHOLE = Promises(
-    memory_protection=True, fault_isolation=True, bandwidth_qos=True, own_sms=True, max_partitions=7,
+    memory_protection=True, fault_isolation=True, bandwidth_qos=True, own_sms=True, max_partitions=None,
     reconfigurable="instances while nothing uses them; MIG mode itself on an idle GPU",
     telemetry="per instance through DCGM (and GPM on Hopper); no tool reports utilisation per process",
     not_isolated=_MIG_SHARED, sources=(_MIG, _EXPORTER),
@@ -618,6 +632,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
     Mode.VGPU_MIG: Traits(
         replace(
             _MIG_WHOLE,
+            max_partitions=7,
             reconfigurable="instances when no vGPU runs",
             telemetry="per instance on the host",
             sources=(_VGPU, _MIG),

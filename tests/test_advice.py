@@ -176,8 +176,8 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
 
 def test_an_identification_says_why_it_is_first(fixtures: Path) -> None:
     first, *others = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").advise()[0].actions
-    assert first.action == "Identify process 41377 (app_c)"
-    assert "This is first because no change of sharing can be forecast before its work is traced" in first.why
+    assert first.action == "Identify process 41377 (app_c) and record it as well"
+    assert "Its kernels were not traced, so no change of sharing can be forecast" in first.why
     assert "while it runs" in first.commands[0]
     assert not any(one.action.startswith("Identify") for one in others)
 
@@ -356,7 +356,7 @@ def test_a_record_that_the_replay_misses_by_far_forbids_forecasts(monkeypatch: p
     missing_the_record(monkeypatch, 0.4)
     found = options_of(truth_of("time-slicing-pair")[0])
     assert (found.options, found.current, found.recommended) == ((), None, None)
-    why = "the replay of the recorded configuration misses the elapsed time of a tenant by 40 %, more than 25 %"
+    why = "the replay of the recorded configuration misses the elapsed time of a tenant by 40 % (limit: 25 %)"
     assert found.why_not == why
 
 
@@ -835,8 +835,8 @@ def test_mps_is_not_advised_where_its_own_condition_excludes_it(hardware: Path) 
     [
         (None, False, [None]),
         (1.003, False, [None]),
-        (1.8, False, ["at most 1.80x shorter time in flight for kernels of a"]),
-        (1.8, None, ["at most 1.80x shorter time in flight for kernels of a"]),
+        (1.8, False, ["kernels of a spend at most 1.80x less time in flight"]),
+        (1.8, None, ["kernels of a spend at most 1.80x less time in flight"]),
         (1.8, True, []),
     ],
 )
@@ -889,3 +889,19 @@ def test_a_baseline_is_given_to_the_name_that_a_report_prints(hardware: Path) ->
     both = run("interference", folder / "slices-copies-open_loop.sqlite", solo.replace(" (pid 1649)", ""))
     assert both.returncode == 2
     assert "several tenants have that name; there are kit (pid 1648), kit (pid 1649)" in both.stderr
+
+
+def test_an_instance_that_no_kernel_fills_calls_for_a_smaller_one(corpus: Path) -> None:
+    """10 blocks on the 28 SMs of a 2g.12gb of an A30: on the 14 SMs of a 1g.6gb (MIG user guide) each still has its own.
+
+    SMs active: at most 10 of 28 while the kernel runs, 123.6 of 127.4 ms: 34.65 %.
+    """
+    (device,) = pyanalyze.load(corpus / "exports" / "mig-a30" / "report1.nsys2026.sqlite").report().devices
+    faster, smaller = device.advice[:2]
+    assert "at most 10 blocks for 28 SMs" in faster.why
+    assert smaller.action == "Try the smaller MIG profile 1g.6gb: no kernel fills this instance"
+    assert smaller.bound == "14 of 28 SMs become free for another instance"
+    # A quarter of 24 GiB, of which 95 % can be used.
+    assert "5.7 GiB" in (smaller.wrong_if or "")
+    assert device.occupancy is not None
+    assert device.occupancy.sm_active.high == pytest.approx(0.3465, abs=0.0005)

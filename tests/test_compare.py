@@ -287,8 +287,8 @@ def test_the_runs_name_the_condition_of_their_modes(fixtures: Path) -> None:
     assert report.devices[0].sharing.condition is not None
     found = compare_reports(report, report)
     assert found.a.condition == report.devices[0].sharing.condition
-    assert f"mig in both{unless(found.a.condition)}" in found.summary
-    assert unless(found.a.condition).lstrip(", ") in render_comparison(found, "txt")
+    assert f"mig in both{unless(found.a.condition, found.a.mode)}" in found.summary
+    assert unless(found.a.condition, found.a.mode).lstrip(", ") in render_comparison(found, "txt")
 
 
 def test_names_numbered_apart_are_not_compared(fixtures: Path, tmp_path: Path) -> None:

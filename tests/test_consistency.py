@@ -89,14 +89,14 @@ def test_every_text_names_the_same_mode(said: Said) -> None:
             continue
         number = f"{sharing.confidence:.2f}"
         assert re.search(
-            rf"GPU {device.device_id} .*: {mode}\b.*confidence {number} \({sharing.basis}\)", said.texts["classify"]
+            rf"GPU {device.device_id} .*: {mode}\b.*\({sharing.basis}, confidence {number}\)", said.texts["classify"]
         )
         for text in (said.texts["report"], said.texts["markdown"]) if first else ():
             assert re.search(
-                rf"{mode}[^.]* \(confidence {number}, {sharing.basis}\)", re.sub(r"\\(.)", r"\1", flat(text))
+                rf"{mode}[^.]* \({sharing.basis}, confidence {number}\)", re.sub(r"\\(.)", r"\1", flat(text))
             )
         if device is main_device(said.report) and len(said.report.devices) == 1:
-            assert re.search(rf"Mode {mode}.* confidence {number} \({sharing.basis}\)", flat(said.summary))
+            assert re.search(rf"Mode {mode}.* \({sharing.basis}, confidence {number}\)", flat(said.summary))
 
 
 def test_the_victim_has_one_factor_everywhere(said: Said) -> None:

@@ -181,7 +181,7 @@ def test_the_cause_is_what_holds_up_the_head_of_a_queue() -> None:
     assert (found.victim.top, found.answer) == ((Cause.NOT_RESIDENT, 0.81), "yes")
     assert (
         cause_text(found.victim)
-        == "waiting for its time slice, kernels queued behind included (81.0 % of the added latency)"
+        == "waiting for its time slice (81.0 % of the added latency, with kernels queued behind it)"
     )
     # Nothing waited behind it.
     alone = causes(not_resident=0.81, launch=0.19)

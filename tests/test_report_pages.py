@@ -149,7 +149,7 @@ def test_page_says_everything(page: str) -> None:
     words = re.sub(r"\s+", " ", " ".join(_Parsed(page).words))
     for text in (
         "Synthetic capture",
-        "Sharing mode: time-slicing (confidence 0.97, observed)",
+        "Sharing mode: time-slicing (observed, confidence 0.97)",
         "Configured and observed disagree",
         "42.7 us",
         "2.131 ms",
@@ -371,10 +371,10 @@ def test_the_map_of_sms_is_folded_under_the_occupancy(fixtures: Path) -> None:
         key: chart for key, chart in draw(session.analysis, report).items() if key in ("sm_heatmap-0", "occupancy-0")
     }
     page = render_html(report, drawn, "pyanalyze")
-    assert re.search(r"<details><summary>[^<]*\(modelled\)</summary>\s*<figure>\s*<h3>Modelled warps by SM", page)
+    assert re.search(r"<details><summary>[^<]*\(modelled\)</summary>\s*<figure>\s*<h3>Modelled warps by TPC", page)
     # Without the chart there is no fold that holds nothing.
     less = render_html(report, {"occupancy-0": drawn["occupancy-0"]}, "pyanalyze")
-    assert "The same by SM and time" not in less + render_text(report)
+    assert "The same by TPC and time" not in less + render_text(report)
 
 
 def test_the_timeline_is_steered_by_keyboard(page: str, tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_only_a_narrow_interval_around_one_clears_the_gpu(low: float, high: floa
 def test_three_sentences_answer_the_five_questions() -> None:
     """Against the made report: victim, aggressor and cause; mode, configuration and GPU time; occupancy; what to do."""
     (slow, shared, rest) = lay_out(examples.time_sliced()).lead
-    assert "time-slicing (confidence 0.97, observed). Configured: mps; MISMATCH: time-slicing was observed." in shared
+    assert "time-slicing (observed, confidence 0.97). Configured: mps; MISMATCH: time-slicing was observed." in shared
     assert (
         "GPU time: pid 30398 (not traced) 49.1 %, compute_victim 49.0 % of 2.512 s (resident, by switch records)."
         in shared
@@ -657,7 +657,7 @@ def test_lost_data_is_named() -> None:
         )
     ]
     summary = render_summary(report.model_copy(update={"quality": lost}))
-    assert "sums may be too small: diagnostic_loss (1), dropped_switch_records (20)" in summary
+    assert "times and counts may be too small: diagnostic_loss (1), dropped_switch_records (20)" in summary
 
 
 def test_sms_of_an_untraced_tenant_are_said_to_count_as_idle() -> None:
@@ -721,7 +721,7 @@ def test_the_cause_is_what_held_up_the_queue() -> None:
         return cause_sentence(device.model_copy(update={"tenants": tenants, "host": []}))
 
     assert said(0.01) == "Sharing is the cause: yes. Queueing (98.7 % of the added latency)."
-    assert "Waiting for its time slice, kernels queued behind included (90.0 % of the added latency)" in said(0.9)
+    assert "Waiting for its time slice (90.0 % of the added latency, with kernels queued behind it)" in said(0.9)
 
 
 def test_a_long_reason_ends_between_words() -> None:

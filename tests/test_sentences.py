@@ -112,7 +112,7 @@ def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     said = weights_text(device.sharing)
     assert "log odds" in said
-    assert "for time-slicing against a mode of which the evidence says nothing" in said
+    assert "against a mode under neither For nor Against: +3 makes time-slicing about 20 times as likely" in said
     weights = {one.name: weight for one, weight in weighed_evidence(device.sharing)}
     # docs/modes/time_slicing.md: contexts that alternate weigh 5; streams that overlap have no row.
     assert (weights["contexts_alternate"], weights["streams_overlap"]) == (5.0, 0.0)
@@ -218,10 +218,13 @@ def test_a_missing_solo_recording_has_commands_that_run_as_they_stand(who: str) 
     assert tenant.baseline is not None
 
 
-def test_of_two_clients_of_one_name_none_is_named_by_it(fixtures: Path) -> None:
-    (device,) = pyanalyze.load(fixtures / "mps.sqlite").report().devices
+def test_each_of_several_tenants_of_one_name_gets_a_baseline_of_its_own(fixtures: Path) -> None:
+    path = fixtures.parent / "hardware" / "h200" / "mps-A-B-C.sqlite"
+    (device,) = pyanalyze.load(path).report().devices
     (how,) = {one.how for one in device.missing_for("slowdown") if one.how}
-    assert shlex.split(how, comments=True)[-2:] == ["--baseline", "client.solo.nsys-rep"]
+    baseline = "kit (pid 1184)=kit-pid-1184.solo.nsys-rep"
+    assert shlex.split(how, comments=True)[-2:] == ["--baseline", baseline]
+    assert how.endswith("; the same for kit (pid 1185) and kit (pid 1186), each with its own --baseline")
 
 
 def test_what_a_command_captures_is_not_said_to_have_none(fixtures: Path) -> None:
@@ -421,7 +424,7 @@ def test_tenants_that_were_not_traced_are_recorded_at_the_same_time(
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     (gap,) = device.missing_for("slowdown")
     said = gap.how.partition("   # ")[2]
-    assert "all at the same time: each tenant in a session of its own" in said
+    assert "one for each tenant, at the same time" in said
 
 
 def test_what_only_a_later_capture_shows_is_no_condition(fixtures: Path) -> None:
@@ -561,7 +564,9 @@ def test_the_first_row_of_the_causes_is_the_one_that_the_sentence_names(fixtures
     assert again.columns == table.columns
     rows = [[cell.text for cell in row] for one in (table, again) for row in one.rows if row[0].text == "app_b"]
     waiting = [column.title for column in table.columns].index("Waiting for its time slice")
-    said = re.search(r", kernels queued behind included \(([\d.]+ %)", cause_sentence(report.devices[0]))
+    said = re.search(
+        r"\(([\d.]+ %) of the added latency, with kernels queued behind it", cause_sentence(report.devices[0])
+    )
     assert said is not None
     assert rows[0][waiting] == said[1] != rows[1][waiting]
 
@@ -570,7 +575,7 @@ def test_commands_of_samples_say_nothing_of_kernels_that_they_do_not_have(tmp_pa
     paths = six_captures.inputs("samples only", tmp_path)
     assert "launch configuration" not in run("interference", *paths).stdout
     classified = run("classify", *paths).stdout
-    assert re.search(r": undetermined   \(most likely exclusive, 0\.\d\d\)\n", classified)
+    assert re.search(r": undetermined \(most likely exclusive, 0\.\d\d\)\n", classified)
     # One command records both kernels and switches.
     (advice, *_) = json.loads(run("advise", *paths, "-f", "json").stdout)["devices"][0]["advice"]
     assert [line.partition("   #")[0] for line in advice["commands"]] == [recording()]
@@ -580,7 +585,7 @@ def test_the_timeline_says_whose_residency_the_clients_of_a_server_share(hardwar
     """Both clients ran kernels at once for seconds; the switch records name one of them (fixtures/hardware/h100)."""
     report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
     (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
-    assert "Switch records name kit (pid 2341) for all MPS clients." in chart.caption
+    assert "The residency of all MPS clients is recorded under kit (pid 2341)" in chart.caption
 
 
 def test_clients_of_mps_in_flight_at_once_ran_beside_each_other(hardware: Path) -> None:

@@ -375,7 +375,7 @@ def test_the_first_screen_and_the_command_say_it(tmp_path: Path) -> None:
     report = pyanalyze.load(path).report()
     summary = render_summary(report)
     assert all(len(line) <= SUMMARY_COLUMNS for line in summary.splitlines())
-    assert "Streams     train: streams 13 and 14 did not overlap for" in summary
+    assert "Streams     train: streams 13 and 14 lost" in summary
     assert "of its time): insufficient SM resources beside k." in " ".join(summary.split())
     assert "## Streams of train" in render_markdown(report)
     shown = run("streams", path)

@@ -23,7 +23,7 @@ from pyanalyze.text.escape import visible
 from pyanalyze.text.nearest import did_you_mean
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.toml import read_toml
-from pyanalyze.vocabulary import CONDITION_TEXT, MODES, NEGLIGIBLE_RESIDENCY, Mode, Part
+from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode, Part, condition_text
 
 if TYPE_CHECKING:
     import os
@@ -144,7 +144,7 @@ def _sensible(limits: Limits) -> None:
 
 def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing, wanted = device.sharing, " or ".join(limits.expect_mode)
-    known = f"(confidence {sharing.confidence:.2f}, {sharing.basis})"
+    known = f"({sharing.basis}, confidence {sharing.confidence:.2f})"
     if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
         first = most_likely(sharing.alternatives)
         likely = f"{first} {known}" if first else "no evidence"
@@ -152,7 +152,7 @@ def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
         yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return
     if sharing.condition is not None:
-        detail = f"{sharing.mode} {known} holds {CONDITION_TEXT[sharing.condition]}, expected {wanted}"
+        detail = f"{sharing.mode} {known} holds {condition_text(sharing.condition, sharing.mode)}, expected {wanted}"
         yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return
     fits = any(fnmatchcase(sharing.mode, pattern) for pattern in limits.expect_mode)
@@ -215,7 +215,7 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
             f"{device.sharing.confidence:.2f}){left}"
         )
         if device.sharing.condition is not None:
-            detail = f"{detail}; that holds {CONDITION_TEXT[device.sharing.condition]}"
+            detail = f"{detail}; that holds {condition_text(device.sharing.condition, device.sharing.mode)}"
             how = _first_command(device.sharing.missing)
             return Outcome("max_slowdown", subject, "inconclusive", detail, limit=most, how=how)
         return Outcome("max_slowdown", subject, "passed", detail, limit=most)

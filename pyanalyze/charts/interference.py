@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
 
@@ -41,9 +41,13 @@ _TOP = 15
 
 
 def victim_by_aggressor(
-    matrix: Sequence[MatrixCell], labels: Mapping[int, str], *, width: int = 420
+    matrix: Sequence[MatrixCell],
+    labels: Mapping[int, str],
+    *,
+    kind: Literal["latency", "slowdown"] = "slowdown",
+    width: int = 420,
 ) -> alt.TopLevelMixin:
-    """Heatmap: elapsed slowdown of each victim (row) by each aggressor (column).
+    """Heatmap: slowdown of each victim (row) by each aggressor (column).
 
     Parameters
     ----------
@@ -51,6 +55,8 @@ def victim_by_aggressor(
         Cells of :class:`pyanalyze.results.interference.Interference`; without a slowdown: cannot be told apart.
     labels
         Shown name per tenant id.
+    kind
+        Of latency, or of elapsed time, which has an interval.
     width
         Width of the plotting area in pixels.
 
@@ -65,17 +71,18 @@ def victim_by_aggressor(
         {
             "v": label_of(cell.victim, labels),
             "a": label_of(cell.aggressor, labels),
-            "x": 1.0 if cell.slowdown is None else max(cell.slowdown, 1.0),
-            "text": "?" if cell.slowdown is None else ratio(cell.slowdown),
+            "x": 1.0 if value is None else max(value, 1.0),
+            "text": "?" if value is None else ratio(value),
             "more": (
                 f"cannot be told from {label_of(cell.inseparable_from, labels)}"
-                if cell.slowdown is None
+                if value is None
                 else f"{cell.low:.2f} to {cell.high:.2f}"
-                if cell.low is not None and cell.high is not None
+                if kind == "slowdown" and cell.low is not None and cell.high is not None
                 else "no interval"
             ),
         }
         for cell in matrix[:MAX_MARKS]
+        for value in (getattr(cell, kind),)
     ]
     if not rows:
         return empty("Nobody was beside anybody.")
@@ -114,6 +121,8 @@ def cause_bars(
         Of one device; those that were not slowed have no bar.
     labels
         Shown name per tenant id.
+    kind
+        Of latency, or of elapsed time, which has an interval.
     width
         Width of the plotting area in pixels.
 
@@ -237,7 +246,7 @@ def solo_against_shared(
         max([1.05, *(r["high"] for r in rows), *(r["p95"] for r in spread)]),
     ]
     scale = alt.Scale(domain=span, zero=False)
-    title = ["Execution time over the solo median:", "above solo, below shared"]
+    title = ["Execution time over the solo median", "(of each pair, upper: solo, lower: shared)"]
     lengths_of = alt.Chart(inline(spread)).encode(
         y=y,
         yOffset=offset,

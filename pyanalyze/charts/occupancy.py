@@ -145,7 +145,10 @@ def sm_heatmap(per_sm: pl.DataFrame, *, device_id: int = 0, width: int = 720) ->
     length = (end - start) / 1e6
     x = alt.X("a:Q", title="Time (ms from the start of the window)", scale=alt.Scale(domain=[0, length], nice=False))
     y = alt.Y(
-        "y:Q", title="TPC (2 SMs each)", scale=alt.Scale(domain=[tpcs, 0], nice=False), axis=alt.Axis(tickMinStep=1)
+        "y:Q",
+        title="TPC (mean of its 2 SMs)",
+        scale=alt.Scale(domain=[tpcs, 0], nice=False),
+        axis=alt.Axis(tickMinStep=1),
     )
     heat = (
         alt.Chart(inline(rows))
@@ -155,7 +158,7 @@ def sm_heatmap(per_sm: pl.DataFrame, *, device_id: int = 0, width: int = 720) ->
             x2="b:Q",
             y=y,
             y2="y1:Q",
-            color=alt.Color("w:Q", title="Warps of an SM (modelled)", scale=alt.Scale(scheme="viridis"),
+            color=alt.Color("w:Q", title="Warps per SM (modelled)", scale=alt.Scale(scheme="viridis", zero=True),
                             legend=alt.Legend(orient="top", gradientLength=200)),
             tooltip=[
                 alt.Tooltip("s:N", title="SMs"),

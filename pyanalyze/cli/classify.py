@@ -46,11 +46,11 @@ def _block(device: Device) -> str:
 
     sharing = device.sharing
     name = visible(device.name or "name not recorded")
-    known = f"confidence {sharing.confidence:.2f} ({sharing.basis})"
+    known = f"({sharing.basis}, confidence {sharing.confidence:.2f})"
     if sharing.mode == Mode.UNDETERMINED:
         known = f"({likely_text(sharing)})"
     out = [
-        f"GPU {device.device_id} ({name}): {sharing.mode}   {known}{unless(sharing.condition)}",
+        f"GPU {device.device_id} ({name}): {sharing.mode} {known}{unless(sharing.condition, sharing.mode)}",
         f"  {visible(sharing.summary, limit=None)}",
     ]
     if sharing.configured is not None:

@@ -153,7 +153,8 @@ def _table(fleet: Fleet) -> str:
         detail = attention.get((row.group, row.device_id))
         lines.append(
             f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} "
-            f"({row.confidence:.2f}, {row.basis}){unless(row.condition)}; {fmt.counted(row.tenants, 'tenant')}, {worst}"
+            f"({row.confidence:.2f}, {row.basis}){unless(row.condition, row.mode)}; "
+            f"{fmt.counted(row.tenants, 'tenant')}, {worst}"
             f"{'; ' + visible(detail, limit=None) if detail else ''}"
         )
     if len(shown) > _MOST_LINES:

@@ -726,23 +726,21 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
     """Commands that record a tenant solo and compare with it; the others need the same.
 
     Under the same cap and in the same instance: otherwise the slowdown would include that difference.
-    A name that several tenants have assigns no baseline: then the kernels in common do.
     """
     here = tables.of_device("tenants", device_id).filter("traced")
-    names = dict(here.select("tenant_id", "name").iter_rows())
-    each = [names[number] for number in wanted if number in names] or list(names.values())
+    # Labels tell tenants of one name apart, and a baseline is given to a label.
+    labels = tables.labels(device_id)
+    names = [labels[number] for number in here["tenant_id"]]
+    each = [labels[number] for number in wanted if labels[number] in names] or names
     if not each:
         return f"{recording()}   # as root; each tenant, first solo, then with the others"
-    name, *others = dict.fromkeys(each)
+    name, *others = each
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
-    baseline = f"{file}.nsys-rep" if list(names.values()).count(name) > 1 else f"{name}={file}.nsys-rep"
     record, compare = (
         shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),
-        shell_line(["--baseline", baseline]),
+        shell_line(["--baseline", f"{name}={file}.nsys-rep"]),
     )
-    more = f"; the same for {fmt.names(others, _NAMED)}" if others else ""
-    if (alike := each.count(name)) > 1:
-        more = f"; {alike} tenants have that name: record each, into a file of its own{more}"
+    more = f"; the same for {fmt.names(others, _NAMED)}, each with its own --baseline" if others else ""
     traits = TRAITS[mode]
     where = ", ".join(
         text

@@ -89,7 +89,7 @@ def _runs(comparison: Comparison) -> Section:
         (
             Cell(run.label),
             Cell(_sources(run), tone="code"),
-            Cell(f"{run.mode or 'no activity'}{unless(run.condition)}"),
+            Cell(f"{run.mode or 'no activity'}{unless(run.condition, run.mode)}"),
             Cell(fmt.UNKNOWN if run.confidence is None else f"{run.confidence:.2f}"),
             Cell(visible(run.gpu) or fmt.UNKNOWN),
             Cell(fmt.count(run.sm_count)),

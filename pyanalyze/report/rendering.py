@@ -11,7 +11,7 @@ from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.files import write_whole
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
-from pyanalyze.report.sentences import holder_text
+from pyanalyze.report.sentences import holder_text, pairwise_kind
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean
@@ -374,7 +374,10 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         found = compared[number]
         # With one other tenant it is the slowdown that a table has already.
         if found.figures is not None and found.figures.matrix and len(device.tenants) > 2:
-            yield chart_key("matrix", number), charts.victim_by_aggressor(found.figures.matrix, labels)
+            yield (
+                chart_key("matrix", number),
+                charts.victim_by_aggressor(found.figures.matrix, labels, kind=pairwise_kind(device)),
+            )
         if any(tenant.causes is not None for tenant in device.tenants):
             yield chart_key("causes", number), charts.cause_bars(found.tenants, labels)
         if len(device.tenants) > 1 and any(tenant.busy_ns for tenant in device.tenants):

@@ -6,7 +6,7 @@ They are built here from enums and numbers, which other modules decide: :mod:`py
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
 from pyanalyze.results.labels import device_title, tenant_labels
@@ -71,6 +71,7 @@ __all__ = [
     "lead_sentences",
     "lost_streams_text",
     "mode_text",
+    "pairwise_kind",
     "percentile_text",
     "processes_text",
     "residency_sentence",
@@ -208,9 +209,9 @@ def _weighed_mode(sharing: Sharing) -> Mode:
 def weights_text(sharing: Sharing) -> str:
     """Say what the weights of the evidence are for, and what they compare with."""
     return (
-        f"Evidence, largest weight first. A weight is the log odds (base e) for {_weighed_mode(sharing)} against a "
-        "mode of which the evidence says nothing. +3 makes it about 20 times as likely, -3 a 20th as likely. Weights "
-        "add up; the confidence is how often such verdicts were right on simulated recordings, not their sum."
+        "Evidence, largest weight first. Weights are log odds (base e) against a mode under neither For nor Against: "
+        f"+3 makes {_weighed_mode(sharing)} about 20 times as likely, -3 a 20th as likely. They add up. The confidence "
+        "is not their sum, but how often such verdicts were right on simulated recordings."
     )
 
 
@@ -233,7 +234,8 @@ def mode_text(device: Device) -> str:
         return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
-    return f"{sharing.mode} (confidence {sharing.confidence:.2f}, {sharing.basis}){unless(sharing.condition)}."
+    known = f"({sharing.basis}, confidence {sharing.confidence:.2f})"
+    return f"{sharing.mode} {known}{unless(sharing.condition, sharing.mode)}."
 
 
 #: What a process had on the GPU, by the part of its time that limits it.
@@ -352,10 +354,10 @@ def lost_streams_text(label: str, streams: Streams) -> str:
             return f"{text}, {fmt.percent(most.overlap_ns / most.both_had_work_ns)} of the time in which both had work."
         if pair is None:
             return f"{label} used {len(streams.streams)} streams, which never had work at the same time."
-    lost = f"{fmt.duration(pair.lost_ns + pair.late_ns)} ({fmt.percent(streams.lost_share)} of its time)"
+    lost = f"{fmt.duration(pair.lost_ns + pair.late_ns)} of overlap (lost and late, {fmt.percent(streams.lost_share)} "
     a, b = _stream_names(pair)
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
-    return f"{label}: streams {a} and {b} did not overlap for {lost}{why}."
+    return f"{label}: streams {a} and {b} lost {lost}of its time){why}."
 
 
 def stream_reason(pair: StreamPair) -> str:
@@ -455,7 +457,7 @@ def _gpu_time_source(device: Device) -> str:
     if any(t.gpu_time_basis == "observed" for t in device.tenants):
         return "switch records"
     if any(t.resident_ns is not None for t in device.tenants):
-        return "kernels in flight; switch records name one MPS client for all"
+        return "kernels in flight; switch records attribute the residency of all MPS clients to one"
     if device.residency_summary is None:
         return "kernels in flight, no switch records"
     return "inferred residency, no switch records"
@@ -517,7 +519,7 @@ def _idle(tenant: Tenant, device: Device) -> str:
 def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
     together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
-    at_once = ", at the same time" if together else ""
+    at_once = ", overlapping" if together else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
     text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
@@ -670,18 +672,20 @@ def cause_text(victim: Victim) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
-    behind = "" if direct is None or part - direct < NAMED_SHARE else ", kernels queued behind included"
-    return f"{CAUSE_WORDS[cause]}{behind} ({fmt.percent(part)} of the added latency)"
+    behind = "" if direct is None or part - direct < NAMED_SHARE else ", with kernels queued behind it"
+    return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{behind})"
 
 
-def percentile_text(victim: Victim) -> str:
-    """The largest percentile of the victim's latency, solo and shared: of its units of work, else of its kernels."""
+def percentile_text(victim: Victim, *, short: bool = False) -> str:
+    """The largest percentile of a victim's latency, of its units, else of its kernels; short: the ratio only."""
     units = victim.tenant.units
     found = units[0].latency_percentiles if units else victim.tenant.latency_percentiles
     if not found:
         return ""
     last = max(found, key=lambda one: one.percentile)
     what = visible(units[0].name, 40) if units else "kernels"
+    if short:
+        return f"{what} p{last.percentile} {fmt.ratio(last.ratio)}"
     solo, shared = fmt.duration(last.solo_ns), fmt.duration(last.shared_ns)
     return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)})"
 
@@ -695,7 +699,7 @@ def why_sharing(device: Device) -> str:
         return {
             Reason.HOST: f"check the host first: {host}",
             Reason.HOST_ONLY: f"no slowdown could be measured; check the host first: {host}",
-            Reason.SOLE_TENANT: f"only one process used the GPU{unless(device.sharing.condition)}",
+            Reason.SOLE_TENANT: f"only one process used the GPU{unless(device.sharing.condition, device.sharing.mode)}",
             Reason.OTHERS_NOT_EXCLUDED: "only one process was traced, and nothing excludes others",
             Reason.NOT_MEASURED: "no slowdown could be measured",
         }[impact.reason]
@@ -705,7 +709,7 @@ def why_sharing(device: Device) -> str:
         case Reason.HOST:
             return f"check the host first: {host}"
         case Reason.SOLE_TENANT_SLOWED:
-            only = f"only one process used the GPU{unless(device.sharing.condition)}"
+            only = f"only one process used the GPU{unless(device.sharing.condition, device.sharing.mode)}"
             return f"{only}; it takes {slowdown} its baseline for another reason"
         case Reason.OTHERS_UNKNOWN:
             rest = _names(device, impact.unknown)
@@ -1007,6 +1011,12 @@ def _aggressor(device: Device, victim: Victim) -> str:
         return f"{capital(text)}."
     # The sentence before is of another tenant.
     return f"{tenant_labels(device.tenants)[victim.tenant.tenant_id]}: {text}."
+
+
+def pairwise_kind(device: Device) -> Literal["latency", "slowdown"]:
+    """The pairwise slowdown that compares with that of the victim: of latency, or of elapsed time."""
+    victim = impact_of(device).victim
+    return "latency" if victim is not None and victim.kind == "latency" else "slowdown"
 
 
 def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> str:

@@ -54,6 +54,8 @@ from pyanalyze.text.shell import continued
 from pyanalyze.vocabulary import SMALL_SHARE, Answer, Mode, Part, unless
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyanalyze.analysis.impact import Victim
     from pyanalyze.report.sentences import GpuTime
     from pyanalyze.results.interference import Estimate, SlowdownKind
@@ -80,6 +82,8 @@ _NAME = 40
 _WITH_WORK = 20
 #: Between the bars and what belongs to all of them.
 _RULE = "│ "
+#: Lists of processes, which make a verdict more certain.
+_LISTS = ("process_list", "mps_clients")
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -222,13 +226,11 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         labels = tenant_labels(device.tenants)
         # Factors of one kind can be ranked.
         shown = sorted((_of_kind(other, victim.kind) for other in impact.also_slowed), key=lambda o: -o.estimate.value)
-        also = [
-            f"{labels[other.tenant.tenant_id]} ({'' if other.kind == victim.kind else KIND_WORDS[other.kind] + ' '}"
-            f"{fmt.ratio(other.estimate.value)})"
-            for other in shown
-        ]
-        if also:
-            slow = f"{slow}; also {fmt.names(also[:2])}{'' if len(also) <= 2 else f' and {len(also) - 2} more'}"
+        # A mean is of all its work: the percentile says how slow it is under contention.
+        ways = [[_also(other, labels, victim.kind, tail=tail) for other in shown] for tail in (True, False)]
+        more = "" if len(shown) <= 2 else f" and {len(shown) - 2} more"
+        both = [f"{slow}; also {fmt.names(also[:2])}{more}" if also else slow for also in ways]
+        slow = both[0] if len(_lines("Slow", both[0], 3)) < 3 else both[1]
         if impact.answer is Answer.YES:
             whole, short = (
                 f"{cause} {full_stop(capital(aggressors_text(device, victim, basis=basis)))}" for basis in (True, False)
@@ -243,7 +245,15 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return _lines("Cause", cause, 3)
     # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
     slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
-    return [*_lines("Cause", cause, 3), *_sentences("Slowdown", slowdown, 2)]
+    return [*_sentences("Slowdown", slowdown, 2), *_lines("Cause", cause, 3)]
+
+
+def _also(victim: Victim, labels: Mapping[int, str], named: SlowdownKind, *, tail: bool) -> str:
+    """Another slowed tenant, with the kind of its slowdown where another one was named before."""
+    kind = "" if victim.kind == named else f"{KIND_WORDS[victim.kind]} "
+    said = f"{labels[victim.tenant.tenant_id]} {kind}{fmt.ratio(victim.estimate.value)}"
+    percentile = percentile_text(victim, short=True) if tail else ""
+    return f"{said} ({percentile})" if percentile else said
 
 
 def _of_kind(victim: Victim, kind: SlowdownKind) -> Victim:
@@ -264,11 +274,7 @@ def _streams(device: Device) -> list[str]:
 
 
 def _mode(device: Device, *, over_time: bool = True, configured: bool = True) -> str:
-    sharing = device.sharing
-    if sharing.mode == Mode.UNDETERMINED:
-        said = mode_text(device).rstrip(".")
-    else:
-        said = f"{sharing.mode}, confidence {sharing.confidence:.2f} ({sharing.basis}){unless(sharing.condition)}"
+    said = mode_text(device).rstrip(".")
     if configured:
         said += f"; configured: {agreement_text(device)}"
     return f"{said}; over time: {_over_time(device)}" if over_time and _over_time(device) else said
@@ -323,7 +329,10 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
     if beside:
         column = max(map(len, bars)) + 1
         # The rule keeps what belongs to all bars from reading as what belongs to the tenant of its line.
-        words = _wrapped(switching_text(device), max(SUMMARY_COLUMNS - _LABEL - column - len(_RULE), 1))
+        room_beside = max(SUMMARY_COLUMNS - _LABEL - column - len(_RULE), 1)
+        # A clause begins a line: its number is not that of the tenant beside it.
+        clauses = re.split(r"; (?![^(]*\))", switching_text(device))
+        words = [line for clause in clauses for line in _wrapped(clause, room_beside)]
         if len(words) <= len(bars):
             words += [""] * (len(bars) - len(words))
             bars = [f"{bar:<{column}}{_RULE}{word}".rstrip() for bar, word in zip(bars, words, strict=True)]
@@ -396,11 +405,11 @@ def _one_of(shell: str, number: int, room: int) -> str:
     Examples
     --------
     >>> _one_of("ps   # while it runs", 2, 80)
-    'ps   # while it runs; 1 of 2 commands, see pyanalyze advise'
+    'ps   # while it runs; 1 of 2 commands, see pyanalyze advise CAPTURE'
     >>> _one_of("ps   # while it runs", 2, 50)
-    'ps   # 1 of 2 commands, see pyanalyze advise'
+    'ps   # 1 of 2 commands, see pyanalyze advise CAPTURE'
     """
-    said = f"1 of {number} commands, see pyanalyze advise"
+    said = f"1 of {number} commands, see pyanalyze advise CAPTURE"
     command, _, comment = shell.partition("   # ")
     ways = (f"{shell}; {said}" if comment else "", f"{command}   # {said}", shell)
     return next(way for way in ways if way and (len(way) <= room or way is shell))
@@ -415,7 +424,9 @@ def _others(report: Report, device: Device) -> list[str]:
     alike: dict[str, list[Device]] = {}
     for other in report.devices:
         if other is not device:
-            alike.setdefault(f"{other.sharing.mode}{unless(other.sharing.condition)}", []).append(other)
+            alike.setdefault(f"{other.sharing.mode}{unless(other.sharing.condition, other.sharing.mode)}", []).append(
+                other
+            )
     said = []
     for verdict, devices in alike.items():
         numbers = fmt.names([str(one.device_id) for one in devices])
@@ -430,10 +441,12 @@ def _missing(device: Device) -> str:
     said_of = {"slowdown": _slowdown_of(device)}
     if any(tenant.busy_ns for tenant in device.tenants):
         said_of["kernel_records"] = "some kernel records"
+    # What keeps an answer from being given stands before what would only make it more certain.
+    missing = sorted(missing, key=lambda one: one.what in _LISTS)
     names = list(dict.fromkeys(said_of.get(m.what) or missing_words(m.what) for m in missing))
     for most in (3, 2, 1):
         more = len(names) - most
-        said = f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}; `pyanalyze report` says how"
+        said = f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}; see `pyanalyze report`"
         if len(said) <= SUMMARY_COLUMNS - _LABEL:
             break
     return said
@@ -454,7 +467,7 @@ def _lost(report: Report) -> list[str]:
         return []
     # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.
     names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
-    return [_line("Data loss", f"sums may be too small: {names}")]
+    return [_line("Data loss", f"times and counts may be too small: {names}, see `pyanalyze info`")]
 
 
 def _wrapped(text: str, columns: int) -> list[str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.advice import groups, host_side, kubernetes, mps, overlap, own_time, slicing
+from pyanalyze.analysis.advice import groups, host_side, kubernetes, mig, mps, overlap, own_time, slicing
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
-from pyanalyze.analysis.advice.mig import Placement
 from pyanalyze.analysis.advice.options import (
     AS_GOOD,
     FORBIDDEN,
@@ -15,6 +14,7 @@ from pyanalyze.analysis.advice.options import (
     Options,
     best_of,
     full_switch,
+    memory_peaks,
     observed_slicing,
     options,
 )
@@ -252,7 +252,7 @@ def _actions(
         yield from _left_out(compared, required)
     else:
         if traits.one_process and traits.mig_instance:
-            yield _alone_in_instance(tables, verdict.device_id)
+            yield _alone_in_instance(tables, device)
         elif traits.one_process:
             known = verdict.condition is not None
             why = "no other tenant is known" if known else "changing it gains nothing"
@@ -260,7 +260,7 @@ def _actions(
                 action=f"Keep the sharing configuration: {why}",
                 commands=[],
                 expected=None,
-                bound=f"none{unless(verdict.condition)}",
+                bound=f"none{unless(verdict.condition, verdict.mode)}",
                 why=f"only one tenant {'is known' if known else 'was'} on the device; if it is slow, check the host, "
                 "its kernels and the clocks",
                 undo=None,
@@ -282,21 +282,37 @@ def _in_mig_mode(tables: TableSet, verdict: Verdict, device: Mapping[str, object
     return not tables.paths and TRAITS[likely].mig_instance
 
 
-def _alone_in_instance(tables: TableSet, device_id: int) -> Advice:
+def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice:
     """An instance is a part of the device: nobody else in it does not mean that nothing is lost to the others."""
     import polars as pl
 
+    device_id, sms = int(str(device["device_id"])), device["sm_count"]
     shapes = tables.kernel_occupancy.filter(pl.col("device_id") == device_id)
     known = shapes["waves"].null_count() == 0 and shapes.height > 0
-    if known and not shapes.filter(pl.col("waves") > 1).height:
+    if known and isinstance(sms, int) and not shapes.filter(pl.col("waves") > 1).height:
+        why = f"no kernel takes more than {fmt.percent(shapes['waves'].max())} of the block slots of its {sms} SMs"  # type: ignore[arg-type]
+        smaller = _smaller_profile(tables, device, shapes["grid_blocks"].to_list(), sms)
+        if smaller is None:
+            return Advice(
+                action="Keep this MIG instance: no kernel fills it",
+                commands=[],
+                expected=None,
+                bound="none from more SMs",
+                why=f"{why}. A larger instance also has more memory bandwidth, whose effect this capture does not show",
+                undo=None,
+                wrong_if="the program also runs with larger grids",
+            )
+        family, profile = smaller
+        gib = f"{family.memory_bytes(profile) / 2**30:.1f} GiB"
         return Advice(
-            action="Keep this MIG instance: no kernel fills it, so a larger one gains nothing",
+            action=f"Try the smaller MIG profile {profile.name}: no kernel fills this instance",
             commands=[],
             expected=None,
-            bound="none: every kernel has fewer blocks than the instance holds at once",
-            why=f"the largest grid takes {fmt.percent(shapes['waves'].max())} of what the SMs hold",  # type: ignore[arg-type]
+            bound=f"{sms - (profile.sm_count or sms)} of {sms} SMs become free for another instance",
+            why=f"{why}. On {profile.sm_count} SMs no SM gets more blocks than here. The smaller instance has less "
+            "memory bandwidth, whose effect this capture does not show",
             undo=None,
-            wrong_if="the workload runs with larger grids elsewhere",
+            wrong_if=f"the program also runs with larger grids, or needs more than {gib} of memory",
         )
     return Advice(
         action="Record the workload in a larger MIG instance: its gain is not known",
@@ -308,6 +324,25 @@ def _alone_in_instance(tables: TableSet, device_id: int) -> Advice:
         undo=None,
         wrong_if="samples of the same time show another process in the instance",
     )
+
+
+def _smaller_profile(
+    tables: TableSet, device: Mapping[str, object], grids: Sequence[int], sms: int
+) -> tuple[mig.Family, mig.Profile] | None:
+    """The smallest profile that holds a tenant's memory, and on which no SM gets more blocks than on these SMs."""
+    family = mig.family_of(str(device["name"]), None)
+    if family is None or "c." in str(device["mig_profile"]):
+        # A compute instance is a part of an instance, which nothing else may use.
+        return None
+    peak = max(memory_peaks(tables, int(str(device["device_id"]))).values(), default=None)
+    fitting = (
+        (family, profile)
+        for profile in mig.holds(family, mig.Need("", peak, float))
+        if profile.sm_count is not None
+        and profile.sm_count < sms
+        and all(-(-grid // profile.sm_count) <= -(-grid // sms) for grid in grids)
+    )
+    return next(fitting, None)
 
 
 def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
@@ -539,7 +574,7 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
     start = f"{daemon.start}{' -S' if static else ''}"
     if option.placement is not None:
         lines = ((daemon.stop,) if runs else ()) + option.placement.commands()
-        back = Placement.undo() + (f"; {start}   # before the workloads start" if runs else "")
+        back = mig.Placement.undo() + (f"; {start}   # before the workloads start" if runs else "")
         return (*lines, *(kubernetes.mig(option.profiles) if kube else ())), kubernetes.undo_mig() if kube else back
     if option.config.together:
         # A daemon with static partitions takes no percentages: it has to start again.
@@ -746,14 +781,30 @@ def _own_time(
         verdict.mode == Mode.UNDETERMINED and len(tables.rows_of("tenants", verdict.device_id)) == 1
     )
     sole = alone and len(mine) == 1
-    advise = own_time.of_process if sole else own_time.of_shared_process
     for tenant, split in mine.items():
         name = names.get(tenant, f"tenant {tenant}")
         key = (verdict.device_id, tenant)
-        yield from advise(name, split, copies.get(key))
+        if sole:
+            grids = _small_grids(tables, verdict.device_id, split.top_kernel)
+            yield from own_time.of_process(name, split, copies.get(key), grids=grids)
+        else:
+            yield from own_time.of_shared_process(name, split, copies.get(key))
         used = streams.get(key)
         if used is not None and host_side.could_overlap(split):
             yield from overlap.between_streams(name, used)
+
+
+def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
+    """Say that all grids of a kernel have fewer blocks than the device has SMs; empty where one has more."""
+    import polars as pl
+
+    sms = tables.devices.filter(pl.col("device_id") == device_id)["sm_count"].item()
+    named = pl.col("short_name").cast(pl.String) == kernel
+    grids = tables.of_device("kernel_occupancy", device_id).filter(named)["grid_blocks"]
+    most = grids.max()
+    if not sms or not isinstance(most, int) or grids.null_count() or most >= sms:
+        return ""
+    return f"Its grids have at most {fmt.counted(most, 'block')} for {sms} SMs: the other SMs have no block of it"
 
 
 def _host_side(
@@ -821,13 +872,17 @@ def _time_slices(
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
     now = (
-        f"{_full_switch(switch)}. A time slice executes for {fmt.duration(slice_ns)}: "
+        f"{_full_switch(switch)}. Of a time slice, kernels execute for {fmt.duration(slice_ns)}: "
         f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy. "
-        f"A kernel waits up to about {fmt.duration(wait_ns)} (calculated: {fmt.counted(tenants - 1, 'time slice')} and "
+        f"Each time it is switched out, a kernel waits up to about {fmt.duration(wait_ns)} (calculated: "
+        f"{fmt.counted(tenants - 1, 'time slice')} and "
         f"{tenants} full switches)"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
-    unknown = "NVIDIA publishes no lengths: set a policy, record again, and read the length with pyanalyze residency"
+    unknown = (
+        "NVIDIA does not publish how long the policies short, medium and long are: set one, record again, and read the "
+        "length with pyanalyze residency"
+    )
     if latency_ns is not None:
         choice = slicing.slice_for(latency_ns, switch_ns, tenants)
         if choice.slice_ns is None or choice.overhead is None:

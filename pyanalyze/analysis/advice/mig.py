@@ -228,6 +228,19 @@ def family_of(name: str | None, memory_bytes: int | None) -> Family | None:
     return None
 
 
+def most_instances(name: str | None) -> str:
+    """How many instances a GPU can have, by its product name.
+
+    Examples
+    --------
+    >>> most_instances("NVIDIA A30 MIG 2g.12gb"), most_instances("NVIDIA H200"), most_instances(None)
+    ('4', '7', '4 or 7, by product')
+    """
+    family = family_of(name, None)
+    known = {one.compute_slices for one in FAMILIES.values()} if family is None else {family.compute_slices}
+    return " or ".join(map(str, sorted(known))) + (", by product" if family is None else "")
+
+
 @dataclass(frozen=True)
 class Placed:
     """An instance: profile, and the memory slice at which it begins."""

@@ -525,7 +525,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     names = {tenant: labels[tenant] for tenant in here.filter("traced")["tenant_id"] if tenant in working}
     why_not = not_replayable(verdict, device, here, usage, names)
     if why_not is None and len(names) < 2:
-        why_not = "only one tenant was on the device"
+        why_not = "only one tenant of the device is known"
     if why_not is not None:
         return Options(device_id, why_not=why_not)
     sm_count = int(device["sm_count"])
@@ -560,12 +560,11 @@ def missed(error: float) -> str:
     Examples
     --------
     >>> missed(0.4)
-    'the replay of the recorded configuration misses the elapsed time of a tenant by 40 %, more than 25 %'
+    'the replay of the recorded configuration misses the elapsed time of a tenant by 40 % (limit: 25 %)'
     """
     return (
         "the replay of the recorded configuration misses the elapsed time of a tenant by "
-        f"{fmt.percent(error, 0)}, more than "
-        f"{fmt.percent(FORBIDDEN, 0)}"
+        f"{fmt.percent(error, 0)} (limit: {fmt.percent(FORBIDDEN, 0)})"
     )
 
 

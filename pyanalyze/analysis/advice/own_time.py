@@ -42,7 +42,7 @@ _CALLS = (
 )
 
 
-def of_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Iterator[Advice]:
+def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, grids: str = "") -> Iterator[Advice]:
     """Advise the only process of a device: one item for each part of its time that is worth it.
 
     Parameters
@@ -51,6 +51,8 @@ def of_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Ite
         The process, and where its time went.
     copies
         What it copied; None: not known.
+    grids
+        What the grids of its top kernel leave of the device.
 
     Examples
     --------
@@ -65,7 +67,8 @@ def of_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Ite
         if limit is Limit.COPIES and told_ns >= MOST_COPIES * split.copies_ns > 0:
             continue
         if split.part_ns(limit) >= _worth_ns(split.window_ns):
-            yield _item(name, split, limit, copies, wrong_if=None)
+            item = _item(name, split, limit, copies, wrong_if=None)
+            yield item.model_copy(update={"why": f"{item.why}. {grids}"}) if limit is Limit.KERNELS and grids else item
     yield from special
 
 
@@ -261,5 +264,5 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
         kinds = fmt.count(split.top_kernel_kinds)
         why = f"kernels were in flight for {part}; {kinds} kernels of that name have {share}"
         return f"Make the {kinds} kernels {kernel} of {name} faster", [command], why
-    why = f"kernels were in flight for {part}; it has {share}. The bound is that of a kernel that takes no time"
+    why = f"kernels were in flight for {part}; {kernel} has {share}. The upper bound assumes that it takes no time"
     return f"Make kernel {kernel} of {name} faster", [command], why

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, PIPE
+from pyanalyze.nsys_tool import RECORD_ALL
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
@@ -95,7 +96,7 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
     --------
     >>> mine, other = Resident(0, "app", 7, True, 0.6, None), Resident(1, "stranger", 8, False, 0.4, None)
     >>> next(unknown_tenants([mine, other])).action
-    'Identify process 8 (stranger)'
+    'Identify process 8 (stranger) and record it as well'
     """
     if not any(tenant.traced for tenant in tenants):
         return  # a capture of the node traces no tenant
@@ -106,16 +107,17 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
         if not tenant.traced and (tenant.gpu_time_share or 0) >= 0.05 and tenant.host_pid:
             known = " The capture names only its program" if tenant.named else " The capture does not name its program"
             yield Advice(
-                action=f"Identify process {tenant.host_pid} ({tenant.name})",
+                action=f"Identify process {tenant.host_pid} ({tenant.name}) and record it as well",
                 commands=[
                     f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}   # while it runs",
                     f"cat /proc/{tenant.host_pid}/cgroup",
+                    RECORD_ALL,
                 ],
                 expected=None,
                 bound=None,
-                why=f"its context was resident for {fmt.percent(tenant.gpu_time_share or 0)} of the window, and its "
-                f"work is not traced.{known}: the commands show user, command line and container. This is first "
-                "because no change of sharing can be forecast before its work is traced",
+                why=f"its context was resident for {fmt.percent(tenant.gpu_time_share or 0)} of the window. Its "
+                f"kernels were not traced, so no change of sharing can be forecast.{known}: ps and cgroup show "
+                "user, command line and container",
                 undo=None,
             )
 
@@ -186,15 +188,15 @@ def simple_bounds(
     if worst is not None and worst.inflation is not None:
         if worst.inflation >= NOTABLE_INFLATION:
             bound = (
-                f"at most {worst.inflation:.2f}x shorter time in flight for kernels of {worst.name} (no time switched "
-                "out). Waits before they start shrink as well. Contention may take part of it"
+                f"kernels of {worst.name} spend at most {worst.inflation:.2f}x less time in flight (no time switched "
+                "out). Waits before they start, not in this figure, shrink as well. Contention may take part of it"
             )
         else:
             waits = " Kernels were hardly switched out while in flight: only waits before they start can shrink."
-    known = all(t.fills_sms is not None for t in tenants)
+    unknown = [t.name for t in tenants if t.fills_sms is None]
     because = "" if why_not is None else f" A forecast is not possible: {why_not}."
     action = "Run the tenants under MPS instead of time-slicing"
-    command = f"{daemon.start}   # as the user of all tenants; stop them before, start them again after"
+    command = f"{daemon.start}   # stop all tenants; run this as the user that they run as; start them again"
     undo = daemon.quit
     if traits.mps:
         action = "Run the processes outside of the MPS group as its clients"
@@ -210,7 +212,7 @@ def simple_bounds(
         "ends the others",
         undo=undo,
         exclusive=True,
-        wrong_if="tenants wait for copies: MPS clients share the copy engines as well"
-        if known
-        else "kernels of a tenant fill the SMs (1 wave or more, once they are traced): MPS may slow it",
+        wrong_if=f"kernels of {fmt.names(unknown)}, whose grids are not known, fill the SMs (1 wave or more)"
+        if unknown
+        else "tenants wait for copies: MPS clients share the copy engines as well",
     )

@@ -562,9 +562,9 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
     else:
         work = "Equal work: yes, per unit" if all(known) else "Equal work: no"
     if (a.mode, a.condition) == (b.mode, b.condition):
-        modes = f"{a.mode or 'no activity'} in both{unless(a.condition)}"
+        modes = f"{a.mode or 'no activity'} in both{unless(a.condition, a.mode)}"
     else:
-        before, after = (f"{run.mode or 'no activity'}{unless(run.condition)}" for run in (a, b))
+        before, after = (f"{run.mode or 'no activity'}{unless(run.condition, run.mode)}" for run in (a, b))
         modes = f"A {before}; B {after}"
     text = f"{work}; {modes}."
     changed = [pair for pair in tenants if pair.change is not None]

@@ -15,7 +15,7 @@ from pyanalyze.analysis.sharing.rules import RULES, Rule
 from pyanalyze.results.model import Missing, Text
 from pyanalyze.results.sharing import Alternative, Evidence, Sharing
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import CONDITION_TEXT, MIN_CONFIDENCE, TRAITS, Mode
+from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, condition_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ class Verdict(Sharing):
         )
         told = "".join(f"<li>{escape(detail.detail)}</li>" for detail in self.details)
         return (
-            f"<p><b>{escape(self.device)}: {self.mode}</b> (confidence {self.confidence:.2f}, {self.basis})<br>"
+            f"<p><b>{escape(self.device)}: {self.mode}</b> ({self.basis}, confidence {self.confidence:.2f})<br>"
             f"{escape(self.summary)}</p><ul>{told}</ul><table><tr><th>evidence</th><th>for</th><th>against</th><th>weight</th>"
             f"<th>basis</th></tr>{rows}</table>"
         )
@@ -381,7 +381,7 @@ def _summary(
     text = text[0].upper() + text[1:]
     doubt = ""
     if condition is not None:
-        doubt = f" The mode is {mode}, {CONDITION_TEXT[condition]}: nothing in the capture excludes that."
+        doubt = f" The mode is {mode}, {condition_text(condition, mode)}: nothing in the capture excludes that."
     said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
     return " ".join(
         (f"{text}.{doubt}", *(f"{detail[0].upper()}{detail[1:]}." for detail in said if detail not in reasons))

@@ -361,7 +361,7 @@ def _mig(case: Case) -> Iterable[Detail]:
             value=float(inside),
             unit="processes",
             basis="observed",
-            detail=f"{fmt.counted(inside, 'process', 'processes')} ran in the instance"
+            detail=f"{fmt.counted(inside, 'process is', 'processes are')} known in the instance"
             + (" and share its SMs" if inside >= MANY else ""),
         )
 

@@ -40,7 +40,7 @@ HOW = {
     "kernel_records": "call cudaDeviceSynchronize before the program ends, and record until then; where a call failed, "
     "compute-sanitizer PROGRAM finds the kernel",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
-    "> gpu-processes.csv   # during the run, given as --samples",
+    "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
     "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
     "co_run": "record while the workloads run at the same time",
@@ -1183,8 +1183,8 @@ def gaps(case: Case) -> list[Missing]:
     if (case.has("mps_daemon") or case.has("mps_daemon_idle")) and not case.has("mps_client_connected"):
         daemon = daemon_of((one.key, one.value) for one in case.configured)
         how = (
-            f"echo ps | {daemon.control} > mps-clients.txt   # while they run, given as --context; the logs in "
-            f"{shell_word(daemon.logs or DEFAULT_LOGS)} do as well"
+            f"echo ps | {daemon.control} > mps-clients.txt   # while they run; then --context mps-clients.txt; "
+            f"the logs in {shell_word(daemon.logs or DEFAULT_LOGS)} do as well"
         )
         found.append(Missing(what="mps_clients", why="no MPS log or control output was given", how=how))
     return found

@@ -53,7 +53,7 @@ def verdict_of_groups(tables: TableSet, verdict: Verdict) -> Verdict:
         return verdict
     text = (
         f"Groups of work of one process share its context: nothing is time-sliced between them. The mode is "
-        f"{Mode.STREAMS}{unless(verdict.condition)}."
+        f"{Mode.STREAMS}{unless(verdict.condition, Mode.STREAMS)}."
     )
     return verdict.model_copy(update={"mode": Mode.STREAMS, "summary": text})
 

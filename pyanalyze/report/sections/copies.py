@@ -21,7 +21,10 @@ _CAPTION = (
     "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes: "
     "small ones never reach that of large ones."
 )
-_FASTEST = " Fastest: the fastest copy of at least 1 MiB of this process in the same direction, or a higher mean rate."
+_FASTEST = (
+    " Fastest: the fastest copy of at least 1 MiB of this process in the same direction, or the mean rate of that row "
+    "where it is higher."
+)
 _LINK = " The link can do at least that; its generation and width are not recorded."
 
 

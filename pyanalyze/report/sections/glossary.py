@@ -10,7 +10,7 @@ from pyanalyze.results.report import BASIS_TEXT
 
 #: Words of sentences that are the basis of no value.
 _ALSO = {
-    "assumed": "not shown by the capture: the value of other boards, or no change",
+    "assumed": "not in the capture: taken from other boards, or taken as unchanged",
     "documented": "NVIDIA or a paper says so of a sharing mode; nothing in the capture does",
 }
 #: Its title, for the tables that point to it.

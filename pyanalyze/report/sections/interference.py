@@ -26,6 +26,7 @@ from pyanalyze.report.sentences import (
     bound_text,
     cause_sentence,
     estimate_text,
+    pairwise_kind,
     victim_sentence,
     why_missing,
 )
@@ -45,11 +46,11 @@ if TYPE_CHECKING:
 
 _CAUSES_CAPTION = "Where the added latency of its kernels went (inferred)."
 _ROOT_CAUSES = (
-    " A wait behind its own kernels counts as what delayed the first of them, as in the answer above. What it waits "
-    "beyond that stays queueing."
+    " A wait behind kernels of its own process counts as what delayed the first of them, as in the answer above. The "
+    "rest counts as queueing."
 )
-_ASSUMED = " An execution of 1.00x is assumed: the replay takes the recorded time."
-_ABOVE = " The execution of 1.00x that is assumed above does not rest on these."
+_ASSUMED = " The replay assumes an execution of 1.00x."
+_ABOVE = " The replay, which assumes 1.00x for all kernels, does not use them."
 #: Kernels of groups of work that are shown.
 _KERNELS = 12
 
@@ -89,7 +90,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Chart(
                 chart_key("latency", device.device_id),
                 "Kernel latency over time, and the activity of all tenants",
-                "Mark: median latency (launch to end) of the kernels launched in the interval. Line above it: p95. "
+                "Dot: median latency (launch to end) of the kernels launched in the interval. Line above it: p95. "
                 "Below: how busy each tenant was in the interval.",
             )
         )
@@ -136,8 +137,8 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         against = "bounded by the resident time of the other tenants"
     else:
         against = (
-            "estimated by a counterfactual replay without the other tenants. Elapsed is too high where a backlog of "
-            "requests had built up: without one the program would have paused solo"
+            "estimated by a counterfactual replay without the other tenants. Elapsed is too high where requests had "
+            "piled up: solo, the program would have paused between them"
         )
     of = ""
     if any(t.slowdown.elapsed for t in device.tenants):
@@ -150,9 +151,9 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
         of = (
-            " Latency begins at the launch: a request that waits in its program for the launch is slower still, which "
-            "--work shows. All work counts, also what ran while no other tenant had any: --start and --end choose a "
-            f"time of contention.{_ASSUMED if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
+            " All work of the window counts, also what ran while no other tenant had any: --start and --end choose a "
+            "time of contention. Latency begins at the launch: --work FILE measures requests from their own start."
+            f"{_ASSUMED if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
         )
     return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.{of}")
 
@@ -254,25 +255,19 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
     if len(device.tenants) == 2:
         # With one other tenant it is the slowdown, which stands above.
         return []
+    kind = pairwise_kind(device)
+    # The kind of the slowdown that is named first is first here.
+    found = sorted(figures.matrix, key=lambda c: (c.victim, -(getattr(c, kind) or 0)))
+    pairs = [(labels.get(c.victim, f"#{c.victim}"), labels.get(c.aggressor, f"#{c.aggressor}")) for c in found]
+    values = [(value_cell(fmt.ratio(c.latency)), value_cell(_elapsed(c))) for c in found]
+    heads = (Column("Latency", numeric=True), Column("Elapsed", "95 % CI", True))
+    if kind == "slowdown":
+        values, heads = [(elapsed, latency) for latency, elapsed in values], (heads[1], heads[0])
     rows = tuple(
-        (
-            Cell(labels.get(c.victim, f"#{c.victim}")),
-            Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
-            value_cell(fmt.ratio(c.slowdown)),
-            value_cell(_span(c)),
-            value_cell(fmt.ratio(c.latency)),
-            Cell(fmt.count(c.n)),
-        )
-        for c in sorted(figures.matrix, key=lambda c: (c.victim, -(c.slowdown or 0)))
+        (Cell(victim), Cell(aggressor), *each, Cell(fmt.count(c.n)))
+        for (victim, aggressor), each, c in zip(pairs, values, found, strict=True)
     )
-    columns = (
-        Column("Victim"),
-        Column("Aggressor"),
-        Column("Elapsed", numeric=True),
-        Column("95 % CI", numeric=True),
-        Column("Latency", numeric=True),
-        Column("n", numeric=True),
-    )
+    columns = (Column("Victim"), Column("Aggressor"), *heads, Column("n", numeric=True))
     together = [
         f"{labels.get(c.aggressor, c.aggressor)} and {labels.get(c.inseparable_from, c.inseparable_from)}"
         for c in figures.matrix
@@ -282,12 +277,12 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
         Chart(
             chart_key("matrix", device.device_id),
             "Pairwise interference",
-            "Elapsed slowdown of the victim (row) with that aggressor (column) as the only other tenant.",
+            f"{_PAIRWISE[kind]} of the victim (row) with that aggressor (column) as the only other tenant.",
         ),
         Table(
             columns,
             rows,
-            "Pairwise interference: slowdown with the aggressor as the only other tenant (inferred).",
+            "Pairwise interference (inferred).",
         ),
     ]
     if together:
@@ -315,8 +310,13 @@ def _execution_matrix(matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -
     return [Table(columns, rows, caption)]
 
 
-def _span(cell: MatrixCell) -> str:
-    return fmt.UNKNOWN if cell.low is None or cell.high is None else f"{cell.low:.2f}-{cell.high:.2f}"
+#: The kinds of pairwise slowdown, in words.
+_PAIRWISE = {"latency": "Slowdown of latency", "slowdown": "Slowdown of elapsed time"}
+
+
+def _elapsed(cell: MatrixCell) -> str:
+    span = "" if cell.low is None or cell.high is None else f" ({cell.low:.2f}-{cell.high:.2f})"
+    return f"{fmt.ratio(cell.slowdown)}{span}"
 
 
 def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.sharing.evidence import HOW
 from pyanalyze.report.blocks import Block, Cell, Column, Fact, Facts, Note, Para, Table, value_cell
 from pyanalyze.report.sampled_text import only_sampled, outside_window
 from pyanalyze.report.sections.base import DeviceSection, Inputs
@@ -20,12 +21,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     memory = device.memory
     labels = tenant_labels(device.tenants)
     known = [t for t in device.tenants if t.memory_peak_bytes is not None]
-    how = "To capture it: pyanalyze record, or nvidia-smi --query-gpu and --query-compute-apps during the run."
+    how = f"To capture it: pyanalyze record -- PROGRAM, or {HOW['nvml']}"
     if not known and (memory is None or memory.peak_bytes is None):
         size = (
-            "" if memory is None or memory.total_bytes is None else f" The device has {fmt.bytes_(memory.total_bytes)}."
+            "" if memory is None or memory.total_bytes is None else f"The device has {fmt.bytes_(memory.total_bytes)}. "
         )
-        return [Note("Memory in use is not known", f"{how}{size}")]
+        return [Note("Memory in use is not known", f"{size}{how}")]
     total = None if memory is None else memory.total_bytes
     peak = None if memory is None else memory.peak_bytes
     together = sum(t.memory_peak_bytes or 0 for t in known)

@@ -40,8 +40,8 @@ TOP_KERNELS = 20
 
 #: Where `SM_ACTIVE_SPREAD` and the intervals of `kernel_occupancy` come from (`tests/bench/launches.py`).
 _INTERVALS = (
-    "The ranges come from 891 launches of other programs: Nsight Compute counted 95 % of them within such a range. "
-    "The shorter a kernel, the wider it is. "
+    "The ranges come from 891 launches of other programs that Nsight Compute counted: for 95 % of them the counter was "
+    "inside such a range. The shorter a kernel, the wider it is. "
 )
 
 
@@ -120,11 +120,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
         blocks.append(
             Fold(
-                "The same by SM and time (modelled)",
+                "The same by TPC and time (modelled)",
                 (
                     Chart(
                         chart_key("sm_heatmap", device.device_id),
-                        "Modelled warps by SM and time",
+                        "Modelled warps by TPC and time",
                         "Blocks placed SM by SM as the block scheduler would, constrained by the recorded starts and "
                         "ends of the kernels. Hatched: it is a model, because no trace records the SM of a block."
                         + _assumed_numbers(device),
@@ -175,7 +175,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Time", "sum of durations", True),
         Column("Launches", numeric=True),
         Column("Occupancy", "theoretical", True),
-        Column("Limited by"),
+        Column("Occupancy limited by"),
         Column("Waves", "of blocks", True),
         Column("Warps per SM", "mean when solo, 95 % CI", True),
         Column("Grid x block", "blocks x threads", numeric=True, minor=True),

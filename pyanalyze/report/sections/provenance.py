@@ -45,7 +45,9 @@ def _blocks(inputs: Inputs) -> list[Block]:
             f"uuid {visible(device.uuid) or fmt.UNKNOWN}",
         ]
         if device.memory is not None:
-            parts.append(f"memory {fmt.bytes_(device.memory.total_bytes)}, peak {fmt.bytes_(device.memory.peak_bytes)}")
+            parts.append(
+                f"memory {fmt.bytes_(device.memory.total_bytes)}, peak use {fmt.bytes_(device.memory.peak_bytes)}"
+            )
         rows.append((device_title(device), ", ".join(parts)))
     about = Table(
         (Column("Property"), Column("Value")),

@@ -127,8 +127,9 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         "What context switches cost (observed). Stop and save, and restore, are in GPU time as well: residency "
         "includes them. Medians need not add up; totals do."
         if switches.cost_kind == "full"
-        else "What context switches cost (observed). Stopping, saving and restoring come on top: they are in GPU time, "
-        f"and no record of this driver tells how long they take{_inferred_state(device)}."
+        else "What context switches cost (observed). The gap is only a part of a switch: contexts stop, save and "
+        "restore inside residency intervals. No record of this driver tells how long that takes"
+        f"{_inferred_state(device)}."
     )
     alternated = next((one.value for one in device.sharing.details if one.name == SWITCH_OVERHEAD), None)
     share = switches.overhead_fraction
@@ -150,7 +151,7 @@ def _slice_tables(device: Device) -> list[Block]:
     if summary is None:
         return []
     labels = tenant_labels(device.tenants)
-    labels |= {t.tenant_id: f"{labels[t.tenant_id]} (all clients)" for t in device.named_for_all()}
+    labels |= {t.tenant_id: f"all MPS clients (as {labels[t.tenant_id]})" for t in device.named_for_all()}
     group = device.mps_group()
     labels |= {t.tenant_id: f"MPS group of {len(group)} clients" for t in group}
     rows = tuple(
@@ -175,7 +176,7 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Idle", "of its resident time", True),
     )
     parts = [
-        f"time slice about {fmt.duration(summary.time_slice_ns)} (assumed from its length: {summary.policy} policy)"
+        f"time slice about {fmt.duration(summary.time_slice_ns)}; policy {summary.policy} (assumed from that length)"
         if summary.time_slice_ns
         else "",
         f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.advice.mig import most_instances
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
@@ -19,7 +20,7 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import TRAITS, Mode, Promises
+from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,9 +100,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         )
     if sharing.mode != Mode.UNDETERMINED:
-        traits = TRAITS[sharing.mode]
-        shared = not traits.solo or traits.mig_instance
-        blocks.append(Fold("Documented isolation of this mode", (_promises(traits.promises, shared=shared),)))
+        blocks.append(Fold("Documented isolation of this mode", (_promises(device),)))
     if len(device.segments) > 1:
         start = 0 if device.window is None else device.window.start_ns
         rows = tuple(
@@ -153,15 +152,19 @@ def _unknown_relation(relation: Relation, device: Device) -> str:
     return fmt.UNKNOWN
 
 
-def _promises(known: Promises, *, shared: bool) -> Table:
+def _promises(device: Device) -> Table:
     """Properties of a mode from its documentation; nothing in them was measured."""
+    traits = TRAITS[device.sharing.mode]
+    known, shared = traits.promises, not traits.solo or traits.mig_instance
     says = {True: "yes", False: "no", None: "sources disagree"}
+    instances = ("Maximum number of instances", most_instances(device.name))
     rows = (
         ("Memory protection", says[known.memory_protection]),
         ("Fault isolation", says[known.fault_isolation]),
         ("DRAM bandwidth and L2 partitioned", says[known.bandwidth_qos] if shared else "not shared"),
         ("Exclusive SMs while it runs", says[known.own_sms]),
         ("Maximum number of tenants", "not fixed" if known.max_partitions is None else str(known.max_partitions)),
+        *([instances] if traits.mig_instance else []),
         ("When it can be changed", known.reconfigurable),
         ("Telemetry per tenant", known.telemetry),
         ("Still shared", known.not_isolated),

@@ -71,9 +71,10 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
         yield _slowdowns(streams)
     unknown = {_kernel(one) for one in streams.slowdowns} - {_kernel(one) for one in known}
     if unknown:
+        whose = f"The slowdown of {_names(unknown)}" if known else "The slowdown of kernels"
         yield Para(
-            f"The slowdown beside another stream is not known for {_names(unknown)}: fewer than five launches beside "
-            "that stream or without it, or an interval too wide to tell."
+            f"{whose} beside another stream is not known: fewer than five launches beside that stream or without it, "
+            "or an interval too wide to tell."
         )
 
 

@@ -92,7 +92,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 def _confidence(device: Device) -> str:
     sharing = device.sharing
     if sharing.mode != Mode.UNDETERMINED:
-        return f"confidence {sharing.confidence:.2f}{unless(sharing.condition)}"
+        return f"confidence {sharing.confidence:.2f}{unless(sharing.condition, sharing.mode)}"
     return likely_text(sharing)
 
 

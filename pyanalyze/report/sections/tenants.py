@@ -73,7 +73,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         caption += " Tenants that run at once add up to more than 100 %."
     columns = (
         Column("Tenant"),
-        Column("pid", numeric=True),
+        Column("pid", "as nsys saw it", numeric=True),
         Column("GPU time share", "of the window", True),
         Column("Resident", "observed", True),
         Column("Attributed", "busy and resident, inferred", True),
@@ -82,13 +82,14 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("SM share", "of the SM time of traced tenants, modelled", True),
         Column("Memory", "peak, sampled", True),
     )
-    named = "" if group else "".join(f", named {labels[t.tenant_id]}," for t in for_all)
+    named = "" if group else "".join(f", recorded under {labels[t.tenant_id]}," for t in for_all)
     blocks: list[Block] = [
         Chart(
             chart_key("usage", device.device_id),
             "Busy, resident and attributed time per tenant",
             "Busy: its kernels were in flight, switched out or not. Resident: its context occupied the compute engine. "
-            "Attributed: both at once." + (f" The residency of all MPS clients{named} is left out." if for_all else ""),
+            "Attributed: both at once."
+            + (f" The residency of all MPS clients{named} is not drawn." if for_all else ""),
         ),
         Table(columns, tuple(rows), caption),
     ]

@@ -18,8 +18,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     whose = ""
     if named:
         each = named[0] if len(named) == 1 else "any MPS client"
-        whose = f" Switch records name {each} for all MPS clients. {'Its' if len(named) == 1 else 'Their'} shading is "
-        whose += "theirs." if len(named) == 1 else "that of all."
+        whose = f" The residency of all MPS clients is recorded under {each}: that shading is of all."
     return [
         Chart(
             chart_key("timeline", device.device_id),
