@@ -1185,7 +1185,7 @@ def test_a_board_has_seven_instances(instances: int, *, over: bool) -> None:
     assert mig["profile"] == "instance 1g.5gb, 14 SMs"
     assert mig["gi"] == "GPU instance 9 (nvidia-smi)"
     assert mig["ci"] == "compute instance 0 (nvidia-smi)"
-    assert mig["processes_inside"].startswith("1 process ran")
+    assert mig["processes_inside"].startswith("1 process is known")
 
 
 def test_mps_says_generation_clients_caps_and_the_sms_they_reach() -> None:
