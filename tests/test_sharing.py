@@ -1171,15 +1171,24 @@ def test_one_server_serves_one_user(servers: int, *, said: bool) -> None:
         assert "one UNIX user" in found["mps_users"]
 
 
-@pytest.mark.parametrize(("instances", "over"), [(7, False), (8, True)])
-def test_a_board_has_seven_instances(instances: int, *, over: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "instances", "over"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 7, False),
+        ("NVIDIA A100-SXM4-40GB", 8, True),
+        ("NVIDIA A30", 4, False),
+        ("NVIDIA A30", 5, True),
+    ],
+)
+def test_the_number_of_instances_is_that_of_the_product(name: str, instances: int, *, over: bool) -> None:
+    """MIG user guide: at most 7 instances on an A100, 4 on an A30."""
     uuids = [f"MIG-{n:08d}" for n in range(instances)]
     rows = [
         Configured("nvidia-smi", "mig_device", f"gpu=0 device={n} profile=1g.5gb uuid={uuid} gi={7 + n} ci=0")
         for n, uuid in enumerate(uuids)
     ]
     inside = {"mig_profile": "1g.5gb", "uuid": uuids[2], "sm_count": 14, "tenants": ("a",)}
-    verdict = judge(case(ALONE, configured=rows, **inside))
+    verdict = judge(case(ALONE, name=name, configured=rows, **inside))
     assert ("MORE" in told(verdict, "limits")["mig_instances"]) is over
     mig = told(verdict, "mig")
     assert mig["profile"] == "instance 1g.5gb, 14 SMs"

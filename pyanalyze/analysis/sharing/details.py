@@ -428,14 +428,18 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
     listed = max(boards.values(), default=0)
     # To an instance only its own row belongs.
     if listed > (case.mig_profile is not None):
-        over = listed > t.MOST_INSTANCES
+        from pyanalyze.analysis.advice.mig import family_of
+
+        family = family_of(case.name, None)
+        most = t.MOST_INSTANCES if family is None else family.compute_slices
+        over = listed > most
         yield Detail(
             topic="limits",
             name="mig_instances",
-            value=float(t.MOST_INSTANCES),
+            value=float(most),
             unit="instances",
             basis="configured",
-            detail=f"a board has at most {t.MOST_INSTANCES} MIG instances"
+            detail=f"a board has at most {most} MIG instances"
             + (f"; {listed} are listed" if listed > 1 else "")
             + (", MORE than possible" if over else ""),
         )
