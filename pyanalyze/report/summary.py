@@ -406,7 +406,7 @@ def _one_of(shell: str, number: int, room: int) -> str:
     --------
     >>> _one_of("ps   # while it runs", 2, 80)
     'ps   # while it runs; 1 of 2 commands, see pyanalyze advise CAPTURE'
-    >>> _one_of("ps   # while it runs", 2, 50)
+    >>> _one_of("ps   # while it runs", 2, 60)
     'ps   # 1 of 2 commands, see pyanalyze advise CAPTURE'
     """
     said = f"1 of {number} commands, see pyanalyze advise CAPTURE"

@@ -798,6 +798,8 @@ def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
     """Say that all grids of a kernel have fewer blocks than the device has SMs; empty where one has more."""
     import polars as pl
 
+    if kernel is None:
+        return ""
     sms = tables.devices.filter(pl.col("device_id") == device_id)["sm_count"].item()
     named = pl.col("short_name").cast(pl.String) == kernel
     grids = tables.of_device("kernel_occupancy", device_id).filter(named)["grid_blocks"]
