@@ -144,7 +144,7 @@ def _sensible(limits: Limits) -> None:
 
 def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing, wanted = device.sharing, " or ".join(limits.expect_mode)
-    known = f"({sharing.basis}, confidence {sharing.confidence:.2f})"
+    known = fmt.certainty(sharing.basis, sharing.confidence)
     if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
         first = most_likely(sharing.alternatives)
         likely = f"{first} {known}" if first else "no evidence"

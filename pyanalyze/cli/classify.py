@@ -41,12 +41,13 @@ def _row(device: Device) -> dict[str, object]:
 
 def _block(device: Device) -> str:
     from pyanalyze.report.sentences import likely_text, weighed_evidence, weights_text
+    from pyanalyze.text import format as fmt
     from pyanalyze.text.escape import visible
     from pyanalyze.vocabulary import Mode, unless
 
     sharing = device.sharing
     name = visible(device.name or "name not recorded")
-    known = f"({sharing.basis}, confidence {sharing.confidence:.2f})"
+    known = fmt.certainty(sharing.basis, sharing.confidence)
     if sharing.mode == Mode.UNDETERMINED:
         known = f"({likely_text(sharing)})"
     out = [

@@ -234,7 +234,7 @@ def mode_text(device: Device) -> str:
         return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
-    known = f"({sharing.basis}, confidence {sharing.confidence:.2f})"
+    known = fmt.certainty(sharing.basis, sharing.confidence)
     return f"{sharing.mode} {known}{unless(sharing.condition, sharing.mode)}."
 
 

@@ -305,6 +305,17 @@ def utc(origin_utc_ns: str | None, position_ns: int | None) -> str:
 _WORD = re.compile(r"(?!nsys\b)(?:(?:yes|no)(?=:)|[a-z][a-z-]*(?=[\s,;]|[.!?]?$))")
 
 
+def certainty(basis: str, confidence: float) -> str:
+    """Say behind a mode how it is known, and how surely.
+
+    Examples
+    --------
+    >>> certainty("observed", 0.984)
+    '(observed, confidence 0.98)'
+    """
+    return f"({basis}, confidence {confidence:.2f})"
+
+
 def capital(text: str) -> str:
     """A sentence from its words; a name at its start stays as it is.
 

@@ -54,7 +54,7 @@ class Verdict(Sharing):
         )
         told = "".join(f"<li>{escape(detail.detail)}</li>" for detail in self.details)
         return (
-            f"<p><b>{escape(self.device)}: {self.mode}</b> ({self.basis}, confidence {self.confidence:.2f})<br>"
+            f"<p><b>{escape(self.device)}: {self.mode}</b> {fmt.certainty(self.basis, self.confidence)}<br>"
             f"{escape(self.summary)}</p><ul>{told}</ul><table><tr><th>evidence</th><th>for</th><th>against</th><th>weight</th>"
             f"<th>basis</th></tr>{rows}</table>"
         )
