@@ -1,7 +1,9 @@
 //! Pauses of hosts: does one last as long as it lasts, or does it end at a moment? And how long do they take to wake?
 
+use std::hash::Hasher;
+
 use crate::base::hardware::WAKE_NS;
-use crate::base::maps::NumberMap;
+use crate::base::maps::{NumberHasher, NumberMap};
 use crate::base::statistics::{median_ns, quantiles, student};
 
 /// How long after what it waited for a call may return that took so long: a host that slept for long takes longer to wake,
@@ -77,7 +79,7 @@ const OTHERWISE: f64 = 5.0;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Unit {
     /// The same for the same launches.
-    kind: u64,
+    kind: NumberHasher,
     from_ns: Option<i64>,
     until_ns: Option<i64>,
     paused_ns: i64,
@@ -123,13 +125,14 @@ impl DelaysAndPauses {
         if let (Some(begun_ns), Some(until_ns), true) = (unit.from_ns, unit.until_ns, self.count < MOST_UNITS)
         {
             let took = (until_ns.saturating_sub(begun_ns) as f64, unit.paused_ns as f64);
-            self.by_kind.entry(unit.kind).or_default().push(took);
+            self.by_kind.entry(unit.kind.finish()).or_default().push(took);
             self.count += 1;
         }
         if unit.from_ns.is_none() || unit.until_ns.is_some() {
-            *unit = Unit { kind: u64::from(thread), from_ns: Some(from_ns), ..Unit::default() };
+            *unit = Unit { from_ns: Some(from_ns), ..Unit::default() };
+            unit.kind.write_u32(thread);
         }
-        unit.kind = (unit.kind.rotate_left(5) ^ u64::from(signature)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        unit.kind.write_u32(signature);
     }
 
     /// What they say, with 95 % confidence.

@@ -421,6 +421,12 @@ impl Tenancy {
         }
     }
 
+    /// What an operation was resident for and did not execute in.
+    fn taken_by_cuts_ns(&self, op: &Op) -> i64 {
+        let ran = self.ran.as_ref().filter(|_| self.cut_ns.0 > 0.0 && op.kind != WorkKind::Copy);
+        ran.map_or(0, |ran| ran.covered_ns(op.start_ns, op.end_ns).saturating_sub(op.ran_ns).max(0))
+    }
+
     /// Splits the latency of an operation.
     pub fn split(&self, op: &Op, switching: Option<&Union>) -> Split {
         let mut split = Split::default();
@@ -439,12 +445,11 @@ impl Tenancy {
         let dur = op.end_ns.saturating_sub(op.start_ns);
         split.execution_ns = op.ran_ns.min(dur);
         let inside = dur.saturating_sub(split.execution_ns);
-        let ran = self.ran.as_ref().filter(|_| inside > 0 && op.kind != WorkKind::Copy);
-        // What it was resident for and did not execute in, a cut took.
-        let cut =
-            ran.map_or(0, |ran| ran.covered_ns(op.start_ns, op.end_ns).saturating_sub(op.ran_ns).max(0));
-        let covered_inside = if inside > 0 { covered(op.start_ns, op.end_ns) } else { 0 };
-        let switch_inside = inside.min(covered_inside.saturating_add(cut));
+        let switch_inside = if inside > 0 {
+            inside.min(covered(op.start_ns, op.end_ns).saturating_add(self.taken_by_cuts_ns(op)))
+        } else {
+            0
+        };
         split.switch_ns = switch.saturating_add(switch_inside);
         split.not_resident_ns =
             out.saturating_sub(switch).saturating_add(inside.saturating_sub(switch_inside));
@@ -896,20 +901,16 @@ impl Tenancy {
     fn each_cut_ns(&self) -> (f64, f64) {
         let plausible = |(cost, error): &(f64, f64)| *cost > -2.0 * error && *cost < MOST_CUT_NS;
         let own = self.cut_cost().known().filter(plausible);
-        let (usual, usual_error) = CUT_NS;
-        let (cost, error) = match (self.state_error_ns, own) {
+        let (cost, error) = if let Some(of_device) = self.state_error_ns {
             // Its own kernels are among those by which the device's were measured.
-            (Some(device), own) => {
-                let of_device = (0.0, device.hypot(KERNELS_DIFFER_NS));
-                own.filter(|own| own.1 < of_device.1).unwrap_or(of_device)
-            }
-            (None, None) if self.exact => return (0.0, usual_error),
-            (None, None) => return ((usual - self.state_ns as f64).max(0.0), usual_error),
-            (None, Some((cost, error))) => {
-                let usual = if self.exact { 0.0 } else { (usual - self.state_ns as f64).max(0.0) };
-                let (a, b) = (usual_error.powi(-2), error.max(1.0).powi(-2));
-                ((usual * a + cost * b) / (a + b), (a + b).sqrt().recip())
-            }
+            let of_device = of_device.hypot(KERNELS_DIFFER_NS);
+            own.filter(|own| own.1 < of_device).unwrap_or((0.0, of_device))
+        } else {
+            let (usual, usual_error) = CUT_NS;
+            let usual = if self.exact { 0.0 } else { (usual - self.state_ns as f64).max(0.0) };
+            let Some((cost, error)) = own else { return (usual, usual_error) };
+            let (a, b) = (usual_error.powi(-2), error.max(1.0).powi(-2));
+            ((usual * a + cost * b) / (a + b), (a + b).sqrt().recip())
         };
         // What may as well be nothing is taken for nothing, and its error allowed for.
         (if cost > 2.0 * error { cost } else { 0.0 }, error)
