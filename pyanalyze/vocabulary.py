@@ -206,6 +206,7 @@ class StreamReason(Word):
     GRAPH = "graph"
     LAUNCH_BLOCKING = "launch-blocking"
     EVENT_TRACING = "possibly-event-tracing"
+    OTHER_PROCESS = "possibly-other-process"
     OTHER_CONTEXT = "other-context"
     TIME_SLICE = "time-slice"
     NO_WORK = "no-work"

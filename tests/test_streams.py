@@ -284,6 +284,25 @@ def test_a_stream_waits_for_the_time_slice_of_its_process(tmp_path: Path, *, rec
     assert ("waiting for its time slice" in shown) is recorded
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_kernels_of_another_process_are_a_possible_reason(tmp_path: Path, *, recorded: bool) -> None:
+    """As above, with a kernel of process 42 in flight |2===5.5| ms: from 3 to 4 ms process 41 is resident meanwhile."""
+    kernels = [kernel(41, 0, 7 * MS, streamId=13), kernel(41, 6200 * US, 8 * MS, streamId=14)]
+    kernels.insert(1, kernel(42, 2 * MS, 5500 * US, streamId=7))
+    calls = [call(41, 0, 0, 1), call(41, 490 * US, 500 * US, 3), call(42, 2 * MS, 2 * MS, 2)]
+    slices = [(41, 1, 0, 1), (42, 2, 1, 3), (41, 1, 3, 4), (42, 2, 4, 6), (41, 1, 6, 9)]
+    records = [one for pid, context, start, end in slices for one in resident(pid, context, start * MS, end * MS)]
+    switches = records if recorded else ()
+    names = {41: "train", 42: "other"}
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, switches=switches, processes=names)
+    waited = {"possibly-other-process": 3500 * US, "unexplained": 2200 * US}
+    if recorded:
+        waited = {"time-slice": 4 * MS, "possibly-other-process": MS, "unexplained": 700 * US}
+    streams = streams_of(path)
+    assert by_reason(streams, had_work=True) == waited
+    assert streams.pairs[0].lost_ns == 5700 * US
+
+
 def test_in_flight_is_said_to_include_time_switched_out_where_processes_are_time_sliced(fixtures: Path) -> None:
     for name, times in (("demo-time-slicing", 1), ("streams", 0)):
         text = render_markdown(pyanalyze.load(fixtures / f"{name}.sqlite").report())

@@ -114,6 +114,8 @@ pub(super) struct Process {
     pub max_connections: Option<usize>,
     /// When other processes were resident, by switch records.
     pub switched_out: Union,
+    /// When other processes had kernels in flight on the device.
+    pub others: Union,
 }
 
 impl Process {
@@ -169,6 +171,7 @@ pub(super) fn processes(session: &Tables, watch: &dyn Watch) -> Result<BTreeMap<
     put(last, busy_ns);
     watch.progress("streams", 0, 0)?;
     let mut found: BTreeMap<Owner, Process> = BTreeMap::new();
+    let shared = devices_of_several(seen.keys());
     for (owner, streams) in seen.into_iter().filter(|(_, streams)| streams.len() > 1) {
         let mut kept: Vec<((Option<u32>, u32), i64)> = streams.into_iter().collect();
         kept.sort_by_key(|(key, ns)| (std::cmp::Reverse(*ns), *key));
@@ -181,6 +184,7 @@ pub(super) fn processes(session: &Tables, watch: &dyn Watch) -> Result<BTreeMap<
         return Ok(found);
     }
     read_operations(&events, &mut found)?;
+    read_others(&events, &mut found, &shared)?;
     watch.progress("streams", 0, 0)?;
     read_contexts(session, &mut found)?;
     read_settings(session, &mut found)?;
@@ -189,6 +193,37 @@ pub(super) fn processes(session: &Tables, watch: &dyn Watch) -> Result<BTreeMap<
 
 fn owner(one: &Work) -> Owner {
     (one.capture, one.pid, one.device)
+}
+
+/// Devices on which several processes had work.
+fn devices_of_several<'a>(owners: impl Iterator<Item = &'a Owner>) -> BTreeSet<u32> {
+    let (mut once, mut several) = (BTreeSet::new(), BTreeSet::new());
+    for (_, _, device) in owners {
+        if !once.insert(*device) {
+            several.insert(*device);
+        }
+    }
+    several
+}
+
+/// When other processes had kernels in flight on the device of each.
+fn read_others(
+    events: &Events<'_>,
+    found: &mut BTreeMap<Owner, Process>,
+    shared: &BTreeSet<u32>,
+) -> Result<()> {
+    if shared.is_empty() {
+        return Ok(());
+    }
+    let mut in_flight: BTreeMap<Owner, Union> = BTreeMap::new();
+    for one in work(events)?.filter(|one| one.kind != WorkKind::Copy && shared.contains(&one.device)) {
+        in_flight.entry(owner(&one)).or_default().add(one.start_ns, one.end_ns);
+    }
+    for (owner, process) in found {
+        let others = in_flight.iter().filter(|(other, _)| other.2 == owner.2 && *other != owner);
+        process.others = Union::of(others.flat_map(|(_, union)| union.spans().iter().copied()));
+    }
+    Ok(())
 }
 
 fn read_operations(events: &Events<'_>, found: &mut BTreeMap<Owner, Process>) -> Result<()> {

@@ -53,13 +53,15 @@ pub enum Reason {
     OtherContext,
     /// Another process was resident.
     TimeSlice,
+    /// Another process had kernels in flight, and no column says more.
+    PossiblyOtherProcess,
     /// No column says.
     Unexplained,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::LaunchLatency,
         Self::LaunchedLate,
         Self::CopyInFront,
@@ -78,6 +80,7 @@ impl Reason {
         Self::EventTracing,
         Self::OtherContext,
         Self::TimeSlice,
+        Self::PossiblyOtherProcess,
         Self::Unexplained,
     ];
 
@@ -103,6 +106,7 @@ impl Reason {
             Self::EventTracing => "possibly-event-tracing",
             Self::OtherContext => "other-context",
             Self::TimeSlice => "time-slice",
+            Self::PossiblyOtherProcess => "possibly-other-process",
             Self::Unexplained => "unexplained",
         }
     }

@@ -219,7 +219,15 @@ impl<'a> Sweep<'a> {
             if apart && matches!(reason, Reason::Unexplained | Reason::PossiblySharedChannel) {
                 reason = Reason::OtherContext;
             }
-            add(reason, ns.saturating_sub(out_ns));
+            let mut rest_ns = ns.saturating_sub(out_ns);
+            if reason == Reason::Unexplained {
+                let Process { others, switched_out, .. } = self.process;
+                let out_too_ns = switched_out.common_within_ns(others, from_ns, time_ns);
+                let beside_ns = others.covered_ns(from_ns, time_ns).saturating_sub(out_too_ns);
+                add(Reason::PossiblyOtherProcess, beside_ns);
+                rest_ns = rest_ns.saturating_sub(beside_ns);
+            }
+            add(reason, rest_ns);
         }
     }
 
