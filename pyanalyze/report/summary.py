@@ -358,34 +358,31 @@ def _bar(row: GpuTime, *, narrow: bool) -> str:
 
 def _advice(device: Device, most: int) -> list[str]:
     """The one action with its expected gain, and its first command in full."""
-    if not device.advice:
-        first = solo_first(device)
-        if first is None:
-            return [_line("Do", "nothing follows from this evidence")]
-        return _lines("Do", f'{first[0]}. The command stands under "What to change" in `pyanalyze report`.', 2)
-    advice = device.advice[0]
-    action = full_stop(visible(advice.action, None))
-    gain, mean = "", ""
-    if advice.expected:
-        gain = f" Expected: {visible(advice.expected, None)}"
-        best = next((option for option in device.options or () if option.recommended), None)
-        if advice.exclusive and best is not None:
-            now = next((f"{fmt.ratio(option.antt)} -> " for option in device.options or () if option.current), "")
-            mean = f" Expected: modelled mean slowdown {now}{fmt.ratio(best.antt)}."
-    elif not advice.bound and advice.commands and device.sharing.mode != Mode.UNDETERMINED:
-        gain = " Expected gain: not known."
-    elif advice.bound and (advice.commands or advice.at_stake_ns is not None):
-        gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
+    action, asked, gain, mean = "nothing follows from this evidence", [], "", ""
+    if device.advice:
+        advice = device.advice[0]
+        action, asked = full_stop(visible(advice.action, None)), [visible(text, None) for text in advice.commands]
+        if advice.expected:
+            gain = f" Expected: {visible(advice.expected, None)}"
+            best = next((option for option in device.options or () if option.recommended), None)
+            if advice.exclusive and best is not None:
+                now = next((f"{fmt.ratio(option.antt)} -> " for option in device.options or () if option.current), "")
+                mean = f" Expected: modelled mean slowdown {now}{fmt.ratio(best.antt)}."
+        elif not advice.bound and asked and device.sharing.mode != Mode.UNDETERMINED:
+            gain = " Expected gain: not known."
+        elif advice.bound and (asked or advice.at_stake_ns is not None):
+            gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
+    elif (first := solo_first(device)) is not None:
+        action, asked = full_stop(first[0]), [first[1]]
     # A command is never cut: one that needs more lines is printed by `advise`.
     room = SUMMARY_COLUMNS - _LABEL - 2
-    commands = ((visible(text, None), continued(visible(text, None), room)) for text in advice.commands)
-    text, shell = next(filter(lambda one: one[1], commands), ("", []))
+    text, shell = next(filter(lambda one: one[1], ((text, continued(text, room)) for text in asked)), ("", []))
     # A comment says when, where and as whom: it stays where it needs no line of its own.
     shell = [text] if shell and len(text) <= room else shell
-    if shell and len(advice.commands) > 1:
-        shell[-1] = _one_of(shell[-1], len(advice.commands), room)
+    if shell and len(asked) > 1:
+        shell[-1] = _one_of(shell[-1], len(asked), room)
     fits = len(shell) <= max(most - 2, 1)
-    shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(len(advice.commands))}.")
+    shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(len(asked))}.")
     lines = min(most - len(shown), 2 if fits else 3)
     # Clauses that do not fit are left out, and so is a gain of which none fits: half of it says something else.
     clauses = gain.split("; ")
