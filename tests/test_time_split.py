@@ -138,6 +138,23 @@ def test_a_call_before_a_migration_is_a_call(tmp_path: Path) -> None:
     assert parts(split_of(path)) == (1000 * US, 100 * US, 0, 2000 * US, 0)
 
 
+def test_a_tenant_that_waits_with_launched_work_is_named(tmp_path: Path) -> None:
+    """Process 41 runs |0=1|      |10=11| ms and launches the second kernel from 2 to 2.1 ms; process 42 runs |0.5===10|.
+
+    Of its 11 ms it waits for 7.9, and nothing shows what its kernels take solo.
+    """
+    kernels = [kernel(41, 0, MS), kernel(42, 500 * US, 10 * MS), kernel(41, 10 * MS, 11 * MS)]
+    kernels = [one | {"correlationId": n} for n, one in enumerate(kernels, 1)]
+    launch = call("cudaLaunchKernel_v7000", 2 * MS, 2100 * US) | {"correlationId": 3}
+    wait = call("cudaStreamSynchronize_v3020", 2100 * US, 11 * MS)
+    names = {41: "serve", 42: "train"}
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=[launch, wait], processes=names)
+    splits = {split.window_ns: split for split in pyanalyze.load(path).analysis.time_splits.values()}
+    assert (splits[11 * MS].waiting_ns, splits[11 * MS].api_calls_ns) == (7900 * US, 8 * MS)
+    words = " ".join(render_summary(pyanalyze.load(path).report()).split())
+    assert "For 71.8 % of its time serve had launched work and nothing in flight." in words
+
+
 def test_a_call_over_two_gaps_is_one_call(tmp_path: Path) -> None:
     """A wait over a gap of 1 ms, a kernel, and a gap of 200 us."""
     kernels = [kernel(41, 0, MS), kernel(41, 2 * MS, 3 * MS), kernel(41, 3 * MS + 200 * US, 4 * MS)]
@@ -169,7 +186,8 @@ def test_calls_that_were_not_read_are_not_said_to_be_none(tmp_path: Path) -> Non
         for line in render_markdown(pyanalyze.load(path).report()).splitlines()
         if line.startswith("| train | 100.0 ms")
     )
-    assert line.count("not known") == 2
+    # The calls, the longest of them, and what they had launched.
+    assert line.count("not known") == 3
 
 
 def test_kernels_that_share_a_name_are_not_one(tmp_path: Path) -> None:

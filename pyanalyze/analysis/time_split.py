@@ -79,6 +79,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             launches_ns=parts[Limit.LAUNCHES],
             api_calls_ns=None if found_calls is None else parts[Limit.API_CALLS],
             host_ns=parts[Limit.HOST],
+            waiting_ns=None if found_calls is None else min(found_calls["waiting_ns"], idle_ns),
             api_call=call,
             api_call_ns=0 if call is None else min(by_name[call][0], parts[Limit.API_CALLS]),
             api_call_count=0 if call is None else by_name[call][1],

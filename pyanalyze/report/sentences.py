@@ -642,7 +642,7 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     impact = impact_of(device)
     victim = impact.victim
     if victim is None:
-        return f"{unknown_slowdown(device)}. {why_missing(device, 'slowdown', 'interference')}"
+        return f"{unknown_slowdown(device)}. {_waiting(device)}{why_missing(device, 'slowdown', 'interference')}"
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
     found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}"
     if victim.kind == "latency" and (added_ns := victim.tenant.added_latency_ns) is not None:
@@ -659,6 +659,21 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     return f"{found}."
 
 
+#: Part of a tenant's time from which it is said that it waited with nothing in flight.
+_LONG_WAIT = 0.1
+
+
+def _waiting(device: Device) -> str:
+    """Which of several tenants waited most with launched work and nothing in flight; empty: none did for long."""
+    splits = [(tenant, tenant.time_split) for tenant in device.tenants if tenant.time_split is not None]
+    shares = [(split.waiting_ns / split.window_ns, tenant) for tenant, split in splits if split.waiting_ns]
+    share, tenant = max(shares, key=lambda one: one[0], default=(0.0, None))
+    if tenant is None or share < _LONG_WAIT or len(device.tenants) < 2:
+        return ""
+    label = tenant_labels(device.tenants)[tenant.tenant_id]
+    return f"For {fmt.percent(share)} of its time {label} had launched work and nothing in flight. "
+
+
 def unknown_slowdown(device: Device) -> str:
     """Say that no slowdown was measured, beside those that the forecast of the current configuration has."""
     forecast = any(option.current for option in device.options or ())
@@ -673,7 +688,7 @@ def cause_text(victim: Victim) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
-    behind = "" if direct is None or part - direct < NAMED_SHARE else ", with kernels queued behind it"
+    behind = "" if direct is None or part - direct < NAMED_SHARE else f"; {fmt.percent(direct)} without queued kernels"
     return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{behind})"
 
 
@@ -991,7 +1006,7 @@ def _slowed(device: Device) -> list[str]:
         if impact.sole_tenant:
             return [victim_sentence(device)]
         why = full_stop(capital(_short_why(device, "slowdown", "interference")))
-        return [f"Slowdown is {unknown_slowdown(device)}. {why}"]
+        return [f"Slowdown is {unknown_slowdown(device)}. {_waiting(device)}{why}"]
     parts = [victim_sentence(device)]
     if not victim.slowed:
         return parts

@@ -70,6 +70,12 @@ class TimeSplit(Result):
         description="Nothing was in flight, in longer gaps, and no CUDA call is known to have run. API calls are read "
         "where longer gaps are 1 % of the time or more, or shorter ones 2 %.",
     )
+    waiting_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of api_calls_ns and host_ns: what ran next was launched and had not started. Null: calls were not "
+        "read, or not recorded.",
+    )
     api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
     api_call_ns: int = Field(ge=0, description="Its part of api_calls_ns.")
     api_call_count: int = Field(ge=0, description="How many such calls ran then.")

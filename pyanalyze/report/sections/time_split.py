@@ -32,6 +32,12 @@ def _part(split: TimeSplit, one: Limit) -> str:
     return fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)
 
 
+def _waiting(split: TimeSplit) -> str:
+    if split.waiting_ns is None or not split.window_ns:
+        return fmt.UNKNOWN
+    return fmt.percent(split.waiting_ns / split.window_ns)
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
@@ -42,6 +48,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Cell(visible(label)),
             Cell(fmt.duration(split.window_ns)),
             *(value_cell(_part(split, one)) for one in Limit),
+            value_cell(_waiting(split)),
             value_cell(visible(split.api_call, 60) or (fmt.UNKNOWN if split.api_calls_ns is None else "none")),
             Cell(_top_kernel(split)),
         )
@@ -51,13 +58,16 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Tenant"),
         Column("Time", "first start to last end", True),
         *(Column(capital(PART_WORDS[one]), "", True) for one in Limit),
+        Column("Launched, not started", "of these calls and the host", True),
         Column("Longest of these calls"),
         Column("Top kernel", "share of kernel time"),
     )
     caption = (
-        "Observed parts of each tenant's own time, which may be shorter than the window; they add up to 100 %. Kernels "
-        "in flight count as kernels even while they wait. A gap of up to 250 us counts as launching, except where a "
-        "CUDA call ran that launches nothing. A longer gap counts as the CUDA call that ran then, else as the host."
+        "Observed parts of each tenant's own time, which may be shorter than the window; from kernels to host they add "
+        "up to 100 %. A kernel counts from its start to its end, switched out or not. Time in which the next operation "
+        "was launched and had not started is a part of CUDA calls and host. A gap of up to 250 us counts as launching, "
+        "except where a CUDA call ran that launches nothing. A longer gap counts as the CUDA call that ran then, else "
+        "as the host."
     )
     said = limit_text(device)
     return [*([Para(said)] if said else []), Table(columns, rows, caption)]

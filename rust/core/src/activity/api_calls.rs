@@ -48,6 +48,8 @@ pub struct CallsInGaps {
     pub long_ns: i64,
     /// In shorter gaps, of calls that hand over no work, where none that does ran beside them.
     pub short_ns: i64,
+    /// In long gaps, from the end of the launch call of what ends the gap: it was launched, and had not started.
+    pub waiting_ns: i64,
     /// By name without the version that CUPTI appends: the time of each in gaps, and how many calls.
     pub by_name: BTreeMap<String, (i64, u64)>,
     /// Kernels, graphs and copies.
@@ -119,16 +121,21 @@ struct Gaps {
     in_long: Walk,
     in_short: Walk,
     found: CallsInGaps,
+    /// Long gaps, by correlation id of the operation that ends each.
+    ended_by: NumberMap<u32, (i64, i64)>,
     /// By key of the name.
     by_key: NumberMap<u32, (i64, u64)>,
 }
 
 impl Gaps {
-    fn add_work(&mut self, start_ns: i64, end_ns: i64, migration: bool) {
+    fn add_work(&mut self, start_ns: i64, end_ns: i64, migration: bool, correlation: Option<u32>) {
         if let Some(free_ns) = self.free_ns {
             let length_ns = start_ns.saturating_sub(free_ns);
             let is_long = migration || length_ns > LAUNCH_GAP_NS;
             if is_long { &mut self.long } else { &mut self.short }.add(free_ns, start_ns);
+            if let (true, Some(id)) = (is_long, correlation.filter(|id| *id > 0)) {
+                self.ended_by.insert(id, (free_ns, start_ns));
+            }
             if length_ns > self.found.longest.map_or(0, |gap| gap.end_ns.saturating_sub(gap.start_ns)) {
                 let operations_before = self.found.operations;
                 self.found.longest = Some(Gap { start_ns: free_ns, end_ns: start_ns, operations_before });
@@ -148,6 +155,10 @@ impl Gaps {
     }
 
     fn add_call(&mut self, call: &Call) {
+        if let Some((free_ns, start_ns)) = call.correlation.and_then(|id| self.ended_by.remove(&id)) {
+            let waiting_ns = start_ns.saturating_sub(call.end_ns.max(free_ns)).max(0);
+            self.found.waiting_ns = self.found.waiting_ns.saturating_add(waiting_ns);
+        }
         let whole = (call.start_ns, call.end_ns);
         let (long_ns, short_ns) = self.inside_ns(whole);
         if long_ns == 0 && short_ns == 0 {
@@ -174,6 +185,7 @@ impl Gaps {
 /// A call, and the parts of it in which no earlier one ran: of all, and of those that hand over work.
 struct Call {
     name: Option<(u32, bool)>,
+    correlation: Option<u32>,
     start_ns: i64,
     end_ns: i64,
     first: Option<(i64, i64)>,
@@ -200,6 +212,7 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
     let mut hosts = hosts(session)?;
     let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    let correlation = columns.u32("correlation_id")?;
     let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
     let names = Names::new(columns.names("name")?, hands_over);
     let order = in_order(start);
@@ -215,6 +228,7 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
         host.called = true;
         let call = Call {
             name,
+            correlation: at(correlation, row),
             start_ns,
             end_ns,
             first: host.calling.add(start_ns, end_ns),
@@ -256,7 +270,7 @@ fn hosts(session: &Tables) -> Result<ByKey<Process, Host>> {
         });
         let migration = w.kind == WorkKind::Copy && w.correlation == Some(0);
         if let Some(gaps) = host.tenants.get_mut(place) {
-            gaps.add_work(w.start_ns, w.end_ns, migration);
+            gaps.add_work(w.start_ns, w.end_ns, migration, w.correlation);
         }
     }
     Ok(hosts)
@@ -506,6 +520,25 @@ mod tests {
         );
         assert_eq!((found.long_ns, found.short_ns), (0, 30_000));
         assert_eq!(found.by_name, BTreeMap::from([("cudaEventQuery".to_owned(), (40_000, 1))]));
+    }
+
+    #[test]
+    fn what_ends_a_long_gap_may_have_been_launched_long_before() {
+        // Nothing runs from 100 to 1,000 us, and from 1,100 to 1,200 us, which is short.
+        let work = kernels(&[kernel(0, 100), kernel(1000, 1100), kernel(1200, 1300)]);
+        let ids = Arc::new(UInt32Array::from(vec![1, 2, 3]));
+        let work = crate::table::builder::replace(&schema::KERNELS, &work, vec![("correlation_id", ids)]);
+        let (mut tables, _) = named([(schema::KERNELS.name, work.unwrap())].into());
+        for (launched, waiting_ns) in [((50, 60), 900_000), ((250, 300), 700_000), ((950, 1010), 0)] {
+            let rows = [
+                ("cudaLaunchKernel", 2, 0, launched.0, launched.1),
+                ("cudaDeviceSynchronize", 4, 0, 1020, 1030),
+                ("cudaLaunchKernel", 3, 0, 1110, 1120),
+            ];
+            tables.insert(schema::API_CALLS.name, calls(&rows));
+            let found = calls_in_gaps(&tables, &Unwatched).unwrap();
+            assert_eq!(found[0].waiting_ns, waiting_ns, "{launched:?}");
+        }
     }
 
     #[test]
