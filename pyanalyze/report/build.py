@@ -659,7 +659,13 @@ def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missin
     lost = any(gap.what == "kernel_records" for gap in verdict.missing)
     if untraced.height and not lost:
         return RECORD_ALL
+    if tables.paths and usage.filter("traced").height == 1 and not lost:
+        return "pyanalyze advise CAPTURE --replicas 1..4   # forecasts copies of the one that was recorded"
     return "" if tables.paths else HOW["kernels"]
+
+
+#: How to see whether there is a second tenant.
+_OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 
 
 def _serving(usage: pl.DataFrame) -> set[int]:
@@ -690,7 +696,7 @@ def _interference(
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
         trace = f"{RECORD_ALL}; with samples only: --work LATENCIES.csv (an association)"
         for what in ("interference", "slowdown"):
-            missing.append(Missing(what=what, why=why, how=RECORD_ALL if tenants else trace))
+            missing.append(Missing(what=what, why=why, how=_OTHERS if tenants else trace))
         return None
     # No name stands first: sentences begin with a capital, names stay as they are.
     reasons: dict[str, list[str]] = {}
@@ -740,7 +746,7 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),
         shell_line(["--baseline", f"{name}={file}.nsys-rep"]),
     )
-    more = f"; the same for {fmt.names(others, _NAMED)}, each with its own --baseline" if others else ""
+    more = f"; the same for {fmt.names(others, _NAMED)}, then pyanalyze once with every --baseline" if others else ""
     traits = TRAITS[mode]
     where = ", ".join(
         text

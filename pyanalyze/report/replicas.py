@@ -103,11 +103,11 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
         said = f"{who} has {what}: {_times(best.throughput)} of one solo copy."
         if _outdone(advice, best):
             said = (
-                f"{who} has {what} to within {fmt.percent(AS_GOOD, 0)}, and is the simplest such configuration: "
-                f"{_times(best.throughput)} of one solo copy."
+                f"{who}: {_times(best.throughput)} of one solo copy. No configuration is forecast more than "
+                f"{fmt.percent(AS_GOOD, 0)} better, and this is the simplest of those as good."
             )
         if not advice.certain:
-            said += " Not every other configuration is significantly worse: intervals overlap."
+            said += " Others may be as good: intervals overlap."
         blocks.append(Para(said))
     elif advice.options:
         blocks.append(Para("No configuration fits in memory and meets the objective."))

@@ -367,7 +367,7 @@ def _advice(device: Device, most: int) -> list[str]:
             best = next((option for option in device.options or () if option.recommended), None)
             if advice.exclusive and best is not None:
                 now = next((f"{fmt.ratio(option.antt)} -> " for option in device.options or () if option.current), "")
-                mean = f" Expected: modelled mean slowdown {now}{fmt.ratio(best.antt)}."
+                mean = f" Expected: modelled mean elapsed slowdown {now}{fmt.ratio(best.antt)}."
         elif not advice.bound and asked and device.sharing.mode != Mode.UNDETERMINED:
             gain = " Expected gain: not known."
         elif advice.bound and (asked or advice.at_stake_ns is not None):

@@ -304,14 +304,19 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice
             )
         family, profile = smaller
         gib = f"{family.memory_bytes(profile) / 2**30:.1f} GiB"
+        remove = "nvidia-smi mig -dci -gi ID && nvidia-smi mig -dgi -gi ID"
         return Advice(
             action=f"Try the smaller MIG profile {profile.name}: no kernel fills this instance",
-            commands=[],
+            commands=[
+                "nvidia-smi mig -lgi   # as root: the id of this instance; stop its programs first",
+                remove,
+                f"nvidia-smi mig -cgi {profile.name} -C",
+            ],
             expected=None,
             bound=f"{sms - (profile.sm_count or sms)} of {sms} SMs become free for another instance",
             why=f"{why}. On {profile.sm_count} SMs no SM gets more blocks than here. The smaller instance has less "
             "memory bandwidth, whose effect this capture does not show",
-            undo=None,
+            undo=f"{remove}; nvidia-smi mig -cgi {device['mig_profile']} -C",
             wrong_if=f"the program also runs with larger grids, or needs more than {gib} of memory",
         )
     return Advice(
@@ -795,7 +800,7 @@ def _own_time(
 
 
 def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
-    """Say that all grids of a kernel have fewer blocks than the device has SMs; empty where one has more."""
+    """Say that all grids of a kernel have fewer blocks than the device has SMs; empty where one has not."""
     import polars as pl
 
     if kernel is None:
@@ -806,7 +811,7 @@ def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
     most = grids.max()
     if not sms or not isinstance(most, int) or grids.null_count() or most >= sms:
         return ""
-    return f"Its grids have at most {fmt.counted(most, 'block')} for {sms} SMs: the other SMs have no block of it"
+    return f"its grids have at most {fmt.counted(most, 'block')} for {sms} SMs"
 
 
 def _host_side(
@@ -877,8 +882,7 @@ def _time_slices(
         f"{_full_switch(switch)}. Of a time slice, kernels execute for {fmt.duration(slice_ns)}: "
         f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy. "
         f"Each time it is switched out, a kernel waits up to about {fmt.duration(wait_ns)} (calculated: "
-        f"{fmt.counted(tenants - 1, 'time slice')} and "
-        f"{tenants} full switches)"
+        f"{tenants - 1} x {fmt.duration(slice_ns)} and {tenants} full switches)"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
     unknown = (

@@ -68,7 +68,8 @@ def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, gri
             continue
         if split.part_ns(limit) >= _worth_ns(split.window_ns):
             item = _item(name, split, limit, copies, wrong_if=None)
-            yield item.model_copy(update={"why": f"{item.why}. {grids}"}) if limit is Limit.KERNELS and grids else item
+            small = limit is Limit.KERNELS and grids
+            yield item.model_copy(update={"action": f"{item.action}: {grids}"}) if small else item
     yield from special
 
 

@@ -58,7 +58,10 @@ AS_ALIKE = 0.1
 OTHER_PACE = 0.1
 _NOT_KNOWN = Slowdown(elapsed=None, latency=None, resident=None)
 #: The lower end of an inferred elapsed slowdown, where it is far from the value and the upper end is not.
-SLEEPS_UNTIL = "elapsed: at the lower bound the program pauses as long solo as here, as a server does between requests"
+SLEEPS_UNTIL = (
+    "elapsed: the lower end holds if requests come at times of their own, as to a server; the value, if each follows "
+    "the one before"
+)
 _FAR_BELOW = 0.1
 LIMITED = (
     "elapsed: the lower bound is for a limiter that gives a tenant no more of the GPU when it is solo: it would have "

@@ -98,7 +98,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Chart(
                 chart_key("solo", device.device_id),
                 "The same kernels, solo and shared",
-                "Resident time of each kernel, as measured. Point: ratio of the geometric means of shared and solo "
+                "Resident time of each kernel, as measured; without a baseline, solo launches are those that ran here "
+                "without another tenant. Point: ratio of the geometric means of shared and solo "
                 "launches, with its 95 % confidence interval. Tick: median. Where launches differ much in length, the "
                 "point is not the ratio of the medians."
                 + _ABOVE

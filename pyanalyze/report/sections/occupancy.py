@@ -103,6 +103,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 blocks.append(Note("Model and counters disagree", text, "warning"))
             else:
                 blocks.append(Para(f"Against counters: {visible(check.detail, LONG)}"))
+            if occupancy.basis == "modelled":
+                blocks.append(Para(_INTERVALS.strip(), "muted"))
             blocks.append(
                 Chart(
                     chart_key("counters", device.device_id),

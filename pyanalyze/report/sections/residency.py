@@ -106,6 +106,10 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     rows = [(name, scope, part.median_ns, part.total_ns) for name, scope, part in known if part is not None]
     if switches.cost_kind == "full" and switches.median_cost_ns is not None and switches.total_cost_ns is not None:
         rows.append(("Full switch", "sum of the three", switches.median_cost_ns, switches.total_cost_ns))
+    elif (state_ns := _state_ns(device)) and switches.gap is not None:
+        whole_ns = switches.gap.median_ns + state_ns, switches.gap.total_ns + switches.count * state_ns
+        rows.append(("Save and restore (inferred)", "inside residency intervals", state_ns, switches.count * state_ns))
+        rows.append(("Full switch (inferred)", "sum of the two", *whole_ns))
     cells = tuple(
         (
             Cell(name),
@@ -128,8 +132,7 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         "includes them. Medians need not add up; totals do."
         if switches.cost_kind == "full"
         else "What context switches cost (observed). The gap is only a part of a switch: contexts stop, save and "
-        "restore inside residency intervals. No record of this driver tells how long that takes"
-        f"{_inferred_state(device)}."
+        "restore inside residency intervals. No record of this driver tells how long that takes."
     )
     alternated = next((one.value for one in device.sharing.details if one.name == SWITCH_OVERHEAD), None)
     share = switches.overhead_fraction
@@ -139,10 +142,10 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     return Table(columns, cells, caption)
 
 
-def _inferred_state(device: Device) -> str:
+def _state_ns(device: Device) -> int | None:
     """What is inferred of saving and restoring instead."""
     state = None if device.interference is None else device.interference.context_state
-    return "" if state is None else f" (inferred: about {fmt.duration(state.save_ns + state.restore_ns)})"
+    return None if state is None else state.save_ns + state.restore_ns
 
 
 def _slice_tables(device: Device) -> list[Block]:
@@ -179,7 +182,8 @@ def _slice_tables(device: Device) -> list[Block]:
         f"time slice about {fmt.duration(summary.time_slice_ns)}; policy {summary.policy} (assumed from that length)"
         if summary.time_slice_ns
         else "",
-        f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}"
+        f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}, "
+        "over the whole window, also while a tenant had no work"
         if summary.jain is not None and len(rows) > 1
         else "",
     ]

@@ -118,7 +118,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Column("Mode"),
             Column("Confidence", numeric=True),
         )
-        blocks.append(Table(columns, rows, "Sharing mode over time (inferred)."))
+        caption = (
+            "Sharing mode over time (inferred). Parts of the window are judged one by one: a mode begins with the "
+            "first part that shows it, which may be before tenants contend."
+        )
+        blocks.append(Table(columns, rows, caption))
     if device.relations:
         labels = tenant_labels(device.tenants)
         rows = tuple(
