@@ -183,8 +183,7 @@ pub(super) fn processes(session: &Tables, watch: &dyn Watch) -> Result<BTreeMap<
     if found.is_empty() {
         return Ok(found);
     }
-    read_operations(&events, &mut found)?;
-    read_others(&events, &mut found, &shared)?;
+    read_operations(&events, &mut found, &shared)?;
     watch.progress("streams", 0, 0)?;
     read_contexts(session, &mut found)?;
     read_settings(session, &mut found)?;
@@ -206,27 +205,13 @@ fn devices_of_several<'a>(owners: impl Iterator<Item = &'a Owner>) -> BTreeSet<u
     several
 }
 
-/// When other processes had kernels in flight on the device of each.
-fn read_others(
+/// Reads operations, and on devices of several processes when those of others were in flight.
+fn read_operations(
     events: &Events<'_>,
     found: &mut BTreeMap<Owner, Process>,
     shared: &BTreeSet<u32>,
 ) -> Result<()> {
-    if shared.is_empty() {
-        return Ok(());
-    }
     let mut in_flight: BTreeMap<Owner, Union> = BTreeMap::new();
-    for one in work(events)?.filter(|one| one.kind != WorkKind::Copy && shared.contains(&one.device)) {
-        in_flight.entry(owner(&one)).or_default().add(one.start_ns, one.end_ns);
-    }
-    for (owner, process) in found {
-        let others = in_flight.iter().filter(|(other, _)| other.2 == owner.2 && *other != owner);
-        process.others = Union::of(others.flat_map(|(_, union)| union.spans().iter().copied()));
-    }
-    Ok(())
-}
-
-fn read_operations(events: &Events<'_>, found: &mut BTreeMap<Owner, Process>) -> Result<()> {
     let nodes = match events.get(&schema::KERNELS) {
         Some(kernels) => Some(kernels.u64("graph_node_id")?),
         None => None,
@@ -236,6 +221,9 @@ fn read_operations(events: &Events<'_>, found: &mut BTreeMap<Owner, Process>) ->
         None => None,
     };
     for one in work(events)? {
+        if one.kind != WorkKind::Copy && shared.contains(&one.device) {
+            in_flight.entry(owner(&one)).or_default().add(one.start_ns, one.end_ns);
+        }
         let (Some(id), Some(process)) = (one.stream, found.get_mut(&owner(&one))) else { continue };
         let Some(stream) = process.find(one.context, id) else { continue };
         // What takes no time overlaps nothing.
@@ -267,7 +255,9 @@ fn read_operations(events: &Events<'_>, found: &mut BTreeMap<Owner, Process>) ->
             stream.operations.push(place);
         }
     }
-    for process in found.values_mut() {
+    for (owner, process) in found {
+        let others = in_flight.iter().filter(|(other, _)| other.2 == owner.2 && *other != owner);
+        process.others = Union::of(others.flat_map(|(_, union)| union.spans().iter().copied()));
         for stream in &mut process.streams {
             let mut until = i64::MIN;
             for one in stream.operations.iter().filter_map(|place| process.operations.get(*place)) {
