@@ -746,7 +746,6 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),
         shell_line(["--baseline", f"{name}={file}.nsys-rep"]),
     )
-    more = f"; the same for {fmt.names(others, _NAMED)}, then pyanalyze once with every --baseline" if others else ""
     traits = TRAITS[mode]
     where = ", ".join(
         text
@@ -756,7 +755,9 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         )
         if holds
     )
-    whose = f"{visible(name, 40)} with no other tenant{f', {where}' if where else ' on the GPU'}{more}"
+    where = f", {where}" if where else f" on the GPU{', under MPS as here' if traits.mps else ''}"
+    more = f"; the same for {fmt.names(others, _NAMED)}, then pyanalyze once with every --baseline" if others else ""
+    whose = f"{visible(name, 40)} with no other tenant{where}{more}"
     return f"{record} PROGRAM && pyanalyze CAPTURE {compare}   # {whose}"
 
 

@@ -104,10 +104,11 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
         if _outdone(advice, best):
             said = (
                 f"{who}: {_times(best.throughput)} of one solo copy. No configuration is forecast more than "
-                f"{fmt.percent(AS_GOOD, 0)} better, and this is the simplest of those as good."
+                f"{fmt.percent(AS_GOOD, 0)} better, and this is the simplest within {fmt.percent(AS_GOOD, 0)} of "
+                "the best."
             )
         if not advice.certain:
-            said += " Others may be as good: intervals overlap."
+            said += " More may be: intervals overlap."
         blocks.append(Para(said))
     elif advice.options:
         blocks.append(Para("No configuration fits in memory and meets the objective."))

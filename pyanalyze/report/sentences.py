@@ -80,6 +80,7 @@ __all__ = [
     "share_of_window",
     "slowdown_text",
     "solo_first",
+    "state_ns_of",
     "stream_name",
     "stream_reason",
     "switching_text",
@@ -133,8 +134,11 @@ def solo_first(device: Device) -> tuple[str, str] | None:
     decided = device.sharing.mode != Mode.UNDETERMINED and len(device.tenants) > 1
     if device.advice or entry is None or not unknown or not decided:
         return None
-    whose = "their slowdowns are" if len(unknown) > 1 else "its slowdown is"
-    return f"Record {_names(device, unknown)} solo first: {whose} not known", visible(entry.how, None)
+    names = _names(device, unknown)
+    if len(unknown) > 1:
+        action = f"Record {names} solo first, one by one, and give each as --baseline: their slowdowns are not known"
+        return action, visible(entry.how, None)
+    return f"Record {names} solo first: its slowdown is not known", visible(entry.how, None)
 
 
 def why_missing(device: Device, *keys: str) -> str:
@@ -537,6 +541,12 @@ _COST_WORDS = {
 }
 
 
+def state_ns_of(device: Device) -> int | None:
+    """What saving and restoring the state of a context takes, where no record says so and kernels show it."""
+    state = None if device.interference is None else device.interference.context_state
+    return None if state is None else state.save_ns + state.restore_ns
+
+
 def _switching(device: Device, *, short: bool = False) -> str:
     """What context switches cost; the time slice where it is inferred. Short: behind the length of the window."""
     switches, summary = device.context_switches, device.residency_summary
@@ -552,6 +562,9 @@ def _switching(device: Device, *, short: bool = False) -> str:
     if switches.cost_kind == "full":
         # It reaches into residency.
         text += "; saving and restoring are in GPU time as well"
+    elif (state_ns := state_ns_of(device)) and switches.gap is not None:
+        whole = share_of_window(switches.gap.total_ns + switches.count * state_ns, device)
+        text += f", {fmt.percent(whole)} with saving and restoring (inferred)"
     if not short and switches.median_slice_ns is not None:
         text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
         if (slice_ns := other_slice_ns(device)) is not None:
@@ -688,7 +701,7 @@ def cause_text(victim: Victim) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
-    behind = "" if direct is None or part - direct < NAMED_SHARE else f"; {fmt.percent(direct)} without queued kernels"
+    behind = "" if direct is None or part - direct < NAMED_SHARE else f", {fmt.percent(direct)} directly"
     return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{behind})"
 
 

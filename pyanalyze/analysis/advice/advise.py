@@ -304,19 +304,19 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice
             )
         family, profile = smaller
         gib = f"{family.memory_bytes(profile) / 2**30:.1f} GiB"
-        remove = "nvidia-smi mig -dci -gi ID && nvidia-smi mig -dgi -gi ID"
+        remove = "nvidia-smi mig -i GPU -dci -gi ID && nvidia-smi mig -i GPU -dgi -gi ID"
         return Advice(
             action=f"Try the smaller MIG profile {profile.name}: no kernel fills this instance",
             commands=[
-                "nvidia-smi mig -lgi   # as root: the id of this instance; stop its programs first",
+                "nvidia-smi mig -lgi   # as root: the GPU and the ID of this instance; stop its programs first",
                 remove,
-                f"nvidia-smi mig -cgi {profile.name} -C",
+                f"nvidia-smi mig -i GPU -cgi {profile.name} -C && nvidia-smi -L   # start PROGRAM with the new UUID",
             ],
             expected=None,
             bound=f"{sms - (profile.sm_count or sms)} of {sms} SMs become free for another instance",
             why=f"{why}. On {profile.sm_count} SMs no SM gets more blocks than here. The smaller instance has less "
             "memory bandwidth, whose effect this capture does not show",
-            undo=f"{remove}; nvidia-smi mig -cgi {device['mig_profile']} -C",
+            undo=f"{remove}; nvidia-smi mig -i GPU -cgi {device['mig_profile']} -C",
             wrong_if=f"the program also runs with larger grids, or needs more than {gib} of memory",
         )
     return Advice(

@@ -59,8 +59,8 @@ OTHER_PACE = 0.1
 _NOT_KNOWN = Slowdown(elapsed=None, latency=None, resident=None)
 #: The lower end of an inferred elapsed slowdown, where it is far from the value and the upper end is not.
 SLEEPS_UNTIL = (
-    "elapsed: the lower end holds if requests come at times of their own, as to a server; the value, if each follows "
-    "the one before"
+    "elapsed: the value holds if each request follows the one before; if requests arrive on their own, as at a server, "
+    "it is near the lower end"
 )
 _FAR_BELOW = 0.1
 LIMITED = (

@@ -10,6 +10,7 @@ from pyanalyze.report.sentences import (
     SWITCH_OVERHEAD,
     residency_sentence,
     share_of_window,
+    state_ns_of,
     whole_intervals,
     why_missing,
 )
@@ -106,7 +107,7 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     rows = [(name, scope, part.median_ns, part.total_ns) for name, scope, part in known if part is not None]
     if switches.cost_kind == "full" and switches.median_cost_ns is not None and switches.total_cost_ns is not None:
         rows.append(("Full switch", "sum of the three", switches.median_cost_ns, switches.total_cost_ns))
-    elif (state_ns := _state_ns(device)) and switches.gap is not None:
+    elif (state_ns := state_ns_of(device)) and switches.gap is not None:
         whole_ns = switches.gap.median_ns + state_ns, switches.gap.total_ns + switches.count * state_ns
         rows.append(("Save and restore (inferred)", "inside residency intervals", state_ns, switches.count * state_ns))
         rows.append(("Full switch (inferred)", "sum of the two", *whole_ns))
@@ -140,12 +141,6 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     if alternated is not None and (share is None or abs(alternated - share) > _ALIKE * alternated):
         caption += f" Switch gaps took {fmt.percent(alternated)} of the time in which contexts alternated."
     return Table(columns, cells, caption)
-
-
-def _state_ns(device: Device) -> int | None:
-    """What is inferred of saving and restoring instead."""
-    state = None if device.interference is None else device.interference.context_state
-    return None if state is None else state.save_ns + state.restore_ns
 
 
 def _slice_tables(device: Device) -> list[Block]:

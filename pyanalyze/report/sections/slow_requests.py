@@ -82,7 +82,9 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
         rule = ", and this tenant was slowed: its units are slow as a rule." if slowed else "."
         every = f"All take about the same time{rule}"
     typical = f"A typical unit ({fmt.duration(group.typical_ns)}, mean of the middle tenth)"
-    return f"{_found(group, device)} {every} {typical}: {parts}."
+    # The tables of causes have what was added only.
+    solo = " Its execution and its own queueing are there solo as well." if len(device.tenants) > 1 else ""
+    return f"{_found(group, device)} {every} {typical}: {parts}.{solo}"
 
 
 def _excess(group: UnitGroup) -> Table:

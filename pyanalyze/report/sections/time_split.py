@@ -58,7 +58,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Tenant"),
         Column("Time", "first start to last end", True),
         *(Column(capital(PART_WORDS[one]), "", True) for one in Limit),
-        Column("Launched, not started", "of these calls and the host", True),
+        Column("Launched, not started", "part of CUDA calls and host; of its time", True),
         Column("Longest of these calls"),
         Column("Top kernel", "share of kernel time"),
     )
