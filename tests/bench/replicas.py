@@ -4,11 +4,13 @@
     python tests/bench/replicas.py --tally FILE     signs of MPS against time-slicing, of tally-bench's pairs
 
     python tests/bench/replicas.py --seeds N        copies simulated by the generator, which shares no code with the replay
+                                   --cases FILE     all of them appended to a file; with --fit and no --seeds read from it
     python tests/bench/replicas.py --speed          ten forecasts of a million launches
 
 Everything is forecast through `forecast_replicas`, beside trivial answers. Constants that were fitted to other models are
 tested on a model that is left out: once with the constants that ship, once with the interval widths of the other models of
-the folder. `--fit` prints the constants. Nothing of the measurements is kept in the repository.
+the folder. `--fit` prints the constants: of ParvaGPU's tables, or the interval widths of copies. Nothing of the
+measurements is kept in the repository.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ import random
 import statistics
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import advice
 import big_export
@@ -34,10 +37,12 @@ import measurements
 import polars as pl
 
 import pyanalyze
+from pyanalyze.analysis.advice import copies as copies_of
 from pyanalyze.analysis.advice.copies import Recorded
 from pyanalyze.analysis.advice.curve import Measured, Place
-from pyanalyze.analysis.advice.fitted import CURVE, CurveConstants
+from pyanalyze.analysis.advice.fitted import COPIES, CURVE, CopyConstants, CurveConstants
 from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, forecast
+from pyanalyze.analysis.advice.options import is_time_sliced
 from pyanalyze.analysis.advice.pairs import CONFIDENT, Pair
 from pyanalyze.analysis.advice.replicas import forecast_replicas
 from pyanalyze.errors import UsageError
@@ -47,7 +52,7 @@ from pyanalyze.vocabulary import TRAITS, Mode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyanalyze.results.replicas import Quantity, ReplicaOption
+    from pyanalyze.results.replicas import Quantity, ReplicaAdvice, ReplicaOption
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Memory slices of a MIG instance on an A100, by compute slices.
@@ -383,6 +388,8 @@ class Simulated:
     base: str
     seed: int
     kind: str
+    tenant: str
+    together: str
     copies: int
     option: str
     current: bool
@@ -400,6 +407,11 @@ class Simulated:
     def holds(self) -> bool:
         """Whether the interval holds what was simulated."""
         return self.low <= self.simulated <= self.high
+
+
+def together(option: ReplicaOption, names: Mapping[str, str]) -> str:
+    """Copies of an option, as the cases have them."""
+    return ", ".join(f"{copies.copies} {names[copies.name]}" for copies in option.tenants)
 
 
 def kind_of(option: ReplicaOption) -> str:
@@ -424,8 +436,17 @@ def simulated_option(
     return advice.simulated(partial(multiplied, base, option, units, named), seed, wanted, expected_ms)
 
 
-def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[float, bool]], str | None]:
-    """Forecast and simulated slowdowns; of each number of copies how much the best forecast one loses to the best."""
+@dataclass(frozen=True)
+class Asked:
+    """A forecast of copies of a scenario: names of tenants in the scenario by those in the forecast, their units of work."""
+
+    found: ReplicaAdvice
+    names: Mapping[str, str]
+    units: Mapping[str, int]
+
+
+def asked_copies(base: str, seed: int) -> Asked:
+    """Forecast one copy of each tenant, and 2 to 8 of one."""
     draw = random.Random(f"{base}/{seed}")
     folder = generate.built(base, seed)
     truth = json.loads((folder / f"{base}.truth.json").read_text(encoding="utf-8"))
@@ -443,7 +464,13 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
     units = {t["name"]: t["slowdown"]["n_units"] for t in by_pid.values()}
     who = draw.choice(sorted(names))
     asked = [dict.fromkeys(names, 1), {who: draw.randint(2, 8)}]
-    found = forecast_replicas(Recorded(tables, verdict), asked, threads=2)
+    return Asked(forecast_replicas(Recorded(tables, verdict), asked, threads=2), names, units)
+
+
+def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[float, bool]], str | None]:
+    """Forecast and simulated slowdowns; of each number of copies how much the best forecast one loses to the best."""
+    asked = asked_copies(base, seed)
+    found, names, units = asked.found, asked.names, asked.units
     if not found.options:
         return [], [], found.missing[0].why
     solo: dict[str, float] = {}
@@ -456,6 +483,7 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
         took = {name: advice.elapsed_ns(mine) for name, mine in done.items()}
         each_unit = {name: [end - start for start, end in mine] for name, mine in done.items()}
         whole = 0.0
+        group = together(option, names)
         for copies in option.tenants:
             name = names[copies.name]
             mine = [took[f"{name}-{n}"] for n in range(copies.copies)]
@@ -464,8 +492,8 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
             one = copies.slowdown
             rows.append(
                 Simulated(
-                    "slowdown", base, seed, kind_of(option), option.copies, option.name, option.current, slow, one.value, one.low,
-                    one.high,
+                    "slowdown", base, seed, kind_of(option), name, group, option.copies, option.name, option.current, slow,
+                    one.value, one.low, one.high,
                 )
             )  # fmt: skip
             if copies.p99_ns is not None and found.latency_of == "unit":
@@ -473,11 +501,10 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
                 two = copies.p99_ns
                 rows.append(
                     Simulated(
-                        "p99", base, seed, kind_of(option), option.copies, option.name, option.current, p99, two.value,
-                        two.low, two.high,
+                        "p99", base, seed, kind_of(option), name, group, option.copies, option.name, option.current, p99,
+                        two.value, two.low, two.high,
                     )
                 )  # fmt: skip
-        group = json.dumps([(c.name, c.copies) for c in option.tenants])
         throughput.setdefault(group, {})[option.name] = (option.throughput.value, whole)
     chosen = []
     for options in throughput.values():
@@ -487,7 +514,9 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
     return rows, chosen, None
 
 
-def simulations(first: int, seeds: int, scenarios: Sequence[str], *, verbose: bool) -> dict[str, Any]:
+def simulations(
+    first: int, seeds: int, scenarios: Sequence[str], cases: Path | None, *, verbose: bool
+) -> dict[str, Any]:
     """Compare with the generator."""
     (ROOT / "target").mkdir(exist_ok=True)
     rows: list[Simulated] = []
@@ -498,6 +527,9 @@ def simulations(first: int, seeds: int, scenarios: Sequence[str], *, verbose: bo
             mine, best, why = simulated_copies(base, seed)
             rows += mine
             chosen += best
+            if cases is not None:
+                with cases.open("a", encoding="utf-8") as file:
+                    file.writelines(json.dumps(asdict(row)) + "\n" for row in mine)
             if why is not None:
                 refused += 1
                 print(f"  {base} {seed}: no forecast: {why}")
@@ -547,6 +579,92 @@ def simulations(first: int, seeds: int, scenarios: Sequence[str], *, verbose: bo
     return found
 
 
+#: Widths that are tried; what needs more than the last one is no matter of widths.
+TRIED = tuple(0.005 * n for n in range(161))
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The least width with which the interval of a case holds what was simulated."""
+
+    base: str
+    what: str
+    kind: str
+    current: bool
+    #: its kernels were recorded time-sliced and are forecast beside each other
+    sliced: bool
+    width: float
+
+
+def with_widths(constants: CopyConstants, width: float) -> CopyConstants:
+    """The same, with one width for all, and none for what was time-sliced."""
+    every = dict.fromkeys(constants.widths, width)
+    return replace(constants, widths=every, tail_widths=every, recorded=every, recorded_tail=every, from_slices=0.0)
+
+
+def needed_of(base: str, seed: int, simulated: Mapping[tuple[str, ...], float]) -> Iterator[Needed]:
+    """Widths that the cases of a scenario need: it is forecast again, with every width."""
+    made: list[tuple[partial[ReplicaOption], Any, Any]] = []
+    option_of = copies_of._option
+
+    def noted(scene: Any, candidate: Any, *rest: Any) -> ReplicaOption:
+        made.append((partial(option_of, scene, candidate, *rest), scene, candidate))
+        return option_of(scene, candidate, *rest)
+
+    with patch.object(copies_of, "_option", noted):
+        names = asked_copies(base, seed).names
+    for again, scene, candidate in made:
+        sliced = is_time_sliced(scene.verdict) and candidate.kind in {"together", "overlap", "instances"}
+        needs: dict[tuple[str, str], float] = {}
+        known: dict[tuple[str, str], float] = {}
+        for width in TRIED:
+            with patch.object(copies_of, "COPIES", with_widths(COPIES, width)):
+                option = again()
+            for copies in option.tenants:
+                name = names[copies.name]
+                for what, estimate in (("slowdown", copies.slowdown), ("p99", copies.p99_ns)):
+                    real = simulated.get((base, str(seed), together(option, names), option.name, name, what))
+                    if real is None or estimate is None:
+                        continue
+                    known[name, what] = real
+                    if estimate.low <= real <= estimate.high:
+                        needs.setdefault((name, what), width)
+            if len(needs) == len(known):
+                break
+        for name, what in known:
+            yield Needed(base, what, candidate.kind, candidate.current, sliced, needs.get((name, what), math.inf))
+
+
+def fitted_copies(cases: Path) -> None:
+    """Print the widths that hold `FITTED_PART` of the cases of a kind, and what those of other scenarios hold."""
+    rows = [json.loads(line) for line in cases.read_text(encoding="utf-8").splitlines()]
+    simulated: dict[tuple[str, ...], float] = {
+        (row["base"], str(row["seed"]), row["together"], row["option"], row["tenant"], row["what"]): row["simulated"]
+        for row in rows
+    }
+    needed = [
+        one
+        for base, seed in sorted({(row["base"], row["seed"]) for row in rows})
+        for one in needed_of(base, seed, simulated)
+    ]
+    print(f"{len(needed)} of {len(simulated)} cases forecast again")
+    groups: dict[tuple[str, str, str], list[Needed]] = {}
+    for one in needed:
+        which = "recorded" if one.current else "time-sliced before" if one.sliced else "others"
+        groups.setdefault((which, one.what, one.kind), []).append(one)
+    for (which, what, kind), group in sorted(groups.items()):
+        held = 0
+        for base in {one.base for one in group}:
+            rest = [one.width for one in group if one.base != base] or [one.width for one in group]
+            held += sum(one.base == base and one.width <= quantile(rest, FITTED_PART) for one in group)
+        widths = [one.width for one in group]
+        print(
+            f"  {which:18s} {what:8s} {kind:11s} n {len(group):4d}  width {quantile(widths, FITTED_PART):.3f}"
+            f"  median {statistics.median(widths):.3f}  without any {sum(w == 0 for w in widths) / len(widths):.1%}"
+            f"  scenarios held out: holds {held / len(group):.1%}"
+        )
+
+
 def speed(launches: int, threads: int) -> dict[str, Any]:
     """Ten forecasts of so many launches: copies of two programs, so that all of them together launch so many."""
     copies = 4
@@ -594,6 +712,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=0, help="simulate so many seeds of each scenario")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--scenario", action="append", choices=BASES, help="only these")
+    parser.add_argument(
+        "--cases",
+        type=Path,
+        help="append every simulated case to this file, one JSON object a line; with --fit: read it",
+    )
     parser.add_argument("--speed", action="store_true", help="time ten forecasts")
     parser.add_argument("--launches", type=int, default=1_000_000)
     parser.add_argument("--threads", type=int, default=2)
@@ -605,13 +728,15 @@ def main() -> int:
         entry["parvagpu"] = parvagpu(arguments.parvagpu, fitting=arguments.fit)
     if arguments.tally is not None:
         entry["tally"] = tally(arguments.tally)
-    if arguments.seeds:
+    if arguments.fit and arguments.cases is not None:
+        fitted_copies(arguments.cases)
+    elif arguments.seeds:
         entry["generator"] = simulations(
-            arguments.first, arguments.seeds, arguments.scenario or BASES, verbose=arguments.verbose
+            arguments.first, arguments.seeds, arguments.scenario or BASES, arguments.cases, verbose=arguments.verbose
         )
     if arguments.speed:
         entry["speed"] = speed(arguments.launches, arguments.threads)
-    if len(entry) == 2:
+    if len(entry) == 2 and not arguments.fit:
         parser.print_help()
         return 2
     if not arguments.fit:
