@@ -596,10 +596,12 @@ class Needed:
     width: float
 
 
-def with_widths(constants: CopyConstants, width: float) -> CopyConstants:
-    """The same, with one width for all, and none for what was time-sliced."""
+def with_widths(constants: CopyConstants, width: float, *, sliced: bool) -> CopyConstants:
+    """The same, with one width for all; where kernels were recorded time-sliced, with this one on top of theirs."""
+    if sliced:
+        return replace(constants, from_slices=width)
     every = dict.fromkeys(constants.widths, width)
-    return replace(constants, widths=every, tail_widths=every, recorded=every, recorded_tail=every, from_slices=0.0)
+    return replace(constants, widths=every, tail_widths=every, recorded=every, recorded_tail=every)
 
 
 def needed_of(base: str, seed: int, simulated: Mapping[tuple[str, ...], float]) -> Iterator[Needed]:
@@ -618,7 +620,7 @@ def needed_of(base: str, seed: int, simulated: Mapping[tuple[str, ...], float]) 
         needs: dict[tuple[str, str], float] = {}
         known: dict[tuple[str, str], float] = {}
         for width in TRIED:
-            with patch.object(copies_of, "COPIES", with_widths(COPIES, width)):
+            with patch.object(copies_of, "COPIES", with_widths(COPIES, width, sliced=sliced)):
                 option = again()
             for copies in option.tenants:
                 name = names[copies.name]

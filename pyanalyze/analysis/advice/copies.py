@@ -1020,11 +1020,10 @@ def _option(
         widths, tail_widths = COPIES.recorded, COPIES.recorded_tail
     width = widths[candidate.kind] + (check.elapsed_error or 0.0) + sampling
     other_mode = candidate.kind in {"together", "overlap", "instances"} and is_time_sliced(scene.verdict)
-    width += COPIES.from_slices if other_mode else 0.0
     if candidate.kind == "instances" and scene.caches is not None:
         width += COPIES.cache_fitted
     tail = tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0) + sampling
-    tail += COPIES.from_slices if other_mode else 0.0
+    below = COPIES.from_slices if other_mode else 0.0
     # What L2 loses is in the variants where it was recorded.
     beyond = _beyond(candidate) if scene.caches is None and not candidate.current else 0.0
     solo_ns = {which: max(_ns(row, "elapsed_ns"), 1) for which, row in solo_rows.items()}
@@ -1043,13 +1042,16 @@ def _option(
             above = math.hypot(beyond, math.log1p(started))
         else:
             above = beyond
-        slowdown = _estimate(slow, width, above)
+        slowdown = _estimate(slow, width, below, above)
         if candidate.kind == "time-sliced" and tenant in scene.never_waited and not candidate.current:
             # Nothing says how far its host runs ahead: one that waits for each turn gets an equal part of all turns.
             slice_ns, switch_ns = candidate.config.slice_ns, candidate.config.switch_ns
             turns = max(slowdown.value, copies * (1 + switch_ns / slice_ns))
             between, high = math.sqrt(slowdown.value * turns), max(slowdown.high, turns * math.exp(width))
             slowdown = slowdown.model_copy(update={"value": between, "high": high})
+        # Others on the device make nobody faster than solo.
+        least = min(slowdown.value, math.exp(-COPIES.widths["solo"]))
+        slowdown = slowdown.model_copy(update={"low": max(slowdown.low, least)})
         counted = [run[tenant] for run, v in runs if v.counts and not v.anchored]
         progress += [base[tenant] / statistics.fmean(_ns(run[i], "elapsed_ns") for run in counted) for i in range(n)]
 
@@ -1058,7 +1060,7 @@ def _option(
                 return None
             column = f"{latency_of}_{part}_ns" if latency_of == "unit" else f"latency_{part}_ns"
             each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
-            found = _estimate(each, tail if part == "p99" else width, above)
+            found = _estimate(each, tail if part == "p99" else width, below, above)
             if of in scene.paused and candidate.kind != "instances" and not candidate.current:
                 # Pauses may end at the same moments in all copies: one that comes last waits for the others.
                 found = found.model_copy(update={"high": max(found.high, copies * _ns(solo_rows[of, False], column))})
@@ -1119,20 +1121,21 @@ def _beyond(candidate: _Candidate) -> float:
     return COPIES.cache_instances if candidate.placed else COPIES.cache
 
 
-def _estimate(values: Sequence[tuple[float, _Variant]], width: float, beyond: float) -> Estimate:
+def _estimate(values: Sequence[tuple[float, _Variant]], width: float, below: float, above: float) -> Estimate:
     """Mean of the variants that count, and an interval.
 
-    What variants span, what the model misses and what L2 loses do not depend on each other: that all of it is at its
-    worst at once is rarer than the interval claims. So they add as independent errors do. When pauses end, and how long
-    an idle context stays, is one thing or the other: the interval holds what follows from either.
+    What variants span, what the model misses and what else may make it faster or slower (logs) do not depend on each
+    other: that all of it is at its worst at once is rarer than the interval claims. So they add as independent errors
+    do. When pauses end, and how long an idle context stays, is one thing or the other: the interval holds what follows
+    from either.
     """
     low, high = math.inf, 0.0
     for reading in {(v.anchored, v.linger_ns) for _, v in values}:
         of = [(value, v.counts) for value, v in values if (v.anchored, v.linger_ns) == reading]
         middle = statistics.fmean([value for value, counts in of if counts] or [value for value, _ in of])
-        below, above = math.log(middle / min(of)[0]), math.log(max(of)[0] / middle)
-        low = min(low, middle / math.exp(math.hypot(below, width)))
-        high = max(high, middle * math.exp(math.hypot(above, width, beyond)))
+        least, most = min(of)[0], max(of)[0]
+        low = min(low, middle / math.exp(math.hypot(math.log(middle / least), width, below)))
+        high = max(high, middle * math.exp(math.hypot(math.log(most / middle), width, above)))
     return Estimate(value=statistics.fmean(value for value, v in values if v.counts), low=low, high=high)
 
 
