@@ -304,7 +304,7 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice
             )
         family, profile = smaller
         gib = f"{family.memory_bytes(profile) / 2**30:.1f} GiB"
-        remove = "nvidia-smi mig -i GPU -dci -gi ID && nvidia-smi mig -i GPU -dgi -gi ID"
+        here, remove = device["mig_profile"], "nvidia-smi mig -i GPU -dci -gi ID && nvidia-smi mig -i GPU -dgi -gi ID"
         return Advice(
             action=f"Try the smaller MIG profile {profile.name}: no kernel fills this instance",
             commands=[
@@ -316,7 +316,8 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice
             bound=f"{sms - (profile.sm_count or sms)} of {sms} SMs become free for another instance",
             why=f"{why}. On {profile.sm_count} SMs no SM gets more blocks than here. The smaller instance has less "
             "memory bandwidth, whose effect this capture does not show",
-            undo=f"{remove}; nvidia-smi mig -i GPU -cgi {device['mig_profile']} -C",
+            # Samples may show MIG without the profile.
+            undo=None if here is None else f"{remove}; nvidia-smi mig -i GPU -cgi {here} -C",
             wrong_if=f"the program also runs with larger grids, or needs more than {gib} of memory",
         )
     return Advice(
