@@ -901,7 +901,7 @@ def test_an_instance_that_no_kernel_fills_calls_for_a_smaller_one(corpus: Path) 
     assert faster.action.endswith("faster: its grids have at most 10 blocks for 28 SMs")
     # As root, and only where no program runs: what it takes away and makes again stands beside it.
     assert smaller.commands[-1].startswith("nvidia-smi mig -i GPU -cgi 1g.6gb -C && nvidia-smi -L")
-    assert (smaller.undo or "").endswith("nvidia-smi mig -i GPU -cgi 2g.12gb -C")
+    assert "-dgi -gi NEW_ID && nvidia-smi mig -i GPU -cgi 2g.12gb -C" in (smaller.undo or "")
     assert smaller.action == "Try the smaller MIG profile 1g.6gb: no kernel fills this instance"
     assert smaller.bound == "14 of 28 SMs become free for another instance"
     # A quarter of 24 GiB, of which 95 % can be used.

@@ -153,6 +153,11 @@ def test_a_tenant_that_waits_with_launched_work_is_named(tmp_path: Path) -> None
     assert (splits[11 * MS].waiting_ns, splits[11 * MS].api_calls_ns) == (7900 * US, 8 * MS)
     words = " ".join(render_summary(pyanalyze.load(path).report()).split())
     assert "For 71.8 % of its time serve had launched work and nothing in flight." in words
+    # Both are at work from 0.5 to 10 of 11 ms.
+    (device,) = pyanalyze.load(path).report().devices
+    assert device.all_at_work is not None
+    assert (device.all_at_work.start_ns, device.all_at_work.end_ns) == (500 * US, 10 * MS)
+    assert "all at work 86 %" in words
 
 
 def test_a_call_over_two_gaps_is_one_call(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ SHOWN: Mapping[str, Shown] = {
         _WHERE | {"gpu_uuid", "sharing", "relations", "segments"}, frozenset(), frozenset({Part.SEGMENTS})
     ),
     "residency": Shown(
-        _WHERE | {"context_switches", "residency_summary", "tenants", "window"},
+        _WHERE | {"context_switches", "residency_summary", "tenants", "window", "all_at_work"},
         _WHO | {"gpu_time_share", "gpu_time_basis", "resident_ns", "attributed_ns", "slices", "median_slice_ns"},
         frozenset({Part.RESIDENCY}),
     ),
@@ -68,7 +68,7 @@ SHOWN: Mapping[str, Shown] = {
         _WHERE | {"occupancy", "tenants", "window"}, _WHO | {"sm_share", "occupancy"}, frozenset({Part.OCCUPANCY})
     ),
     "interference": Shown(
-        _WHERE | {"host", "interference", "sharing_is_the_cause", "tenants", "window"},
+        _WHERE | {"host", "interference", "sharing_is_the_cause", "tenants", "window", "all_at_work"},
         _WHO
         | {
             "slowdown",

@@ -289,6 +289,7 @@ def _device(
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
         window=window,
+        all_at_work=_all_at_work(usage),
         memory=_memory(tables, device, missing),
         sampled=sampled_of(tables, verdict.device_id),
         name=device["name"],
@@ -387,6 +388,17 @@ def _unavailable(tables: TableSet, device_id: int) -> list[Missing]:
 def _window(usage: pl.DataFrame) -> Window | None:
     first, last = usage["first_ns"].min(), usage["last_ns"].max()
     if not isinstance(first, int) or not isinstance(last, int):
+        return None
+    return Window(start_ns=first, end_ns=last)
+
+
+def _all_at_work(usage: pl.DataFrame) -> Window | None:
+    """The time between the begin of the last tenant and the end of the first; an MPS server has no work of its own."""
+    import polars as pl
+
+    working = usage.filter(~pl.col("tenant_id").is_in(_serving(usage)), pl.col("first_ns").is_not_null())
+    first, last = working["first_ns"].max(), working["last_ns"].min()
+    if working.height < 2 or not isinstance(first, int) or not isinstance(last, int) or first >= last:
         return None
     return Window(start_ns=first, end_ns=last)
 

@@ -108,7 +108,7 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
                 "the best."
             )
         if not advice.certain:
-            said += " More may be: intervals overlap."
+            said += " Others may in fact be better: intervals overlap."
         blocks.append(Para(said))
     elif advice.options:
         blocks.append(Para("No configuration fits in memory and meets the objective."))

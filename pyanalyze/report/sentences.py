@@ -72,6 +72,7 @@ __all__ = [
     "lost_streams_text",
     "mode_text",
     "pairwise_kind",
+    "partly_at_work",
     "percentile_text",
     "processes_text",
     "residency_sentence",
@@ -136,7 +137,10 @@ def solo_first(device: Device) -> tuple[str, str] | None:
         return None
     names = _names(device, unknown)
     if len(unknown) > 1:
-        action = f"Record {names} solo first, one by one, and give each as --baseline: their slowdowns are not known"
+        mps = ", under MPS as here" if TRAITS[device.sharing.mode].mps else ""
+        action = (
+            f"Record {names} solo first, one by one{mps}, and give each as --baseline: their slowdowns are not known"
+        )
         return action, visible(entry.how, None)
     return f"Record {names} solo first: its slowdown is not known", visible(entry.how, None)
 
@@ -521,12 +525,25 @@ def _idle(tenant: Tenant, device: Device) -> str:
     return "" if with_work is None else f" ({fmt.percent(with_work)} with kernels)"
 
 
+#: Part of the window in which all tenants are at work, from which on the rest is not worth a word.
+_NEARLY_ALL = 0.95
+
+
+def partly_at_work(device: Device) -> float | None:
+    """Part of the window in which all tenants were at work; None: nearly all of it, or it is not known."""
+    both = device.all_at_work
+    part = None if both is None else share_of_window(both.end_ns - both.start_ns, device)
+    return None if part is None or part >= _NEARLY_ALL else part
+
+
 def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
     together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
     at_once = ", overlapping" if together else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
+    if (part := partly_at_work(device)) is not None:
+        source = f"all at work {fmt.percent(part, 0)}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text

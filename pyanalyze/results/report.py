@@ -295,6 +295,10 @@ class Device(Result):
     uuid: Text | None = Field(description="UUID of the GPU or MIG instance.")
     gpu_uuid: Text | None = Field(description="UUID of the board.")
     window: Window | None = Field(description="First to last tenant activity; null: no activity was recorded.")
+    all_at_work: Window | None = Field(
+        default=None,
+        description="From when the last tenant began to when the first one ended; null: one tenant, or no such time.",
+    )
     memory: Memory | None = Field(description="Device memory; null: not known.")
     name: Text | None = Field(description="Product name.")
     sm_count: int | None = Field(description="Streaming multiprocessors.")

@@ -317,7 +317,9 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice
             why=f"{why}. On {profile.sm_count} SMs no SM gets more blocks than here. The smaller instance has less "
             "memory bandwidth, whose effect this capture does not show",
             # Samples may show MIG without the profile.
-            undo=None if here is None else f"{remove}; nvidia-smi mig -i GPU -cgi {here} -C",
+            undo=None
+            if here is None
+            else f"{remove.replace('ID', 'NEW_ID')} && nvidia-smi mig -i GPU -cgi {here} -C   # NEW_ID as by -lgi",
             wrong_if=f"the program also runs with larger grids, or needs more than {gib} of memory",
         )
     return Advice(
