@@ -229,6 +229,9 @@ def test_each_of_several_tenants_of_one_name_gets_a_baseline_of_its_own(fixtures
     baseline = "kit (pid 1184)=kit-pid-1184.solo.nsys-rep"
     assert shlex.split(how, comments=True)[-2:] == ["--baseline", baseline]
     assert how.endswith("; the same for kit (pid 1185) and kit (pid 1186), then pyanalyze once with every --baseline")
+    # `advise` compares slowdowns only where it has nothing else to say.
+    said = " ".join(run("advise", path).stdout.split())
+    assert "Record kit (pid 1184), kit (pid 1185) and kit (pid 1186) solo first" in said
 
 
 def test_what_a_command_captures_is_not_said_to_have_none(fixtures: Path) -> None:

@@ -461,11 +461,18 @@ class ProgressBar:
 def answer(
     session: Session, verb: str, sections: tuple[str, ...], fmt: str, advice: Sequence[DeviceAdvice] | None = None
 ) -> str:
-    """Show some sections of the report as text, or the verb's part of it as JSON."""
+    """Show some sections of the report as text, or the verb's part of it as JSON.
+
+    Where nothing is advised, what has to be recorded first depends on whose slowdown is known.
+    """
     from pyanalyze.cli.schemas import SHOWN, part_of
     from pyanalyze.report.build import assemble
+    from pyanalyze.vocabulary import Part
 
-    report = assemble(session.analysis, advice, detail=session.detail, parts=SHOWN[verb].parts)
+    parts = SHOWN[verb].parts
+    if any(not one.actions for one in advice or ()):
+        parts |= {Part.INTERFERENCE}
+    report = assemble(session.analysis, advice, detail=session.detail, parts=parts)
     if fmt == "json":
         import json
 
