@@ -73,6 +73,8 @@ if TYPE_CHECKING:
 
 #: Tenants that one sentence names.
 _NAMED = 4
+#: How to see whether there is a second tenant.
+_OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 
 
 def clock_of(tables: TableSet) -> Clock:
@@ -674,10 +676,6 @@ def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missin
     if tables.paths and usage.filter("traced").height == 1 and not lost:
         return "pyanalyze advise CAPTURE --replicas 1..4   # forecasts copies of the one that was recorded"
     return "" if tables.paths else HOW["kernels"]
-
-
-#: How to see whether there is a second tenant.
-_OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 
 
 def _serving(usage: pl.DataFrame) -> set[int]:

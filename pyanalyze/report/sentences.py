@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
 from pyanalyze.results.labels import device_title, tenant_labels
+from pyanalyze.results.residency import SwitchPart
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -68,6 +69,7 @@ __all__ = [
     "grouped_text",
     "holder_text",
     "id_text",
+    "inferred_switch",
     "lead_sentences",
     "lost_streams_text",
     "mode_text",
@@ -81,7 +83,6 @@ __all__ = [
     "share_of_window",
     "slowdown_text",
     "solo_first",
-    "state_ns_of",
     "stream_name",
     "stream_reason",
     "switching_text",
@@ -558,10 +559,15 @@ _COST_WORDS = {
 }
 
 
-def state_ns_of(device: Device) -> int | None:
-    """What saving and restoring the state of a context takes, where no record says so and kernels show it."""
+def inferred_switch(device: Device) -> tuple[SwitchPart, SwitchPart] | None:
+    """Saving and restoring, and the full switch with it, where kernels show what no record says; else None."""
+    switches = device.context_switches
     state = None if device.interference is None else device.interference.context_state
-    return None if state is None else state.save_ns + state.restore_ns
+    if switches is None or switches.cost_kind == "full" or switches.gap is None or state is None:
+        return None
+    state_ns, gap = state.save_ns + state.restore_ns, switches.gap
+    saved = SwitchPart(median_ns=state_ns, total_ns=switches.count * state_ns)
+    return saved, SwitchPart(median_ns=gap.median_ns + state_ns, total_ns=gap.total_ns + saved.total_ns)
 
 
 def _switching(device: Device, *, short: bool = False) -> str:
@@ -579,9 +585,9 @@ def _switching(device: Device, *, short: bool = False) -> str:
     if switches.cost_kind == "full":
         # It reaches into residency.
         text += "; saving and restoring are in GPU time as well"
-    elif (state_ns := state_ns_of(device)) and switches.gap is not None:
-        whole = share_of_window(switches.gap.total_ns + switches.count * state_ns, device)
-        text += f", {fmt.percent(whole)} with saving and restoring (inferred)"
+    elif (inferred := inferred_switch(device)) is not None:
+        _, whole = inferred
+        text += f", {fmt.percent(share_of_window(whole.total_ns, device))} with saving and restoring (inferred)"
     if not short and switches.median_slice_ns is not None:
         text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
         if (slice_ns := other_slice_ns(device)) is not None:
@@ -695,8 +701,7 @@ _LONG_WAIT = 0.1
 
 def _waiting(device: Device) -> str:
     """Which of several tenants waited most with launched work and nothing in flight; empty: none did for long."""
-    splits = [(tenant, tenant.time_split) for tenant in device.tenants if tenant.time_split is not None]
-    shares = [(split.waiting_ns / split.window_ns, tenant) for tenant, split in splits if split.waiting_ns]
+    shares = [(t.time_split.waiting_share or 0.0, t) for t in device.tenants if t.time_split is not None]
     share, tenant = max(shares, key=lambda one: one[0], default=(0.0, None))
     if tenant is None or share < _LONG_WAIT or len(device.tenants) < 2:
         return ""

@@ -92,6 +92,18 @@ class TimeSplit(Result):
     longest_gap: LongestGap | None = Field(default=None, description="Where the host is the limit; else null.")
 
     @property
+    def waiting_share(self) -> float | None:
+        """Part of its time in which launched work had not started and nothing was in flight; None: not known.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].waiting_share
+        0.0
+        """
+        return None if self.waiting_ns is None or not self.window_ns else self.waiting_ns / self.window_ns
+
+    @property
     def one_gap(self) -> LongestGap | None:
         """The gap that has most of the host's time; None: there is none.
 

@@ -304,12 +304,12 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice
             )
         family, profile = smaller
         gib = f"{family.memory_bytes(profile) / 2**30:.1f} GiB"
-        here, remove = device["mig_profile"], "nvidia-smi mig -i GPU -dci -gi ID && nvidia-smi mig -i GPU -dgi -gi ID"
+        here, remove = device["mig_profile"], "nvidia-smi mig -i GPU -dci -gi {0} && nvidia-smi mig -i GPU -dgi -gi {0}"
         return Advice(
             action=f"Try the smaller MIG profile {profile.name}: no kernel fills this instance",
             commands=[
                 "nvidia-smi mig -lgi   # as root: the GPU and the ID of this instance; stop its programs first",
-                remove,
+                remove.format("ID"),
                 f"nvidia-smi mig -i GPU -cgi {profile.name} -C && nvidia-smi -L   # start PROGRAM with the new UUID",
             ],
             expected=None,
@@ -319,7 +319,7 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice
             # Samples may show MIG without the profile.
             undo=None
             if here is None
-            else f"{remove.replace('ID', 'NEW_ID')} && nvidia-smi mig -i GPU -cgi {here} -C   # NEW_ID as by -lgi",
+            else f"{remove.format('NEW_ID')} && nvidia-smi mig -i GPU -cgi {here} -C   # NEW_ID as by -lgi",
             wrong_if=f"the program also runs with larger grids, or needs more than {gib} of memory",
         )
     return Advice(

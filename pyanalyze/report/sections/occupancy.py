@@ -92,9 +92,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                     f"({fmt.count(measured.bins)} time bins)."
                 )
             )
+        ranges = _INTERVALS if occupancy.basis == "modelled" else ""
         if check is None:
-            text = _INTERVALS if occupancy.basis == "modelled" else ""
-            text += "This capture has no hardware counters to check the model. "
+            text = f"{ranges}This capture has no hardware counters to check the model. "
             text += why_missing_or_nothing(device, "gpu_metrics")
             blocks.append(Para(text.strip(), "muted"))
         else:
@@ -103,8 +103,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 blocks.append(Note("Model and counters disagree", text, "warning"))
             else:
                 blocks.append(Para(f"Against counters: {visible(check.detail, LONG)}"))
-            if occupancy.basis == "modelled":
-                blocks.append(Para(_INTERVALS.strip(), "muted"))
+            if ranges:
+                blocks.append(Para(ranges.strip(), "muted"))
             blocks.append(
                 Chart(
                     chart_key("counters", device.device_id),

@@ -8,9 +8,9 @@ from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Tabl
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     SWITCH_OVERHEAD,
+    inferred_switch,
     residency_sentence,
     share_of_window,
-    state_ns_of,
     whole_intervals,
     why_missing,
 )
@@ -107,10 +107,10 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     rows = [(name, scope, part.median_ns, part.total_ns) for name, scope, part in known if part is not None]
     if switches.cost_kind == "full" and switches.median_cost_ns is not None and switches.total_cost_ns is not None:
         rows.append(("Full switch", "sum of the three", switches.median_cost_ns, switches.total_cost_ns))
-    elif (state_ns := state_ns_of(device)) and switches.gap is not None:
-        whole_ns = switches.gap.median_ns + state_ns, switches.gap.total_ns + switches.count * state_ns
-        rows.append(("Save and restore (inferred)", "inside residency intervals", state_ns, switches.count * state_ns))
-        rows.append(("Full switch (inferred)", "sum of the two", *whole_ns))
+    elif (inferred := inferred_switch(device)) is not None:
+        saved, whole = inferred
+        rows.append(("Save and restore (inferred)", "inside residency intervals", saved.median_ns, saved.total_ns))
+        rows.append(("Full switch (inferred)", "sum of the two", whole.median_ns, whole.total_ns))
     cells = tuple(
         (
             Cell(name),

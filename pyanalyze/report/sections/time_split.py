@@ -32,12 +32,6 @@ def _part(split: TimeSplit, one: Limit) -> str:
     return fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)
 
 
-def _waiting(split: TimeSplit) -> str:
-    if split.waiting_ns is None or not split.window_ns:
-        return fmt.UNKNOWN
-    return fmt.percent(split.waiting_ns / split.window_ns)
-
-
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
@@ -48,7 +42,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Cell(visible(label)),
             Cell(fmt.duration(split.window_ns)),
             *(value_cell(_part(split, one)) for one in Limit),
-            value_cell(_waiting(split)),
+            value_cell(fmt.percent(split.waiting_share)),
             value_cell(visible(split.api_call, 60) or (fmt.UNKNOWN if split.api_calls_ns is None else "none")),
             Cell(_top_kernel(split)),
         )

@@ -472,6 +472,13 @@ mod tests {
         (0, 7, 0, 1, 7, start, end)
     }
 
+    /// Kernels with these correlation ids.
+    fn with_ids(work: &[K], ids: &[u32]) -> RecordBatch {
+        let ids = Arc::new(UInt32Array::from(ids.to_vec()));
+        let columns = vec![("correlation_id", ids as _)];
+        crate::table::builder::replace(&schema::KERNELS, &kernels(work), columns).unwrap()
+    }
+
     fn in_gaps(work: &[K], rows: &[C<'_>]) -> CallsInGaps {
         let (mut tables, _) = named([(schema::KERNELS.name, kernels(work))].into());
         tables.insert(schema::API_CALLS.name, calls(rows));
@@ -525,10 +532,8 @@ mod tests {
     #[test]
     fn what_ends_a_long_gap_may_have_been_launched_long_before() {
         // Nothing runs from 100 to 1,000 us, and from 1,100 to 1,200 us, which is short.
-        let work = kernels(&[kernel(0, 100), kernel(1000, 1100), kernel(1200, 1300)]);
-        let ids = Arc::new(UInt32Array::from(vec![1, 2, 3]));
-        let work = crate::table::builder::replace(&schema::KERNELS, &work, vec![("correlation_id", ids)]);
-        let (mut tables, _) = named([(schema::KERNELS.name, work.unwrap())].into());
+        let work = with_ids(&[kernel(0, 100), kernel(1000, 1100), kernel(1200, 1300)], &[1, 2, 3]);
+        let (mut tables, _) = named([(schema::KERNELS.name, work)].into());
         for (launched, waiting_ns) in [((50, 60), 900_000), ((250, 300), 700_000), ((950, 1010), 0)] {
             let rows = [
                 ("cudaLaunchKernel", 2, 0, launched.0, launched.1),
@@ -568,11 +573,8 @@ mod tests {
 
     fn records(rows: &[C<'_>], recorded: &[u32]) -> Option<LaunchRecords> {
         let work: Vec<K> = recorded.iter().map(|_| kernel(0, 100)).collect();
-        let ids = UInt32Array::from(recorded.to_vec());
-        let batch = kernels(&work);
-        let batch =
-            crate::table::builder::replace(&schema::KERNELS, &batch, vec![("correlation_id", Arc::new(ids))]);
-        let tables = [(schema::KERNELS.name, batch.unwrap()), (schema::API_CALLS.name, calls(rows))];
+        let tables =
+            [(schema::KERNELS.name, with_ids(&work, recorded)), (schema::API_CALLS.name, calls(rows))];
         launch_records(&tables.into(), None, &Unwatched).unwrap()
     }
 
@@ -598,17 +600,14 @@ mod tests {
 
     #[test]
     fn launches_without_a_record_are_told_by_time_and_thread() {
-        let work = kernels(&[kernel(0, 100)]);
-        let ids = UInt32Array::from(vec![2]);
-        let work =
-            crate::table::builder::replace(&schema::KERNELS, &work, vec![("correlation_id", Arc::new(ids))]);
+        let work = with_ids(&[kernel(0, 100)], &[2]);
         let rows = [
             ("cudaLaunchKernel", 3, 0, 6, 7),
             ("cudaLaunchKernel", 1, 0, 4, 5),
             ("cudaLaunchKernel", 2, 0, 0, 1),
             ("cudaDeviceSynchronize", 4, 0, 8, 9),
         ];
-        let tables = [(schema::KERNELS.name, work.unwrap()), (schema::API_CALLS.name, calls(&rows))];
+        let tables = [(schema::KERNELS.name, work), (schema::API_CALLS.name, calls(&rows))];
         let found = lost_launches(&tables.into(), &Unwatched).unwrap();
         let at = |start_ns| LostLaunch { start_ns, thread: 70 };
         assert_eq!(found, [((0, Some(7)), vec![at(4000), at(6000)])].into());
