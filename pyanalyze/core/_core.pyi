@@ -229,9 +229,9 @@ def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> lis
 
     By device and tenant: `long_ns` of all calls in gaps longer than launching takes, counted once; `short_ns` in
     shorter ones, of calls that hand over no work, where none that does ran beside them; `by_name` (ns, calls) of both;
-    `waiting_ns` in long ones, in which what ends the gap was launched and had not started; whether its process `called`
-    anything; its `operations`, and the `longest_gap` between two of them, if there is any (`start_ns`, `end_ns`,
-    `operations_before`).
+    `waiting_ns` in long ones, in which what ends the gap was launched and had not started (None: no such launch is
+    known); whether its process `called` anything; its `operations`, and the `longest_gap` between two of them, if there
+    is any (`start_ns`, `end_ns`, `operations_before`).
     """
 
 def launch_records(

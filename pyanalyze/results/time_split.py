@@ -74,7 +74,7 @@ class TimeSplit(Result):
         default=None,
         ge=0,
         description="Of api_calls_ns and host_ns: what ran next was launched and had not started. Null: calls were not "
-        "read, or not recorded.",
+        "read, or no launch is known by its correlation id.",
     )
     api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
     api_call_ns: int = Field(ge=0, description="Its part of api_calls_ns.")

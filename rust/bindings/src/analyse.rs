@@ -168,7 +168,7 @@ pub(crate) struct CallsInGaps {
     tenant_id: u32,
     long_ns: i64,
     short_ns: i64,
-    waiting_ns: i64,
+    waiting_ns: Option<i64>,
     by_name: BTreeMap<String, (i64, u64)>,
     called: bool,
     operations: u64,

@@ -48,8 +48,9 @@ pub struct CallsInGaps {
     pub long_ns: i64,
     /// In shorter gaps, of calls that hand over no work, where none that does ran beside them.
     pub short_ns: i64,
-    /// In long gaps, from the end of the launch call of what ends the gap: it was launched, and had not started.
-    pub waiting_ns: i64,
+    /// In long gaps, from the end of the launch call of what ends the gap: it was launched, and had not started. `None`:
+    /// no such call is known.
+    pub waiting_ns: Option<i64>,
     /// By name without the version that CUPTI appends: the time of each in gaps, and how many calls.
     pub by_name: BTreeMap<String, (i64, u64)>,
     /// Kernels, graphs and copies.
@@ -121,7 +122,7 @@ struct Gaps {
     in_long: Walk,
     in_short: Walk,
     found: CallsInGaps,
-    /// Long gaps, by correlation id of the operation that ends each.
+    /// Long gaps, by correlation id of the operation that ends each; 0: it has none, and no call is its launch.
     ended_by: NumberMap<u32, (i64, i64)>,
     /// By key of the name.
     by_key: NumberMap<u32, (i64, u64)>,
@@ -133,8 +134,8 @@ impl Gaps {
             let length_ns = start_ns.saturating_sub(free_ns);
             let is_long = migration || length_ns > LAUNCH_GAP_NS;
             if is_long { &mut self.long } else { &mut self.short }.add(free_ns, start_ns);
-            if let (true, Some(id)) = (is_long, correlation.filter(|id| *id > 0)) {
-                self.ended_by.insert(id, (free_ns, start_ns));
+            if is_long && !migration {
+                self.ended_by.insert(correlation.unwrap_or(0), (free_ns, start_ns));
             }
             if length_ns > self.found.longest.map_or(0, |gap| gap.end_ns.saturating_sub(gap.start_ns)) {
                 let operations_before = self.found.operations;
@@ -155,9 +156,11 @@ impl Gaps {
     }
 
     fn add_call(&mut self, call: &Call) {
-        if let Some((free_ns, start_ns)) = call.correlation.and_then(|id| self.ended_by.remove(&id)) {
+        if let Some((free_ns, start_ns)) =
+            call.correlation.filter(|id| *id > 0).and_then(|id| self.ended_by.remove(&id))
+        {
             let waiting_ns = start_ns.saturating_sub(call.end_ns.max(free_ns)).max(0);
-            self.found.waiting_ns = self.found.waiting_ns.saturating_add(waiting_ns);
+            self.found.waiting_ns = Some(self.found.waiting_ns.unwrap_or(0).saturating_add(waiting_ns));
         }
         let whole = (call.start_ns, call.end_ns);
         let (long_ns, short_ns) = self.inside_ns(whole);
@@ -240,8 +243,11 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
     let of_hosts =
         hosts.into_values().flat_map(|host| host.tenants.into_iter().map(move |of| (host.called, of)));
     for (called, gaps) in of_hosts {
-        let Gaps { found: mut one, by_key, .. } = gaps;
+        let Gaps { found: mut one, by_key, ended_by, .. } = gaps;
         one.called = called;
+        if ended_by.is_empty() {
+            one.waiting_ns.get_or_insert(0);
+        }
         for (key, (ns, calls)) in by_key {
             let name = documented(names.column.text(key).unwrap_or_default()).to_owned();
             let sums = one.by_name.entry(name).or_default();
@@ -542,8 +548,15 @@ mod tests {
             ];
             tables.insert(schema::API_CALLS.name, calls(&rows));
             let found = calls_in_gaps(&tables, &Unwatched).unwrap();
-            assert_eq!(found[0].waiting_ns, waiting_ns, "{launched:?}");
+            assert_eq!(found[0].waiting_ns, Some(waiting_ns), "{launched:?}");
         }
+        // The export has no ids that match, or none at all, or no long gap.
+        tables.insert(schema::API_CALLS.name, calls(&[("cudaLaunchKernel", 9, 0, 50, 60)]));
+        assert_eq!(calls_in_gaps(&tables, &Unwatched).unwrap()[0].waiting_ns, None);
+        let calls = [("cudaLaunchKernel", 9, 0, 50, 60)];
+        assert_eq!(in_gaps(&[kernel(0, 100), kernel(1000, 1100)], &calls).waiting_ns, None);
+        let short = in_gaps(&[kernel(0, 100), kernel(200, 300)], &calls);
+        assert_eq!(short.waiting_ns, Some(0));
     }
 
     #[test]
