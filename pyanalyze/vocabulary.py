@@ -51,11 +51,11 @@ class Condition(Word):
 
 #: The same in words.
 _CONDITION_TEXT: Final[Mapping[Condition, str]] = {
-    Condition.UNLESS_UNTRACED_TENANT: "unless another process used the GPU",
-    Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: "unless another process ran under MPS, in another MIG instance, or rarely",
-    Condition.UNLESS_MPS_OR_RARE_TENANT: "unless another process ran under MPS or rarely",
-    Condition.UNLESS_MIG_OR_RARE_TENANT: "unless another process ran in another MIG instance or rarely",
-    Condition.UNLESS_RARE_TENANT: "unless another process ran rarely",
+    Condition.UNLESS_UNTRACED_TENANT: "if no other process used the GPU",
+    Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: "if no other process ran under MPS, in another instance, or now and then",
+    Condition.UNLESS_MPS_OR_RARE_TENANT: "if no other process ran under MPS or now and then",
+    Condition.UNLESS_MIG_OR_RARE_TENANT: "if no other process ran in another MIG instance or now and then",
+    Condition.UNLESS_RARE_TENANT: "if no other process ran now and then",
 }
 
 
@@ -65,9 +65,9 @@ def condition_text(condition: Condition, mode: Mode | None) -> str:
     Examples
     --------
     >>> condition_text(Condition.UNLESS_UNTRACED_TENANT, Mode.EXCLUSIVE)
-    'unless another process used the GPU'
+    'if no other process used the GPU'
     >>> condition_text(Condition.UNLESS_UNTRACED_TENANT, Mode.MIG)
-    'unless another process used the same instance'
+    'if no other process used the same instance'
     """
     text = _CONDITION_TEXT[condition]
     # Processes in other instances of the board leave the mode as it is.
@@ -80,7 +80,7 @@ def unless(condition: Condition | None, mode: Mode | None) -> str:
     Examples
     --------
     >>> "exclusive" + unless(Condition.UNLESS_RARE_TENANT, Mode.EXCLUSIVE), "mps" + unless(None, Mode.MPS)
-    ('exclusive, unless another process ran rarely', 'mps')
+    ('exclusive, if no other process ran now and then', 'mps')
     """
     return "" if condition is None else f", {condition_text(condition, mode)}"
 

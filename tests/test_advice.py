@@ -835,8 +835,8 @@ def test_mps_is_not_advised_where_its_own_condition_excludes_it(hardware: Path) 
     [
         (None, False, [None]),
         (1.003, False, [None]),
-        (1.8, False, ["kernels of a spend at most 1.80x less time in flight"]),
-        (1.8, None, ["kernels of a spend at most 1.80x less time in flight"]),
+        (1.8, False, ["kernels of a are in flight for at most 1.80x less time"]),
+        (1.8, None, ["kernels of a are in flight for at most 1.80x less time"]),
         (1.8, True, []),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     said = weights_text(device.sharing)
     assert "log odds" in said
-    assert "against a mode under neither For nor Against: +3 makes time-slicing about 20 times as likely" in said
+    assert "of time-slicing, compared with a mode in neither column: +3 makes it about 20 times as likely" in said
     weights = {one.name: weight for one, weight in weighed_evidence(device.sharing)}
     # docs/modes/time_slicing.md: contexts that alternate weigh 5; streams that overlap have no row.
     assert (weights["contexts_alternate"], weights["streams_overlap"]) == (5.0, 0.0)
@@ -573,9 +573,13 @@ def test_the_first_row_of_the_causes_is_the_one_that_the_sentence_names(fixtures
     assert again.columns == table.columns
     rows = [[cell.text for cell in row] for one in (table, again) for row in one.rows if row[0].text == "app_b"]
     waiting = [column.title for column in table.columns].index("Waiting for its time slice")
-    said = re.search(r"\(([\d.]+ %) of the added latency, ([\d.]+ %) directly\)", cause_sentence(report.devices[0]))
+    said = re.search(
+        r"\(([\d.]+) % of the added latency, ([\d.]+) % queued behind it", cause_sentence(report.devices[0])
+    )
     assert said is not None
-    assert (rows[0][waiting], rows[1][waiting]) == said.groups()
+    whole, queued = map(float, said.groups())
+    assert rows[0][waiting] == f"{whole} %"
+    assert rows[1][waiting] == f"{whole - queued:.1f} %"
 
 
 def test_commands_of_samples_say_nothing_of_kernels_that_they_do_not_have(tmp_path: Path) -> None:

@@ -573,7 +573,7 @@ def test_one_kernel_says_nothing_of_other_processes() -> None:
     verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1, "stream_overlap_share": 0.0}, tenants=("a",)))
     assert (verdict.mode, verdict.basis) == ("exclusive", "inferred")
     assert verdict.condition == "unless-untraced-tenant"
-    assert "unless another process used the GPU" in verdict.summary
+    assert "if no other process used the GPU" in verdict.summary
     assert verdict.missing
 
 
@@ -779,7 +779,7 @@ def test_one_process_does_not_contradict_a_configuration_for_several(changes: di
         assert (verdict.configured, verdict.agrees) == (f"{inside}{strategy}", None)
         # Without switch records nobody else would have been seen.
         assert verdict.condition is not None
-        assert verdict.summary.endswith("nothing in the capture excludes that.")
+        assert verdict.summary.endswith("nothing in the capture shows whether one did.")
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def why_missing_or_nothing(device: Device, key: str) -> str:
 #: What is not available, in words where its key is none.
 _MISSING_WORDS = {
     "co_run": "a co-run",
+    "configured_mode": "configured mode",
     "interference": "interference between tenants",
     "interference.figures": "mean slowdown, system throughput and fairness",
     "occupancy.part": "a part of occupancy",
@@ -218,9 +219,9 @@ def _weighed_mode(sharing: Sharing) -> Mode:
 def weights_text(sharing: Sharing) -> str:
     """Say what the weights of the evidence are for, and what they compare with."""
     return (
-        "Evidence, largest weight first. Weights are log odds (base e) against a mode under neither For nor Against: "
-        f"+3 makes {_weighed_mode(sharing)} about 20 times as likely, -3 a 20th as likely. They add up. The confidence "
-        "is not their sum, but how often such verdicts were right on simulated recordings."
+        f"Evidence, largest weight first. Weights are log odds (base e) of {_weighed_mode(sharing)}, compared with a "
+        "mode in neither column: +3 makes it about 20 times as likely, -3 a 20th as likely. They add up. The "
+        "confidence is not their sum, but how often such verdicts were right on simulated recordings."
     )
 
 
@@ -723,7 +724,8 @@ def cause_text(victim: Victim) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
-    behind = "" if direct is None or part - direct < NAMED_SHARE else f", {fmt.percent(direct)} directly"
+    queued = 0.0 if direct is None else part - direct
+    behind = f", {fmt.percent(queued)} queued behind it" if queued >= NAMED_SHARE else ""
     return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{behind})"
 
 

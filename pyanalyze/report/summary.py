@@ -82,8 +82,8 @@ _NAME = 40
 _WITH_WORK = 20
 #: Between the bars and what belongs to all of them.
 _RULE = "│ "
-#: Lists of processes, which make a verdict more certain.
-_LISTS = ("process_list", "mps_clients")
+#: What only makes a verdict more certain: lists of processes, and how sharing was set up.
+_ONLY_SURER = ("process_list", "mps_clients", "configured_mode")
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -439,7 +439,7 @@ def _missing(device: Device) -> str:
     if any(tenant.busy_ns for tenant in device.tenants):
         said_of["kernel_records"] = "some kernel records"
     # What keeps an answer from being given stands before what would only make it more certain.
-    missing = sorted(missing, key=lambda one: one.what in _LISTS)
+    missing = sorted(missing, key=lambda one: one.what in _ONLY_SURER)
     names = list(dict.fromkeys(said_of.get(m.what) or missing_words(m.what) for m in missing))
     for most in (3, 2, 1):
         more = len(names) - most

@@ -305,7 +305,7 @@ def ranges_text(group: UnitGroup) -> str:
     >>> short = UnitRange(count=2, min_ns=4_000_000, max_ns=5_000_000, others_ns=0)
     >>> long = UnitRange(count=3, min_ns=9_000_000, max_ns=12_000_000, others_ns=5_000_000)
     >>> ranges_text(UnitGroup.model_construct(ranges=(short, long)))
-    '2 take 4.000 to 5.000 ms (mean wait for other tenants 0 ns), 3 take 9.000 to 12.00 ms (5.000 ms)'
+    '2 take 4.000 to 5.000 ms (mean wait for other tenants 0 ns), 3 take 9.000 to 12.00 ms (mean wait 5.000 ms)'
     """
     if not group.ranges:
         return ""
@@ -315,8 +315,8 @@ def ranges_text(group: UnitGroup) -> str:
         for one, (low, high) in zip(group.ranges, spans, strict=True)
     ]
     if any(one.others_ns for one in group.ranges):
-        waits = [f" ({fmt.duration(one.others_ns)})" for one in group.ranges]
-        waits[0] = waits[0].replace("(", "(mean wait for other tenants ")
+        waits = [f" (mean wait {fmt.duration(one.others_ns)})" for one in group.ranges]
+        waits[0] = waits[0].replace("wait", "wait for other tenants")
         texts = [f"{text}{wait}" for text, wait in zip(texts, waits, strict=True)]
     return ", ".join(texts)
 

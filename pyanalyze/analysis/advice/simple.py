@@ -71,6 +71,8 @@ def record_first(verdict: Verdict, *, mig: bool = False) -> Iterator[Advice]:
     # What records switches records kernels.
     if not mig and any(gap.what == "context_switches" for gap in verdict.missing):
         useless = {"kernels"}
+    # How sharing was set up does not say what happened.
+    useless.add("configured_mode")
     commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how and gap.what not in useless))
     if commands:
         yield Advice(
@@ -188,8 +190,8 @@ def simple_bounds(
     if worst is not None and worst.inflation is not None:
         if worst.inflation >= NOTABLE_INFLATION:
             bound = (
-                f"kernels of {worst.name} spend at most {worst.inflation:.2f}x less time in flight (no time switched "
-                "out). Waits before they start, not in this figure, shrink as well. Contention may take part of it"
+                f"kernels of {worst.name} are in flight for at most {worst.inflation:.2f}x less time (none switched "
+                "out), and wait less before they start (not in this figure). Contention may take part of both"
             )
         else:
             waits = " Kernels were hardly switched out while in flight: only waits before they start can shrink."

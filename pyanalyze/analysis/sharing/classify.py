@@ -145,13 +145,21 @@ def judge(case: Case) -> Verdict:
             Alternative(mode=other, confidence=round(value, 3), why_not=_why_not(other, case))
             for other, value in _alternatives(posterior, ranked, mode, confidence)
         ],
-        missing=missing,
+        missing=missing if configured is not None else [*missing, _CONFIGURED_MISSING],
         posterior=posterior[best],
         details=[
             detail if case.captured or detail.basis != "observed" else detail.model_copy(update={"basis": "sampled"})
             for detail in details(case, mode)
         ],
     )
+
+
+#: Of what is missing the last: it would change no other answer.
+_CONFIGURED_MISSING = Missing(
+    what="configured_mode",
+    why="no input says how sharing was set up: without MPS, MIG or Kubernetes nothing does",
+    how=HOW["configured_mode"],
+)
 
 
 def _shown(evidence: Sequence[Evidence], mode: Mode) -> bool:
@@ -381,7 +389,7 @@ def _summary(
     text = text[0].upper() + text[1:]
     doubt = ""
     if condition is not None:
-        doubt = f" The mode is {mode}, {condition_text(condition, mode)}: nothing in the capture excludes that."
+        doubt = f" The mode is {mode}, {condition_text(condition, mode)}: nothing in the capture shows whether one did."
     said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
     return " ".join(
         (f"{text}.{doubt}", *(f"{detail[0].upper()}{detail[1:]}." for detail in said if detail not in reasons))

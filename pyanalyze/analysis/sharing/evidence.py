@@ -43,6 +43,8 @@ HOW = {
     "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
     "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
+    "configured_mode": "kubectl get nodes,pods,configmaps -A -o json > objects.json   # in Kubernetes; then --context "
+    "objects.json",
     "co_run": "record while the workloads run at the same time",
 }
 

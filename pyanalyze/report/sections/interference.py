@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 _CAUSES_CAPTION = "Where the added latency of its kernels went (inferred)."
 _ROOT_CAUSES = (
-    " A wait behind kernels of its own process counts as what delayed the first of them, as in the answer above. The "
-    "rest counts as queueing."
+    " A kernel queued behind one of its own process counts under what delayed the first of that queue, as in the "
+    "answer above; where nothing delayed it, as queueing."
 )
 _ASSUMED = " The replay assumes an execution of 1.00x."
 _ABOVE = " The replay, which assumes 1.00x for all kernels, does not use them."

@@ -128,8 +128,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                         chart_key("sm_heatmap", device.device_id),
                         "Modelled warps by TPC and time",
                         "Blocks placed SM by SM as the block scheduler would, constrained by the recorded starts and "
-                        "ends of the kernels. Hatched: it is a model, because no trace records the SM of a block."
-                        + _assumed_numbers(device),
+                        "ends of the kernels. A row is the mean of the SMs of a TPC: one that is coloured "
+                        "may have an SM without a block. Hatched: it is a model, because no trace records the SM of a "
+                        "block." + _assumed_numbers(device),
                     ),
                 ),
             )

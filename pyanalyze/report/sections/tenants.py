@@ -65,7 +65,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     caption += whole_intervals(device)
     names = [t.name for t in device.tenants if t.pid is not None and t.group_of is None]
     if len(set(names)) < len(names):
-        caption += " --tenant NAME=PID tells processes of one name apart."
+        caption += (
+            " Which process of one name is which, their kernels tell (Where the time went); --tenant NAME=PID names it."
+        )
     if group:
         caption += " Switch records name any MPS client for all of its group: their residency is known together only."
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None and t not in group[1:]]
