@@ -54,6 +54,9 @@ const NOTABLE_PAUSES: f64 = 0.05;
 /// A program that ends no more than this part of its time before the last one is taken to have been cut by the end of
 /// the recording.
 const AT_THE_END: f64 = 0.05;
+/// A thread whose first call comes no later than this after the end of another one's life waited for it: what it did
+/// before is not in the recording, which began later.
+const JOINED_NS: i64 = 1_000_000;
 /// Contexts that lost the engine without work, of which the time they kept it is taken.
 const ENOUGH_LOST: usize = 16;
 /// No context is taken to keep the engine for longer without work.
@@ -1187,10 +1190,13 @@ struct Child {
 }
 
 /// Threads that live from their first call to their last in one pause of another thread, by that one and the number of
-/// its call after the pause; in the shortest such pause, if there are several.
+/// its call after the pause; in the shortest such pause, if there are several. The time before the first call of a
+/// thread is such a pause for those that ended just before it ([`JOINED_NS`]), if they live in no other.
 fn children(threads: &[Vec<&Call>], lives: &[Life]) -> BTreeMap<(u32, usize), Vec<Child>> {
     let mut order: Vec<(i64, u32)> = lives.iter().map(|life| life.first_ns).zip(0..).collect();
     order.sort_unstable();
+    let mut ends: Vec<(i64, u32)> = lives.iter().map(|life| life.last_ns).zip(0..).collect();
+    ends.sort_unstable();
     let mut shortest: BTreeMap<u32, (i64, (u32, usize), bool)> = BTreeMap::new();
     for ((parent, calls), own) in (0_u32..).zip(threads).zip(lives) {
         let mut until_ns = i64::MAX;
@@ -1208,6 +1214,15 @@ fn children(threads: &[Vec<&Call>], lives: &[Life]) -> BTreeMap<(u32, usize), Ve
                 }
             }
             until_ns = if n == 0 { call.end_ns } else { until_ns.max(call.end_ns) };
+        }
+    }
+    for (first_ns, parent) in &order {
+        let before = ends.partition_point(|(last, _)| last < first_ns);
+        for (last_ns, child) in ends.iter().take(before).rev() {
+            if first_ns.saturating_sub(*last_ns) > JOINED_NS {
+                break;
+            }
+            shortest.entry(*child).or_insert((i64::MAX, (*parent, 0), false));
         }
     }
     let mut found: BTreeMap<(u32, usize), Vec<Child>> = BTreeMap::new();
@@ -1563,5 +1578,28 @@ mod tests {
         let until = live(&mut steps, &mut begin_ns, 10_000, &found[&(0, 1)], true);
         assert_eq!(steps, [Step::Think(90_000), Step::Start(1), Step::Join(1)]);
         assert_eq!(until, 900_000);
+    }
+
+    #[test]
+    fn a_thread_that_begins_just_after_others_ended_waited_for_them() {
+        // A recording that began after the main thread had started two workers: they end at 700 and 900 us, and it goes
+        // on at 1000. The last thread begins long after.
+        let calls = [
+            vec![call(1_000, 1_010, Some(1))],
+            vec![call(0, 10, Some(2)), call(800, 900, None)],
+            vec![call(5, 15, Some(3)), call(690, 700, None)],
+            vec![call(9_000, 9_010, Some(4))],
+        ];
+        let threads: Vec<Vec<&Call>> = calls.iter().map(|calls| calls.iter().collect()).collect();
+        let lives: Vec<Life> =
+            threads.iter().map(|c| Life::of(c, &|call| call.correlation.is_some())).collect();
+        let found = children(&threads, &lives);
+        assert_eq!(found.keys().copied().collect::<Vec<_>>(), [(0, 0)]);
+        let lived = &found[&(0, 0)];
+        assert_eq!(lived.iter().map(|c| (c.host, c.started)).collect::<Vec<_>>(), [(1, false), (2, false)]);
+        let (mut steps, mut begin_ns) = (Vec::new(), None);
+        let until = live(&mut steps, &mut begin_ns, 0, lived, true);
+        assert_eq!(steps, [Step::Join(1), Step::Join(2)]);
+        assert_eq!((until, begin_ns), (900_000, Some(0)));
     }
 }
