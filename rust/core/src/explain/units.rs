@@ -24,6 +24,9 @@ use crate::table::work::WorkKind;
 const MANY_UNITS: usize = 20;
 /// Names whose ranges hold at least this part of the launches that any name's hold are as good as that one.
 const AS_GOOD: f64 = 0.95;
+/// Part of the time of its operations that ranges of a name, or a sequence that repeats, must hold to be the units of a
+/// tenant that nobody named: those of the exchange between ranks, say, hold many short copies and none of the work.
+const LEAST_TIME: f64 = 0.1;
 /// Part of the launches of a tenant that its graphs must hold to be its units.
 const MOSTLY: f64 = 0.5;
 /// More names of ranges than this are not compared.
@@ -174,7 +177,9 @@ pub(crate) fn find(
         for (name, list) in given {
             found.add(tenant, calls, UnitSource::Given, name, list);
         }
-    } else if let Some((name, list)) = ranges.and_then(|r| best(tenant, calls, &r.recorded)) {
+    } else if let Some((name, list)) =
+        ranges.and_then(|r| best(tenant, calls, &r.recorded, choice.name.is_some()))
+    {
         found.add(tenant, calls, UnitSource::Range, name, list);
     }
     if found.units.is_empty() && choice.name.is_none() {
@@ -243,6 +248,11 @@ fn filled(tenant: &Tenancy, calls: Option<&Calls>, mut unit: Unit) -> Option<Uni
     (unit.operations > 0 && unit.end_ns > unit.start_ns).then_some(unit)
 }
 
+/// How long an operation lasted.
+fn length(op: &Op) -> f64 {
+    op.end_ns.saturating_sub(op.start_ns).max(0) as f64
+}
+
 /// The thread that launched an operation, as recorded.
 pub(crate) fn thread_of(calls: Option<&Calls>, op: &Op) -> Option<u32> {
     calls.and_then(|c| c.thread(op.call()?))
@@ -253,22 +263,29 @@ fn best<'a>(
     tenant: &Tenancy,
     calls: Option<&Calls>,
     named: &'a BTreeMap<String, Vec<Range>>,
+    asked: bool,
 ) -> Option<(&'a str, &'a [Range])> {
+    let least_ns = if asked { 0.0 } else { LEAST_TIME * tenant.ops.iter().map(length).sum::<f64>() };
     // Of one thread ranges of one name may be nested in each other: each launch counts once.
     let held = |list: &[Range]| {
         let mut ends: BTreeMap<Option<u32>, i64> = BTreeMap::new();
-        let mut count = 0_usize;
+        let (mut count, mut held_ns) = (0_usize, 0.0);
         for range in list {
             let until = ends.entry(range.thread).or_insert(i64::MIN);
             let from_ns = range.start_ns.max(until.saturating_add(1));
             *until = (*until).max(range.end_ns);
             let from = tenant.ops.partition_point(|op| op.launch_ns < from_ns);
             let inside = tenant.ops.iter().skip(from).take_while(|op| op.launch_ns <= range.end_ns);
-            count = count.saturating_add(
-                inside.filter(|op| may_launch(range.thread, op, thread_of(calls, op))).count(),
-            );
+            for op in inside.filter(|op| may_launch(range.thread, op, thread_of(calls, op))) {
+                count = count.saturating_add(1);
+                held_ns += length(op);
+            }
         }
-        count
+        if held_ns < least_ns {
+            0
+        } else {
+            count
+        }
     };
     let candidates: Vec<(usize, usize, i64, &'a str, &'a [Range])> = named
         .iter()
@@ -329,7 +346,9 @@ fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Fo
             launched.entry(thread).or_default().push(place);
         }
     }
-    let mut groups: BTreeMap<Vec<u32>, Vec<Unit>> = BTreeMap::new();
+    let least_ns = LEAST_TIME * tenant.ops.iter().map(length).sum::<f64>();
+    // With the time of their operations.
+    let mut groups: BTreeMap<Vec<u32>, (Vec<Unit>, f64)> = BTreeMap::new();
     for (thread, waits) in waits_by_thread(calls) {
         let Some(places) = launched.get(&thread) else { continue };
         let ops: Vec<(u32, &Op)> =
@@ -354,12 +373,15 @@ fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Fo
                 last: 0,
             };
             if let Some(unit) = filled(tenant, Some(calls), unit) {
-                groups.entry(sequence).or_default().push(unit);
+                let (units, held_ns) = groups.entry(sequence).or_default();
+                units.push(unit);
+                *held_ns += batch.iter().map(|(_, op)| length(op)).sum::<f64>();
             }
         }
     }
     let mut found = Found::default();
-    for (sequence, units) in groups.into_iter().filter(|(_, units)| units.len() >= ENOUGH_UNITS) {
+    let telling = |units: &[Unit], held_ns: f64| units.len() >= ENOUGH_UNITS && held_ns >= least_ns;
+    for (sequence, (units, _)) in groups.into_iter().filter(|(_, (units, ns))| telling(units, *ns)) {
         let first = sequence.first().and_then(|s| signatures.list.get(*s as usize));
         let first = first.and_then(|s| s.name.as_deref()).unwrap_or("unnamed");
         let name = u32::try_from(found.names.len()).unwrap_or(u32::MAX);
