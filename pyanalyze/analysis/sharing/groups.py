@@ -32,8 +32,8 @@ def verdict_of_groups(tables: TableSet, verdict: Verdict) -> Verdict:
     Returns
     -------
     Verdict
-        Groups of the only process in one context share it as streams do. Else the verdict stays: between groups of one
-        process nothing is time-sliced, and they are in one MIG instance or MPS client.
+        Groups of the only process in one context, with several streams, share it as streams do. Else the verdict stays:
+        between groups of one process nothing is time-sliced, and they are in one MIG instance or MPS client.
 
     Examples
     --------
@@ -51,6 +51,11 @@ def verdict_of_groups(tables: TableSet, verdict: Verdict) -> Verdict:
     traits = TRAITS[verdict.mode]
     if not traits.one_process or traits.mig_instance or traits.capped or not one_context:
         return verdict
+    kernels = tables.columns("kernels", "device_id", "context_id", "stream_id").filter(
+        pl.col("device_id") == verdict.device_id
+    )
+    if kernels.select(pl.struct("context_id", "stream_id").n_unique()).item() < 2:
+        return verdict  # In one stream they ran one after the other.
     text = (
         f"Groups of work of one process share its context: nothing is time-sliced between them. The mode is "
         f"{Mode.STREAMS}{unless(verdict.condition, Mode.STREAMS)}."

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PARTS = 8
 #: Shorter parts hold too few time slices (about 2 ms each) to be judged.
 MIN_PART_NS = 20_000_000
+#: Parts in which tenants had work for less of the time than this show nothing of how they shared it.
+LEAST_WORK = 0.001
 #: Bisection steps for a change: a 64th of two parts.
 HALVINGS = 6
 
@@ -70,7 +72,8 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
 
     def judged(windows: Sequence[tuple[int, int]]) -> list[tuple[Mode, float]]:
         """Mode and confidence of each stretch; `undetermined` where nothing ran."""
-        return [_judged(part, verdict.device_id) for part in narrowed_parts(tables, windows)]
+        parts = zip(windows, narrowed_parts(tables, windows), strict=True)
+        return [_judged(part, verdict.device_id, LEAST_WORK * (end - start)) for (start, end), part in parts]
 
     # No rule looks at the tables that are read on request, and cutting millions of API calls takes time.
     judged_by = {name: table for name, table in tables.stored.items() if name not in ON_REQUEST}
@@ -100,8 +103,14 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
     return tuple(joined)
 
 
-def _judged(part: TableSet | None, device_id: int) -> tuple[Mode, float]:
+def _judged(part: TableSet | None, device_id: int, least_ns: float) -> tuple[Mode, float]:
+    import polars as pl
+
     if part is None:
+        return Mode.UNDETERMINED, 0.0
+    # Of who was not traced only the residency is known.
+    worked = pl.col("busy_ns").fill_null(pl.col("resident_ns")).fill_null(0).sum()
+    if part.tenant_usage.filter(pl.col("device_id") == device_id).select(worked).item() < least_ns:
         return Mode.UNDETERMINED, 0.0
     cases = cases_of(part)
     found = next((v for v in verdicts_of(part, cases) if v.device_id == device_id), None)
