@@ -37,6 +37,7 @@ NO_SOLO = (
     "others with --baseline"
 )
 VARIED = "durations of its kernels vary so much, also solo, that nothing compares"
+NEVER_BESIDE = "none of its kernels ran beside another group: only waits can have slowed it, and they are not compared"
 NO_RESIDENCY = (
     "other processes used the device, and no switch record says when the context of this one was resident: record with "
     "--gpuctxsw=true"
@@ -354,6 +355,9 @@ def _compared(tables: TableSet, clock: _Clock, solo: Mapping[int, SoloRun]) -> G
         covered_ns = _overlap(beside_any)
         if not whole_ns:
             missing[group] = "no kernel of it was recorded"
+            continue
+        if not met_ns:
+            missing[group] = NEVER_BESIDE
             continue
         if covered_ns < (1 - _UNKNOWN) * met_ns:
             missing[group] = NO_SOLO
