@@ -296,6 +296,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
         occupancy=Occupancy(
             sm_active=Bounded(value=0.49, low=0.42, high=0.49),
             warps=Bounded(value=0.33, low=0.15, high=0.35),
+            whole_graphs=0.0,
             limiters={"registers": 0.8, "warps": 0.2},
             basis="modelled",
             calibration=None,

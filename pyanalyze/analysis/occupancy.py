@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis.hardware import mps_caps, mps_sms, visible_sms
+from pyanalyze.analysis.intervals import union
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.results.occupancy import Bounded, CounterCheck
@@ -365,6 +366,7 @@ def bounded_means(
     window_ns: int,
     *,
     counted: tuple[float, float] = (0.0, 0.0),
+    whole_graphs: float = 0.0,
 ) -> tuple[Bounded, Bounded]:
     """Give the mean active SMs and warps of a device their intervals.
 
@@ -380,6 +382,9 @@ def bounded_means(
         Length of the window.
     counted
         The parts of these means that were scaled to counters: they are known to a step of the counter.
+    whole_graphs
+        Part of the window with whole graphs in flight (:func:`whole_graphs_share`), where nothing was counted: they may
+        fill the device.
 
     Returns
     -------
@@ -436,8 +441,29 @@ def bounded_means(
         least = known - step + rest * (factors[f"{key}_low"] or 0.0)
         # Counters also see what is not modelled: only the model's own part has a ceiling.
         upper = known + step + min(rest * max(factors[f"{key}_high"] or 1.0, 1.0), max(most - known, rest))
+        upper += whole_graphs if known == 0 else 0.0
         made.append(Bounded(value=value, low=min(max(least, 0.0), value), high=max(min(upper, 1.0), value)))
     return made[0], made[1]
+
+
+def whole_graphs_share(tables: TableSet, device_id: int, window: tuple[int, int]) -> float:
+    """Part of a window with whole graphs in flight, whose kernels were not recorded.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> whole_graphs_share(pyanalyze.load(capture).tables, 0, (0, 10**9))
+    0.0
+    """
+    import polars as pl
+
+    start, end = window
+    graphs = tables.of_device("graph_launches", device_id).select(
+        pl.col("start_ns").clip(start, end), pl.col("end_ns").clip(start, end)
+    )
+    if graphs.is_empty() or end <= start:
+        return 0.0
+    return float(union(graphs).select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()) / (end - start)
 
 
 def kernel_tables(tables: TableSet) -> dict[str, _core.Table]:

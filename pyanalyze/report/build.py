@@ -9,7 +9,7 @@ from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.explain import UnitsByTail
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
-from pyanalyze.analysis.occupancy import bounded_means, model_in_passing
+from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, whole_graphs_share
 from pyanalyze.analysis.residency import named_for_all
 from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
@@ -838,11 +838,13 @@ def _occupancy(
         of_bins = per_bin.join(observed.select("start_ns", "end_ns").unique(), on=["start_ns", "end_ns"], how="semi")
         sums = of_bins.select([(pl.col(name) * length).sum() / window_ns for name in ("sm_active", "warps")]).row(0)
         counted = (max(counted[0], sums[0]), max(counted[1], sums[1]))
-    active, warps = bounded_means(tables, verdict.device_id, means, window_ns, counted=counted)
+    graphs = whole_graphs_share(tables, verdict.device_id, (window.start_ns, window.end_ns))
+    active, warps = bounded_means(tables, verdict.device_id, means, window_ns, counted=counted, whole_graphs=graphs)
     check = analysis.counter_check(verdict.device_id)
     return Occupancy(
         sm_active=active,
         warps=warps,
+        whole_graphs=graphs,
         limiters={name: value / total for name, value in limited.iter_rows() if total},
         basis="observed" if counted[1] >= means[1] and not observed.is_empty() else "modelled",
         calibration=None if scaled is None else scaled.said,

@@ -62,6 +62,10 @@ class Occupancy(Result):
 
     sm_active: Bounded = Field(description="Mean fraction of SMs with at least one warp of a traced kernel.")
     warps: Bounded = Field(description="Mean resident warps of traced kernels over all warp slots.")
+    whole_graphs: Fraction = Field(
+        description="Part of the window with whole CUDA graphs in flight, whose kernels were not recorded: values "
+        "leave them out, upper ends allow for all that they may hold."
+    )
     limiters: dict[Text, Fraction] = Field(
         description="Resource that keeps theoretical occupancy below 1: fraction of kernel time. Ties count for each."
     )
