@@ -547,9 +547,53 @@ def test_forecasts_are_near_what_was_measured(name: str) -> None:
         assert forecast.slowdown == pytest.approx(measured_slowdown("slices-A-B", application), rel=0.15)
     for forecast, application in zip(options["MPS"], "AB", strict=True):
         assert forecast.slowdown == pytest.approx(measured_slowdown("mps-A-B", application), rel=0.3)
+    # Whatever was recorded, the bounds hold both.
+    for way, case in (("time-slicing", "slices-A-B"), ("MPS", "mps-A-B")):
+        for forecast, application in zip(options[way], "AB", strict=True):
+            assert forecast.low < measured_slowdown(case, application) < forecast.high
     # MPS gained on time-slicing for both.
     for sliced, mps in zip(options["time-slicing"], options["MPS"], strict=True):
         assert mps.slowdown < sliced.slowdown
+
+
+def test_bounds_allow_for_kernels_that_gain_nothing_beside_each_other() -> None:
+    # C's kernels fill the pipelines of their SMs, which a time-sliced recording without counters does not show.
+    (advice,) = pyanalyze.load(H100 / "replicas-slices-2-C.sqlite").advise()
+    options = {option.name: option.forecasts for option in advice.options.options}
+    with (H100 / "units.csv").open(newline="") as file:
+        took = [float(row["mean_us"]) for row in csv.DictReader(file) if row["case"] in ("replicas-mps-2-C", "alone-C")]
+    measured = fmean(sorted(took)[1:]) / min(took)
+    assert measured == pytest.approx(1.85, abs=0.01)
+    for forecast in options["MPS"]:
+        assert forecast.slowdown < measured < forecast.high
+    assert "(0.9" in run("summary", str(H100 / "replicas-slices-2-C.sqlite")).stdout.partition("2.30x -> 1.03x ")[2][:4]
+
+
+@pytest.mark.parametrize("start", ["520ms", "3000ms"])
+def test_a_window_that_begins_in_a_wait_of_the_main_thread_changes_no_forecast(start: str) -> None:
+    # Both main threads had started a worker by then, and go on just after it has ended.
+    (whole,) = pyanalyze.load(H100 / "slices-A-B.sqlite").advise()
+    (part,) = pyanalyze.load(H100 / "slices-A-B.sqlite").window(start).advise()
+    for name in ("time-slicing", "MPS"):
+        found = [{one.name: one for one in advice.options.options}[name].forecasts for advice in (whole, part)]
+        for one, other in zip(*found, strict=True):
+            assert other.slowdown == pytest.approx(one.slowdown, rel=0.1)
+
+
+def test_a_time_in_which_nothing_ran_has_no_mode_of_its_own() -> None:
+    # Between 0.7 and 4.2 s no kernel started and no context was switched; before, only 30 reads of a timer.
+    path = H100 / "mps-A-B-beside-C.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start BETWEEN 700000000 AND 4200000000"
+        assert db.execute(query).fetchone() == (0,)
+    (device,) = pyanalyze.load(path).report().devices
+    assert [one.mode for one in device.segments] == ["mps+time-slicing"]
+
+
+def test_kernels_that_use_up_the_bandwidth_are_said_to() -> None:
+    # SQL of the samples: DRAM read at 90 % and written at 4 %, SM issue at 9.7 %.
+    shown = " ".join(run("summary", str(H200 / "alone-dram_bound.sqlite")).stdout.split())
+    assert "Make kernel dram_bound of kit faster: its kernels take 94 % of DRAM bandwidth (sampled)." in shown
 
 
 def test_who_waits_for_full_grids_is_forecast_to_wait_as_long_as_they_go_on() -> None:

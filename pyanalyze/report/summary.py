@@ -7,6 +7,7 @@ of the capture. No terminal colours inside: the command line adds them.
 from __future__ import annotations
 
 import re
+import statistics
 import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from pyanalyze.report.sentences import (
     UNREAD,
     aggressors_text,
     agreement_text,
+    bound_text,
     cause_sentence,
     clock_sentences,
     files_not_read,
@@ -228,9 +230,15 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         shown = sorted((_of_kind(other, victim.kind) for other in impact.also_slowed), key=lambda o: -o.estimate.value)
         # A mean is of all its work: the percentile says how slow it is under contention.
         ways = [[_also(other, labels, victim.kind, tail=tail) for other in shown] for tail in (True, False)]
-        more = "" if len(shown) <= 2 else f" and {len(shown) - 2} more"
-        both = [f"{slow}; also {fmt.names(also[:2])}{more}" if also else slow for also in ways]
-        slow = both[0] if len(_lines("Slow", both[0], 3)) < 3 else both[1]
+        # The longest that fits.
+        said = [
+            f"{slow}; also {fmt.names(also[:most])}{f' and {len(shown) - most} more' if len(shown) > most else ''}"
+            for most in (2, 1)
+            for also in ways
+            if len(shown) >= most
+        ]
+        said += [f"{slow}; also {fmt.counted(len(shown), 'other tenant')}"] if shown else [slow]
+        slow = next((one for one in said if len(_lines("Slow", one, 3)) < 3), said[-1])
         if impact.answer is Answer.YES:
             whole, short = (
                 f"{cause} {full_stop(capital(aggressors_text(device, victim, basis=basis)))}" for basis in (True, False)
@@ -251,7 +259,7 @@ def _slow(device: Device, impact: Impact) -> list[str]:
 def _also(victim: Victim, labels: Mapping[int, str], named: SlowdownKind, *, tail: bool) -> str:
     """Another slowed tenant, with the kind of its slowdown where another one was named before."""
     kind = "" if victim.kind == named else f"{KIND_WORDS[victim.kind]} "
-    said = f"{labels[victim.tenant.tenant_id]} {kind}{fmt.ratio(victim.estimate.value)}"
+    said = f"{labels[victim.tenant.tenant_id]} {kind}{bound_text(victim.estimate)}{fmt.ratio(victim.estimate.value)}"
     percentile = percentile_text(victim, short=True) if tail else ""
     return f"{said} ({percentile})" if percentile else said
 
@@ -367,7 +375,8 @@ def _advice(device: Device, most: int) -> list[str]:
             best = next((option for option in device.options or () if option.recommended), None)
             if advice.exclusive and best is not None:
                 now = next((f"{fmt.ratio(option.antt)} -> " for option in device.options or () if option.current), "")
-                mean = f" Expected: modelled mean elapsed slowdown {now}{fmt.ratio(best.antt)}."
+                low, high = (statistics.fmean(getattr(one, end) for one in best.tenants) for end in ("low", "high"))
+                mean = f" Expected: modelled mean elapsed slowdown {now}{fmt.ratio(best.antt)} ({low:.2f}-{high:.2f})."
         elif not advice.bound and asked and device.sharing.mode != Mode.UNDETERMINED:
             gain = " Expected gain: not known."
         elif advice.bound and (asked or advice.at_stake_ns is not None):

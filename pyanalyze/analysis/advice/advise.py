@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.advice import groups, host_side, kubernetes, mig, mps, overlap, own_time, slicing
+from pyanalyze.analysis.advice import demands, groups, host_side, kubernetes, mig, mps, overlap, own_time, slicing
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.options import (
     AS_GOOD,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 QUICK_OPERATIONS = 50_000
 #: Gains below this part of the mean slowdown are not worth a change.
 WORTH_IT = 0.05
+#: Part of a resource from which kernels hardly get more of it.
+USED_UP = 0.8
 #: Kernel time in grids of at least one whole wave, from which a tenant fills the SMs.
 MOSTLY_FULL = 0.5
 #: Switching overhead above which longer slices are worth naming.
@@ -475,6 +477,8 @@ def _trust(compared: Options, option: Option) -> str:
         said += (
             " Contention in memory and caches changes the time of kernels that run side by side: "
             f"{_more_time(option.contention)} ({option.contention.basis})."
+            + " In upper bounds they gain nothing over time-slicing: this recording does not show whether they do."
+            * option.contention.no_gain
         )
     if compared.untraced:
         who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
@@ -793,8 +797,9 @@ def _own_time(
         name = names.get(tenant, f"tenant {tenant}")
         key = (verdict.device_id, tenant)
         if sole:
-            grids = _small_grids(tables, verdict.device_id, split.top_kernel)
-            yield from own_time.of_process(name, split, copies.get(key), grids=grids)
+            known = _small_grids(tables, verdict.device_id, split.top_kernel)
+            known = known or _resource_used_up(tables, verdict.device_id, tenant)
+            yield from own_time.of_process(name, split, copies.get(key), known=known)
         else:
             yield from own_time.of_shared_process(name, split, copies.get(key))
         used = streams.get(key)
@@ -815,6 +820,17 @@ def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
     if not sms or not isinstance(most, int) or grids.null_count() or most >= sms:
         return ""
     return f"its grids have at most {fmt.counted(most, 'block')} for {sms} SMs"
+
+
+def _resource_used_up(tables: TableSet, device_id: int, tenant: int) -> str:
+    """Say that DRAM or the SMs do not have much more to give to the kernels of the only process; empty: not sampled."""
+    for resource, found in (
+        ("DRAM bandwidth", demands.bandwidth(tables, device_id, [tenant], time_sliced=False)),
+        ("the throughput of the SMs", demands.sm_throughput(tables, device_id, [tenant], time_sliced=False)),
+    ):
+        if found.get(tenant, 0.0) >= USED_UP:
+            return f"its kernels take {fmt.percent(found[tenant], 0)} of {resource} (sampled)"
+    return ""
 
 
 def _host_side(
