@@ -154,6 +154,47 @@ def test_whole_graph_launches_are_busy_time(corpus: Path) -> None:
     assert session.tenant_usage["busy_ns"].to_list() == [graph["end_ns"] - graph["start_ns"]]
 
 
+def test_whole_graphs_are_not_idle_sms(corpus: Path) -> None:
+    # Four kernels of 4 blocks on 80 SMs, and a graph of four such kernels (B beside C): 5 % of the SMs for 2339.2 and,
+    # in the graph, 5 to 10 % for 1754.4 of 4093.9 ms.
+    (device,) = (
+        pyanalyze.load(corpus / "exports/concurrent-examples/cuda_graph_profile@b6984eb.nsys2025.sqlite")
+        .report()
+        .devices
+    )
+    found = device.occupancy
+    assert found is not None
+    assert found.whole_graphs == pytest.approx(1754.4 / 4093.9, abs=1e-4)
+    assert found.sm_active.value == pytest.approx(0.05 * 2339.2 / 4093.9, abs=1e-4)
+    assert found.sm_active.low < 0.05 * (2339.2 + 1754.4) / 4093.9 < found.sm_active.high
+    # What takes most time comes first: A, B, C and D take 584.8 ms each.
+    assert device.advice[0].action == "Trace the kernels inside the graphs of cuda_graph"
+
+
+def test_groups_that_never_ran_side_by_side_are_no_streams(corpus: Path) -> None:
+    # SQL: all kernels of a device are in one stream, and no NCCL kernel overlaps another kernel.
+    session = pyanalyze.load(corpus / "exports/nsys-ai/mfu_2gpu_before.sqlite").by("comms")
+    for device in session.report().devices:
+        assert device.sharing.mode == "exclusive"
+        for tenant in device.tenants:
+            assert tenant.slowdown.resident is None
+            assert any("ran beside another group" in note for note in tenant.slowdown_notes)
+
+
+def test_units_of_work_hold_work(corpus: Path) -> None:
+    # The NVTX ranges around the exchange between MPI ranks hold the most launches (copies of microseconds), and of the
+    # time of all operations less than 1 %.
+    session = pyanalyze.load(corpus / "exports/gpubootcamp-8v100/report1.nsys2026.sqlite")
+    names = set(session.explain().units["name"].cast(pl.String))
+    assert not names & {"MPI", "1 operation, [CUDA memcpy Peer-to-Peer]"}
+
+
+def test_no_command_records_what_mig_does_not(corpus: Path) -> None:
+    (device,) = pyanalyze.load(corpus / "exports/mig-a30/report1.nsys2026.sqlite").report().devices
+    (missing,) = (one for one in device.sharing.missing if one.what == "context_switches")
+    assert (missing.how, "while MIG is in use" in missing.why) == ("", True)
+
+
 def test_the_cuda_ordinal_is_not_the_gpu_id(corpus: Path) -> None:
     session = pyanalyze.load(corpus / "exports/pipit/perlmutter-cloverleaf-cuda.sqlite")
     used = session.kernels["device_id"].unique().to_list()

@@ -26,6 +26,7 @@ from pyanalyze.vocabulary import (
     HostMemory,
     Mode,
     StreamReason,
+    condition_text,
     is_slowed,
     threshold_of,
     unless,
@@ -323,7 +324,9 @@ def limit_text(device: Device) -> str | None:
         time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
         share = f"{fmt.percent(split.top_kernel_share)} of {time}"
         named = f"{visible(split.top_kernel, 40)} has {share}"
-        if split.top_kernel_kinds > 1:
+        if split.mostly_graphs:
+            named = f"whole graphs {fmt.percent(split.graphs_ns / split.window_ns)}; {named}"
+        elif split.top_kernel_kinds > 1:
             named = f"{fmt.count(split.top_kernel_kinds)} kernels named {visible(split.top_kernel, 40)} have {share}"
         others = f"{named}; {others}" if others else named
     if split.limit is Limit.API_CALLS and split.api_call is not None:
@@ -648,9 +651,9 @@ def victim_sentence(device: Device) -> str:
 
 
 def _is_less(elapsed: Estimate, latency: Estimate) -> bool:
-    """Whether elapsed time may not have grown at all, and surely grew less than latency."""
-    low, high = (elapsed.value if bound is None else bound for bound in (elapsed.low, elapsed.high))
-    return low < threshold_of(elapsed.basis) and high < (latency.value if latency.low is None else latency.low)
+    """Whether elapsed time surely grew less than latency."""
+    high = elapsed.value if elapsed.high is None else elapsed.high
+    return high < (latency.value if latency.low is None else latency.low)
 
 
 def slower_elapsed(device: Device) -> str | None:
@@ -687,7 +690,7 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     elapsed = victim.tenant.slowdown.elapsed
     slower = slower_elapsed(device)
     if victim.kind == "latency" and elapsed and (slower or _is_less(elapsed, victim.estimate)):
-        # Kernels that wait longer cost a program nothing whose host runs ahead of them.
+        # Kernels that wait longer cost a program less, or nothing, whose host runs ahead of them.
         found = f"{found}; {KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"
     if slower is not None:
         found = f"{found}. By {KIND_WORDS['elapsed']}: {slower}"
@@ -743,6 +746,13 @@ def percentile_text(victim: Victim, *, short: bool = False) -> str:
     return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)})"
 
 
+def _only_process(device: Device) -> str:
+    sharing = device.sharing
+    if sharing.condition is None:
+        return "only one process used the GPU"
+    return f"only one process is known; that holds {condition_text(sharing.condition, sharing.mode)}"
+
+
 def why_sharing(device: Device) -> str:
     """Say why sharing the GPU is the cause, is not, or may be; without the answer itself."""
     impact = impact_of(device)
@@ -752,7 +762,7 @@ def why_sharing(device: Device) -> str:
         return {
             Reason.HOST: f"check the host first: {host}",
             Reason.HOST_ONLY: f"no slowdown could be measured; check the host first: {host}",
-            Reason.SOLE_TENANT: f"only one process used the GPU{unless(device.sharing.condition, device.sharing.mode)}",
+            Reason.SOLE_TENANT: _only_process(device),
             Reason.OTHERS_NOT_EXCLUDED: "only one process was traced, and nothing excludes others",
             Reason.NOT_MEASURED: "no slowdown could be measured",
         }[impact.reason]
@@ -762,8 +772,7 @@ def why_sharing(device: Device) -> str:
         case Reason.HOST:
             return f"check the host first: {host}"
         case Reason.SOLE_TENANT_SLOWED:
-            only = f"only one process used the GPU{unless(device.sharing.condition, device.sharing.mode)}"
-            return f"{only}; it takes {slowdown} its baseline for another reason"
+            return f"{_only_process(device)}; it takes {slowdown} its baseline for another reason"
         case Reason.OTHERS_UNKNOWN:
             rest = _names(device, impact.unknown)
             return f"the largest known slowdown is {slowdown}; that of {rest} is not known"
@@ -953,7 +962,10 @@ def view_text(report: Report) -> str:
 
 
 def by_traced(device: Device) -> str:
-    """Say that occupancy is modelled from traced kernels only, where untraced tenants were resident as well."""
+    """Say what occupancy is modelled without: whole graphs, and untraced tenants that were resident as well."""
+    graphs = 0.0 if device.occupancy is None else device.occupancy.whole_graphs
+    if graphs > NEGLIGIBLE_RESIDENCY:
+        return f", without whole CUDA graphs (in flight for {fmt.percent(graphs)}), which the upper end allows for"
     if untraced_share(device) <= NEGLIGIBLE_RESIDENCY:
         return ""
     # An MPS server does no work but that of its clients.

@@ -139,8 +139,33 @@ class TimeSplit(Result):
         >>> pyanalyze.load(capture).analysis.time_splits[0, 0].graphs_in_kernels
         False
         """
-        share = self.top_kernel_share
-        return share is not None and self.top_kernel_ns < (1 - _OVERLAP) * share * self.kernels_ns
+        return self.top_kernel is not None and self.graphs_ns > _OVERLAP * self.kernels_ns
+
+    @property
+    def graphs_ns(self) -> int:
+        """Time in which whole graphs were in flight, and no kernel of its own: at least, where kernels overlap.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].graphs_ns
+        0
+        """
+        if self.top_kernel_share is None:
+            return self.kernels_ns
+        return max(self.kernels_ns - round(self.top_kernel_ns / self.top_kernel_share), 0)
+
+    @property
+    def mostly_graphs(self) -> bool:
+        """Whether whole graphs, whose kernels are not known, were in flight for longer than any kernel of one name.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].mostly_graphs
+        False
+        """
+        return self.graphs_ns > self.top_kernel_ns
 
     def part_ns(self, limit: Limit) -> int:
         """Nanoseconds of one part.

@@ -42,7 +42,7 @@ _CALLS = (
 )
 
 
-def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, grids: str = "") -> Iterator[Advice]:
+def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, known: str = "") -> Iterator[Advice]:
     """Advise the only process of a device: one item for each part of its time that is worth it.
 
     Parameters
@@ -51,8 +51,8 @@ def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, gri
         The process, and where its time went.
     copies
         What it copied; None: not known.
-    grids
-        What the grids of its top kernel leave of the device.
+    known
+        What the grids of its top kernel leave of the device, or which resource its kernels use up.
 
     Examples
     --------
@@ -67,9 +67,12 @@ def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, gri
         if limit is Limit.COPIES and told_ns >= MOST_COPIES * split.copies_ns > 0:
             continue
         if split.part_ns(limit) >= _worth_ns(split.window_ns):
+            only_ns = split.top_kernel_only_ns
+            if limit is Limit.KERNELS and only_ns is not None and only_ns < _worth_ns(split.window_ns):
+                continue  # Others are in flight all the same.
             item = _item(name, split, limit, copies, wrong_if=None)
-            small = limit is Limit.KERNELS and grids
-            yield item.model_copy(update={"action": f"{item.action}: {grids}"}) if small else item
+            why = limit is Limit.KERNELS and known and not split.mostly_graphs
+            yield item.model_copy(update={"action": f"{item.action}: {known}"}) if why else item
     yield from special
 
 
@@ -122,7 +125,7 @@ def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
             "or pin_memory=True, or register the memory once",
             undo=None,
             risk="pinned memory cannot be swapped out: pin what is copied, not everything",
-            check_after="the same copies of pinned memory are faster",
+            check_after="these copies take less time without a kernel in flight",
             at_stake_ns=kind.exposed_ns,
             at_stake_share=share,
         )
@@ -162,7 +165,7 @@ def _item(
     if limit is Limit.COPIES and copies is not None and copies.kinds:
         what = f"{what}. {_mostly(copies)}"
     if limit is Limit.KERNELS:
-        at_stake_ns = min(split.top_kernel_ns, at_stake_ns) or at_stake_ns
+        at_stake_ns = min(max(split.top_kernel_ns, split.graphs_ns), at_stake_ns)
     if limit is Limit.API_CALLS:
         at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
     share = at_stake_ns / split.window_ns
@@ -176,7 +179,8 @@ def _item(
         bound = (
             f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of the time of {name}; what others gain is not known"
         )
-    looks = limit is Limit.HOST and split.one_gap is not None and split.one_gap.at_start
+    looks = limit is Limit.KERNELS and split.mostly_graphs
+    looks |= limit is Limit.HOST and split.one_gap is not None and split.one_gap.at_start
     return Advice(
         action=action,
         commands=commands,
@@ -251,7 +255,8 @@ def _durations(split: TimeSplit) -> str:
 
 def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[str], str]:
     kernel = split.top_kernel
-    if kernel is None:
+    if kernel is None or split.mostly_graphs:
+        part = f"{fmt.duration(split.graphs_ns)} of {fmt.duration(split.window_ns)}"
         why = f"whole graphs were in flight for {part}, and their kernels are not known"
         command = recording("--cuda-graph-trace=node", switches=False)
         return f"Trace the kernels inside the graphs of {name}", [command], why

@@ -132,7 +132,9 @@ impl Refused {
                 "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
             }
             Self::NoNames => "the names of its API calls are not in the capture: waiting cannot be seen",
-            Self::NeverAlone => "too much of the work (over 10 %) never ran solo here, so a solo recording is needed",
+            Self::NeverAlone => {
+                "too much of the work (over 10 %) never ran solo here, so a solo recording is needed"
+            }
             Self::Strangers => "a process on the device was neither traced nor in switch records",
             Self::Nothing => "it has no operations",
         }
