@@ -14,6 +14,7 @@ import pyanalyze
 from pyanalyze.cli import cli
 from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.report.sampled_text import health_parts
+from pyanalyze.report.text import render_text
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "fixtures" / "samples"
@@ -240,3 +241,80 @@ def test_memory_is_held_against_a_threshold_and_listed_processes_are_somebody() 
     shown = CliRunner().invoke(cli, ["report", "-f", "txt", *given]).output
     assert "; 1 compute process;" in " ".join(shown.split())
     assert "No process is known" not in shown
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+def test_an_encoder_that_is_busier_than_the_sms_is_named() -> None:
+    """Two ffmpeg encode on an L40S.
+
+    By pmon 24, 27, 28, 13, 21 % of the encoder and 40, 34, 37, 49, 42 %; by all lists 0 % seven times before that, then
+    59, 60, 67, 59, 63, 59, 67 %. The 16 samples of the SMs are 100 % three times, 0 % five times, 9 % six and 10 % two.
+    """
+    (file,) = (CORPUS / "samples" / "nvidia-gpu-exporter").glob("*l40s*")
+    session = pyanalyze.load(samples=file)
+    report = session.report()
+    (device,) = report.devices
+    first, second = (one.engines["encoder"] for one in sorted(device.listed, key=lambda one: one.pid or 0))
+    assert (first.value, second.value) == pytest.approx((0.226, 0.404))
+    assert (first.n, second.n) == (5, 5)
+    assert device.sampled is not None
+    encoder, sms = (device.sampled.counter(f"{name}_utilization") for name in ("encoder", "gpu"))
+    assert encoder is not None
+    assert (encoder.mean, encoder.low, encoder.high, encoder.n) == pytest.approx((0.31, 0.0, 0.67, 14))
+    assert sms is not None
+    assert sms.mean == pytest.approx(374 / 1600)
+    assert (sms.n, device.sampled.n, device.sampled.idle_share) == (16, 16, 5 / 16)
+    screen = " ".join(str(session).split())
+    assert "Engines the encoder was busy 31.0 % of the time (peak 67.0 %), more than the SMs (23.4 %)" in screen
+    assert "ffmpeg (pid 20038) 6.2 %, encoder 40.4 %, 681 MiB; ffmpeg (pid 20037) 1.4 %, encoder 22.6 %" in screen
+    text = " ".join(render_text(report, sections=("samples",)).split())
+    assert "Idle 31.2 % (of 16 samples, below 1 %)" in text
+    assert "Not used in any sample: decoder, JPEG engine and optical flow engine." in text
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+@pytest.mark.parametrize("run", ["timeslice", "mps"])
+def test_how_full_the_sms_were_is_said_where_dcgm_counted_it(run: str) -> None:
+    file = CORPUS / "samples" / "fergus-mps-h200" / f"profile_results__dcgm_{run}.txt"
+    names = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp32_active", "fp16_active")
+    rows = [line.split()[2:] for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("GPU")]
+    columns = dict(zip(names, zip(*(map(float, row) for row in rows), strict=True), strict=True))
+    session = pyanalyze.load(samples=file)
+    report = session.report()
+    sampled = report.devices[0].sampled
+    assert sampled is not None
+    assert {one.name: one.n for one in sampled.counters} == dict.fromkeys(names, 60)
+    for name, values in columns.items():
+        found = sampled.counter(name)
+        assert found is not None
+        assert (found.low, found.high, found.unit) == (min(values), max(values), "fraction")
+        assert found.mean == pytest.approx(sum(values) / 60)
+    # Of the time slices: 0.838 of the SMs have a warp, and warps take 0.178 of the slots.
+    active, warps = (100 * sum(columns[name]) / 60 for name in names[:2])
+    screen = " ".join(str(session).split())
+    assert f"SMs active, mean {active:.1f} %, {warps:.1f} % of all warp slots in use; DRAM active" in screen
+    assert f"Warp slots in use {warps:.1f} %" in " ".join(render_text(report, sections=("samples",)).split())
+
+
+def test_traffic_and_clocks_of_dmon_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "dmon.txt"
+    file.write_text(
+        "# gpu     sm    mem    enc    dec   pclk  rxpci  txpci \n# Idx      %      %      %      %    MHz   MB/s   MB/s \n"
+        "    0     90     84      0      0   2760     10      4 \n    0     96     90      0      0   2700     14      6 \n",
+        encoding="utf-8",
+    )
+    report = pyanalyze.load(samples=file).report()
+    sampled = report.devices[0].sampled
+    assert sampled is not None
+    assert {(one.name, one.unit, one.mean) for one in sampled.counters if one.high} == {
+        ("gpu_utilization", "fraction", 0.93),
+        ("memory_utilization", "fraction", 0.87),
+        ("clock_sm", "Hz", 2.73e9),
+        ("pcie_rx", "bytes/s", 12e6),
+        ("pcie_tx", "bytes/s", 5e6),
+    }
+    text = render_text(report, sections=("samples",))
+    assert "2730 MHz" in text
+    assert "12.0 MB/s" in text
+    # The SMs were busier.
+    assert "more than the SMs" not in text

@@ -31,6 +31,8 @@ __all__ = ["Listed", "configured_sharing", "listed_tenants"]
 
 #: How busy a device was, best first: all are shares of time, under MIG only the later ones have values.
 UTILIZATION = (("gpu_utilization_pct", 100.0), ("gr_engine_active_ratio", 1.0), ("sm_active_ratio", 1.0))
+#: Engines beside the SMs that the driver counts, for the whole device and for each process.
+VIDEO_ENGINES = ("encoder", "decoder", "jpeg", "ofa")
 _STRATEGIES = {"time-slicing": Mode.TIME_SLICING, "mps": Mode.MPS}
 _MPS_SERVER = "nvidia-cuda-mps-server"
 
@@ -92,6 +94,7 @@ class _Draft:
     requested: list[str] = field(default_factory=list)
     share: float | None = None
     utilization: SampledShare | None = None
+    engines: dict[str, SampledShare] = field(default_factory=dict)
     memory: tuple[int | None, int | None, int | None] = (None, None, None)
     times: list[int] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -209,7 +212,8 @@ def _processes(tables: TableSet) -> Iterator[_Draft]:
             process_type=kind,
             gi=_number(own["mig_gi"]),
             ci=_number(own["mig_ci"]),
-            utilization=_process_share(own.filter(pl.col("metric") == "process_sm_pct")),
+            utilization=_process_share(own, "sm"),
+            engines={name: share for name in VIDEO_ENGINES if (share := _process_share(own, name)) is not None},
             memory=_process_memory(own.filter(pl.col("metric") == "process_memory_bytes")["value"]),
             times=own["time_ns"].drop_nulls().to_list(),
             sources=own["format"].unique(maintain_order=True).to_list(),
@@ -274,8 +278,9 @@ def _kind(name: str | None, process_type: str | None) -> ListedKind:
     return "mps-client" if process_type == "M+C" else "process"
 
 
-def _process_share(rows: pl.DataFrame) -> SampledShare | None:
-    """Utilisation of a process; a dash may be no use or no value, so that it widens the bound and counts for none."""
+def _process_share(own: pl.DataFrame, engine: str) -> SampledShare | None:
+    """Use of an engine by a process; a dash may be no use or no value: it widens the bound and counts for none."""
+    rows = own.filter(pl.col("metric") == f"process_{engine}_pct")
     values = rows["value"].drop_nulls()
     if values.is_empty():
         return None
@@ -503,6 +508,7 @@ def _tenant(draft: _Draft, tables: TableSet, everyone: Sequence[_Draft]) -> List
         requested=", ".join(dict.fromkeys(draft.requested)) or None,
         requested_share=draft.share,
         utilization=draft.utilization,
+        engines=draft.engines,
         memory_mean_bytes=mean,
         memory_peak_bytes=peak,
         memory_bound_bytes=bound,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from pyanalyze.analysis.listed import UTILIZATION
-from pyanalyze.results.report import Sampled, Throttling
+from pyanalyze.analysis.listed import UTILIZATION, VIDEO_ENGINES
+from pyanalyze.results.report import Sampled, SampledCounter, Throttling
 from pyanalyze.tables.process_lists import compute_processes
 from pyanalyze.text.numbers import bounded_int
 
@@ -18,6 +18,24 @@ if TYPE_CHECKING:
 
 __all__ = ["sampled_of", "series_of"]
 
+#: Quantities of the whole device that are summed up, in the order in which they are shown.
+_COUNTERS = (
+    "gpu_utilization_pct", "gr_engine_active_ratio", "sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio",
+    "tensor_hmma_active_ratio", "tensor_imma_active_ratio", "tensor_dfma_active_ratio", "fp64_active_ratio",
+    "fp32_active_ratio", "fp16_active_ratio", "int_active_ratio", "dram_active_ratio", "memory_utilization_pct",
+    *(f"{engine}_utilization_pct" for engine in VIDEO_ENGINES), "memory_used_bytes",
+    "pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s",
+    "clock_sm_hz", "clock_memory_hz", "temperature_c",
+)  # fmt: skip
+#: Unit by the ending of a metric, and what its values are divided by.
+_UNITS: dict[str, tuple[Literal["fraction", "bytes", "bytes/s", "Hz", "C"], float]] = {
+    "_pct": ("fraction", 100.0),
+    "_ratio": ("fraction", 1.0),
+    "_bytes": ("bytes", 1.0),
+    "_bytes_per_s": ("bytes/s", 1.0),
+    "_hz": ("Hz", 1.0),
+    "_c": ("C", 1.0),
+}
 _POWER = ("power_w", "power_average_w", "power_instant_w")
 #: Below this share of time a sample counts as idle: drivers round to whole per cent.
 _IDLE = 0.01
@@ -64,26 +82,29 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     times = here["time_ns"].drop_nulls()
     start, end = times.min(), times.max()
     values = {metric: rows["value"].drop_nulls() for metric, rows in whole.items()}
-    busy = _values(values, UTILIZATION[0][0]) / UTILIZATION[0][1]
-    use = busy
-    for metric, scale in UTILIZATION[1:]:
+    use = _NO_VALUES
+    for metric, scale in UTILIZATION:
         use = use if len(use) else _values(values, metric) / scale
     pids = compute_processes(tables, device_id)
     power = [one for metric in _POWER if len(one := _values(values, metric))]
-    active = _values(values, "sm_active_ratio")
+    found = [_counter(metric, _values(values, metric)) for metric in _COUNTERS]
+    counters = {counter.name: counter for counter in found if counter is not None}
+    means = {name: one.mean for name, one in counters.items()}
+    used = means.get("memory_used")
     indices = here["gpu_index"].drop_nulls().unique()
     return Sampled(
         gpu_index=indices[0] if len(indices) == 1 else None,
-        n=max([times.n_unique(), 1] if len(times) else [1, *(rows.height for rows in whole.values())]),
+        n=max([1, times.n_unique(), *(counter.n for counter in counters.values())]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
-        gpu_utilization=_mean(busy),
-        gpu_utilization_peak=_most(busy),
+        gpu_utilization=means.get("gpu_utilization"),
+        gpu_utilization_peak=None if (busy := counters.get("gpu_utilization")) is None else busy.high,
         idle_share=None if not len(use) else int((use < _IDLE).sum()) / len(use),
-        engine_active=_mean(_values(values, "gr_engine_active_ratio")),
-        sm_active=_mean(active),
-        dram_active=_mean(_values(values, "dram_active_ratio")),
-        memory_mean_bytes=None if (used := _mean(_values(values, "memory_used_bytes"))) is None else round(used),
+        engine_active=means.get("gr_engine_active"),
+        sm_active=means.get("sm_active"),
+        dram_active=means.get("dram_active"),
+        counters=list(counters.values()),
+        memory_mean_bytes=None if used is None else round(used),
         power_w=_mean(power[0]) if power else None,
         processes=None if pids is None else len(pids),
         throttling=_throttling(whole, values),
@@ -91,6 +112,15 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         ecc_uncorrected=_errors(values, _UNCORRECTED),
         ecc_corrected=_errors(values, _CORRECTED),
     )
+
+
+def _counter(metric: str, values: pl.Series) -> SampledCounter | None:
+    if values.is_empty():
+        return None
+    ending = max((ending for ending in _UNITS if metric.endswith(ending)), key=len)
+    unit, scale = _UNITS[ending]
+    low, mean, high = (float(one) / scale for one in (values.min(), values.mean(), values.max()))  # type: ignore[arg-type]  # floats
+    return SampledCounter(name=metric.removesuffix(ending), unit=unit, mean=mean, low=low, high=high, n=len(values))
 
 
 def _values(values: Mapping[str, pl.Series], metric: str) -> pl.Series:

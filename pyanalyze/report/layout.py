@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Note, Page, Section
 from pyanalyze.report.sampled_text import (
+    engines_sentence,
     health_parts,
     only_sampled,
     set_up_text,
@@ -96,6 +97,7 @@ def lead_of(report: Report, device: Device) -> tuple[str, ...]:
     use, sampled = use_sentence(device), sampled_sentence(device)
     parts = [
         f"Use of the GPU: {use}." if use else "",
+        f"{capital(busier)}." if (busier := engines_sentence(device)) is not None else "",
         f"Sampled: {sampled}." if sampled else "",
         *(f"{capital(wrong)}." for wrong in health_parts(device)),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.listed import configured_sharing
+from pyanalyze.report.blocks import Cell, Column, Table
 from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -12,12 +13,16 @@ from pyanalyze.text.numbers import bounded_int
 from pyanalyze.vocabulary import MEMORY_RESERVE, SMALL_SHARE, TRAITS
 
 if TYPE_CHECKING:
+    from pyanalyze.report.blocks import Block
     from pyanalyze.results.association import Association
-    from pyanalyze.results.listed import ConfiguredSharing, ListedTenant
+    from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare
     from pyanalyze.results.report import Device, Report
 
 __all__ = [
     "association_text",
+    "counters_table",
+    "engines_sentence",
+    "engines_text",
     "general_sentence",
     "gpu_text",
     "health_parts",
@@ -32,6 +37,37 @@ __all__ = [
     "use_sentence",
 ]
 
+#: What sampled counters of the whole device are, in words, and how they are defined.
+COUNTERS = {
+    "gpu_utilization": ("Utilisation", "share of time in which a kernel ran"),
+    "gr_engine_active": ("Engine active", "graphics or compute, share of time"),
+    "sm_active": ("SMs active", "SMs with at least one warp, mean over SMs and time"),
+    "sm_occupancy": ("Warp slots in use", "SM occupancy: resident warps over all warp slots, mean over SMs and time"),
+    "tensor_active": ("Tensor pipes active", "share of cycles"),
+    "tensor_hmma_active": ("Tensor pipes active, FP16 and BF16", "share of cycles"),
+    "tensor_imma_active": ("Tensor pipes active, integer", "share of cycles"),
+    "tensor_dfma_active": ("Tensor pipes active, FP64", "share of cycles"),
+    "fp64_active": ("FP64 pipes active", "share of cycles"),
+    "fp32_active": ("FP32 pipes active", "share of cycles; by DCGM, FMA and integer"),
+    "fp16_active": ("FP16 pipes active", "share of cycles, without tensor pipes"),
+    "int_active": ("Integer pipes active", "share of cycles"),
+    "dram_active": ("DRAM active", "share of cycles with traffic"),
+    "memory_utilization": ("Memory busy", "share of time in which device memory was read or written"),
+    "encoder_utilization": ("Video encoder busy", "NVENC, share of time"),
+    "decoder_utilization": ("Video decoder busy", "NVDEC, share of time"),
+    "jpeg_utilization": ("JPEG engine busy", "share of time"),
+    "ofa_utilization": ("Optical flow engine busy", "share of time"),
+    "memory_used": ("Memory in use", ""),
+    "pcie_rx": ("PCIe received", "by the GPU"),
+    "pcie_tx": ("PCIe sent", "by the GPU"),
+    "nvlink_rx": ("NVLink received", ""),
+    "nvlink_tx": ("NVLink sent", ""),
+    "clock_sm": ("SM clock", ""),
+    "clock_memory": ("Memory clock", ""),
+    "temperature": ("Temperature", "of the GPU"),
+}
+#: What the driver calls the engines beside the SMs, in words.
+_ENGINES = {"encoder": "encoder", "decoder": "decoder", "jpeg": "JPEG engine", "ofa": "optical flow engine"}
 #: Memory that no listed process has, from which on it is named: contexts and the driver take less.
 NOTABLE_BYTES = 2 * 2**30
 #: Tenants that one sentence names.
@@ -212,15 +248,60 @@ def association_text(found: Association) -> str:
 
 def share_text(tenant: ListedTenant) -> str:
     """Sampled utilisation of a tenant; bounds where the value is the whole device's."""
-    found = tenant.utilization
-    if found is None:
-        return fmt.UNKNOWN
+    return fmt.UNKNOWN if tenant.utilization is None else _share(tenant.utilization)
+
+
+def _share(found: SampledShare) -> str:
     if found.value is None:
         return f"at most {fmt.percent(found.high)}"
     low, high = fmt.percent(found.low), fmt.percent(found.high)
     if found.low is not None and found.low < found.value and low != high:
         return f"{low} to {high}"
     return fmt.percent(found.value)
+
+
+def engines_text(tenant: ListedTenant) -> str:
+    """Sampled use of the engines beside the SMs, those that were used; empty: none was, or none was sampled."""
+    used = {name: share for name, share in tenant.engines.items() if share.high}
+    return ", ".join(f"{_ENGINES[name]} {_share(share)}" for name, share in used.items())
+
+
+def engines_sentence(device: Device) -> str | None:
+    """Name each engine that was busier than the SMs: what the device is shared for; None: none was."""
+    found = device.sampled
+    if found is None:
+        return None
+    sms = found.counter("sm_active") or found.counter("gpu_utilization")
+    engines = [(name, found.counter(f"{name}_utilization")) for name in _ENGINES]
+    busier = [
+        f"the {_ENGINES[name]} was busy {fmt.percent(one.mean)} of the time (peak {fmt.percent(one.high)})"
+        for name, one in engines
+        if one is not None and sms is not None and one.mean > sms.mean
+    ]
+    if not busier or sms is None:
+        return None
+    return f"{' and '.join(busier)}, more than the SMs ({fmt.percent(sms.mean)})"
+
+
+def counters_table(device: Device) -> list[Block]:
+    """List what was sampled of the whole device; engines that were never used stand in the caption."""
+    counters = [] if device.sampled is None else device.sampled.counters
+    unused = [one for one in counters if one.name.removesuffix("_utilization") in _ENGINES and not one.high]
+    rows = []
+    for one in counters:
+        if one in unused:
+            continue
+        label, note = COUNTERS[one.name]
+        low, mean, high = (fmt.quantity(value, one.unit) for value in (one.low, one.mean, one.high))
+        rows.append((Cell(label), Cell(mean), Cell(low), Cell(high), Cell(fmt.count(one.n)), Cell(note)))
+    if not rows:
+        return []
+    heads = [Column(head, numeric=True) for head in ("Mean", "Least", "Most", "Samples")]
+    caption = "The whole device (sampled)."
+    if unused:
+        names = fmt.names([_ENGINES[one.name.removesuffix("_utilization")] for one in unused])
+        caption += f" Not used in any sample: {names}."
+    return [Table((Column("Quantity"), *heads, Column("What it is")), tuple(rows), caption)]
 
 
 def memory_text(tenant: ListedTenant) -> str:
@@ -244,6 +325,7 @@ def use_sentence(device: Device) -> str | None:
     each = []
     for one, label in found[:4]:
         parts = [share_text(one)] if one.utilization is not None else []
+        parts += [engines] if (engines := engines_text(one)) else []
         parts += [memory_text(one)] if one.memory_peak_bytes is not None else []
         each.append(f"{label} {', '.join(parts)}")
     more = f"; {len(found) - 4} more" if len(found) > 4 else ""
@@ -263,8 +345,9 @@ def _of_nobody(device: Device) -> str:
 
 
 def _busy(tenant: ListedTenant) -> float:
-    found = tenant.utilization
-    return 0.0 if found is None else found.value if found.value is not None else found.high or 0.0
+    """The most that it used of any engine."""
+    shares = [*([tenant.utilization] if tenant.utilization is not None else []), *tenant.engines.values()]
+    return max((one.high or 0.0 if one.value is None else one.value for one in shares), default=0.0)
 
 
 def throttling_text(device: Device) -> str:

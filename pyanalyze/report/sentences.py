@@ -924,8 +924,16 @@ def sampled_sentence(device: Device) -> str | None:
         parts.append(f"a kernel ran {fmt.percent(sampled.gpu_utilization)} of the time (utilisation, not occupancy)")
     if sampled.gpu_utilization is None and sampled.engine_active is not None:
         parts.append(f"graphics engine active {fmt.percent(sampled.engine_active)} of the time (not occupancy)")
-    if sampled.sm_active is not None:
-        parts.append(f"SMs active, mean {fmt.percent(sampled.sm_active)}")
+    warps, tensor, busy = (sampled.counter(name) for name in ("sm_occupancy", "tensor_active", "memory_utilization"))
+    full = [] if sampled.sm_active is None else [f"SMs active, mean {fmt.percent(sampled.sm_active)}"]
+    full += [] if warps is None else [f"{fmt.percent(warps.mean)} of all warp slots in use"]
+    parts += [", ".join(full)] if full else []
+    if sampled.dram_active is not None:
+        parts.append(f"DRAM active {fmt.percent(sampled.dram_active)}")
+    elif busy is not None:
+        parts.append(f"memory busy {fmt.percent(busy.mean)}")
+    if tensor is not None:
+        parts.append(f"tensor pipes {fmt.percent(tensor.mean)}")
     if device.memory is not None and device.memory.peak_bytes is not None:
         parts.append(f"memory peak {fmt.bytes_(device.memory.peak_bytes)}")
     if sampled.power_w is not None:

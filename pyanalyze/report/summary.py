@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import Impact, Reason, impact_of
 from pyanalyze.report.sampled_text import (
     association_text,
+    engines_sentence,
     general_sentence,
     health_parts,
     only_sampled,
@@ -181,13 +182,14 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
 def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     """Where there are only samples and settings: who is listed, how they were set up to share, what samples say."""
     use, sampled, wrong = use_sentence(device), sampled_sentence(device), health_parts(device)
-    who = sharing_sentence(report, device)
+    who, busier = sharing_sentence(report, device), engines_sentence(device)
     configured = set_up_text(report, device) or agreement_text(device)
     lines = [
         *_lines("Mode", _mode(device, configured=False), 2),
         *(_lines("Tenants", who, 3) if who is not None and not device.tenants else [_line("Configured", configured)]),
         *_unplaced(report),
         *([] if use is None else _lines("Use", use, 2)),
+        *([] if busier is None else _lines("Engines", busier, 2)),
         # What is known of each tenant leaves less room for the whole.
         *([] if sampled is None else _whole("Sampled", sampled, 2 if use is None else 1)),
         *([_line("Health", "; ".join(wrong))] if wrong else []),

@@ -44,6 +44,11 @@ class ListedTenant(Result):
         description="Part of the device that it is limited to; null: no limit is set (time-slicing sets none)."
     )
     utilization: SampledShare | None = Field(description="Share of time in which its kernels ran; null: not sampled.")
+    engines: dict[str, SampledShare] = Field(
+        default={},
+        description="Share of time in which it used the `encoder`, `decoder`, `jpeg` or `ofa` (optical flow) "
+        "engine; those that were not sampled are left out.",
+    )
     memory_mean_bytes: int | None = Field(description="Mean device memory, bytes; null: not sampled.")
     memory_peak_bytes: int | None = Field(description="Largest device memory sampled, bytes; null: not sampled.")
     memory_bound_bytes: int | None = Field(

@@ -27,7 +27,7 @@ from pyanalyze.results.interference import (
     UnitsOfWork,
 )
 from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, Setting
-from pyanalyze.results.model import Missing, Number, Result, Text, rounded
+from pyanalyze.results.model import Finite, Missing, Number, Result, Text, rounded
 from pyanalyze.results.occupancy import Occupancy, SmWarps
 from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
 from pyanalyze.results.sharing import Relation, Segment, Sharing
@@ -50,6 +50,7 @@ __all__ = [
     "QualityRow",
     "Report",
     "Sampled",
+    "SampledCounter",
     "Severity",
     "Tenant",
     "Throttling",
@@ -158,10 +159,21 @@ class Throttling(Result):
     thermal_limited: Number | None = Field(description="Share of time held down by temperature; null: not counted.")
 
 
+class SampledCounter(Result):
+    """One quantity of the whole device, over all samples that have a value of it; basis `sampled`."""
+
+    name: Text = Field(description="Such as `sm_occupancy`: the metric of the table `nvml_samples` without its unit.")
+    unit: Literal["fraction", "bytes", "bytes/s", "Hz", "C"] = Field(description="Unit of the values.")
+    mean: Finite = Field(description="Mean over the samples.")
+    low: Finite = Field(description="Smallest sample.")
+    high: Finite = Field(description="Largest sample.")
+    n: int = Field(ge=1, description="Samples with a value.")
+
+
 class Sampled(Result):
     """What samples of the whole device say; means over the samples, basis `sampled`."""
 
-    n: int = Field(ge=1, description="Samples: different times, or rows where the files have no times.")
+    n: int = Field(ge=1, description="Samples: different times, or values of one quantity where these are more.")
     gpu_index: int | None = Field(
         default=None, description="Index of the device in nvidia-smi; null: not in the files, or several."
     )
@@ -179,6 +191,9 @@ class Sampled(Result):
     )
     sm_active: Number | None = Field(description="SMs with at least one warp, mean over SMs and time, by DCGM.")
     dram_active: Number | None = Field(default=None, description="Share of cycles with DRAM traffic, by DCGM.")
+    counters: list[SampledCounter] = Field(
+        default=[], description="Every quantity of use that was sampled, those above included, with its range."
+    )
     memory_mean_bytes: int | None = Field(default=None, description="Mean device memory in use, bytes.")
     power_w: Number | None = Field(description="Power draw, W.")
     processes: int | None = Field(description="Compute processes that were listed; null: nobody listed them.")
@@ -188,6 +203,16 @@ class Sampled(Result):
         default=None, description="Uncorrected ECC errors since the driver was loaded; null: not sampled."
     )
     ecc_corrected: int | None = Field(default=None, description="Corrected ones, likewise.")
+
+    def counter(self, name: str) -> SampledCounter | None:
+        """The counter of that name; None: it was not sampled.
+
+        Examples
+        --------
+        >>> Sampled.model_construct(counters=[]).counter("sm_occupancy") is None
+        True
+        """
+        return next((one for one in self.counters if one.name == name), None)
 
 
 class Mig(Result):

@@ -264,8 +264,8 @@ def quantity(value: float | None, unit: str) -> str:
 
     Examples
     --------
-    >>> quantity(42_700, "ns"), quantity(0.49, "fraction"), quantity(12, "1")
-    ('42.7 us', '49.0 %', '12')
+    >>> quantity(42_700, "ns"), quantity(0.49, "fraction"), quantity(12, "1"), quantity(2.52e9, "Hz")
+    ('42.7 us', '49.0 %', '12', '2520 MHz')
     """
     if value is None:
         return UNKNOWN
@@ -275,6 +275,10 @@ def quantity(value: float | None, unit: str) -> str:
         return bytes_(value)
     if unit in ("fraction", "share"):
         return percent(value)
+    if unit == "bytes/s":
+        return rate(value)
+    if unit == "Hz":
+        return f"{value / 1e6:.0f} MHz"
     return number(value) if unit in ("1", "") else f"{number(value)} {unit}"
 
 

@@ -20,6 +20,9 @@ from pyanalyze.report.blocks import (
 )
 from pyanalyze.report.sampled_text import (
     association_text,
+    counters_table,
+    engines_sentence,
+    engines_text,
     health_parts,
     memory_text,
     only_sampled,
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyanalyze.results.listed import ListedTenant, Setting
-    from pyanalyze.results.report import Device
+    from pyanalyze.results.report import Device, SampledCounter
 
 #: Rows of a list that are shown outside of a fold.
 _MOST = 40
@@ -54,13 +57,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(Para(f"{who}."))
     if (outside := outside_window(device)) is not None:
         blocks.append(Para(outside))
+    if (busier := engines_sentence(device)) is not None:
+        blocks.append(Para(f"{capital(busier)}."))
     wrong = health_parts(device)
     if wrong:
         blocks.append(Note("Health", f"{capital('; '.join(wrong))}.", "warning"))
     if device.sampled is not None:
         if not only_sampled(inputs.report, device):
             blocks.append(use_chart(device))
-        blocks.append(_figures(device))
+        blocks += [_figures(device), *counters_table(device)]
     blocks += [Para(f"{capital(association_text(one))}.") for one in device.associations]
     blocks += tenants_table(device.listed, inputs, "Tenants that samples and listings name (sampled, configured).")
     blocks += settings_fold(device.settings, "Settings of this device")
@@ -80,7 +85,9 @@ def _figures(device: Device) -> Facts:
     found = device.sampled
     if found is None:
         return Facts(())
-    memory = device.memory
+    memory, used = device.memory, found.counter("memory_used")
+    # The first of these that has values is what idle samples are counted of.
+    use = found.counter("gpu_utilization") or found.counter("gr_engine_active") or found.counter("sm_active")
     peak, total = (None, None) if memory is None else (memory.peak_bytes, memory.total_bytes)
     of_device = f"; {fmt.percent(peak / total)} of the device" if peak is not None and total else ""
     errors = (
@@ -88,15 +95,11 @@ def _figures(device: Device) -> Facts:
         fmt.UNKNOWN if found.ecc_uncorrected is None else fmt.count(found.ecc_uncorrected),
     )
     rows = (
-        ("Utilisation", fmt.percent(found.gpu_utilization), f"mean; peak {fmt.percent(found.gpu_utilization_peak)}"),
-        ("Idle", fmt.percent(found.idle_share), "of the samples, below 1 %"),
-        ("Engine active", fmt.percent(found.engine_active), "graphics or compute, share of time"),
-        ("SMs active", fmt.percent(found.sm_active), "mean over SMs and time"),
-        ("DRAM active", fmt.percent(found.dram_active), "share of cycles"),
+        ("Idle", fmt.percent(found.idle_share), f"of {_samples(use)}, below 1 %"),
         (
             "Memory",
             fmt.bytes_(peak),
-            f"peak{of_device}, mean {fmt.bytes_(found.memory_mean_bytes)}",
+            f"peak of {_samples(used)}{of_device}, mean {fmt.bytes_(found.memory_mean_bytes)}",
         ),
         ("Power", fmt.UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W", "mean"),
         ("Throttling", throttling_text(device), "flags of the driver"),
@@ -106,6 +109,10 @@ def _figures(device: Device) -> Facts:
     return Facts(
         tuple(Fact(label, value, note, "sampled") for label, value, note in rows if not value.startswith(fmt.UNKNOWN))
     )
+
+
+def _samples(counter: SampledCounter | None) -> str:
+    return "samples" if counter is None else fmt.counted(counter.n, "sample")
 
 
 def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) -> list[Block]:
@@ -126,6 +133,7 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
             value_cell(visible(one.mig) or fmt.UNKNOWN),
             value_cell(visible(one.requested, LONG) or fmt.UNKNOWN),
             value_cell(share_text(one)),
+            value_cell(engines_text(one) or ("none" if one.engines else fmt.UNKNOWN)),
             value_cell(memory_text(one)),
             value_cell(_seen(one, origin)),
         )
@@ -139,6 +147,7 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
         Column("MIG instance"),
         Column("Requested", "configured"),
         Column("Utilisation", "sampled", True),
+        Column("Other engines", "sampled"),
         Column("Memory", "peak, sampled", True),
         Column("Seen"),
     )
