@@ -27,15 +27,17 @@ from pyanalyze.report.sampled_text import outside_window
 from pyanalyze.report.sentences import (
     bounded_text,
     cause_sentence,
+    gpu_metrics_text,
     gpu_time_text,
     limit_text,
+    samples_text,
     switching_text,
     weighed_evidence,
     weights_text,
 )
 from pyanalyze.results.interference import Estimate, Slowdown
 from pyanalyze.results.labels import device_title
-from pyanalyze.results.occupancy import Bounded
+from pyanalyze.results.occupancy import Bounded, GpuMetrics
 from pyanalyze.results.report import Sampled, Window
 from pyanalyze.text.format import duration, percent
 from pyanalyze.vocabulary import Mode
@@ -666,6 +668,62 @@ def test_active_sms_are_known_where_only_a_counter_has_them(hardware: Path) -> N
     # The first sample stands at the begin of the recording, and is of no time before it.
     assert float(facts["SMs active"].value.removesuffix(" %")) == pytest.approx(mean, abs=0.2)
     assert facts["SMs active"].basis == "sampled"
+
+
+def test_counters_of_an_untraced_gpu_say_what_time_they_are_of(hardware: Path) -> None:
+    """200 samples in the first 20 ms of a second; the first one is of no known time."""
+    node = hardware.parent / "h200" / "node-mps-A-B-beside-C"
+    with contextlib.closing(sqlite3.connect(node / "report.sqlite")) as db:
+        sampled = dict(
+            db.execute(
+                "SELECT metricName, avg(value) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) "
+                "WHERE timestamp > (SELECT min(timestamp) FROM GPU_METRICS) AND metricName LIKE '%[Throughput _]' "
+                "GROUP BY metricName"
+            )
+        )
+    (device,) = pyanalyze.load(node).report().devices
+    found = device.gpu_metrics
+    assert found is not None
+    assert (found.n, found.start_ns, found.end_ns) == (199, 7_369, 19_907_264)
+    means = {f"{one.name} [Throughput %]": 100 * one.mean for one in found.counters}
+    assert means == pytest.approx(sampled)
+    active, warps, issue, read = (
+        f"{sampled[f'{name} [Throughput %]']:.1f} %"
+        for name in ("SMs Active", "Compute Warps in Flight", "SM Issue", "DRAM Read Bandwidth")
+    )
+    # 19.907264 - 0.427047 ms of a window of 998.249 ms are 1.95 %.
+    assert gpu_metrics_text(device) == (
+        f"SMs active {active}, {warps} of all warp slots in use, SM Issue {issue}, DRAM Read {read} "
+        "(mean of 199 samples over 19.90 ms, 2.0 % of the window)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "end_ns", "said"),
+    [
+        (0, 100, "4 samples"),
+        (9, 100, "4 samples"),
+        (11, 100, "4 samples over 89 ns, 89.0 % of the window"),
+        (-100, 100, "4 samples over 200 ns, the window has 100 ns"),
+        (-100, 0, "4 samples over 100 ns, 0.0 % of the window"),
+    ],
+)
+def test_how_much_of_the_window_samples_cover(start_ns: int, end_ns: int, said: str) -> None:
+    (device,) = examples.time_sliced().devices
+    found = GpuMetrics(n=4, start_ns=start_ns, end_ns=end_ns, counters=[])
+    with_window = device.model_copy(update={"window": Window(start_ns=0, end_ns=100)})
+    assert samples_text(with_window, found) == said
+
+
+def test_counters_of_a_gpu_without_work_are_shown(corpus: Path) -> None:
+    """The copy engine of the first A5000 counts as busy throughout, its SMs as idle."""
+    session = pyanalyze.load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite")
+    first, second = session.report().devices
+    assert first.gpu_metrics is not None and second.gpu_metrics is not None
+    assert (first.gpu_metrics.n, second.gpu_metrics.n) == (1_357, 3_272)
+    assert [device.gpu_metrics.mean_of("Async Copy") for device in (first, second) if device.gpu_metrics] == [1, 0]
+    # From -11.002 to 124.698 ms.
+    assert "SMs active 0.0 %" in str(session) and "over 135.7 ms)" in str(session)
 
 
 def test_ranges_of_utilisation_are_explained(hardware: Path) -> None:

@@ -670,6 +670,8 @@ class CounterComparison:
             warps=self.mean("warps_counted") if warps else None,
             n=self.samples,
             agrees=self.agrees,
+            start_ns=int(self.bins["start_ns"][0]),
+            end_ns=int(self.bins["end_ns"][-1]),
             detail=str(self),
             bins=self.bins.height,
             sm_active_difference=self.difference("sm_active"),

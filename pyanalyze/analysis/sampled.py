@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from pyanalyze.analysis.listed import UTILIZATION, VIDEO_ENGINES
-from pyanalyze.results.report import Sampled, SampledCounter, Throttling
+from pyanalyze.results.report import Sampled, Throttling
+from pyanalyze.results.sampled import SampledCounter
 from pyanalyze.tables.process_lists import compute_processes
 from pyanalyze.text.numbers import bounded_int
 

@@ -65,7 +65,9 @@ SHOWN: Mapping[str, Shown] = {
         frozenset({Part.RESIDENCY}),
     ),
     "occupancy": Shown(
-        _WHERE | {"occupancy", "tenants", "window"}, _WHO | {"sm_share", "occupancy"}, frozenset({Part.OCCUPANCY})
+        _WHERE | {"gpu_metrics", "occupancy", "tenants", "window"},
+        _WHO | {"sm_share", "occupancy"},
+        frozenset({Part.OCCUPANCY}),
     ),
     "interference": Shown(
         _WHERE | {"host", "interference", "sharing_is_the_cause", "tenants", "window", "all_at_work"},

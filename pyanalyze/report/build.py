@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.explain import UnitsByTail
+from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, whole_graphs_share
@@ -294,6 +295,7 @@ def _device(
         all_at_work=_all_at_work(usage),
         memory=_memory(tables, device, missing),
         sampled=sampled_of(tables, verdict.device_id),
+        gpu_metrics=None if any(tenant.busy_ns for tenant in tenants) else gpu_metrics_of(tables, verdict.device_id),
         name=device["name"],
         sm_count=device["sm_count"],
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyanalyze.results.interference import Estimate, SlowdownKind
-    from pyanalyze.results.occupancy import Bounded, CounterCheck, Occupancy
+    from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics, Occupancy
     from pyanalyze.results.report import Device, Report, Tenant
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
@@ -60,11 +60,11 @@ __all__ = [
     "cause_text",
     "clock_sentences",
     "counted_sms",
-    "counted_untraced",
     "defined_window",
     "estimate_text",
     "files_not_read",
     "full_stop",
+    "gpu_metrics_text",
     "gpu_time_rows",
     "gpu_time_text",
     "grouped_text",
@@ -81,6 +81,7 @@ __all__ = [
     "residency_sentence",
     "sampled_sentence",
     "samples_not_used",
+    "samples_text",
     "share_of_window",
     "slowdown_text",
     "solo_first",
@@ -105,6 +106,8 @@ __all__ = [
 _ROUNDING = 0.01
 #: Characters of a reason inside a sentence.
 _SHORT = 160
+#: Samples of less than this part of the window do not speak for all of it.
+_ALMOST_ALL = 0.9
 
 
 #: Longest text taken over from a detail or a summary, in characters.
@@ -993,13 +996,37 @@ def counted_sms(device: Device) -> CounterCheck | None:
     return None if known is None or known.calibration is not None else known.check_against_counters
 
 
-def counted_untraced(device: Device) -> tuple[float, int] | None:
-    """Active SMs by a hardware counter and how many samples, where no kernel was traced; None: not counted."""
-    if any(tenant.busy_ns for tenant in device.tenants):
+def samples_text(device: Device, found: CounterCheck | GpuMetrics) -> str:
+    """How many samples there are, and of what time where that is less than almost all of the window."""
+    said = fmt.counted(found.n, "sample")
+    if found.start_ns is None or found.end_ns is None:
+        return said
+    length, window = found.end_ns - found.start_ns, device.window
+    if window is None:
+        return f"{said} over {fmt.duration(length)}"
+    whole = max(window.end_ns - window.start_ns, 1)
+    inside = max(min(found.end_ns, window.end_ns) - max(found.start_ns, window.start_ns), 0)
+    # Times before and after the window count in a mean of all samples.
+    if inside >= _ALMOST_ALL * max(whole, length):
+        return said
+    if length > whole:
+        return f"{said} over {fmt.duration(length)}, the window has {fmt.duration(whole)}"
+    return f"{said} over {fmt.duration(length)}, {fmt.percent(inside / whole)} of the window"
+
+
+def gpu_metrics_text(device: Device) -> str | None:
+    """Counters of a device on which nothing was traced: how full it was, of whose work is not known; None: none."""
+    found = device.gpu_metrics
+    if found is None or found.sm_active is None:
         return None
-    names = ("sm_active_outside_traced_kernels", "sm_idle_outside_traced_kernels")
-    found = next((one for one in device.sharing.evidence if one.name in names and one.value is not None), None)
-    return None if found is None or found.value is None else (found.value / 100, found.n)
+    parts = [f"SMs active {fmt.percent(found.sm_active)}"]
+    if (warps := found.mean_of("Compute Warps in")) is not None:
+        parts.append(f"{fmt.percent(warps)} of all warp slots in use")
+    for name in ("SM Issue", "Tensor Active", "DRAM Read"):
+        # Tensor cores that nobody used are no word worth.
+        if (mean := found.mean_of(name)) is not None and (mean or name == "SM Issue"):
+            parts.append(f"{name} {fmt.percent(mean)}")
+    return f"{', '.join(parts)} (mean of {samples_text(device, found)})"
 
 
 def occupancy_basis(found: Occupancy) -> str:
@@ -1015,13 +1042,14 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     mode = f"{_mode_lead(device)} Configured: {agreement_text(device)}. {_residency_lead(device)}"
     parts = []
     if (check := counted_sms(device)) is not None:
-        parts.append(_counted_text(check.sm_active, check.n))
+        counted = f"mean of {samples_text(device, check)} of a hardware counter"
+        parts.append(f"SMs active: {fmt.percent(check.sm_active)} ({counted}).")
     elif device.occupancy is not None:
         active = bounded_text(device.occupancy.sm_active)
         known = occupancy_basis(device.occupancy)
         parts.append(f"SMs active, mean over the window: {active}{by_traced(device)} ({known}, 95 % interval).")
-    elif (counted := counted_untraced(device)) is not None:
-        parts.append(_counted_text(*counted))
+    elif (metrics := gpu_metrics_text(device)) is not None:
+        parts.append(f"By hardware counters: {metrics}.")
     else:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
     if device.advice:
@@ -1034,10 +1062,6 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     if impact.answer is Answer.NO:
         slowed = [cause_sentence(device), *slowed]
     return " ".join(slowed), mode, " ".join(parts)
-
-
-def _counted_text(share: float | None, n: int) -> str:
-    return f"SMs active: {fmt.percent(share)} (mean of {fmt.count(n)} samples of a hardware counter)."
 
 
 def _mode_lead(device: Device) -> str:

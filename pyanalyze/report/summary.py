@@ -34,6 +34,7 @@ from pyanalyze.report.sentences import (
     cause_sentence,
     clock_sentences,
     files_not_read,
+    gpu_metrics_text,
     gpu_time_rows,
     gpu_time_text,
     grouped_text,
@@ -152,6 +153,8 @@ def _worst_device(report: Report) -> Device | None:
 
 def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     slow = _slow(device, impact_of(device))
+    metrics = gpu_metrics_text(device)
+    counters = [] if metrics is None else _lines("Counters", metrics, 2)
     facts = [
         *_not_read(report),
         *_unplaced(report),
@@ -172,11 +175,11 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
         mode, advice = _lines("Mode", _mode(device, over_time=over_time), 2), _advice(device, most)
         if report.grouped_by is not None:
             mode.append(_line("Tenants", grouped_text(report.grouped_by)))
-        left = min(most_lines, room) - len(slow) - len(mode) - len(advice) - len(facts)
+        left = min(most_lines, room) - len(slow) - len(mode) - len(counters) - len(advice) - len(facts)
         gpu_time = _gpu_time(device, max(left, 1), beside=beside)
         if len(gpu_time) <= left and left >= wanted + (0 if beside else below):
             break
-    return [*slow, *mode, *gpu_time, *advice, *facts][:room]
+    return [*slow, *mode, *gpu_time, *counters, *advice, *facts][:room]
 
 
 def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pydantic import Field
 
 from pyanalyze.results.model import Fraction, Number, Result, Text
+from pyanalyze.results.sampled import SampledCounter
 from pyanalyze.vocabulary import Basis
 
-__all__ = ["BlockCheck", "Bounded", "CounterCheck", "Occupancy", "SmWarps"]
+__all__ = ["BlockCheck", "Bounded", "CounterCheck", "GpuMetrics", "Occupancy", "SmWarps"]
 
 
 class Bounded(Result):
@@ -31,6 +32,8 @@ class CounterCheck(Result):
     warps: Number = Field(description="Mean warps over warp slots by counter; sampled.")
     n: int = Field(ge=0, description="Samples.")
     agrees: bool | None = Field(description="Model and counter agree within the model's tolerance.")
+    start_ns: int | None = Field(default=None, description="Begin of what the samples cover, ns from the origin.")
+    end_ns: int | None = Field(default=None, description="End of it, ns from the origin; inside there may be pauses.")
     detail: Text = Field(description="What was compared, how far apart, and what only one of them sees.")
     bins: int = Field(ge=0, description="Time bins over which model and counters were compared.")
     sm_active_difference: float = Field(description="Mean modelled less mean counted, fraction of the SMs.")
@@ -40,6 +43,34 @@ class CounterCheck(Result):
     warps_factor: float | None = Field(
         description="Counted over modelled warps: what occupancy was scaled by, over all bins."
     )
+
+
+class GpuMetrics(Result):
+    """Hardware counters of a device that nsys sampled while no kernel of it was traced; basis `sampled`.
+
+    The mean of the whole recording: samples may cover a part of the window, or more than it.
+    """
+
+    n: int = Field(ge=1, description="Samples; the first one, which is of no known time, is left out.")
+    start_ns: int = Field(description="Begin of what the samples cover, ns from the origin.")
+    end_ns: int = Field(description="Last sample, ns from the origin.")
+    counters: list[SampledCounter] = Field(description="Every counter that is a part of what the GPU can do.")
+
+    def mean_of(self, start: str) -> float | None:
+        """Mean of the counter whose name starts so, whatever the case: nsys changed names; None: not sampled.
+
+        Examples
+        --------
+        >>> GpuMetrics.model_construct(counters=[]).mean_of("SM") is None
+        True
+        """
+        return next((one.mean for one in self.counters if one.name.lower().startswith(start.lower())), None)
+
+    @property
+    def sm_active(self) -> float | None:
+        """Mean fraction of SMs active; None: not sampled."""
+        old = self.mean_of("SM Active")
+        return self.mean_of("SMs Active") if old is None else old
 
 
 class BlockCheck(Result):

@@ -27,9 +27,10 @@ from pyanalyze.results.interference import (
     UnitsOfWork,
 )
 from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, Setting
-from pyanalyze.results.model import Finite, Missing, Number, Result, Text, rounded
-from pyanalyze.results.occupancy import Occupancy, SmWarps
+from pyanalyze.results.model import Missing, Number, Result, Text, rounded
+from pyanalyze.results.occupancy import GpuMetrics, Occupancy, SmWarps
 from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
+from pyanalyze.results.sampled import SampledCounter
 from pyanalyze.results.sharing import Relation, Segment, Sharing
 from pyanalyze.results.streams import Streams
 from pyanalyze.results.time_split import TimeSplit
@@ -50,7 +51,6 @@ __all__ = [
     "QualityRow",
     "Report",
     "Sampled",
-    "SampledCounter",
     "Severity",
     "Tenant",
     "Throttling",
@@ -157,17 +157,6 @@ class Throttling(Result):
     n: int = Field(ge=1, description="Samples of the flags.")
     power_limited: Number | None = Field(description="Share of time held down by the power limit; null: not counted.")
     thermal_limited: Number | None = Field(description="Share of time held down by temperature; null: not counted.")
-
-
-class SampledCounter(Result):
-    """One quantity of the whole device, over all samples that have a value of it; basis `sampled`."""
-
-    name: Text = Field(description="Such as `sm_occupancy`: the metric of the table `nvml_samples` without its unit.")
-    unit: Literal["fraction", "bytes", "bytes/s", "Hz", "C"] = Field(description="Unit of the values.")
-    mean: Finite = Field(description="Mean over the samples.")
-    low: Finite = Field(description="Smallest sample.")
-    high: Finite = Field(description="Largest sample.")
-    n: int = Field(ge=1, description="Samples with a value.")
 
 
 class Sampled(Result):
@@ -348,6 +337,9 @@ class Device(Result):
     advice: list[Advice] = Field(description="What to change, best first.")
     host: list[HostFinding] = Field(default=[], description="What lies with the host: read it before blaming the GPU.")
     sampled: Sampled | None = Field(default=None, description="null: no samples of the whole device.")
+    gpu_metrics: GpuMetrics | None = Field(
+        default=None, description="Hardware counters; null: none, or kernels were traced and `occupancy` compares them."
+    )
     listed: list[ListedTenant] = Field(default=[], description="Processes, pods and claims that inputs name on it.")
     configured_sharing: ConfiguredSharing | None = Field(
         default=None, description="How settings share it; null: no input says anything of sharing."

@@ -20,7 +20,7 @@ from pyanalyze.report.blocks import (
     value_cell,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, bounded_text, by_traced, why_missing, why_missing_or_nothing
+from pyanalyze.report.sentences import LONG, bounded_text, by_traced, samples_text, why_missing, why_missing_or_nothing
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.results.occupancy import Bounded
+    from pyanalyze.results.occupancy import Bounded, GpuMetrics
     from pyanalyze.results.report import Device
 
 #: Kernel configurations in the occupancy table: the ones with most time.
@@ -55,8 +55,10 @@ def _at_end(found: Bounded) -> str:
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = []
-    occupancy = device.occupancy
-    if occupancy is None:
+    occupancy, metrics = device.occupancy, device.gpu_metrics
+    if occupancy is None and metrics is not None:
+        blocks += _counters(device, metrics)
+    elif occupancy is None:
         blocks.append(Note("Occupancy is not known", why_missing(device, "occupancy")))
     else:
         check = occupancy.check_against_counters
@@ -73,9 +75,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             ),
         ]
         if check is not None:
-            facts.append(Fact("SMs active by counter", fmt.percent(check.sm_active), f"n = {check.n}", "sampled"))
+            facts.append(
+                Fact("SMs active by counter", fmt.percent(check.sm_active), samples_text(device, check), "sampled")
+            )
             if check.warps is not None:
-                facts.append(Fact("Warp slots by counter", fmt.percent(check.warps), f"n = {check.n}", "sampled"))
+                facts.append(
+                    Fact("Warp slots by counter", fmt.percent(check.warps), samples_text(device, check), "sampled")
+                )
         blocks.append(Facts(tuple(facts)))
         if occupancy.calibration is not None:
             blocks.append(Para(f"Calibrated to hardware counters: {visible(occupancy.calibration, LONG)}."))
@@ -149,6 +155,27 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             blocks.append(Para("Theoretical occupancy is 100 %: no resource of the SM limits it (modelled)."))
     blocks += _kernel_blocks(device, inputs.kernels)
     return blocks
+
+
+def _counters(device: Device, metrics: GpuMetrics) -> list[Block]:
+    """List the hardware counters of a device without traced kernels; those that never counted stand in the caption."""
+    rows = tuple(
+        (Cell(one.name), *(Cell(fmt.percent(value)) for value in (one.mean, one.low, one.high)))
+        for one in metrics.counters
+        if one.high
+    )
+    columns = (Column("Counter"), *(Column(head, numeric=True) for head in ("Mean", "Least", "Most")))
+    zero = [one.name for one in metrics.counters if not one.high]
+    caption = f"Hardware counters of the whole device as nsys names them (sampled): {samples_text(device, metrics)}."
+    if zero:
+        caption += f" 0 in every sample: {visible(', '.join(zero), LONG)}."
+    text = f"Whose work it was is not known. {why_missing(device, 'occupancy')}"
+    return [*([Table(columns, rows, caption)] if rows else [Para(caption)]), Para(text, "muted")]
+
+
+def _title(device: Device) -> str:
+    sampled = device.occupancy is None and device.gpu_metrics is not None
+    return f"SM occupancy ({'sampled' if sampled else 'modelled'})"
 
 
 def _assumed_numbers(device: Device) -> str:
@@ -252,4 +279,4 @@ def _mean_warps(value: float | None, low: float | None, high: float | None) -> s
     return f"{fmt.number(value)} ({fmt.number(low)} to {fmt.number(high)})"
 
 
-SECTION = DeviceSection("occupancy", "SM occupancy (modelled)", _blocks, of_trace=True)
+SECTION = DeviceSection("occupancy", "SM occupancy (modelled)", _blocks, _title, of_trace=True)

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyanalyze.results.listed import ListedTenant, Setting
-    from pyanalyze.results.report import Device, SampledCounter
+    from pyanalyze.results.report import Device
+    from pyanalyze.results.sampled import SampledCounter
 
 #: Rows of a list that are shown outside of a fold.
 _MOST = 40

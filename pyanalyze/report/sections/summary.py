@@ -16,9 +16,9 @@ from pyanalyze.report.sentences import (
     bounded_text,
     by_traced,
     counted_sms,
-    counted_untraced,
     likely_text,
     other_slice_ns,
+    samples_text,
     slower_elapsed,
 )
 from pyanalyze.results.labels import tenant_labels
@@ -72,7 +72,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         facts.append(Fact(known, fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
     if (check := counted_sms(device)) is not None:
         facts.append(
-            Fact("SMs active", fmt.percent(check.sm_active), f"by counter, n = {fmt.count(check.n)}", "sampled")
+            Fact("SMs active", fmt.percent(check.sm_active), f"by counter, {samples_text(device, check)}", "sampled")
         )
     elif device.occupancy is not None:
         facts.append(
@@ -83,9 +83,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 device.occupancy.basis,
             )
         )
-    elif (counted := counted_untraced(device)) is not None:
-        share, n = counted
-        facts.append(Fact("SMs active", fmt.percent(share), f"by counter, n = {fmt.count(n)}", "sampled"))
+    elif (metrics := device.gpu_metrics) is not None and metrics.sm_active is not None:
+        said = f"by counter, {samples_text(device, metrics)}"
+        facts.append(Fact("SMs active", fmt.percent(metrics.sm_active), said, "sampled"))
     return [Facts(tuple(facts)), Para(f'Labels such as observed are explained at the end, under "{BASES}".', "muted")]
 
 
