@@ -296,6 +296,35 @@ def test_how_full_the_sms_were_is_said_where_dcgm_counted_it(run: str) -> None:
     assert f"Warp slots in use {warps:.1f} %" in " ".join(render_text(report, sections=("samples",)).split())
 
 
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+def test_memory_of_listed_processes_is_summed_up() -> None:
+    """By nvidia-smi 2.24 and 1.24 GiB of two memhog and 7.31 GiB of gpu_burn, on the first MIG instance."""
+    (file,) = (CORPUS / "samples" / "nvidia-gpu-exporter").glob("*h100-mig*")
+    report = pyanalyze.load(samples=file).report()
+    instance = report.devices[1]
+    peaks = [one.memory_peak_bytes or 0 for one in instance.listed]
+    assert [round(peak / 2**30, 2) for peak in peaks] == [2.24, 1.24, 7.31]
+    text = " ".join(render_text(report, sections=("memory",)).split())
+    assert "Sum of the tenants' peaks 10.8 GiB (3 of 3 tenants)" in text
+    # Of the instance the idle and the loaded state were listed, twice each.
+    assert "Memory was never almost full in 4 samples." in text
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+def test_one_sample_of_a_virtual_gpu_claims_no_more_than_it_has() -> None:
+    file = CORPUS / "samples" / "telegraf" / "plugins__inputs__nvidia_smi__testdata__tesla_p4.xml"
+    report = pyanalyze.load(samples=file).report()
+    sampled = report.devices[0].sampled
+    assert sampled is not None
+    # The file has 0 MHz and 0 C: the guest may not read them.
+    assert [one.name for one in sampled.counters if one.unit in ("Hz", "C")] == []
+    text = " ".join(render_text(report).split())
+    assert "Memory was not almost full in the only sample of it." in text
+    assert "vgpu-time-sliced (the device is a virtual GPU)" in text
+    assert "matches" not in text
+    assert "0 ns to 0 ns" not in text
+
+
 def test_traffic_and_clocks_of_dmon_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "dmon.txt"
     file.write_text(

@@ -121,6 +121,9 @@ def _counter(metric: str, values: pl.Series) -> SampledCounter | None:
     ending = max((ending for ending in _UNITS if metric.endswith(ending)), key=len)
     unit, scale = _UNITS[ending]
     low, mean, high = (float(one) / scale for one in (values.min(), values.mean(), values.max()))  # type: ignore[arg-type]  # floats
+    # A vGPU gives 0 for what its guest may not read: no GPU in use has a clock of 0 Hz.
+    if unit in ("Hz", "C") and high <= 0:
+        return None
     return SampledCounter(name=metric.removesuffix(ending), unit=unit, mean=mean, low=low, high=high, n=len(values))
 
 

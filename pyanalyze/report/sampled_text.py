@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 #: What sampled counters of the whole device are, in words, and how they are defined.
-COUNTERS = {
+_COUNTERS = {
     "gpu_utilization": ("Utilisation", "share of time in which a kernel ran"),
     "gr_engine_active": ("Engine active", "graphics or compute, share of time"),
     "sm_active": ("SMs active", "SMs with at least one warp, mean over SMs and time"),
@@ -57,7 +57,6 @@ COUNTERS = {
     "decoder_utilization": ("Video decoder busy", "NVDEC, share of time"),
     "jpeg_utilization": ("JPEG engine busy", "share of time"),
     "ofa_utilization": ("Optical flow engine busy", "share of time"),
-    "memory_used": ("Memory in use", ""),
     "pcie_rx": ("PCIe received", "by the GPU"),
     "pcie_tx": ("PCIe sent", "by the GPU"),
     "nvlink_rx": ("NVLink received", ""),
@@ -288,15 +287,18 @@ def counters_table(device: Device) -> list[Block]:
     counters = [] if device.sampled is None else device.sampled.counters
     unused = [one for one in counters if one.name.removesuffix("_utilization") in _ENGINES and not one.high]
     rows = []
-    for one in counters:
-        if one in unused:
-            continue
-        label, note = COUNTERS[one.name]
-        low, mean, high = (fmt.quantity(value, one.unit) for value in (one.low, one.mean, one.high))
-        rows.append((Cell(label), Cell(mean), Cell(low), Cell(high), Cell(fmt.count(one.n)), Cell(note)))
-    if not rows:
+    # Memory is a key number, above.
+    shown = [one for one in counters if one not in unused and one.name != "memory_used"]
+    if not shown:
         return []
-    heads = [Column(head, numeric=True) for head in ("Mean", "Least", "Most", "Samples")]
+    single = all(one.n == 1 for one in shown)
+    titles = ("One sample",) if single else ("Mean", "Least", "Most", "Samples")
+    for one in shown:
+        label, note = _COUNTERS.get(one.name, (one.name, ""))
+        values = [one.mean] if single else [one.mean, one.low, one.high]
+        said = [fmt.quantity(value, one.unit) for value in values] + ([] if single else [fmt.count(one.n)])
+        rows.append((Cell(label), *map(Cell, said), Cell(note)))
+    heads = [Column(title, numeric=True) for title in titles]
     caption = "The whole device (sampled)."
     if unused:
         names = fmt.names([_ENGINES[one.name.removesuffix("_utilization")] for one in unused])

@@ -837,8 +837,8 @@ def agreement_text(device: Device) -> str:
         if sharing.configured == sharing.mode:
             return f"{sharing.configured}; the mode is taken from it, and no record confirms it"
         return f"{sharing.configured}; whether it took effect is not known"
-    if sharing.agrees and _by_itself(device):
-        return f"{sharing.configured}; the device is a MIG instance"
+    if sharing.agrees and (itself := _by_itself(device)):
+        return f"{sharing.configured}; {itself}"
     return f"{sharing.configured}; " + ("matches" if sharing.agrees else f"MISMATCH: {sharing.mode} was observed")
 
 
@@ -849,16 +849,18 @@ def agreement_note(device: Device) -> str:
         if device.sharing.configured is None:
             return "no configuration given"
         return "the mode is taken from it" if device.sharing.configured == device.sharing.mode else "effect not known"
-    if agrees and _by_itself(device):
-        return "the device is a MIG instance"
+    if agrees and (itself := _by_itself(device)):
+        return itself
     return "matches the observed mode" if agrees else "does not match the observed mode"
 
 
-def _by_itself(device: Device) -> bool:
-    """Whether the configured mode is only that the device is a MIG instance, which is what was observed."""
+def _by_itself(device: Device) -> str:
+    """What the device is, where the configured mode and the observed one are both only that; empty: they are not."""
+    if TRAITS[device.sharing.mode].vgpu:
+        return "the device is a virtual GPU"
     stated = any(one.basis == "configured" for one in device.sharing.evidence)
     stated = stated or any(one.key.startswith("mig_") for one in device.settings)
-    return TRAITS[device.sharing.mode].mig_instance and not stated
+    return "the device is a MIG instance" if TRAITS[device.sharing.mode].mig_instance and not stated else ""
 
 
 def window_text(report: Report, device: Device | None) -> str:
@@ -933,8 +935,6 @@ def sampled_sentence(device: Device) -> str | None:
     parts += [", ".join(full)] if full else []
     if sampled.dram_active is not None:
         parts.append(f"DRAM active {fmt.percent(sampled.dram_active)}")
-    elif busy is not None:
-        parts.append(f"memory busy {fmt.percent(busy.mean)}")
     if tensor is not None:
         parts.append(f"tensor pipes {fmt.percent(tensor.mean)}")
     if device.memory is not None and device.memory.peak_bytes is not None:
@@ -943,6 +943,8 @@ def sampled_sentence(device: Device) -> str | None:
         parts.append(f"mean power {sampled.power_w:.0f} W")
     if sampled.processes is not None:
         parts.append(processes_text(sampled.processes))
+    if busy is not None and sampled.dram_active is None:
+        parts.append(f"memory busy {fmt.percent(busy.mean)} of the time")
     samples = f"{fmt.count(sampled.n)} sample{'' if sampled.n == 1 else 's'}"
     return "; ".join([*parts, samples])
 

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     memory = device.memory
     labels = tenant_labels(device.tenants)
-    known = [t for t in device.tenants if t.memory_peak_bytes is not None]
+    # Where nothing was traced, those that lists name are the tenants.
+    peaks = [one.memory_peak_bytes for one in device.tenants or device.listed]
+    known = [peak for peak in peaks if peak is not None]
+    together = sum(known)
     how = f"To capture it: pyanalyze record -- PROGRAM, or {HOW['nvml']}"
     if not known and (memory is None or memory.peak_bytes is None):
         size = (
@@ -29,7 +32,6 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         return [Note("Memory in use is not known", f"{size}{how}")]
     total = None if memory is None else memory.total_bytes
     peak = None if memory is None else memory.peak_bytes
-    together = sum(t.memory_peak_bytes or 0 for t in known)
     free = None if total is None or peak is None else total - peak
     # Without a capture the size of the device is what the driver told a tool.
     basis: Basis = "sampled" if only_sampled(inputs.report, device) else "observed"
@@ -42,7 +44,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 Fact(
                     "Sum of the tenants' peaks",
                     fmt.bytes_(together) if known else fmt.UNKNOWN,
-                    f"{fmt.count(len(known))} of {fmt.count(len(device.tenants))} tenants" if device.tenants else "",
+                    f"{fmt.count(len(known))} of {fmt.counted(len(peaks), 'tenant')}" if peaks else "",
                     "sampled" if known else None,
                 ),
             )
@@ -55,7 +57,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         text = f"The sum of the tenants' peaks is {fmt.bytes_(together)}; the device has {fmt.bytes_(total)}."
         blocks.append(Note("Memory may run out if the peaks coincide", text, "warning"))
     elif free is not None:
-        blocks.append(Para("Memory was never almost full. Peaks between two samples are not recorded.", "muted"))
+        blocks.append(Para(_never_full(device), "muted"))
     if (outside := outside_window(device)) is not None:
         blocks.append(Para(outside, "muted"))
     if device.tenants:
@@ -70,6 +72,14 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         columns = (Column("Tenant"), Column("Peak", "sampled", True), Column("Of the device", numeric=True))
         blocks.append(Table(columns, rows, "Device memory per tenant (sampled)."))
     return blocks
+
+
+def _never_full(device: Device) -> str:
+    counter = None if device.sampled is None else device.sampled.counter("memory_used")
+    if counter is not None and counter.n == 1:
+        return "Memory was not almost full in the only sample of it."
+    samples = "" if counter is None else f" in {fmt.count(counter.n)} samples"
+    return f"Memory was never almost full{samples}. Peaks between two samples are not recorded."
 
 
 def _part_of(part: int | None, whole: int | None) -> float | None:

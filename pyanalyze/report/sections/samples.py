@@ -175,6 +175,8 @@ def _whose(tenant: ListedTenant) -> str:
 def _seen(tenant: ListedTenant, origin: str | None) -> str:
     if tenant.first_ns is None or tenant.last_ns is None:
         return fmt.UNKNOWN
+    if origin is None and tenant.first_ns == tenant.last_ns:
+        return "once"
     if origin is None:
         return f"{fmt.duration(tenant.first_ns)} to {fmt.duration(tenant.last_ns)}"
     first, last = (fmt.utc(origin, ns) for ns in (tenant.first_ns, tenant.last_ns))
