@@ -685,13 +685,15 @@ class CounterComparison:
         """One paragraph."""
         said = [("SMs active", "sm_active"), *([("warps", "warps")] if self.warps_counter else [])]
         parts = [
-            f"{word} {self.mean(f'{key}_modelled'):.3f} modelled, {self.mean(f'{key}_counted'):.3f} counted "
-            f"(mean difference per bin {self.absolute_difference(key):.3f})"  # type: ignore[arg-type]
+            f"{word} {fmt.percent(self.mean(f'{key}_modelled'))} modelled, "
+            f"{fmt.percent(self.mean(f'{key}_counted'))} counted "
+            f"(mean difference per bin {fmt.percent(self.absolute_difference(key))})"  # type: ignore[arg-type]
             for word, key in said
         ]
         text = f"means over {self.bins.height} bins: " + "; ".join(parts)
-        if self.factor is not None:
-            text += f"; counted over modelled warps: {self.factor:.3f}"
+        # Counted work of others says nothing of how good the model is.
+        if self.factor is not None and not self.other_work:
+            text += f"; counted over modelled warps: {self.factor:.2f}"
         return text + "".join(f"; {caveat}" for caveat in self.caveats)
 
     def __repr__(self) -> str:
@@ -770,7 +772,7 @@ def check_against_counters(
     )
     unexplained = float((table["sm_active_counted"] - table["sm_active_modelled"]).mean() or 0.0)  # type: ignore[arg-type]
     if unexplained > COUNTER_TOLERANCE:
-        seen = f"{fmt.percent(unexplained, 0)} of SM time was active by counter, without a traced kernel"
+        seen = f"{fmt.percent(unexplained, 0)} of SM time in the window was active by counter, without a traced kernel"
         caveats = (*caveats, f"{seen}: another process, rendering, or work that CUPTI does not record")
         other_work = True
     return CounterComparison(table, inside, period, slots, active, counted, caveats, other_work)

@@ -1010,7 +1010,7 @@ def samples_text(device: Device, found: CounterCheck | GpuMetrics) -> str:
     inside = max(min(found.end_ns, window.end_ns) - max(found.start_ns, window.start_ns), 0)
     # Times before and after the window count in a mean of all samples.
     if inside >= _ALMOST_ALL * max(whole, length):
-        return said
+        return f"{said} in the window"
     if length > whole:
         return f"{said} over {fmt.duration(length)}, the window has {fmt.duration(whole)}"
     return f"{said} over {fmt.duration(length)}, {fmt.percent(inside / whole)} of the window"
@@ -1044,7 +1044,7 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     mode = f"{_mode_lead(device)} Configured: {agreement_text(device)}. {_residency_lead(device)}"
     parts = []
     if (check := counted_sms(device)) is not None:
-        counted = f"mean of {samples_text(device, check)} of a hardware counter"
+        counted = f"hardware counter, mean of {samples_text(device, check)}"
         parts.append(f"SMs active: {fmt.percent(check.sm_active)} ({counted}).")
     elif device.occupancy is not None:
         active = bounded_text(device.occupancy.sm_active)

@@ -18,7 +18,15 @@ from pyanalyze.analysis.advice.options import (
     observed_slicing,
     options,
 )
-from pyanalyze.analysis.advice.simple import Resident, in_turn, kept_apart, record_first, simple_bounds, unknown_tenants
+from pyanalyze.analysis.advice.simple import (
+    Resident,
+    in_turn,
+    kept_apart,
+    record_first,
+    simple_bounds,
+    unknown_tenants,
+    unlisted_process,
+)
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
@@ -235,6 +243,7 @@ def _actions(
     # What a process can gain by itself does not depend on who else was there, unless its kernels limit it: time slices
     # of another process would be in their durations.
     by_itself = undetermined and len(held) == 1 and bool(own) and not in_kernels
+    yield from unlisted_process(verdict, held)
     if undetermined and not by_itself:
         yield from record_first(verdict, mig=_in_mig_mode(tables, verdict, device))
     elif not undetermined:

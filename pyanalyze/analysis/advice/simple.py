@@ -124,6 +124,36 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
             )
 
 
+def unlisted_process(verdict: Verdict, tenants: Sequence[Resident]) -> Iterator[Advice]:
+    """Ask who kept the SMs active while no traced kernel ran, where neither the capture nor a list names somebody.
+
+    Examples
+    --------
+    >>> from pyanalyze.analysis.sharing import Case, judge
+    >>> verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app",)))
+    >>> list(unlisted_process(verdict, [Resident(0, "app", 7, True, None, None)]))
+    []
+    """
+    loud = next((one for one in verdict.evidence if one.name == "sm_active_outside_traced_kernels"), None)
+    listed = all(gap.what != "process_list" for gap in verdict.missing)
+    if loud is None or listed or not tenants or not all(tenant.traced for tenant in tenants):
+        return
+    names = fmt.names([tenant.name for tenant in tenants])
+    yield Advice(
+        action=f"Find what else runs on this GPU: its SMs were active without a kernel of {names}",
+        commands=[
+            "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv   # while it runs",
+            "nvidia-smi pmon -c 1   # lists graphics as well",
+            RECORD_ALL,
+        ],
+        expected=None,
+        bound=None,
+        why=f"{loud.detail}. How much it slows {names} is not known before both are recorded",
+        undo=None,
+        wrong_if=f"no list names another process: the work is then of {names}, and not traced",
+    )
+
+
 def in_turn(verdict: Verdict) -> bool:
     """Whether software gives the tenants the device in turn.
 

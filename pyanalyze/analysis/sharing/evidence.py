@@ -845,16 +845,16 @@ def _counters(case: Case) -> Iterable[Observation]:
             case,
             "metric_outside_pct",
             "sm_idle_outside_traced_kernels",
-            f"SM activity was {outside.value:.2f} % while no traced kernel ran ({outside.n} samples): no other process "
-            "worked",
+            f"SM activity was {outside.value:.2f} % while no traced kernel ran (mean of {outside.n} samples of the "
+            "whole capture): no other process worked",
         )
     elif outside.value >= t.MIN_LOUD_SM_ACTIVE_PCT:
         yield _from_fact(
             case,
             "metric_outside_pct",
             "sm_active_outside_traced_kernels",
-            f"SM activity was {outside.value:.1f} % while no traced kernel ran ({outside.n} samples): this "
-            "is another process, or work that CUPTI does not record",
+            f"SM activity was {outside.value:.1f} % while no traced kernel ran (mean of {outside.n} samples of the "
+            "whole capture): this is another process, or work that CUPTI does not record",
         )
 
 
