@@ -924,15 +924,15 @@ def sampled_sentence(device: Device) -> str | None:
     sampled = device.sampled
     if sampled is None:
         return None
-    parts = []
+    warps, tensor, busy = (sampled.counter(name) for name in ("sm_occupancy", "tensor_active", "memory_utilization"))
+    full = [] if sampled.sm_active is None else [f"SMs active, mean {fmt.percent(sampled.sm_active)}"]
+    full += [] if warps is None else [f"{fmt.percent(warps.mean)} of all warp slots in use"]
+    # How full the SMs were says more than that a kernel ran: on the first screen there may be room for one.
+    parts = [", ".join(full)] if full else []
     if sampled.gpu_utilization is not None:
         parts.append(f"a kernel ran {fmt.percent(sampled.gpu_utilization)} of the time (utilisation, not occupancy)")
     if sampled.gpu_utilization is None and sampled.engine_active is not None:
         parts.append(f"graphics engine active {fmt.percent(sampled.engine_active)} of the time (not occupancy)")
-    warps, tensor, busy = (sampled.counter(name) for name in ("sm_occupancy", "tensor_active", "memory_utilization"))
-    full = [] if sampled.sm_active is None else [f"SMs active, mean {fmt.percent(sampled.sm_active)}"]
-    full += [] if warps is None else [f"{fmt.percent(warps.mean)} of all warp slots in use"]
-    parts += [", ".join(full)] if full else []
     if sampled.dram_active is not None:
         parts.append(f"DRAM active {fmt.percent(sampled.dram_active)}")
     if tensor is not None:
