@@ -1149,9 +1149,10 @@ def gaps(case: Case) -> list[Missing]:
                     "does not alternate. Without root nothing is recorded either"
                 )
                 how = ""
-        if case.mig_profile is not None and "MIG" not in why:
-            why = f"{why}; while MIG is in use the driver records no context switches"
+        if case.mig_profile is not None:
             how = ""
+            # Where the table is there and empty that is said above.
+            why += "" if state == "empty" else "; while MIG is in use the driver records no context switches"
         found.append(Missing(what="context_switches", why=why, how=how))
     if case.launches is not None and case.launches.without_record:
         found.append(Missing(what="kernel_records", why=case.launches.describe(), how=HOW["kernel_records"]))
