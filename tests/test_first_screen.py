@@ -57,7 +57,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         None,
         r"^Cause +Sharing is the cause: unknown",
         r"^Do +Run the MPS clients without caps\.",
-        r"client-1 2\.\d\dx -> 1\.\d\dx, client-2 2\.\d\dx -> 1\.\d\dx",
+        r"Expected: modelled mean elapsed slowdown 2\.\d\dx -> 1\.\d\dx \(1\.\d\d-1\.\d\d\)\.",
         r"^Missing +.*see `pyanalyze report`$",
         r"^Capture +NVIDIA L40S \(device 0\)",
     ),

@@ -10,6 +10,7 @@ from pyanalyze.analysis.explain import UnitsByTail
 from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
+from pyanalyze.analysis.mps_daemon import PIPE, daemon_of
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, whole_graphs_share
 from pyanalyze.analysis.residency import named_for_all
 from pyanalyze.analysis.sampled import sampled_of
@@ -46,7 +47,7 @@ from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import capital
-from pyanalyze.text.shell import shell_line
+from pyanalyze.text.shell import shell_line, shell_word
 from pyanalyze.text.visible import visible
 from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
 
@@ -74,6 +75,9 @@ if TYPE_CHECKING:
 
 #: Tenants that one sentence names.
 _NAMED = 4
+#: Part of the time in which all were at work from which on a pause of all divides it, and how finely that is looked at.
+_LONG_PAUSE = 0.25
+_PAUSE_BINS = 256
 #: How to see whether there is a second tenant.
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 
@@ -292,7 +296,7 @@ def _device(
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
         window=window,
-        all_at_work=_all_at_work(usage),
+        all_at_work=_all_at_work(tables, usage, verdict.device_id),
         memory=_memory(tables, device, missing),
         sampled=sampled_of(tables, verdict.device_id),
         gpu_metrics=None if any(tenant.busy_ns for tenant in tenants) else gpu_metrics_of(tables, verdict.device_id),
@@ -396,15 +400,42 @@ def _window(usage: pl.DataFrame) -> Window | None:
     return Window(start_ns=first, end_ns=last)
 
 
-def _all_at_work(usage: pl.DataFrame) -> Window | None:
-    """The time between the begin of the last tenant and the end of the first; an MPS server has no work of its own."""
+def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int) -> Window | None:
+    """The time between the begin of the last tenant and the end of the first; an MPS server has no work of its own.
+
+    Of a time in which nobody had work for long (all wait for the start, say) only what lies before or after counts:
+    whichever has more work.
+    """
     import polars as pl
 
     working = usage.filter(~pl.col("tenant_id").is_in(_serving(usage)), pl.col("first_ns").is_not_null())
     first, last = working["first_ns"].max(), working["last_ns"].min()
     if working.height < 2 or not isinstance(first, int) or not isinstance(last, int) or first >= last:
         return None
-    return Window(start_ns=first, end_ns=last)
+    # Who was busy for most of it leaves no room for a long pause of all.
+    if int(working["busy_ns"].max() or 0) > (1 - _LONG_PAUSE) * (last - first):  # type: ignore[arg-type]
+        return Window(start_ns=first, end_ns=last)
+    width = -(-(last - first) // _PAUSE_BINS)
+    inside = (pl.col("device_id") == device_id) & (pl.col("end_ns") > first) & (pl.col("start_ns") < last)
+    rows = pl.concat(
+        tables.columns(name, "device_id", "start_ns", "end_ns").filter(inside)
+        for name in ("kernels", "graph_launches", "memops")
+    )
+    bins = rows.select(
+        begin=(pl.col("start_ns").clip(first) - first) // width,
+        end=(pl.col("end_ns").clip(upper_bound=last - 1) - first) // width,
+    )
+    # Bins with work, each with how many operations began in it; between two of them nothing was in flight.
+    begun = bins.group_by("begin").agg(pl.len(), pl.col("end").max()).sort("begin")
+    begun = begun.with_columns(idle=pl.col("begin") - pl.col("end").cum_max().shift(1) - 1)
+    pause = begun.filter(pl.col("idle") >= _LONG_PAUSE * _PAUSE_BINS).sort("idle", descending=True).head(1)
+    if pause.is_empty():
+        return Window(start_ns=first, end_ns=last)
+    after, idle = pause["begin"].item(), pause["idle"].item()
+    later = pl.col("begin") >= after
+    if begun.filter(later)["len"].sum() >= begun.filter(~later)["len"].sum():
+        return Window(start_ns=first + after * width, end_ns=last)
+    return Window(start_ns=first, end_ns=first + (after - idle) * width)
 
 
 def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, window: Window) -> pl.DataFrame:
@@ -754,8 +785,10 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         return f"{recording()}   # as root; each tenant, first solo, then with the others"
     name, *others = each
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
+    daemon = daemon_of(tables.configured.select("key", "value").iter_rows())
+    find = f"{PIPE}={shell_word(daemon.pipe)} " if TRAITS[mode].mps and daemon.pipe is not None else ""
     record, compare = (
-        shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),
+        find + shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),
         shell_line(["--baseline", f"{name}={file}.nsys-rep"]),
     )
     traits = TRAITS[mode]

@@ -47,7 +47,6 @@ __all__ = [
     "KIND_WORDS",
     "LONG",
     "STREAM_REASONS",
-    "SWITCH_OVERHEAD",
     "UNREAD",
     "GpuTime",
     "aggressors_text",
@@ -557,8 +556,6 @@ def switching_text(device: Device) -> str:
     return f"{text}; {said.rstrip('.')}" if said else text
 
 
-#: Name of the detail of a verdict that says which part of the time in which contexts alternated was in switch gaps.
-SWITCH_OVERHEAD: Final = "switch_overhead"
 #: What is known of a switch, by the kind of its cost: the names of the rows in the section on context switches.
 _COST_WORDS = {
     "gap": ("context-switch gap", "context-switch gaps"),
@@ -731,7 +728,7 @@ def cause_text(victim: Victim) -> str:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
     queued = 0.0 if direct is None else part - direct
-    behind = f", {fmt.percent(queued)} queued behind it" if queued >= NAMED_SHARE else ""
+    behind = f", incl. {fmt.percent(queued)} queued behind" if queued >= NAMED_SHARE else ""
     return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{behind})"
 
 

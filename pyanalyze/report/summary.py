@@ -379,9 +379,17 @@ def _advice(device: Device, most: int) -> list[str]:
             gain = f" Expected: {visible(advice.expected, None)}"
             best = next((option for option in device.options or () if option.recommended), None)
             if advice.exclusive and best is not None:
-                now = next((f"{fmt.ratio(option.antt)} -> " for option in device.options or () if option.current), "")
+                now = next(
+                    (
+                        f"{fmt.ratio(option.antt)}{_NO_BREAK}->{_NO_BREAK}"
+                        for option in device.options or ()
+                        if option.current
+                    ),
+                    "",
+                )
                 low, high = (statistics.fmean(getattr(one, end) for one in best.tenants) for end in ("low", "high"))
-                mean = f" Expected: modelled mean elapsed slowdown {now}{fmt.ratio(best.antt)} ({low:.2f}-{high:.2f})."
+                then = f"{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
+                mean = f" Expected: modelled mean elapsed slowdown {now}{then}."
         elif not advice.bound and asked and device.sharing.mode != Mode.UNDETERMINED:
             gain = " Expected gain: not known."
         elif advice.bound and (asked or advice.at_stake_ns is not None):
@@ -400,8 +408,9 @@ def _advice(device: Device, most: int) -> list[str]:
     lines = min(most - len(shown), 2 if fits else 3)
     # Clauses that do not fit are left out, and so is a gain of which none fits: half of it says something else.
     clauses = gain.split("; ")
-    gains = ["; ".join(clauses[:kept]) for kept in range(len(clauses), 0, -1)]
-    for shorter in (*gains, *filter(None, [mean])):
+    # A mean has its bounds beside it, and one forecast for each tenant has no room for them.
+    gains = [mean] if mean else ["; ".join(clauses[:kept]) for kept in range(len(clauses), 0, -1)]
+    for shorter in gains:
         said = _lines("Do", full_stop(action + shorter) + elsewhere, lines + 1)
         if len(said) <= lines:
             break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,20 @@ from pyanalyze.vocabulary import Basis, Condition, Mode, RelationKind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Alternative", "Detail", "Evidence", "Example", "Relation", "Segment", "Sharing", "most_likely"]
+__all__ = [
+    "SWITCH_OVERHEAD",
+    "Alternative",
+    "Detail",
+    "Evidence",
+    "Example",
+    "Relation",
+    "Segment",
+    "Sharing",
+    "most_likely",
+]
+
+#: Name of the detail of a verdict that says which part of the time in which contexts alternated was in switch gaps.
+SWITCH_OVERHEAD: Final = "switch_overhead"
 
 
 class Example(Result):

@@ -29,6 +29,7 @@ from pyanalyze.analysis.advice.simple import (
 )
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.results.advice import Advice, numbers_of
+from pyanalyze.results.sharing import SWITCH_OVERHEAD
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
@@ -484,11 +485,14 @@ def _trust(compared: Options, option: Option) -> str:
     said += f" Bounds allow for a model error of {fmt.percent(option.margin)}."
     if option.contention is not None:
         said += (
-            " Contention in memory and caches changes the time of kernels that run side by side: "
-            f"{_more_time(option.contention)} ({option.contention.basis})."
-            + " In upper bounds they gain nothing over time-slicing: this recording does not show whether they do."
-            * option.contention.no_gain
+            " Kernels that run side by side may take longer than their blocks and SMs say, or shorter (memory, caches, "
+            f"units of an SM): {_more_time(option.contention)} ({option.contention.basis})."
         )
+        if option.contention.no_gain:
+            said += (
+                " This recording does not show whether they gain anything over time-slicing: upper bounds assume "
+                "that they do not."
+            )
     if compared.untraced:
         who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
         said += f" {who} not traced: {', '.join(compared.untraced)}. Upper bounds allow for their resident time."
@@ -545,8 +549,8 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option, compared)}"
     )
     check = (
-        f"a capture in that mode shows every tenant within its bounds. Look at {option.worst.name} first: its forecast "
-        "slowdown is the largest"
+        "pyanalyze compare with a capture in that mode: units of work take less time than now. Look at "
+        f"{option.worst.name} first: its forecast slowdown is the largest"
     )
     commands, undo = _commands(option, compared, mode, kube=kube)
     titles = {0: f"Time-slice the tenants ({option.name})", 1: "Run the tenants under MPS"}
@@ -906,9 +910,14 @@ def _time_slices(
         return
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
+    gaps = next((one.value for one in verdict.details if one.name == SWITCH_OVERHEAD), None)
+    recorded = (gaps or 0.0) * switch.length_ns / max(switch.gap_ns, 1)
+    early = ""
+    if recorded > cost:
+        early = f" ({fmt.percent(recorded)} of the time in which contexts alternated, because intervals ended early)"
     now = (
         f"{_full_switch(switch)}. Of a time slice, kernels execute for {fmt.duration(slice_ns)}: "
-        f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy. "
+        f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy{early}. "
         f"Each time it is switched out, a kernel waits up to about {fmt.duration(wait_ns)} (calculated: "
         f"{tenants - 1} x {fmt.duration(slice_ns)} and {tenants} full switches)"
     )
@@ -952,7 +961,7 @@ def _time_slices(
                 "nvidia-smi compute-policy --set-timeslice=3   # long; as root, all GPUs, until the driver is reloaded"
             ],
             expected=None,
-            bound=f"{fmt.percent(cost)} of the time while {everyone} are busy: all full switches"
+            bound=f"{fmt.percent(max(cost, recorded))} of the time while {everyone} are busy: all full switches"
             f"{', of the assumed length' if switch.assumed else ''}",
             why="longer time slices need fewer switches of the same cost, but let kernels wait longer. "
             f"{now}. {unknown}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import MANY
-from pyanalyze.results.sharing import Detail
+from pyanalyze.results.sharing import SWITCH_OVERHEAD, Detail
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.vocabulary import TRAITS
@@ -179,7 +179,7 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
     if overhead is not None:
         yield Detail(
             topic="time-slicing",
-            name="switch_overhead",
+            name=SWITCH_OVERHEAD,
             value=overhead,
             unit="1",
             basis="observed",

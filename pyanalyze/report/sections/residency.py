@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
-    SWITCH_OVERHEAD,
     inferred_switch,
     residency_sentence,
     share_of_window,
@@ -15,6 +14,7 @@ from pyanalyze.report.sentences import (
     why_missing,
 )
 from pyanalyze.results.labels import tenant_labels
+from pyanalyze.results.sharing import SWITCH_OVERHEAD
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 

@@ -9,7 +9,6 @@ from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, P
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     LONG,
-    SWITCH_OVERHEAD,
     agreement_text,
     id_text,
     verdict_sentence,
@@ -17,6 +16,7 @@ from pyanalyze.report.sentences import (
     weights_text,
 )
 from pyanalyze.results.labels import tenant_labels
+from pyanalyze.results.sharing import SWITCH_OVERHEAD
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
