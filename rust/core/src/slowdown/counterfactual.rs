@@ -87,14 +87,18 @@ type Played = (Vec<Again>, Vec<Anchored>);
 #[derive(Debug)]
 pub(crate) struct Replayed<'a> {
     tenant: &'a Tenancy,
-    /// How long each operation takes, from when it begins to its end.
-    lengths: Vec<i64>,
+    lengths: Lengths,
     again: Vec<Again>,
     pub anchored: Vec<Anchored>,
     /// How many of its host's pauses end at moments.
     pub until_moments: UntilMoments,
+}
+
+impl Replayed<'_> {
     /// Standard error of all lengths together, on the logarithm.
-    pub error: f64,
+    pub fn error(&self) -> f64 {
+        self.lengths.error
+    }
 }
 
 impl Reference for Replayed<'_> {
@@ -103,14 +107,15 @@ impl Reference for Replayed<'_> {
         if launch_ns == NOT_PLAYED.launch_ns {
             return None;
         }
-        let ran_ns = *self.lengths.get(place)?;
+        let op = self.tenant.ops.get(place)?;
+        let ran_ns = self.lengths.of(op);
         let begin_ns = end_ns.saturating_sub(ran_ns);
         Some(SoloOp {
             latency_ns: end_ns.saturating_sub(launch_ns),
             ran_ns,
             parts: [called_ns.saturating_sub(launch_ns), begin_ns.saturating_sub(called_ns), 0, 0, 0, ran_ns],
             launch_ns: Some(launch_ns),
-            held_up: self.tenant.ops.get(place)?.held_up(),
+            held_up: op.held_up(),
         })
     }
 }
@@ -189,8 +194,28 @@ fn disturbed(op: &Op) -> bool {
 /// as a part of the time in which they overlapped. From kernels of two streams in eight runs on an H200.
 const OVERLAP_ERROR: f64 = 0.2;
 
-/// Lengths of a tenant's operations without the others; `None` where nobody knows.
-fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64), Refused> {
+/// How long a tenant's operations take without the others, from when they begin to their end.
+#[derive(Debug)]
+struct Lengths {
+    /// What those that were disturbed are shorter by, by signature.
+    factors: Vec<Option<f64>>,
+    /// Standard error of all of them together, on the logarithm.
+    error: f64,
+}
+
+impl Lengths {
+    fn factor(&self, op: &Op) -> Option<f64> {
+        self.factors.get(op.signature as usize).copied().flatten().map(|factor| factor.min(1.0))
+    }
+
+    fn of(&self, op: &Op) -> i64 {
+        let factor = if disturbed(op) { self.factor(op) } else { None };
+        factor.map_or(op.ran_ns, |factor| (op.ran_ns as f64 * factor).round() as i64)
+    }
+}
+
+/// Lengths of a tenant's operations without the others, unless too much is of operations that nobody saw solo.
+fn lengths(tenant: &Tenancy) -> Result<Lengths, Refused> {
     let mut stretch: Vec<Stretch> = Vec::new();
     for op in tenant.ops.iter().filter(|op| op.unusual.is_none()) {
         let Some(s) = entry(&mut stretch, op.signature) else { continue };
@@ -203,31 +228,26 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64), Refused> {
         };
         slot.add(op.ran_ns as f64);
     }
-    let factors: Vec<Option<f64>> = stretch.iter().map(Stretch::factor).collect();
-    let (mut blind, mut whole, mut kernels) = (0.0, 0.0, 0.0);
+    let mut found = Lengths { factors: stretch.iter().map(Stretch::factor).collect(), error: 0.0 };
+    let (mut blind, mut whole, mut kernels, mut solo) = (0.0, 0.0, 0.0, 0.0);
     let mut inflated: BTreeMap<u32, f64> = BTreeMap::new();
-    let mut out = Vec::with_capacity(tenant.ops.len());
     for op in &tenant.ops {
-        let mut length = op.ran_ns as f64;
-        whole += length;
+        let ran = op.ran_ns as f64;
+        whole += ran;
         if op.kind != WorkKind::Copy {
-            kernels += length;
+            kernels += ran;
         }
         if disturbed(op) {
-            match factors.get(op.signature as usize).copied().flatten() {
-                Some(factor) => {
-                    length *= factor.min(1.0);
-                    *inflated.entry(op.signature).or_default() += length;
-                }
-                None => blind += length,
+            match found.factor(op) {
+                Some(factor) => *inflated.entry(op.signature).or_default() += ran * factor,
+                None => blind += ran,
             }
         }
-        out.push(length.round() as i64);
+        solo += found.of(op) as f64;
     }
     if blind > BLIND_PART * whole {
         return Err(Refused::NeverAlone);
     }
-    let solo: f64 = out.iter().map(|length| *length as f64).sum();
     let error: f64 = inflated
         .iter()
         .filter_map(|(signature, length)| {
@@ -240,7 +260,8 @@ fn lengths(tenant: &Tenancy) -> Result<(Vec<i64>, f64), Refused> {
         .as_ref()
         .map_or_else(|| tenant.busy.total_ns(), |ran| common(&tenant.busy, ran).total_ns());
     let overlapped = (kernels / (at_work as f64).max(1.0) - 1.0).clamp(0.0, 1.0);
-    Ok((out, (error + tenant.cut_doubt().powi(2) + (OVERLAP_ERROR * overlapped).powi(2)).sqrt()))
+    found.error = (error + tenant.cut_doubt().powi(2) + (OVERLAP_ERROR * overlapped).powi(2)).sqrt();
+    Ok(found)
 }
 
 /// Whether nobody was there from the launch of an operation to its end, and its context was: nobody but others keeps a
@@ -280,7 +301,7 @@ pub(crate) fn replay(
     process: (u32, Option<u32>),
 ) -> BTreeMap<u32, Result<Replayed<'_>, Refused>> {
     let mut out = BTreeMap::new();
-    let mut lengths_of: BTreeMap<u32, (Vec<i64>, f64)> = BTreeMap::new();
+    let mut lengths_of: BTreeMap<u32, Lengths> = BTreeMap::new();
     let tenants: Vec<&Tenancy> = scene.tenants.iter().filter(|t| t.traced && t.process == process).collect();
     let named = scene.calls.get(&process).is_some_and(Calls::has_names);
     for tenant in &tenants {
@@ -307,8 +328,8 @@ pub(crate) fn replay(
     let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
     let (played, until_moments) = Play::new(&tenants, &lengths_of, calls).run(calls);
     for (tenant, (again, anchored)) in tenants.iter().zip(played) {
-        if let Some((lengths, error)) = lengths_of.remove(&tenant.id) {
-            out.insert(tenant.id, Ok(Replayed { tenant, lengths, again, anchored, until_moments, error }));
+        if let Some(lengths) = lengths_of.remove(&tenant.id) {
+            out.insert(tenant.id, Ok(Replayed { tenant, lengths, again, anchored, until_moments }));
         }
     }
     out
@@ -419,7 +440,7 @@ impl Launched {
 struct Play<'a> {
     tenants: &'a [&'a Tenancy],
     ops: Operations<'a>,
-    lengths: Vec<Option<&'a Vec<i64>>>,
+    lengths: Vec<Option<&'a Lengths>>,
     usual_ns: Vec<i64>,
     brought_back: Vec<bool>,
     usual_call_ns: i64,
@@ -432,7 +453,7 @@ struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, (Vec<i64>, f64)>, calls: &Calls) -> Self {
+    fn new(tenants: &'a [&'a Tenancy], lengths: &'a BTreeMap<u32, Lengths>, calls: &Calls) -> Self {
         let usual_ns: Vec<i64> = tenants
             .iter()
             .map(|t| {
@@ -473,7 +494,7 @@ impl<'a> Play<'a> {
         }
         Self {
             tenants,
-            lengths: tenants.iter().map(|t| lengths.get(&t.id).map(|l| &l.0)).collect(),
+            lengths: tenants.iter().map(|t| lengths.get(&t.id)).collect(),
             usual_ns,
             brought_back,
             usual_call_ns,
@@ -507,8 +528,7 @@ impl<'a> Play<'a> {
     fn launched(&self, (t, n): (usize, usize), held_ns: i64) -> Option<Launched> {
         let tenant = self.tenants.get(t)?;
         let op = tenant.ops.get(n)?;
-        let length = self.lengths.get(t).copied().flatten().and_then(|l| l.get(n)).copied();
-        let length = length.unwrap_or(op.ran_ns);
+        let length = self.lengths.get(t).copied().flatten().map_or(op.ran_ns, |lengths| lengths.of(op));
         let called_ns = op.called_ns.saturating_sub(op.launch_ns).saturating_sub(held_ns);
         // A kernel may start before its launch call returns.
         let called_ns = called_ns.min(op.start_ns.saturating_sub(op.launch_ns)).max(0);

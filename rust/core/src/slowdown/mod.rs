@@ -55,6 +55,9 @@ const LEAST_ADDED: f64 = 0.02;
 const SPREAD: [f64; 4] = [0.05, 0.25, 0.75, 0.95];
 /// What an equal process name adds to the likeness.
 const SAME_NAME: f64 = 0.05;
+/// Operations of processes that are compared at once: of each some 60 bytes are kept until its process is done, beside what
+/// is kept of all.
+const AT_ONCE: usize = 1 << 21;
 
 /// A recording of tenants solo.
 #[derive(Debug, Clone)]
@@ -134,22 +137,32 @@ pub fn slowdowns(
     for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
         matches.extend(choose(tenant, &names_here, baselines, &others));
     }
-    let processes: Vec<(u32, Option<u32>)> = {
-        let mut all: Vec<_> =
-            scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()).map(|t| t.process).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    };
+    let mut processes: BTreeMap<Process, usize> = BTreeMap::new();
+    for tenant in scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty()) {
+        *processes.entry(tenant.process).or_default() += tenant.ops.len();
+    }
+    let processes: Vec<(Process, usize)> = processes.into_iter().collect();
     let work = units_of_work(session, window, watch)?;
     let of_baseline = |b: &Baseline| units_of_work(&b.tables, None, watch);
     let solo_work = baselines.iter().map(of_baseline).collect::<Result<Vec<_>>>()?;
     let none = UnitsOfProcess::new();
     watch.progress("slowdowns", 0, processes.len() as u64)?;
     // Each process is looked at by itself.
-    let done = pool.each(processes.clone(), |process| {
-        of_process(&scene, &others, &solo_work, &matches, process, work.get(&process).unwrap_or(&none), pool)
-    });
+    let mut done = Vec::with_capacity(processes.len());
+    let mut rest = processes.as_slice();
+    while !rest.is_empty() {
+        let mut operations = 0;
+        let few = rest.iter().take_while(|(_, of)| {
+            operations += of;
+            operations <= AT_ONCE
+        });
+        let (now, later) = rest.split_at(few.count().max(1));
+        done.extend(pool.each(now.to_vec(), |(process, _)| {
+            let work = work.get(&process).unwrap_or(&none);
+            of_process(&scene, &others, &solo_work, &matches, process, work, pool)
+        }));
+        rest = later;
+    }
     watch.progress("slowdowns", processes.len() as u64, processes.len() as u64)?;
     let (rows, by_signature): (Vec<Row<'_>>, Vec<Vec<SignatureRow>>) = done.into_iter().flatten().unzip();
     let by_signature: Vec<SignatureRow> = by_signature.into_iter().flatten().collect();
@@ -269,14 +282,17 @@ fn of_process<'a>(
     others: &[(Scene, Vec<String>)],
     solo_work: &[BTreeMap<Process, UnitsOfProcess>],
     matches: &[Match],
-    process: (u32, Option<u32>),
+    process: Process,
     work: &UnitsOfProcess,
     pool: ThreadPool,
 ) -> Vec<(Row<'a>, Vec<SignatureRow>)> {
-    let mut replays = replay(scene, process);
+    let tenants = || scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty() && t.process == process);
+    let (within, mut replays) = pool.both(
+        || tenants().map(|tenant| by_signature(tenant, None, pool)).collect::<Vec<_>>(),
+        || replay(scene, process),
+    );
     let mut out = Vec::new();
-    let tenants = scene.tenants.iter().filter(|t| t.traced && !t.ops.is_empty() && t.process == process);
-    for tenant in tenants {
+    for (tenant, within) in tenants().zip(within) {
         let switching = scene.switching.get(&tenant.device);
         let latencies = tenant.calls_known();
         if let Some(m) = matches.iter().find(|m| m.used && m.tenant == tenant.id) {
@@ -342,7 +358,7 @@ fn of_process<'a>(
         let row = match replays.remove(&tenant.id) {
             Some(Ok(run)) => {
                 let residency = tenant.ran.is_some();
-                let doubt = Doubt::Model(ModelDoubt { error: run.error, residency });
+                let doubt = Doubt::Model(ModelDoubt { error: run.error(), residency });
                 let clock = Clock::Anchored(&run.anchored, run.until_moments);
                 Row {
                     compared: compare(tenant, &run, &clock, switching, latencies, &doubt),
@@ -354,7 +370,7 @@ fn of_process<'a>(
             Some(Err(why)) => refused(why),
             None => refused(Refused::Nothing),
         };
-        out.push((row, by_signature(tenant, None, pool)));
+        out.push((row, within));
     }
     out
 }
