@@ -8,6 +8,7 @@ __version__: str
 
 __all__ = [
     "Collector",
+    "Fit",
     "Part",
     "Table",
     "__version__",
@@ -69,6 +70,10 @@ class Part:
     """Some columns and rows of a table."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+@final
+class Fit:
+    """What was fitted to a recording, for further forecasts from it."""
 
 @final
 class Collector:
@@ -264,10 +269,11 @@ def forecast(
     window: tuple[int, int] | None,
     kernel_demands: Mapping[str, tuple[float | None, float | None]],
     most_operations: int,
+    fitted: Fit | None,
     threads: int,
     progress: _Progress = None,
-) -> _Tables:
-    """What recorded programs would have taken in other sharing configurations."""
+) -> tuple[_Tables, Fit]:
+    """What recorded programs would have taken in other sharing configurations, and what was fitted for that."""
 
 def slowdowns(
     session: Mapping[str, Any],

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.core import _core
     from pyanalyze.tables.tableset import TableSet
 
 #: More operations than these are not replayed in one config.
@@ -192,6 +193,13 @@ def side_by_side(sm_count: int, tenants: Sequence[int], caps: Mapping[int, int] 
     return SharingConfig("mps" if not caps else "mps with caps", (sm_count,), assignments)
 
 
+@dataclass
+class Fitted:
+    """What was fitted to the record of a device, kept for further forecasts of the same record."""
+
+    fit: _core.Fit | None = None
+
+
 def forecast(
     tables: TableSet,
     device_id: int,
@@ -203,6 +211,7 @@ def forecast(
     units: Mapping[int, Sequence[tuple[int, int]]] | None = None,
     kernel_demands: Mapping[str, tuple[float | None, float | None]] | None = None,
     most_operations: int = MOST_OPERATIONS,
+    fitted: Fitted | None = None,
     threads: int = 0,
 ) -> pl.DataFrame:
     """Run what was recorded of one device in each config.
@@ -235,6 +244,8 @@ def forecast(
         long as each other and as far apart, with a quarter as many operations. Each is replayed twice: the second time
         stands for all, in proportion to what was recorded. Every program must do within 10 % its share in them, else
         all is replayed.
+    fitted
+        What an earlier call with the same arguments but `configs` fitted to the record, and then what this one did.
     threads
         Layouts are spread over so many threads; 0: all processors.
 
@@ -262,7 +273,8 @@ def forecast(
     names = [config.name for config in configs]
     if len(set(names)) < len(names) or "recorded" in names:
         raise UsageError("configs need names of their own, other than `recorded`")
-    made = _core.forecast(
+    known = Fitted() if fitted is None else fitted
+    made, known.fit = _core.forecast(
         tables.with_calls(),
         device_id,
         visible_sms or {},
@@ -273,6 +285,7 @@ def forecast(
         tables.replayed,
         kernel_demands or {},
         most_operations,
+        known.fit,
         threads,
         None,
     )

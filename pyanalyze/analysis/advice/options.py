@@ -11,6 +11,7 @@ from pyanalyze.analysis.advice import demands, mps
 from pyanalyze.analysis.advice import mig as mig_
 from pyanalyze.analysis.advice.forecast import (
     Assignment,
+    Fitted,
     SharingConfig,
     alone,
     both_readings,
@@ -535,24 +536,30 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
         return Options(device_id, why_not=why_not)
     sm_count = int(device["sm_count"])
     clients = clients_of(tables, device_id, names, sm_count)
-    recording = recorded_config(tables, verdict, list(names), sm_count)
-    candidates, unplaced, mig_instances = _candidates(tables, verdict, device, clients, sm_count, recording)
     untraced = untraced_ns_of(here, usage)
-    made, check, replayed, p99_ns = _forecast(
-        tables, verdict, recording, candidates, names, sm_count, sum(untraced.values())
-    )
-    if check is not None and check > FORBIDDEN:
-        return Options(device_id, why_not=missed(check), check=check, clients=tuple(clients), untraced=tuple(untraced))
+    replay = _Replay(tables, verdict, recorded_config(tables, verdict, list(names), sm_count))
+    solo = _solo(replay, names, sm_count)
+    if solo.check is not None and solo.check > FORBIDDEN:
+        return Options(
+            device_id,
+            why_not=missed(solo.check),
+            check=solo.check,
+            clients=tuple(clients),
+            untraced=tuple(untraced),
+        )
+    candidates, unplaced, mig_instances = _candidates(replay, device, clients, sm_count)
+    made, replayed, p99_ns = _forecast(replay, solo, candidates, names, sm_count, sum(untraced.values()))
     ranked = sorted(made, key=lambda option: option.antt)
     now = [option for option in made if option.mode == verdict.mode]
     current = next(
-        (o for o in now if o.provision is None or (recording is not None and _same(o.config, recording))), None
+        (o for o in now if o.provision is None or (replay.recording is not None and _same(o.config, replay.recording))),
+        None,
     )
     refused = tuple((option, lacks) for option in ranked if (lacks := TRAITS[option.mode].promises.lacks(required)))
     allowed = [option for option in ranked if not TRAITS[option.mode].promises.lacks(required)]
     recommended = best_of(allowed, current)
     return Options(
-        device_id, tuple(ranked), current, recommended, refused, None, check, tuple(clients), unplaced,
+        device_id, tuple(ranked), current, recommended, refused, None, solo.check, tuple(clients), unplaced,
         mig_instances, untraced=tuple(untraced), replayed=replayed,
         daemon=daemon_of(tables.configured.select("key", "value").iter_rows()),
         recorded_p99_ns=p99_ns,
@@ -633,15 +640,33 @@ def untraced_ns_of(here: pl.DataFrame, usage: pl.DataFrame) -> dict[str, int]:
     return found
 
 
+@dataclass(frozen=True)
+class _Replay:
+    """What is replayed: a device as it was recorded; what is fitted to the record is fitted once."""
+
+    tables: TableSet
+    verdict: Verdict
+    #: The config in which it was recorded, as far as it is known.
+    recording: SharingConfig | None
+    fitted: Fitted = field(default_factory=Fitted)
+
+    def of(self, configs: Sequence[SharingConfig]) -> pl.DataFrame:
+        return forecast(
+            self.tables,
+            self.verdict.device_id,
+            configs,
+            recorded=self.recording,
+            visible_sms=visible_sms(self.tables, self.verdict.device_id),
+            time_sliced=is_time_sliced(self.verdict),
+            fitted=self.fitted,
+        )
+
+
 def _candidates(
-    tables: TableSet,
-    verdict: Verdict,
-    device: Mapping[str, object],
-    clients: Sequence[mps.Client],
-    sm_count: int,
-    recording: SharingConfig | None,
+    replay: _Replay, device: Mapping[str, object], clients: Sequence[mps.Client], sm_count: int
 ) -> tuple[list[Option], Mapping[str, str], int | None]:
     """Options without forecasts, tenants that MIG cannot hold, and its instances where there are far more tenants."""
+    tables, verdict, recording = replay.tables, replay.verdict, replay.recording
     traits = TRAITS[verdict.mode]
     inside = traits.mig_instance
     tenants = [client.tenant_id for client in clients]
@@ -671,7 +696,7 @@ def _candidates(
     if len(clients) > MOST_COPIES:
         # An instance has a compute slice at least. Each tenant would be replayed on every size of instance.
         return found, {}, family.compute_slices
-    option = _mig(tables, verdict, family, clients, sm_count, recording)
+    option = _mig(replay, family, clients, sm_count)
     unplaced = {} if option.placement is None else option.placement.unplaced
     return (found if unplaced else [*found, option]), unplaced, None
 
@@ -686,14 +711,7 @@ def is_time_sliced(verdict: Verdict) -> bool:
     return bool(TRAITS[verdict.mode].time_sliced)
 
 
-def _mig(
-    tables: TableSet,
-    verdict: Verdict,
-    family: mig_.Family,
-    clients: Sequence[mps.Client],
-    sm_count: int,
-    recording: SharingConfig | None,
-) -> Option:
+def _mig(replay: _Replay, family: mig_.Family, clients: Sequence[mps.Client], sm_count: int) -> Option:
     """Instances for as many tenants as fit; cost of an instance: its tenant replayed on so many SMs."""
     import polars as pl
 
@@ -704,15 +722,7 @@ def _mig(
         for client in clients
         for sms in sizes
     ]
-    rows = forecast(
-        tables,
-        verdict.device_id,
-        configs,
-        recorded=recording,
-        visible_sms=visible_sms(tables, verdict.device_id),
-        time_sliced=is_time_sliced(verdict),
-    )
-    took = dict(rows.select(pl.col("sharing_config").cast(pl.String), "elapsed_ns").iter_rows())
+    took = dict(replay.of(configs).select(pl.col("sharing_config").cast(pl.String), "elapsed_ns").iter_rows())
 
     def cost_of(client: mps.Client) -> mig_.Need:
         whole = max(took[f"alone {client.tenant_id}"], 1)
@@ -832,35 +842,71 @@ def _variants(option: Option, contention: Contention, *, switches: bool, pauses:
     return found
 
 
+@dataclass(frozen=True)
+class _Solo:
+    """Every tenant replayed solo, and how far the replay of the recorded config is from the record.
+
+    Attributes
+    ----------
+    observed
+        Rows of the `forecast` table that were recorded, by tenant.
+    rows
+        Rows of each tenant solo, by tenant and reading of its host's pauses.
+    measured
+        Contention as it was recorded; None: the record does not show it.
+    check
+        Largest relative error of the elapsed time of a tenant; None: the recorded config is not known.
+    sampling
+        Errors of replaying windows, where those stand for all.
+    """
+
+    observed: Mapping[int, Mapping[str, Any]]
+    rows: Mapping[tuple[int, bool], Mapping[str, Any]]
+    measured: float | None
+    check: float | None
+    sampling: tuple[float, ...]
+
+
+def _solo(replay: _Replay, names: Mapping[int, str], sm_count: int) -> _Solo:
+    """Replay every tenant solo, and all of them as recorded: where that misses the record nothing else is asked."""
+    recording = replay.recording
+    solo = {which: one for tenant in names for which, one in both_readings(alone(sm_count, tenant), tenant).items()}
+    first = replay.of([*solo.values(), *([recording] if recording else [])])
+    contention = first["contention"].drop_nulls().to_list()
+    measured = contention[0] if contention else None
+    by_config = {str(row["sharing_config"]): row for row in first.iter_rows(named=True)}
+    check, sampling = None, first["sampling_error"].drop_nulls().to_list()
+    if recording is not None:
+        checked = replay.of(as_checked(recording, measured))
+        check = replay_error(checked, names, "elapsed_ns")
+        sampling += checked["sampling_error"].drop_nulls().to_list()
+    return _Solo(
+        {row["tenant_id"]: row for row in first.iter_rows(named=True) if row["basis"] == "observed"},
+        {which: by_config[one.name] for which, one in solo.items()},
+        measured,
+        check,
+        tuple(sampling),
+    )
+
+
 def _forecast(
-    tables: TableSet,
-    verdict: Verdict,
-    recording: SharingConfig | None,
+    replay: _Replay,
+    solo: _Solo,
     candidates: Sequence[Option],
     names: Mapping[int, str],
     sm_count: int,
     untraced_ns: int,
-) -> tuple[list[Option], float | None, float, dict[int, int]]:
-    """Options with forecasts, how far the replay is from the record, the part replayed, and each recorded p99.
+) -> tuple[list[Option], float, dict[int, int]]:
+    """Options with forecasts, the part replayed, and each recorded p99.
 
     What untraced tenants would do elsewhere is not known: they delay a tenant by nothing, or by all of `untraced_ns`.
     """
-    device_id, time_sliced = verdict.device_id, is_time_sliced(verdict)
-    seen = visible_sms(tables, device_id)
-    solo = {which: one for tenant in names for which, one in both_readings(alone(sm_count, tenant), tenant).items()}
-    first = forecast(
-        tables,
-        device_id,
-        [*solo.values(), *([recording] if recording else [])],
-        recorded=recording,
-        visible_sms=seen,
-        time_sliced=time_sliced,
-    )
-    measured = first["contention"].drop_nulls().to_list()
-    contention = (
-        Contention(*measured_contention(measured[0]), basis="inferred") if measured else Contention(*CONTENTION)
-    )
-    if not measured and recording is not None:
+    tables, recording, measured = replay.tables, replay.recording, solo.measured
+    device_id = replay.verdict.device_id
+    contention = Contention(*CONTENTION)
+    if measured is not None:
+        contention = Contention(*measured_contention(measured), basis="inferred")
+    elif recording is not None:
         wanted = demands.bandwidth(tables, device_id, list(names), time_sliced=not recording.together)
         asked = demands.contention(wanted, list(names))
         if asked is not None:
@@ -872,13 +918,9 @@ def _forecast(
         room = asked is not None and used.keys() >= names.keys() and sum(used.values()) <= 1
         contention = replace(contention, no_gain=not recording.together and not room)
     switches = _seen_slicing(tables, device_id) is not None
-    by_config = {str(row["sharing_config"]): row for row in first.iter_rows(named=True)}
-    solo_rows = {which: by_config[one.name] for which, one in solo.items()}
-    solo_ns = {which: max(row["elapsed_ns"], 1) for which, row in solo_rows.items()}
+    solo_ns = {which: max(row["elapsed_ns"], 1) for which, row in solo.rows.items()}
     pauses = any(solo_ns[tenant, True] > (1 + NOTABLE_PAUSES) * solo_ns[tenant, False] for tenant in names)
     configs = []
-    if recording is not None:
-        configs += as_checked(recording, measured[0] if measured else None)
     for option in candidates:
         for v in _variants(option, contention, switches=switches, pauses=pauses):
             name = f"{option.name} {v.name}"
@@ -887,19 +929,12 @@ def _forecast(
             )
             configs.append(replace(varied, linger_ns=v.linger_ns, anchored=v.anchored))
     draining = recording is not None and not recording.together and _slices_vary(tables, device_id)
-    rows = forecast(tables, device_id, configs, recorded=recording, visible_sms=seen, time_sliced=time_sliced)
+    rows = replay.of(configs)
     took = {(str(row["sharing_config"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
-    check = None
-    if recording is not None:
-        check = replay_error(rows, names, "elapsed_ns")
-        if check is not None and check > FORBIDDEN:
-            return [], check, 1.0, {}
     from_calls = rows["latency_ns"].null_count() == 0
-    sampling = [
-        row["sampling_error"] for row in (*by_config.values(), *took.values()) if row["sampling_error"] is not None
-    ]
-    recorded = sum(row["operations"] for row in first.iter_rows(named=True) if row["basis"] == "observed")
-    replayed = sum(solo_rows[tenant, False]["operations"] for tenant in names) / recorded if sampling else 1.0
+    sampling = (*solo.sampling, *rows["sampling_error"].drop_nulls())
+    recorded = sum(row["operations"] for row in solo.observed.values())
+    replayed = sum(solo.rows[tenant, False]["operations"] for tenant in names) / recorded if sampling else 1.0
     made = []
     for option in candidates:
         kind = "instances" if option.placement else "together" if option.config.together else "time-sliced"
@@ -911,16 +946,16 @@ def _forecast(
         if draining:
             margin += MARGIN_DRAINING
         # What the replay misses of the known mode it misses of the others too.
-        margin += (check or 0.0) + max(sampling, default=0.0)
+        margin += (solo.check or 0.0) + max(sampling, default=0.0)
         variants = _variants(option, contention, switches=switches, pauses=pauses)
         forecasts = []
         for tenant, name in names.items():
             base = solo_ns[tenant, False]
             ran = [took[f"{option.name} {v.name}", tenant] for v in variants]
             counted = [row for row, v in zip(ran, variants, strict=True) if v.counts]
-            slower = _memory_part(option, tenant, measured[0] if measured else 0.0, len(names))
+            slower = _memory_part(option, tenant, measured or 0.0, len(names))
             elapsed = [row["elapsed_ns"] / solo_ns[tenant, v.anchored] for row, v in zip(ran, variants, strict=True)]
-            solo_row = solo_rows[tenant, False]
+            solo_row = solo.rows[tenant, False]
             latency = None
             if from_calls:
                 latency = statistics.fmean(row["latency_ns"] for row in counted) / max(solo_row["latency_ns"], 1)
@@ -941,8 +976,8 @@ def _forecast(
         made.append(replace(option, forecasts=tuple(forecasts), margin=margin, contention=beside))
     if contention.no_gain:
         made = [_without_gain(option, made) for option in made]
-    p99_ns = {tenant: found for tenant in names if (found := took["recorded", tenant]["latency_p99_ns"]) is not None}
-    return made, check, replayed, p99_ns
+    p99_ns = {tenant: found for tenant in names if (found := solo.observed[tenant]["latency_p99_ns"]) is not None}
+    return made, replayed, p99_ns
 
 
 def _without_gain(option: Option, options: Sequence[Option]) -> Option:

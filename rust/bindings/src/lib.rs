@@ -26,6 +26,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<table::Table>()?;
     module.add_class::<table::Part>()?;
     module.add_class::<table::Collector>()?;
+    module.add_class::<model::Fit>()?;
     module.add_function(wrap_pyfunction!(read::read_capture, module)?)?;
     module.add_function(wrap_pyfunction!(read::kernel_summary, module)?)?;
     module.add_function(wrap_pyfunction!(read::physical_tables, module)?)?;

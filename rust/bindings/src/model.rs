@@ -1,10 +1,12 @@
 //! How full the SMs were, and what other sharing configurations would do.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pyanalyze_core::base::hardware;
 use pyanalyze_core::occupancy::placement::{Model, PlacementPolicy, Sharing, SmSet};
 use pyanalyze_core::pipeline;
+use pyanalyze_core::simulate::forecast as replay;
 use pyanalyze_core::simulate::sharing_config::{self, Demand, Recorded};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -161,9 +163,13 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
     }
 }
 
-/// What recorded programs would have taken in other configs.
+/// What was fitted to a recording, for further forecasts from it.
+#[pyclass(frozen, module = "pyanalyze.core._core")]
+pub struct Fit(Arc<replay::Fit>);
+
+/// What recorded programs would have taken in other configs, and what was fitted to the recording for that.
 #[pyfunction]
-#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, window, kernel_demands, most_operations, threads, progress=None))]
+#[pyo3(signature = (session, device, visible_sms, time_sliced, recorded, configs, units, window, kernel_demands, most_operations, fitted, threads, progress=None))]
 #[allow(clippy::too_many_arguments)] // Python names them
 pub(crate) fn forecast(
     py: Python<'_>,
@@ -177,9 +183,10 @@ pub(crate) fn forecast(
     window: Option<(i64, i64)>,
     kernel_demands: BTreeMap<String, (Option<f64>, Option<f64>)>,
     most_operations: usize,
+    fitted: Option<Bound<'_, Fit>>,
     threads: usize,
     progress: Callback,
-) -> PyResult<Py<PyDict>> {
+) -> PyResult<(Py<PyDict>, Fit)> {
     let session = from_python(session)?;
     let demand = |(name, (bandwidth, sm_throughput))| (name, Demand { bandwidth, sm_throughput });
     let kernel_demands = kernel_demands.into_iter().map(demand).collect();
@@ -193,10 +200,12 @@ pub(crate) fn forecast(
     };
     let configs: Vec<sharing_config::SharingConfig> = configs.into_iter().map(Into::into).collect();
     let watch = PyWatch::new(progress);
+    let fitted = fitted.map(|fitted| Arc::clone(&fitted.get().0));
     let made = py.detach(|| {
-        pipeline::forecast(&session, device, &recorded, &configs, most_operations, threads, &watch)
+        pipeline::forecast(&session, device, &recorded, &configs, most_operations, fitted, threads, &watch)
     });
-    to_python(py, made.map_err(|e| watch.raise(e))?)
+    let (made, fitted) = made.map_err(|e| watch.raise(e))?;
+    Ok((to_python(py, made)?, Fit(fitted)))
 }
 
 /// Timing and sizes of GPUs and their drivers that captures do not show.

@@ -10,6 +10,8 @@
 //! A pass sees the tables of the passes before it and nothing else. Passes that do not depend on each other run at
 //! once.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
 
 use crate::activity::attribution::Attribution;
@@ -27,7 +29,7 @@ use crate::residency::inferred::InferredResidency;
 use crate::residency::observed::Residency;
 use crate::residency::summary::ResidencySummary;
 use crate::session::{clock, devices, samples_only};
-use crate::simulate::forecast;
+use crate::simulate::forecast::{self, Fit};
 use crate::simulate::sharing_config::{Recorded, SharingConfig};
 use crate::table::columns::Columns;
 use crate::table::events::{concat, EventPass, Tables};
@@ -264,22 +266,26 @@ pub fn launches(session: &Tables, watch: &dyn Watch) -> Result<Vec<Launched>> {
 /// What the recorded programs of a device would have taken under other sharing configurations: `forecast`.
 ///
 /// `visible` and `time_sliced` say how the device was shared while it was recorded, see [`Recorded`].
-/// Layouts are replayed on `threads` threads (0: as many as there are processors).
+/// Layouts are replayed on `threads` threads (0: as many as there are processors). `fitted` is what an earlier call on
+/// the same recording gave.
 ///
 /// # Errors
 /// [`crate::Error::Argument`] for a config that makes no sense, [`crate::Error::Schema`] for tables that are not
 /// what they are declared to be, [`crate::Error::Cancelled`].
+#[allow(clippy::too_many_arguments)] // Python names them
 pub fn forecast(
     session: &Tables,
     device: u32,
     recorded: &Recorded,
     configs: &[SharingConfig],
     most_operations: usize,
+    fitted: Option<Arc<Fit>>,
     threads: usize,
     watch: &dyn Watch,
-) -> Result<Tables> {
-    let made = forecast::run(session, device, recorded, configs, most_operations, threads, watch)?;
-    Ok([(schema::FORECAST.name, made)].into())
+) -> Result<(Tables, Arc<Fit>)> {
+    let (made, fitted) =
+        forecast::run(session, device, recorded, configs, most_operations, fitted, threads, watch)?;
+    Ok(([(schema::FORECAST.name, made)].into(), fitted))
 }
 
 /// First to last activity of any tenant; `None` for a session without activity, or of no length.

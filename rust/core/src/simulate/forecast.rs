@@ -24,6 +24,7 @@
 //! Cost follows operations, not blocks: equal waves of one kernel that no other kernel can disturb are one event.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use arrow_array::{
     BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
@@ -45,17 +46,21 @@ use crate::table::schema;
 /// Where a config has copies of more than `most_operations` operations, windows of the recording stand for all of it, if
 /// the programs do the same all the time: see [`Recording::windows`].
 ///
+/// `fitted` is what an earlier call on the same recording gave: fitting takes as long as replaying several configs.
+///
 /// # Errors
 /// [`Error::Argument`] for a config that makes no sense, [`Error::Schema`], [`Error::Cancelled`].
+#[allow(clippy::too_many_arguments)] // Python names them
 pub fn run(
     session: &Tables,
     device: u32,
     recorded: &Recorded,
     configs: &[SharingConfig],
     most_operations: usize,
+    fitted: Option<Arc<Fit>>,
     threads: usize,
     watch: &dyn Watch,
-) -> Result<RecordBatch> {
+) -> Result<(RecordBatch, Arc<Fit>)> {
     configs.iter().try_for_each(SharingConfig::check)?;
     let recording = Recording::read(session, device, recorded, watch)?;
     let mut whole = recording.programs(watch)?;
@@ -67,15 +72,16 @@ pub fn run(
     let configs: Vec<SharingConfig> = configs.iter().map(as_shown).collect();
     let as_recorded = recorded.config.as_ref().map(as_shown);
     let mut windows = sampled(&recording, &whole, &configs, most_operations);
-    let mut contention = Vec::new();
-    if let Some(config) = &as_recorded {
-        let replayed = if windows.is_empty() { std::slice::from_mut(&mut whole) } else { &mut windows[..] };
-        for programs in replayed {
-            contention.extend(fit(programs, config, watch)?);
+    let replayed = if windows.is_empty() { std::slice::from_mut(&mut whole) } else { &mut windows[..] };
+    let fitted = match (&as_recorded, fitted) {
+        (None, _) => Arc::default(),
+        (Some(_), Some(fitted)) if fitted.is_of(replayed) => {
+            fitted.apply(replayed);
+            fitted
         }
-    }
-    let contention =
-        (!contention.is_empty()).then(|| contention.iter().sum::<f64>() / contention.len() as f64);
+        (Some(config), _) => Arc::new(Fit::of(replayed, config, watch)?),
+    };
+    let contention = fitted.contention;
     let replayed = if windows.is_empty() { std::slice::from_ref(&whole) } else { &windows[..] };
     let threads = match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -102,7 +108,46 @@ pub fn run(
     })?;
     took.sort_by_key(|(at, _)| *at);
     let took: Vec<Vec<Took>> = took.into_iter().map(|(_, took)| took).collect();
-    table(device, &whole, &windows, &configs, &took, contention)
+    Ok((table(device, &whole, &windows, &configs, &took, contention)?, fitted))
+}
+
+/// What operations take alone, so that the replay agrees with what was recorded.
+#[derive(Debug, Default)]
+pub struct Fit {
+    /// By part that is replayed, by program.
+    work_ns: Vec<Vec<Vec<i64>>>,
+    /// How long each part of each program took as recorded.
+    recorded_ns: Vec<i64>,
+    contention: Option<f64>,
+}
+
+impl Fit {
+    fn of(replayed: &mut [Programs], config: &SharingConfig, watch: &dyn Watch) -> Result<Self> {
+        let mut contention = Vec::new();
+        for programs in replayed.iter_mut() {
+            contention.extend(fit(programs, config, watch)?);
+        }
+        Ok(Self {
+            work_ns: replayed.iter().map(work_of).collect(),
+            recorded_ns: recorded_of(replayed).collect(),
+            contention: (!contention.is_empty())
+                .then(|| contention.iter().sum::<f64>() / contention.len() as f64),
+        })
+    }
+
+    /// Whether it is of the same parts: how many windows there are depends on the configs.
+    fn is_of(&self, replayed: &[Programs]) -> bool {
+        let operations = |p: &Programs| p.programs.iter().map(|p| p.ops.len()).collect::<Vec<_>>();
+        let known = self.work_ns.iter().map(|part| part.iter().map(Vec::len).collect::<Vec<_>>());
+        known.eq(replayed.iter().map(operations))
+            && self.recorded_ns.iter().copied().eq(recorded_of(replayed))
+    }
+
+    fn apply(&self, replayed: &mut [Programs]) {
+        for (programs, work_ns) in replayed.iter_mut().zip(&self.work_ns) {
+            set_work(programs, work_ns);
+        }
+    }
 }
 
 /// Windows of the programs, where the configs replay more operations than that; empty: all is replayed.
@@ -304,8 +349,7 @@ fn fit(made: &mut Programs, config: &SharingConfig, watch: &dyn Watch) -> Result
             .skip(n.saturating_add(1))
             .any(|b| (a.instance, a.group) == (b.instance, b.group))
     });
-    let recorded: Vec<Vec<i64>> =
-        made.programs.iter().map(|p| p.ops.iter().map(|op| op.work_ns).collect()).collect();
+    let recorded = work_of(made);
     let mut best: Option<Fitted> = None;
     for block_imbalance in [0.0, FIT_IMBALANCE] {
         if best.as_ref().is_some_and(|found| !beside || found.error < FITS) {
@@ -320,6 +364,14 @@ fn fit(made: &mut Programs, config: &SharingConfig, watch: &dyn Watch) -> Result
     let Some(best) = best else { return Ok(None) };
     set_work(made, &best.work_ns);
     Ok(best.contention)
+}
+
+fn recorded_of(replayed: &[Programs]) -> impl Iterator<Item = i64> + '_ {
+    replayed.iter().flat_map(|part| part.programs.iter().map(|p| p.recorded_ns))
+}
+
+fn work_of(made: &Programs) -> Vec<Vec<i64>> {
+    made.programs.iter().map(|p| p.ops.iter().map(|op| op.work_ns).collect()).collect()
 }
 
 fn set_work(made: &mut Programs, work_ns: &[Vec<i64>]) {
@@ -381,8 +433,7 @@ fn fit_with(
             break;
         }
     }
-    let work_ns = made.programs.iter().map(|p| p.ops.iter().map(|op| op.work_ns).collect()).collect();
-    Ok(Fitted { work_ns, contention: measured, error })
+    Ok(Fitted { work_ns: work_of(made), contention: measured, error })
 }
 
 fn detail(p: &Program, made: &Programs) -> String {
