@@ -31,7 +31,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode, is_slowed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -847,67 +847,26 @@ def _host(
     waiting, launching = named(functions, "Synchronize|cudaMemcpy_"), named(functions, "Launch")
     length_ns = pl.col("end_ns") - pl.col("start_ns")
     runs = tables.cpu_runs()
-    found = []
+    found: list[HostFinding] = []
     several = rows.filter("traced").height > 1
     for row in rows.filter("traced").iter_rows(named=True):
-        mine = of_process(row)
-        # There may be millions: of most only their length is looked at.
-        launches = calls.lazy().filter(mine & launching)
-        lengths_ns = launches.select(length_ns.alias("ns")).collect()["ns"]
-        if len(lengths_ns) < 20 or not row["busy_ns"]:
+        # There may be millions: of most only how long they were together is looked at.
+        own = calls.lazy().filter(of_process(row))
+        launches = own.filter(launching)
+        launched_ns, waited_ns = length_ns.filter(launching).sum(), length_ns.filter(waiting).sum()
+        sums = own.select(count=launching.sum(), launched_ns=launched_ns, waited_ns=waited_ns).collect()
+        count, launch_ns, wait_ns = sums.row(0)
+        if count < 20 or not row["busy_ns"]:
             continue
         who, span_ns = labels[row["tenant_id"]], max(row["last_ns"] - row["first_ns"], 1)
         # Copies keep a GPU as busy as kernels: launches behind them wait in the queue, not on the host.
         work_ns = row["busy_ns"] + (row["copy_only_ns"] or 0)
-        usual_ns, longest_ns = _number(lengths_ns.median()), _number(lengths_ns.max())
-        most = max(HELD_NS, HELD_TIMES * usual_ns)
-        are_held, are_slow = length_ns > most, (length_ns > SLOW_TIMES * usual_ns) & (length_ns <= most)
-        held = lengths_ns.filter(lengths_ns > most)
-        slow = lengths_ns.filter((lengths_ns > SLOW_TIMES * usual_ns) & (lengths_ns <= most))
-        held_ns, slow_ns = int(held.sum()), int(slow.sum())
-        usual = f"usually {fmt.duration(usual_ns)}"
-        # Of a GPU that is busy with the tenant's own work, the queue is full: that is no limiter.
-        if held_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
-            text = (
-                f"{len(held)} of {len(lengths_ns)} launch calls of {who} took {fmt.duration(held_ns / len(held))} on "
-                f"average ({usual}), {fmt.percent(held_ns / span_ns)} of its time; they are blocked on the host (a "
-                "limiter, a "
-                f"full queue, a lock){_off_cpu(launches.filter(are_held), runs)}"
-            )
-            found.append(
-                HostFinding(tenant_id=row["tenant_id"], what="blocked launches", detail=text, share=held_ns / span_ns)
-            )
-        # A GPU that is busy all the same does not wait for its host.
-        if slow_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
-            text = (
-                f"{len(slow)} of {len(lengths_ns)} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
-                f"(longest {fmt.duration(longest_ns)}), {fmt.percent(slow_ns / span_ns)} of its time. Its work "
-                "kept the GPU "
-                f"busy for {fmt.percent(work_ns / span_ns)}: the host is slow, not the GPU"
-                f"{_off_cpu(launches.filter(are_slow), runs)}"
-            )
-            found.append(
-                HostFinding(tenant_id=row["tenant_id"], what="slow launches", detail=text, share=slow_ns / span_ns)
-            )
-        solo_ns = _mean_launch_ns(tables, solo, row["tenant_id"])
-        mean_ns = _number(lengths_ns.mean())
-        if solo_ns and mean_ns > SLOWER_CALLS * solo_ns:
-            lost = (mean_ns - solo_ns) * len(lengths_ns) / span_ns
-            if lost > NOTABLE_HOST and work_ns < (1 - NOTABLE_HOST) * span_ns:
-                text = (
-                    f"launch calls of {who} take {fmt.duration(mean_ns)} on average, {fmt.duration(solo_ns)} in the "
-                    f"solo recording: {fmt.percent(lost)} of its time. Its work kept the GPU busy for "
-                    f"{fmt.percent(work_ns / span_ns)}: the host is slow (too few CPUs, a lock in the "
-                    "driver), not the "
-                    f"GPU{_off_cpu(launches, runs)}"
-                )
-                found.append(
-                    HostFinding(tenant_id=row["tenant_id"], what="slower calls than solo", detail=text, share=lost)
-                )
+        # A GPU that is busy all the same does not wait for its host; its queue is full, which is no limiter.
+        if launch_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
+            found += _launches(tables, row, who, (span_ns, work_ns), launches, runs, solo)
         if not several:
             continue  # the time split says it of the only process of a device
-        waits = calls.lazy().filter(mine & waiting).select(length_ns.sum())
-        waited = int(waits.collect().item()) / span_ns
+        waited = wait_ns / span_ns
         idle = 1 - work_ns / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for another tenant is no idleness, whether or not the host waits for it.
@@ -921,6 +880,57 @@ def _host(
             )
             found.append(HostFinding(tenant_id=row["tenant_id"], what="idle between launches", detail=text, share=idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
+
+
+def _launches(
+    tables: TableSet,
+    row: Mapping[str, Any],
+    who: str,
+    window: tuple[int, int],
+    launches: pl.LazyFrame,
+    runs: pl.DataFrame | None,
+    solo: _Solo,
+) -> Iterator[HostFinding]:
+    """Launch calls that take a notable part of a tenant's time: held back, slow now and then, or slower than solo.
+
+    `window` is the tenant's time, and of it that of its work.
+    """
+    import polars as pl
+
+    tenant_id, (span_ns, work_ns) = row["tenant_id"], window
+    length_ns = pl.col("end_ns") - pl.col("start_ns")
+    lengths_ns = launches.select(length_ns.alias("ns")).collect()["ns"]
+    usual_ns, longest_ns, mean_ns = (_number(of) for of in (lengths_ns.median(), lengths_ns.max(), lengths_ns.mean()))
+    most = max(HELD_NS, HELD_TIMES * usual_ns)
+    are_held, are_slow = length_ns > most, (length_ns > SLOW_TIMES * usual_ns) & (length_ns <= most)
+    held = lengths_ns.filter(lengths_ns > most)
+    slow = lengths_ns.filter((lengths_ns > SLOW_TIMES * usual_ns) & (lengths_ns <= most))
+    held_part, slow_part = int(held.sum()) / span_ns, int(slow.sum()) / span_ns
+    usual, busy = f"usually {fmt.duration(usual_ns)}", fmt.percent(work_ns / span_ns)
+    if held_part > NOTABLE_HOST:
+        text = (
+            f"{len(held)} of {len(lengths_ns)} launch calls of {who} took {fmt.duration(int(held.sum()) / len(held))} "
+            f"on average ({usual}), {fmt.percent(held_part)} of its time; they are blocked on the host (a limiter, a "
+            f"full queue, a lock){_off_cpu(launches.filter(are_held), runs)}"
+        )
+        yield HostFinding(tenant_id=tenant_id, what="blocked launches", detail=text, share=held_part)
+    if slow_part > NOTABLE_HOST:
+        text = (
+            f"{len(slow)} of {len(lengths_ns)} launch calls of {who} took more than {SLOW_TIMES} times the {usual} "
+            f"(longest {fmt.duration(longest_ns)}), {fmt.percent(slow_part)} of its time. Its work kept the GPU busy "
+            f"for {busy}: the host is slow, not the GPU{_off_cpu(launches.filter(are_slow), runs)}"
+        )
+        yield HostFinding(tenant_id=tenant_id, what="slow launches", detail=text, share=slow_part)
+    solo_ns = _mean_launch_ns(tables, solo, tenant_id)
+    if solo_ns and mean_ns > SLOWER_CALLS * solo_ns:
+        lost = (mean_ns - solo_ns) * len(lengths_ns) / span_ns
+        if lost > NOTABLE_HOST:
+            text = (
+                f"launch calls of {who} take {fmt.duration(mean_ns)} on average, {fmt.duration(solo_ns)} in the solo "
+                f"recording: {fmt.percent(lost)} of its time. Its work kept the GPU busy for {busy}: the host is slow "
+                f"(too few CPUs, a lock in the driver), not the GPU{_off_cpu(launches, runs)}"
+            )
+            yield HostFinding(tenant_id=tenant_id, what="slower calls than solo", detail=text, share=lost)
 
 
 def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.LazyFrame) -> int:
