@@ -13,13 +13,14 @@ from pyanalyze.text.chart_text import whole_characters
 from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "MAX_MARKS",
     "OTHER",
     "decorate",
     "empty",
+    "folded",
     "inline",
     "label_of",
     "mimebundle",
@@ -39,6 +40,8 @@ MAX_MARKS = 3000
 _PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 #: What has no tenant.
 OTHER = "#8C8C8C"
+#: The only key of what stands for rows.
+_FOLDED = "folded"
 
 
 def tenant_colors(tenants: Iterable[int]) -> dict[int, str]:
@@ -191,18 +194,27 @@ def inline(rows: list[dict[str, Any]]) -> alt.SchemaBase:
     return data
 
 
+def folded(rows: Sequence[Any]) -> dict[str, str]:
+    """Rows of `usermeta` as one text, for the same reason; :func:`unfolded` puts them back."""
+    return {_FOLDED: json.dumps(rows, allow_nan=False, separators=(",", ":"))}
+
+
 def unfolded(spec: Any) -> Any:
-    """The specification with rows in place of the texts that :func:`inline` made of them.
+    """The specification with rows in place of the texts that :func:`inline` and :func:`folded` made of them.
 
     Examples
     --------
     >>> unfolded({"data": {"values": '[{"a":1}]', "format": {"type": "json"}}, "mark": "bar"})
     {'data': {'values': [{'a': 1}]}, 'mark': 'bar'}
+    >>> unfolded({"rows": folded([[1, 2]])})
+    {'rows': [[1, 2]]}
     """
     if isinstance(spec, list):
         return [unfolded(one) for one in spec]
     if not isinstance(spec, dict):
         return spec
+    if _FOLDED in spec:
+        return json.loads(spec[_FOLDED])
     if isinstance(spec.get("values"), str) and spec.get("format") == {"type": "json"}:
         kept = {key: value for key, value in spec.items() if key != "format"}
         return {**kept, "values": json.loads(spec["values"])}

@@ -14,6 +14,7 @@ from pyanalyze.charts.style import (
     OTHER,
     decorate,
     empty,
+    folded,
     inline,
     label_of,
     only_device,
@@ -123,7 +124,7 @@ def timeline(
     if kernels is not None:
         other = "unnamed" if kernels.step_ns is None else "(other kernels)"
         names = [[label_of(tenant, labels), visible(name) or other] for tenant, name in kernels.kinds]
-        counted = {"kernels": {"kinds": names, "rows": kernels.rows}}
+        counted = {"kernels": {"kinds": names, "rows": folded(kernels.rows)}}
         if kernels.step_ns is not None:
             counted["kernels"] |= {"step": kernels.step_ns, "octave": BUCKETS_PER_OCTAVE}
     done: alt.TopLevelMixin = decorate(chart, gutter=_GUTTER, summary=summary, **counted)
