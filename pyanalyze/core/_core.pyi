@@ -236,7 +236,8 @@ def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> lis
     shorter ones, of calls that hand over no work, where none that does ran beside them; `by_name` (ns, calls) of both;
     `waiting_ns` in long ones, in which what ends the gap was launched and had not started (None: no such launch is
     known); whether its process `called` anything; its `operations`, and the `longest_gap` between two of them, if there
-    is any (`start_ns`, `end_ns`, `operations_before`).
+    is any (`start_ns`, `end_ns`, `operations_before`); what its `host` did in long gaps while no call ran (None: of its
+    threads nothing else is recorded).
     """
 
 def launch_records(

@@ -72,6 +72,7 @@ class Frames:
     thread_runs = Frame()
     event_calls = Frame()
     nvtx = Frame()
+    host_calls = Frame()
     allocations = Frame()
     switch_events = Frame()
     gpu_metrics = Frame()

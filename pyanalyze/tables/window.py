@@ -36,7 +36,16 @@ _RECONSTRUCTED = (
     "fact_examples",
 )
 #: Tables of intervals, and of points in time.
-_INTERVALS = ("kernels", "graph_launches", "memops", "api_calls", "profiler_overhead", "thread_runs", "nvtx")
+_INTERVALS = (
+    "kernels",
+    "graph_launches",
+    "memops",
+    "api_calls",
+    "profiler_overhead",
+    "thread_runs",
+    "nvtx",
+    "host_calls",
+)
 _POINTS = ("gpu_metrics", "nvml_samples", "allocations")
 _TIMED = (*_INTERVALS, *_POINTS, "switch_events")
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use pyanalyze_core::activity::api_calls;
+use pyanalyze_core::activity::host_activity::HostKind;
 use pyanalyze_core::activity::latencies as over_time;
 use pyanalyze_core::activity::streams as of_process;
 use pyanalyze_core::explain::chain::SegmentKind;
@@ -173,6 +174,25 @@ pub(crate) struct CallsInGaps {
     called: bool,
     operations: u64,
     longest_gap: Option<Gap>,
+    host: Option<HostActivity>,
+}
+
+/// What the host of a tenant did, as a dictionary; kinds by their words.
+#[derive(IntoPyObject)]
+pub(crate) struct HostActivity {
+    recorded: Vec<&'static str>,
+    by_kind: BTreeMap<&'static str, i64>,
+    nothing_ns: i64,
+    parts: Vec<HostPart>,
+}
+
+/// Time in calls of one function, or in one range, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct HostPart {
+    kind: &'static str,
+    name: Option<String>,
+    ns: i64,
+    range: Option<String>,
 }
 
 /// A time between two operations, as a dictionary.
@@ -207,6 +227,21 @@ pub(crate) fn calls_in_gaps(
             start_ns: gap.start_ns,
             end_ns: gap.end_ns,
             operations_before: gap.operations_before,
+        }),
+        host: one.host.map(|host| HostActivity {
+            recorded: host.recorded.into_iter().map(HostKind::word).collect(),
+            by_kind: host.by_kind.into_iter().map(|(kind, ns)| (kind.word(), ns)).collect(),
+            nothing_ns: host.nothing_ns,
+            parts: host
+                .parts
+                .into_iter()
+                .map(|part| HostPart {
+                    kind: part.kind.word(),
+                    name: part.name,
+                    ns: part.ns,
+                    range: part.range,
+                })
+                .collect(),
         }),
     });
     Ok(found.collect())

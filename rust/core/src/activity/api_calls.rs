@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::activity::host_activity::{HostActivity, HostEvents, Span};
 use crate::base::error::Result;
 use crate::base::hardware::LAUNCH_GAP_NS;
 use crate::base::id_set::IdSet;
@@ -57,6 +58,8 @@ pub struct CallsInGaps {
     pub operations: u64,
     /// The longest gap; the first of equal ones.
     pub longest: Option<Gap>,
+    /// What its host did in long gaps while no call ran; `None`: nothing is recorded of that.
+    pub host: Option<HostActivity>,
 }
 
 /// A time between two operations of a tenant.
@@ -126,6 +129,9 @@ struct Gaps {
     ended_by: NumberMap<u32, (i64, i64)>,
     /// By key of the name.
     by_key: NumberMap<u32, (i64, u64)>,
+    /// Where something is recorded of the host: calls in long gaps, and by start of a gap the thread that ends it.
+    called: Union,
+    ended_on: BTreeMap<i64, u32>,
 }
 
 impl Gaps {
@@ -155,10 +161,13 @@ impl Gaps {
         (long_ns, short_ns)
     }
 
-    fn add_call(&mut self, call: &Call) {
+    fn add_call(&mut self, call: &Call, host_known: bool) {
         if let Some((free_ns, start_ns)) =
             call.correlation.filter(|id| *id > 0).and_then(|id| self.ended_by.remove(&id))
         {
+            if let Some(thread) = call.thread.filter(|_| host_known) {
+                self.ended_on.insert(free_ns, thread);
+            }
             let waiting_ns = start_ns.saturating_sub(call.end_ns.max(free_ns)).max(0);
             self.found.waiting_ns = Some(self.found.waiting_ns.unwrap_or(0).saturating_add(waiting_ns));
         }
@@ -166,6 +175,9 @@ impl Gaps {
         let (long_ns, short_ns) = self.inside_ns(whole);
         if long_ns == 0 && short_ns == 0 {
             return;
+        }
+        if let Some((start_ns, end_ns)) = call.first.filter(|_| host_known && long_ns > 0) {
+            self.called.add(start_ns, end_ns);
         }
         let mut part = |of: Option<(i64, i64)>| match of {
             None => (0, 0),
@@ -183,12 +195,41 @@ impl Gaps {
             *calls = calls.saturating_add(1);
         }
     }
+
+    /// Long gaps without the calls in them. A gap whose launch is not known is taken to be ended by who ended the last one
+    /// of which it is: mostly one thread launches everything.
+    fn host_spans(&self) -> Vec<Span> {
+        let mut spans = Vec::new();
+        let mut thread = self.ended_on.values().next().copied();
+        let mut calls = self.called.spans().iter().copied().peekable();
+        for (start_ns, end_ns) in self.long.spans().iter().copied() {
+            thread = self.ended_on.get(&start_ns).copied().or(thread);
+            let mut add = |start_ns: i64, end_ns: i64| {
+                if start_ns < end_ns {
+                    spans.push(Span { start_ns, end_ns, thread });
+                }
+            };
+            let mut from = start_ns;
+            while let Some((call_ns, returned_ns)) = calls.peek().copied().filter(|call| call.0 < end_ns) {
+                add(from, call_ns);
+                from = from.max(returned_ns);
+                // It may go on in the next gap.
+                if returned_ns > end_ns {
+                    break;
+                }
+                calls.next();
+            }
+            add(from, end_ns);
+        }
+        spans
+    }
 }
 
 /// A call, and the parts of it in which no earlier one ran: of all, and of those that hand over work.
 struct Call {
     name: Option<(u32, bool)>,
     correlation: Option<u32>,
+    thread: Option<u32>,
     start_ns: i64,
     end_ns: i64,
     first: Option<(i64, i64)>,
@@ -198,14 +239,17 @@ struct Call {
 /// A process: its tenants, and when any of its calls ran.
 #[derive(Default)]
 struct Host {
+    process: Process,
     called: bool,
+    /// Whether anything but calls is recorded of its threads.
+    known: bool,
     tenants: Vec<Gaps>,
     calling: Growing,
     handing_over: Growing,
 }
 
-/// Adds up API calls in the gaps of every traced tenant with work, by device and tenant. Takes `tenants`, the work, and
-/// `api_calls` of the session, if there are any.
+/// Adds up API calls in the gaps of every traced tenant with work, by device and tenant, and what its host did in the rest
+/// of the long ones. Takes `tenants`, the work, and `api_calls`, `host_calls` and `nvtx` of the session, if there are any.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
@@ -213,7 +257,12 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
     let none = schema::API_CALLS.empty();
     let columns = Columns::new(&schema::API_CALLS, session.get(schema::API_CALLS.name).unwrap_or(&none));
     let mut hosts = hosts(session)?;
-    let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+    let events = HostEvents::read(session, watch, |process, start_ns, end_ns| {
+        let tenants = hosts.get_mut(process).map_or(&mut [] as &mut [Gaps], |host| &mut host.tenants);
+        tenants.iter_mut().any(|gaps| gaps.in_long.covered_ns(&gaps.long, start_ns, end_ns) > 0)
+    })?;
+    hosts.values_mut().for_each(|host| host.known = events.has(host.process));
+    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
     let correlation = columns.u32("correlation_id")?;
     let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
@@ -232,19 +281,22 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
         let call = Call {
             name,
             correlation: at(correlation, row),
+            thread: at(tid, row),
             start_ns,
             end_ns,
             first: host.calling.add(start_ns, end_ns),
             first_handing_over: handing.then(|| host.handing_over.add(start_ns, end_ns)).flatten(),
         };
-        host.tenants.iter_mut().for_each(|gaps| gaps.add_call(&call));
+        host.tenants.iter_mut().for_each(|gaps| gaps.add_call(&call, host.known));
     }
     let mut found = Vec::new();
-    let of_hosts =
-        hosts.into_values().flat_map(|host| host.tenants.into_iter().map(move |of| (host.called, of)));
-    for (called, gaps) in of_hosts {
+    let of_hosts = hosts
+        .into_values()
+        .flat_map(|host| host.tenants.into_iter().map(move |of| ((host.process, host.called), of)));
+    for ((process, called), gaps) in of_hosts {
+        let host = events.in_spans(process, || gaps.host_spans());
         let Gaps { found: mut one, by_key, ended_by, .. } = gaps;
-        one.called = called;
+        (one.called, one.host) = (called, host);
         if ended_by.is_empty() {
             one.waiting_ns.get_or_insert(0);
         }
@@ -267,6 +319,7 @@ fn hosts(session: &Tables) -> Result<ByKey<Process, Host>> {
     for w in work(&Events::of(session))? {
         let Some(tenant) = who.of_next(&mut last, w.capture, w.pid, w.device) else { continue };
         let Some(host) = hosts.entry((w.capture, w.pid)) else { continue };
+        host.process = (w.capture, w.pid);
         // A process uses few devices.
         let known = host.tenants.iter().position(|gaps| gaps.found.device == w.device);
         let place = known.unwrap_or_else(|| {

@@ -3,6 +3,7 @@
 pub mod api_calls;
 pub mod attribution;
 pub mod features;
+pub mod host_activity;
 pub mod latencies;
 pub mod launches;
 pub mod overlap;

@@ -811,6 +811,54 @@ pub(super) fn nvtx(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     Ok(Some(Found { staged, rows, tables: vec![plan.table] }))
 }
 
+/// Tables of calls of libraries that host threads spend time in, by the `kind` of their rows.
+pub(super) const HOST_CALLS: [(&str, &Source); 8] = [
+    (schema::MPI_CALL, &layout::MPI_COLLECTIVE),
+    (schema::MPI_CALL, &layout::MPI_P2P),
+    (schema::MPI_CALL, &layout::MPI_START_WAIT),
+    (schema::MPI_CALL, &layout::MPI_OTHER),
+    (schema::VIDEO_CALL, &layout::VIDEO_DECODER),
+    (schema::VIDEO_CALL, &layout::VIDEO_ENCODER),
+    (schema::VIDEO_CALL, &layout::VIDEO_JPEG),
+    (schema::OS_CALL, &layout::OS_CALL),
+];
+
+/// Calls of MPI, of video codecs and of the C library.
+pub(super) fn host_calls(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+    let mut staged = Staged::new(&schema::HOST_CALLS);
+    let (pid, tid) = (staged.column("pid")?, staged.column("tid")?);
+    let (start, end) = (staged.column("start_ns")?, staged.column("end_ns")?);
+    let (kind, name) = (staged.column("kind")?, staged.column("name")?);
+    let (mut rows, mut tables) = (0, Vec::new());
+    for (word, source) in HOST_CALLS {
+        let Some(plan) = layout::find(reader.database, source)? else { continue };
+        let mut raw = Raw::read(reader, &plan, &schema::HOST_CALLS, &["global_tid"], &["name"])?;
+        rows += wide(raw.rows);
+        let mut odd = Odd { bad_interval: raw.keep_intervals(), ..Odd::default() };
+        let (threads, names) = (raw.distinct("global_tid"), raw.distinct("name"));
+        let owners = odd.owners(&threads);
+        let numbers: Vec<Option<i64>> = threads.integers().map(|id| id.map(|id| id & 0xFF_FFFF)).collect();
+        let (Some(starts), Some(ends)) = (raw.times("start_ns"), raw.times("end_ns")) else { continue };
+        let times = starts.values.iter().zip(&ends.values);
+        for ((from, to), (thread, named)) in times.zip(threads.codes.iter().zip(&names.codes)) {
+            // Messages of the tracer itself are of no process, and take no time.
+            let Some(owner) = owners.get(*thread as usize).copied().flatten().filter(|_| from < to) else {
+                continue;
+            };
+            staged.put(pid, Some(i64::from(owner)));
+            staged.put(tid, numbers.get(*thread as usize).copied().flatten());
+            staged.put(start, Some(*from));
+            staged.put(end, Some(*to));
+            staged.put_name(kind, Value::Text(word.as_bytes()));
+            staged.put_name(name, names.entries.get(*named as usize).map_or(Value::Null, Owned::value));
+            staged.end_row();
+        }
+        odd.report(reader, &plan, "host_calls", quality::BAD_INTERVAL);
+        tables.push(plan.table);
+    }
+    Ok((!tables.is_empty()).then_some(Found { staged, rows, tables }))
+}
+
 /// Memory that processes allocated and freed.
 pub(super) fn allocations(reader: &mut Reader<'_>, devices: &mut Devices) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::MEMORY_USAGE)? else { return Ok(None) };

@@ -151,6 +151,32 @@ sources! {
         correlation_id: "correlationId", event_id: "eventId", event_sync_id: "eventSyncId",
         time_ns: "timestamp",
     }
+    /// Calls of MPI, by what else their records say.
+    MPI_COLLECTIVE = ["MPI_COLLECTIVES_EVENTS"] {
+        start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "textId",
+    }
+    /// To one other rank.
+    MPI_P2P = ["MPI_P2P_EVENTS"] { start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "textId" }
+    /// Of persistent requests.
+    MPI_START_WAIT = ["MPI_START_WAIT_EVENTS"] {
+        start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "textId",
+    }
+    /// The rest, and every call of exports that say no more of it.
+    MPI_OTHER = ["MPI_OTHER_EVENTS"] { start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "textId" }
+    /// Calls of the video codec SDK.
+    VIDEO_DECODER = ["NVVIDEO_DECODER_API"] {
+        start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "nameId",
+    }
+    /// To encode.
+    VIDEO_ENCODER = ["NVVIDEO_ENCODER_API"] {
+        start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "nameId",
+    }
+    /// Images.
+    VIDEO_JPEG = ["NVVIDEO_JPEG_API"] { start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "nameId" }
+    /// Calls of the C library that may block.
+    OS_CALL = ["OSRT_API"] { start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "nameId" }
+    /// Samples of what threads ran on CPUs.
+    CPU_SAMPLE = ["COMPOSITE_EVENTS"] { time_ns: "start" }
     /// NVTX.
     NVTX = ["NVTX_EVENTS"] {
         start_ns: "start", end_ns: "end", kind: "eventType", global_tid: "globalTid",
@@ -273,6 +299,8 @@ pub fn physical_tables(want: &super::Want) -> Vec<&'static str> {
         "SCHEDULE" => !want.thread_runs,
         "SYNCHRONIZATION" | "CUDA_EVENT" => !want.event_calls,
         "NVTX" => !want.nvtx,
+        "MPI_COLLECTIVE" | "MPI_P2P" | "MPI_START_WAIT" | "MPI_OTHER" | "VIDEO_DECODER" | "VIDEO_ENCODER"
+        | "VIDEO_JPEG" | "OS_CALL" => !want.host_calls,
         "MEMORY_USAGE" => !want.allocations,
         _ => false,
     };

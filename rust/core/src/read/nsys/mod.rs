@@ -58,6 +58,8 @@ pub struct Want {
     pub event_calls: bool,
     /// `nvtx`.
     pub nvtx: bool,
+    /// `host_calls`.
+    pub host_calls: bool,
     /// `allocations`.
     pub allocations: bool,
 }
@@ -72,6 +74,7 @@ impl Want {
             thread_runs: true,
             event_calls: true,
             nvtx: true,
+            host_calls: true,
             ..Self::analysis()
         }
     }
@@ -114,12 +117,13 @@ impl Want {
                 "thread_runs" => want.thread_runs = true,
                 "event_calls" => want.event_calls = true,
                 "nvtx" => want.nvtx = true,
+                "host_calls" => want.host_calls = true,
                 "allocations" => want.allocations = true,
                 _ => {
                     return Err(Error::Argument(format!(
                         "{name} is no event table; choose from kernels, graph_launches, memops, \
                          switch_events, gpu_metrics, api_calls, profiler_overhead, thread_runs, event_calls, \
-                         nvtx, allocations"
+                         nvtx, host_calls, allocations"
                     )))
                 }
             }
@@ -401,6 +405,22 @@ impl Reader<'_> {
             events::event_calls(self)
         );
         table!(want.nvtx, "nvtx", "-t nvtx", schema::NVTX, ORDER_NVTX, &[&layout::NVTX], events::nvtx(self));
+        let calls = events::HOST_CALLS.map(|(_, source)| source);
+        table!(
+            want.host_calls,
+            "host_calls",
+            "-t mpi,osrt",
+            schema::HOST_CALLS,
+            ORDER_HOST_CALLS,
+            &calls,
+            events::host_calls(self)
+        );
+        // Few programs use such libraries: that they were not traced is no news.
+        sources.retain(|row| row.name != "host_calls" || row.state != "absent");
+        let samples = events::unread(self, &[&layout::CPU_SAMPLE])?;
+        if samples.as_ref().is_some_and(|(rows, _)| *rows > 0) {
+            sources.push(SourceRow::unread("cpu_samples", "--sample=process-tree", samples));
+        }
         table!(
             want.allocations,
             "allocations",
@@ -444,7 +464,8 @@ impl Reader<'_> {
         let finished = ThreadPool::new(0).each(read, |(table, order, found)| -> Result<_> {
             let mut quality = Quality::default();
             let Some(found) = found else { return Ok((table, table.empty(), quality)) };
-            let names = if table.name == schema::API_CALLS.name { &functions } else { &strings };
+            let calls = [schema::API_CALLS.name, schema::HOST_CALLS.name].contains(&table.name);
+            let names = if calls { &functions } else { &strings };
             let batch = found.staged.finish(capture, names, &slots, order, &mut quality)?;
             Ok((table, batch, quality))
         });
@@ -709,6 +730,7 @@ const ORDER_OVERHEAD: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind"];
 const ORDER_RUNS: &[&str] = &["start_ns", "pid", "tid", "end_ns", "cpu"];
 const ORDER_EVENT_CALLS: &[&str] = &[];
 const ORDER_ALLOCATIONS: &[&str] = &["time_ns", "pid", "device_id", "operation", "memory_kind", "bytes"];
+const ORDER_HOST_CALLS: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind", "name"];
 const ORDER_NVTX: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind", "text", "domain_id"];
 
 #[derive(Debug, Default)]
@@ -802,7 +824,8 @@ fn source_table(capture: u32, rows: &[SourceRow]) -> Result<RecordBatch> {
 }
 
 /// Tables that are read on request only.
-const ON_REQUEST: [&str; 5] = ["api_calls", "profiler_overhead", "thread_runs", "event_calls", "nvtx"];
+const ON_REQUEST: [&str; 6] =
+    ["api_calls", "profiler_overhead", "thread_runs", "event_calls", "nvtx", "host_calls"];
 
 /// First and last time of the event tables that were read; `last_ns` are latest ends that are known.
 ///

@@ -627,3 +627,40 @@ fn overhead_has_its_kind_where_the_export_names_it() {
     let tables = load(sql, &Want::parse(["profiler_overhead"]).unwrap());
     assert!(table(&tables, "profiler_overhead").names("kind").unwrap().get(0).is_none());
 }
+
+#[test]
+fn calls_of_libraries_are_one_table() {
+    let thread = global(11) | 12;
+    let sql = format!(
+        "CREATE TABLE StringIds (id, value);
+        INSERT INTO StringIds VALUES (1, 'MPI_Send'), (2, 'cuvidMapVideoFrame64'), (3, 'poll'), (4, 'my token');
+        CREATE TABLE MPI_P2P_EVENTS (start, end, globalTid, textId, tag);
+        INSERT INTO MPI_P2P_EVENTS VALUES (30, 40, {thread}, 1, 5), (50, NULL, {thread}, 1, 5);
+        CREATE TABLE NVVIDEO_DECODER_API (start, end, eventClass, globalTid, nameId);
+        INSERT INTO NVVIDEO_DECODER_API VALUES (20, 25, 0, {thread}, 2), (5, 5, 0, 0, 4);
+        CREATE TABLE OSRT_API (start, end, globalTid, nameId);
+        INSERT INTO OSRT_API VALUES (10, 60, {thread}, 3), (11, 12, {thread}, 4)"
+    );
+    let tables = load(&sql, &Want::all());
+    let rows = table(&tables, "host_calls");
+    let (kind, name) = (rows.names("kind").unwrap(), rows.names("name").unwrap());
+    let (start, end) = (rows.i64("start_ns").unwrap(), rows.i64("end_ns").unwrap());
+    let found: Vec<_> =
+        (0..rows.rows()).map(|r| (kind.get(r).unwrap(), name.get(r), start.value(r), end.value(r))).collect();
+    let expected = [
+        ("os", Some("poll"), 10, 60),
+        // No function is called so.
+        ("os", None, 11, 12),
+        ("video", Some("cuvidMapVideoFrame64"), 20, 25),
+        ("mpi", Some("MPI_Send"), 30, 40),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!((rows.u32("pid").unwrap().value(0), rows.u32("tid").unwrap().value(0)), (11, 12));
+    assert_eq!(source(&tables, "host_calls"), ("present".to_owned(), 6, false));
+    // They are not read unless somebody asks, and nothing is said where there are none.
+    assert_eq!(source(&load(&sql, &Want::analysis()), "host_calls").0, "unread");
+    let none = load("CREATE TABLE StringIds (id, value)", &Want::all());
+    let sources = table(&none, "sources");
+    let names = sources.names("source").unwrap();
+    assert!((0..sources.rows()).all(|r| !["host_calls", "cpu_samples"].contains(&names.get(r).unwrap())));
+}

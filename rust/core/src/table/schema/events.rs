@@ -206,6 +206,29 @@ pub const NVTX: Table = Table {
     ],
 };
 
+/// What `kind` of `host_calls` says of calls of MPI.
+pub const MPI_CALL: &str = "mpi";
+/// Of the video codec SDK.
+pub const VIDEO_CALL: &str = "video";
+/// Of the C library.
+pub const OS_CALL: &str = "os";
+
+/// Calls of libraries in which host threads wait or work.
+pub const HOST_CALLS: Table = Table {
+    name: "host_calls",
+    version: 1,
+    doc: "Calls of MPI, of the video codec SDK and of the C library (OS runtime), sorted by start.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        opt("tid", U32, NO_PID, "Thread id."),
+        START,
+        END,
+        col("kind", Name, "`mpi`, `video` or `os`."),
+        opt("name", Name, "no name was recorded", "Function."),
+    ],
+};
+
 /// Device memory that processes asked for and gave back.
 pub const ALLOCATIONS: Table = Table {
     name: "allocations",

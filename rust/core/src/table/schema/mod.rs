@@ -175,6 +175,7 @@ pub const TABLES: &[&Table] = &[
     &THREAD_RUNS,
     &EVENT_CALLS,
     &NVTX,
+    &HOST_CALLS,
     &ALLOCATIONS,
     &SWITCH_EVENTS,
     &GPU_METRICS,
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 51);
+        assert_eq!(TABLES.len(), 52);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {
