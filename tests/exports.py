@@ -95,6 +95,7 @@ def write(
     waits: Sequence[Mapping[str, Any]] = (),
     contexts: Sequence[tuple[int, int]] = (),
     ranges: Sequence[Mapping[str, Any]] = (),
+    host_calls: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
     kernel_names: Sequence[str] = ("k",),
     duration_ns: int | None = None,
     epoch_ns: int = 1_790_000_000_000_000_000,
@@ -103,7 +104,7 @@ def write(
 
     `switches` get sequence numbers by their place; `lost` are numbers left out before a place. `streams` are (pid,
     stream, priority, flag: 1 without one), `contexts` further (pid, context); `records` and `waits` are rows about CUDA
-    events; `ranges` are rows about NVTX. `kernel_names` are the names that kernels have by number, from 1 on. `names` are strings after
+    events; `ranges` are rows about NVTX, `host_calls` those of further tables. `kernel_names` are the names that kernels have by number, from 1 on. `names` are strings after
     those. `environment` is what each process had, None: all of them. Of `calls`, nameId is the name itself; kernels have
     the correlation ids 1, 2, ...
     """
@@ -149,6 +150,7 @@ def write(
         "CUPTI_ACTIVITY_KIND_CUDA_EVENT": records,
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": waits,
         "NVTX_EVENTS": ranges,
+        **(host_calls or {}),
         "CUPTI_ACTIVITY_KIND_MEMCPY": copies,
         "CUPTI_ACTIVITY_KIND_KERNEL": [{**row, "correlationId": n} for n, row in enumerate(kernels, 1)],
     }  # fmt: skip

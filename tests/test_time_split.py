@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from exports import MS, US, copy, global_pid, kernel, write
+from exports import MS, US, copy, global_pid, kernel, nvtx_range, write
 
 import pyanalyze
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
+from pyanalyze.results.time_split import HostKind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyanalyze.results.advice import Advice
     from pyanalyze.results.time_split import TimeSplit
 
 
@@ -86,7 +88,10 @@ def test_the_first_screen_says_what_limits_it(process: Path) -> None:
     text = render_summary(pyanalyze.load(process).report())
     assert all(len(line) <= SUMMARY_COLUMNS for line in text.splitlines())
     words = " ".join(text.split())
-    assert "Limit train is limited by CUDA calls: they ran, with nothing on the GPU, for 43.8 % of its time" in words
+    assert (
+        "Limit train is limited by CUDA calls: they ran, with nothing of this process on the GPU, for 43.8 % of its time"
+        in words
+    )
     assert "cudaMalloc 25.0 %; kernels 25.0 %, host 18.1 %, copies only 12.5 %" in words
     assert "Upper bound of the gain: 4.000 ms, 25.0 % of its time" in words
 
@@ -290,8 +295,158 @@ def test_a_kernel_beside_others_is_worth_what_it_ran_alone(tmp_path: Path) -> No
     assert action.bound == "9.000 ms, 52.9 % of its time, in which no kernel of another name was in flight"
 
 
+def host_row(name: str, start: float, end: float, *, thread: int = 41, column: str = "nameId") -> dict[str, Any]:
+    """A row of a table of calls; times in ms."""
+    return {
+        "start": round(start * MS),
+        "end": round(end * MS),
+        "globalTid": global_pid(41) + thread,
+        column: name,
+    }
+
+
+@pytest.fixture
+def exchange(tmp_path: Path) -> Path:
+    """One process whose thread 41 launches, with times in ms.
+
+    kernels  |0=1|                                                             |20=21|
+    calls    |0==2| synchronize                               |18=18.5| launches the second kernel
+    MPI           |3 Sendrecv 9|9 Allreduce 10|
+    OS calls        |4 poll 5|             |11 read 13|       and of thread 42 |0 futex 20|
+    NVTX        |2.5 step                                16|
+                                         |10.5 load 14|
+    video, of thread 42                                    |16.5 map 17.5|
+    """
+    return write(
+        tmp_path / "a.sqlite",
+        kernels=[kernel(41, 0, MS), kernel(41, 20 * MS, 21 * MS)],
+        calls=[
+            call("cudaDeviceSynchronize_v3020", 0, 2 * MS),
+            {**call("cudaLaunchKernel_v7000", 18 * MS, 18_500 * US), "correlationId": 2},
+        ],
+        ranges=[nvtx_range(41, 2_500 * US, 16 * MS, "step"), nvtx_range(41, 10_500 * US, 14 * MS, "load")],
+        host_calls={
+            "MPI_OTHER_EVENTS": [host_row("MPI_Sendrecv", 3, 9, column="textId")],
+            "MPI_COLLECTIVES_EVENTS": [host_row("MPI_Allreduce", 9, 10, column="textId")],
+            "OSRT_API": [
+                host_row("futex", 0, 20, thread=42),
+                host_row("poll", 4, 5),
+                host_row("read", 11, 13),
+            ],
+            "NVVIDEO_DECODER_API": [host_row("cuvidMapVideoFrame64", 16.5, 17.5, thread=42)],
+        },
+        processes={41: "train"},
+    )
+
+
+def test_what_the_host_did_is_told_by_what_says_most(exchange: Path) -> None:
+    """Of 16 and 1.5 ms: MPI 6 + 1, read 2, step 0.5 + 0.5 + 2, load 0.5 + 1, video 1, nothing 0.5 three times and 1.5."""
+    split = split_of(exchange)
+    did = split.host_activity
+    assert did is not None
+    assert split.host_ns == 17_500 * US
+    assert [(kind, did.kind_ns(kind)) for kind in did.recorded] == [
+        ("mpi", 7 * MS),
+        ("video", MS),
+        ("os", 2 * MS),
+        ("range", 4_500 * US),
+    ]
+    assert did.nothing_ns == 3 * MS
+    assert [(part.name, part.ns, part.range) for part in did.parts] == [
+        ("MPI_Sendrecv", 6 * MS, "step"),
+        ("step", 3 * MS, None),
+        ("read", 2 * MS, "load"),
+        ("load", 1_500 * US, None),
+        ("cuvidMapVideoFrame64", MS, None),
+        ("MPI_Allreduce", MS, "step"),
+    ]
+    assert did.parts[0].share == pytest.approx(6 / 17.5)
+
+
+def test_the_first_screen_and_the_page_say_what_the_host_did(exchange: Path) -> None:
+    report = pyanalyze.load(exchange).report()
+    words = " ".join(render_summary(report).split())
+    did = "40.0 % in MPI calls (MPI_Sendrecv 34.3 %), 25.7 % in NVTX ranges (step 17.1 %), 17.1 % with nothing recorded"
+    assert "nothing of this process was on the GPU, and no CUDA call ran, for 83.3 % of its time" in words
+    assert "Of that, the host spent 40.0 % in MPI calls (MPI_Sendrecv 34.3 %)." in words
+    assert did in render_markdown(report)
+
+
+def test_who_waits_for_other_ranks_is_not_told_to_profile_its_host(exchange: Path) -> None:
+    (action, *_) = pyanalyze.load(exchange).advise()[0].actions
+    assert (
+        action.action
+        == "Balance the ranks of train, or overlap its MPI exchange with kernels: the GPU waits for other ranks"
+    )
+    assert action.at_stake_ns == 7 * MS
+    assert action.commands[0].startswith("nsys profile -t cuda,nvtx,mpi -o NAME PROGRAM   # for every rank")
+
+
+def waiting(path: Path, **recorded: Any) -> Advice:
+    """The first advice for a process whose host has a gap of 19 ms with no CUDA call."""
+    kernels = [kernel(41, 0, MS), kernel(41, 20 * MS, 21 * MS)]
+    launch = {**call("cudaLaunchKernel_v7000", 20 * MS - 1, 20 * MS), "correlationId": 2}
+    path = write(path, kernels=kernels, calls=[launch], processes={41: "train"}, **recorded)
+    (action, *_) = pyanalyze.load(path).advise()[0].actions
+    return action
+
+
+def test_advice_asks_for_no_record_that_the_capture_has(tmp_path: Path) -> None:
+    samples = [{"id": 1, "start": MS, "globalTid": global_pid(41) + 41}]
+    compiling = [nvtx_range(41, MS, 15 * MS, "XlaCompile")]
+    polls = [host_row("poll", 1, 19)]
+    action = waiting(tmp_path / "a.sqlite")
+    assert action.action == "Profile the host code of train: the GPU waits for it"
+    assert action.commands[0].startswith("nsys profile -t cuda,nvtx,osrt --sample=process-tree -o NAME PROGRAM")
+    action = waiting(tmp_path / "b.sqlite", ranges=compiling)
+    assert action.action == "Profile the host code of train inside NVTX range XlaCompile: the GPU waits for it"
+    assert action.commands[0].startswith("nsys profile -t cuda,osrt --sample=process-tree -o NAME PROGRAM")
+    action = waiting(
+        tmp_path / "c.sqlite", ranges=compiling, host_calls={"OSRT_API": polls, "COMPOSITE_EVENTS": samples}
+    )
+    assert action.action == "Profile the host code of train inside NVTX range XlaCompile: the GPU waits for it"
+    assert action.commands == ["nsys-ui CAPTURE   # its CPU samples and OS calls show what the host does"]
+    assert "(poll 94.7 %)" in action.why
+    action = waiting(tmp_path / "d.sqlite", host_calls={"NVVIDEO_DECODER_API": [host_row("cuvidCreateDecoder", 1, 18)]})
+    assert action.action.startswith("Spend less time in cuvidCreateDecoder in train: keep codecs")
+    assert action.at_stake_ns == 17 * MS
+
+
+def test_where_nothing_of_the_host_is_recorded_nothing_is_said_of_it(process: Path) -> None:
+    assert split_of(process).host_activity is None
+    assert "Host activity" not in render_markdown(pyanalyze.load(process).report())
+
+
 def test_real_captures_add_up(corpus: Path) -> None:
     for path in sorted(corpus.glob("exports/*/*.sqlite")):
         for split in pyanalyze.load(path).analysis.time_splits.values():
             assert sum(parts(split)) == split.window_ns, path.name
             assert split.part_ns(split.limit) == max(parts(split))
+            did = split.host_activity
+            if did is not None:
+                kinds = sum(did.kind_ns(kind) for kind in HostKind)
+                assert kinds + did.nothing_ns == split.host_ns, path.name
+
+
+def test_real_hosts_wait_for_what_their_captures_say(corpus: Path) -> None:
+    """Counted with SQL: gaps of more than 250 us without CUDA calls, cut with calls and ranges of the thread that launches.
+
+    A rank of eight waits for the others in MPI (738.1 of 742.4 ms). A decoder spends 89 of 337 ms in its codec. JAX
+    compiles for 891 of 1015 ms, of which the thread that launches is in calls of the C library for most.
+    """
+    exports = corpus / "exports"
+    rank = split_of(exports / "gpubootcamp-8v100" / "report1.nsys2026.sqlite")
+    assert rank.host_activity is not None
+    assert (rank.host_ns, rank.host_activity.mpi_ns) == (742_417_358, 738_106_589)
+    first = rank.host_activity.parts[0]
+    assert (first.kind, first.name, first.range) == ("mpi", "MPI_Sendrecv", "MPI")
+    actions = pyanalyze.load(exports / "gpubootcamp-8v100" / "report1.nsys2026.sqlite").advise()[0].actions
+    assert any(action.action.startswith("Balance the ranks of jacobi") for action in actions)
+    decoder = split_of(exports / "torchcodec" / "report1.nsys2026.sqlite")
+    assert decoder.host_activity is not None
+    assert (decoder.host_ns, decoder.host_activity.video_ns) == (336_826_710, 89_132_591)
+    assert decoder.host_activity.parts[0].name == "cuvidCreateDecoder"
+    jax = split_of(exports / "apax-4070" / "report1.nsys2026.sqlite")
+    assert jax.host_activity is not None
+    assert (jax.host_ns, jax.host_activity.os_ns) == (1_015_347_155, 834_742_133)
+    assert [part.name for part in jax.host_activity.parts[:3]] == ["futex", "poll", "pthread_cond_wait"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
-from pyanalyze.results.time_split import Limit, LongestGap, TimeSplit
+from pyanalyze.results.time_split import HostActivity, HostKind, HostPart, Limit, LongestGap, TimeSplit
 from pyanalyze.tables.selections import covered_ns, of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
@@ -87,6 +87,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
+            host_activity=_host_activity(gaps, parts[Limit.HOST]),
             longest_gap=_longest(gaps) if gaps is not None and limit is Limit.HOST else None,
         )
         if split.overlapping:
@@ -110,7 +111,25 @@ def _has_gaps(usage: Mapping[str, Any]) -> bool:
 
 def _calls_in_gaps(tables: TableSet) -> dict[tuple[int, int], dict[str, Any]]:
     """CUDA calls while a tenant had nothing on the device, by device and tenant, as the core hands them out."""
-    return {(one["device_id"], one["tenant_id"]): one for one in _core.calls_in_gaps(tables.with_late("api_calls"))}
+    late = tables.with_late("api_calls", "host_calls", "nvtx")
+    return {(one["device_id"], one["tenant_id"]): one for one in _core.calls_in_gaps(late)}
+
+
+def _host_activity(gaps: Mapping[str, Any] | None, host_ns: int) -> HostActivity | None:
+    """What the host did while no CUDA call ran; None: gaps were not looked at, or nothing is recorded of it."""
+    host = None if gaps is None else gaps["host"]
+    if host is None or not host_ns:
+        return None
+    times = host["by_kind"]
+    return HostActivity(
+        recorded=[kind for kind in HostKind if kind in host["recorded"]],
+        mpi_ns=times.get(HostKind.MPI, 0),
+        video_ns=times.get(HostKind.VIDEO, 0),
+        os_ns=times.get(HostKind.OS, 0),
+        range_ns=times.get(HostKind.RANGE, 0),
+        nothing_ns=host["nothing_ns"],
+        parts=[HostPart(**part, share=min(part["ns"] / host_ns, 1.0)) for part in host["parts"]],
+    )
 
 
 def _longest(gaps: Mapping[str, Any]) -> LongestGap | None:

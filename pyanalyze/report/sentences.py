@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
-from pyanalyze.results.labels import device_title, tenant_labels
+from pyanalyze.results.labels import device_title, host_words, tenant_labels
 from pyanalyze.results.residency import SwitchPart
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.results.time_split import Limit
@@ -256,8 +256,8 @@ _LIMITED_BY = {
     Limit.KERNELS: "its kernels: they were in flight for",
     Limit.COPIES: "copies: they were in flight, without a kernel, for",
     Limit.LAUNCHES: "launching: short gaps between its operations took",
-    Limit.API_CALLS: "CUDA calls: they ran, with nothing on the GPU, for",
-    Limit.HOST: "the host: nothing was on the GPU, and no CUDA call ran, for",
+    Limit.API_CALLS: "CUDA calls: they ran, with nothing of this process on the GPU, for",
+    Limit.HOST: "the host: nothing of this process was on the GPU, and no CUDA call ran, for",
 }
 #: The parts of a process's time in words.
 PART_WORDS = {
@@ -336,6 +336,9 @@ def limit_text(device: Device) -> str | None:
         others = f"{named}; {others}" if others else named
     said = f"{label} is limited by {_LIMITED_BY[split.limit]} {fmt.percent(shares[split.limit])} of its time"
     said = f"{said} ({others})." if others else f"{said}."
+    spent = "" if split.host_activity is None else host_words(split.host_activity, 1)
+    if split.limit is Limit.HOST and spent:
+        said = f"{said} Of that, the host spent {spent}."
     gap = split.one_gap
     if gap is None:
         return said

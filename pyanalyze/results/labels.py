@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from pyanalyze.results.time_split import HostKind
+from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import program, visible
 from pyanalyze.text.visible import told_apart
-from pyanalyze.vocabulary import SMALL_SHARE
+from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyanalyze.results.listed import ListedTenant
     from pyanalyze.results.report import Device, Report, Tenant
+    from pyanalyze.results.time_split import HostActivity, HostPart
 
-__all__ = ["device_title", "listed_labels", "main_device", "tenant_labels"]
+__all__ = ["device_title", "host_part_name", "host_words", "listed_labels", "main_device", "tenant_labels"]
+
+#: What host threads are recorded to be in.
+_HOST_WORDS: Final[Mapping[HostKind, str]] = {
+    HostKind.MPI: "MPI calls",
+    HostKind.VIDEO: "video codec calls",
+    HostKind.OS: "OS calls",
+    HostKind.RANGE: "NVTX ranges",
+}
+#: Kinds that a sentence tells: with more it would be too long.
+_MOST_KINDS = 2
 
 
 def tenant_labels(tenants: Iterable[Tenant]) -> dict[int, str]:
@@ -71,3 +84,41 @@ def main_device(report: Report) -> Device | None:
 
 def _busy_ns(device: Device) -> int:
     return sum(tenant.busy_ns or 0 for tenant in device.tenants)
+
+
+def host_part_name(part: HostPart) -> str:
+    """What the host was in: a function, or an NVTX range.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.time_split import HostPart
+    >>> host_part_name(HostPart(kind=HostKind.RANGE, name="step", ns=1, share=1.0, range=None))
+    'NVTX range step'
+    """
+    name = "without a name" if part.name is None else visible(part.name, 40)
+    if part.kind is HostKind.RANGE:
+        return f"NVTX range {name}"
+    return name if part.name else f"{_HOST_WORDS[part.kind]} {name}"
+
+
+def host_words(activity: HostActivity, most: int = _MOST_KINDS) -> str:
+    """What the host was in for most of its time, with the largest part of each kind; empty: in nothing recorded.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.time_split import HostActivity, HostPart
+    >>> wait = HostPart(kind=HostKind.MPI, name="MPI_Wait", ns=90, share=0.9, range="step")
+    >>> kinds = {"mpi_ns": 90, "video_ns": 0, "os_ns": 0, "range_ns": 0, "nothing_ns": 10}
+    >>> host_words(HostActivity(recorded=["mpi"], parts=[wait], **kinds))
+    '90.0 % in MPI calls (MPI_Wait 90.0 %), 10.0 % with nothing recorded'
+    """
+    all_ns = sum(map(activity.kind_ns, HostKind)) + activity.nothing_ns
+    kinds = sorted((kind for kind in HostKind if activity.kind_ns(kind) >= NAMED_SHARE * all_ns), key=activity.kind_ns)
+    said = []
+    for kind in kinds[: -most - 1 : -1]:
+        part = next((part for part in activity.parts if part.kind is kind and part.name), None)
+        named = "" if part is None else f" ({visible(part.name, 40)} {fmt.percent(part.share)})"
+        said.append(f"{fmt.percent(activity.kind_ns(kind) / all_ns)} in {_HOST_WORDS[kind]}{named}")
+    if said and most > 1 and activity.nothing_ns >= NAMED_SHARE * all_ns:
+        said.append(f"{fmt.percent(activity.nothing_ns / all_ns)} with nothing recorded")
+    return ", ".join(said)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pyanalyze.results.model import Number, Result, Text
+from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import Word
 
-__all__ = ["Limit", "LongestGap", "TimeSplit"]
+__all__ = ["HostActivity", "HostKind", "HostPart", "Limit", "LongestGap", "TimeSplit"]
 
 
 class Limit(Word):
@@ -18,6 +18,15 @@ class Limit(Word):
     LAUNCHES = "launches"
     API_CALLS = "api-calls"
     HOST = "host"
+
+
+class HostKind(Word):
+    """What a host thread is recorded to be in."""
+
+    MPI = "mpi"
+    VIDEO = "video"
+    OS = "os"
+    RANGE = "range"
 
 
 #: Part of the host's time in one gap from which on this gap is what there is to say of it.
@@ -47,6 +56,66 @@ class LongestGap(Result):
         (True, False)
         """
         return self.operations_before <= _AT_START * self.operations
+
+
+class HostPart(Result):
+    """Time of the host in calls of one function, or in one NVTX range."""
+
+    kind: HostKind = Field(
+        description="A call of MPI, of the video codec SDK, of the C library (`os`), or the innermost NVTX range."
+    )
+    name: Text | None = Field(description="Function, or name of the range; null: it has none. Hostile text.")
+    ns: int = Field(ge=0, description="How much, ns.")
+    share: Fraction = Field(description="The same over host_ns.")
+    range: Text | None = Field(
+        description="Innermost NVTX range that most of these calls' time lay in; null: none. Hostile text."
+    )
+
+
+class HostActivity(Result):
+    """What the host did in its part of the time. The times of kinds and `nothing_ns` add up to `host_ns`.
+
+    Source: records of MPI, of video codecs, of the C library and of NVTX. A call counts before a range, one of MPI or a
+    video codec before one of the C library. The thread that launches what comes next decides; where nothing of it is
+    recorded, another thread of the process does, but not by calls of the C library.
+    """
+
+    recorded: list[HostKind] = Field(description="What was recorded of threads of the process at all.")
+    mpi_ns: int = Field(ge=0, description="In calls of MPI, ns.")
+    video_ns: int = Field(ge=0, description="In calls of the video codec SDK, ns.")
+    os_ns: int = Field(ge=0, description="In calls of the C library, ns.")
+    range_ns: int = Field(ge=0, description="In NVTX ranges, and in no such call, ns.")
+    nothing_ns: int = Field(ge=0, description="In nothing that is recorded, ns.")
+    parts: list[HostPart] = Field(description="The largest, at most 8, largest first.")
+
+    def kind_ns(self, kind: HostKind) -> int:
+        """Nanoseconds of one kind.
+
+        Examples
+        --------
+        >>> kinds = {"mpi_ns": 4, "video_ns": 0, "os_ns": 3, "range_ns": 2, "nothing_ns": 1}
+        >>> HostActivity(recorded=[], parts=[], **kinds).kind_ns(HostKind.OS)
+        3
+        """
+        return {
+            HostKind.MPI: self.mpi_ns,
+            HostKind.VIDEO: self.video_ns,
+            HostKind.OS: self.os_ns,
+            HostKind.RANGE: self.range_ns,
+        }[kind]
+
+    @property
+    def most(self) -> HostPart | None:
+        """The largest part of the kind that has most time; None: most time is in nothing recorded.
+
+        Examples
+        --------
+        >>> kinds = {"mpi_ns": 4, "video_ns": 0, "os_ns": 3, "range_ns": 2, "nothing_ns": 1}
+        >>> HostActivity(recorded=[], parts=[], **kinds).most is None
+        True
+        """
+        kind = max(HostKind, key=self.kind_ns)
+        return None if self.kind_ns(kind) < self.nothing_ns else next((p for p in self.parts if p.kind is kind), None)
 
 
 class TimeSplit(Result):
@@ -88,6 +157,11 @@ class TimeSplit(Result):
         default=None,
         ge=0,
         description="Time in which nothing else of the tenant was in flight, where kernels overlap; else null.",
+    )
+    host_activity: HostActivity | None = Field(
+        default=None,
+        description="What the host did in host_ns; null: neither calls of MPI, video codecs or the C library nor NVTX "
+        "ranges of the process were recorded, or host_ns is less than 1 % of the time.",
     )
     longest_gap: LongestGap | None = Field(default=None, description="Where the host is the limit; else null.")
 

@@ -799,6 +799,8 @@ def _own_time(
     copies: Mapping[tuple[int, int], Copies],
     streams: Mapping[tuple[int, int], Streams],
 ) -> Iterator[Advice]:
+    import polars as pl
+
     names = tables.labels(verdict.device_id)
     mine = {tenant: split for (device, tenant), split in splits.items() if device == verdict.device_id}
     # What a process did with its own time holds as well where it is not known who else was there.
@@ -812,7 +814,8 @@ def _own_time(
         if sole:
             known = _small_grids(tables, verdict.device_id, split.top_kernel)
             known = known or _resource_used_up(tables, verdict.device_id, tenant)
-            yield from own_time.of_process(name, split, copies.get(key), known=known)
+            sampled = "cpu_samples" in tables.sources["source"].cast(pl.String)
+            yield from own_time.of_process(name, split, copies.get(key), known=known, sampled=sampled)
         else:
             yield from own_time.of_shared_process(name, split, copies.get(key))
         used = streams.get(key)

@@ -9,8 +9,10 @@ from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice
-from pyanalyze.results.time_split import Limit
+from pyanalyze.results.labels import host_part_name, host_words
+from pyanalyze.results.time_split import HostKind, Limit
 from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
 from pyanalyze.text.shell import shell_line
 from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyanalyze.results.copies import Copies
-    from pyanalyze.results.time_split import TimeSplit
+    from pyanalyze.results.time_split import HostActivity, TimeSplit
 
 __all__ = ["of_copies", "of_process", "of_shared_process"]
 
@@ -32,6 +34,8 @@ FEW_CALLS = 2
 MOST_COPIES = 0.8
 #: Part of its time above which launching, or copying, limits a process that is not the only one.
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
+#: Calls that are at stake by themselves; what else the host does is to be looked at first.
+_IN_CALLS = (HostKind.MPI, HostKind.VIDEO)
 #: What to do about CUDA calls that keep the GPU waiting; the first that matches counts.
 _CALLS = (
     (r"Host|FreeHost|MallocHost", "allocate and register memory of the host once, and reuse it"),
@@ -42,7 +46,9 @@ _CALLS = (
 )
 
 
-def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, known: str = "") -> Iterator[Advice]:
+def of_process(
+    name: str, split: TimeSplit, copies: Copies | None = None, *, known: str = "", sampled: bool = False
+) -> Iterator[Advice]:
     """Advise the only process of a device: one item for each part of its time that is worth it.
 
     Parameters
@@ -53,6 +59,8 @@ def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, kno
         What it copied; None: not known.
     known
         What the grids of its top kernel leave of the device, or which resource its kernels use up.
+    sampled
+        Whether the capture has samples of what ran on CPUs.
 
     Examples
     --------
@@ -70,7 +78,7 @@ def of_process(name: str, split: TimeSplit, copies: Copies | None = None, *, kno
             only_ns = split.top_kernel_only_ns
             if limit is Limit.KERNELS and only_ns is not None and only_ns < _worth_ns(split.window_ns):
                 continue  # Others are in flight all the same.
-            item = _item(name, split, limit, copies, wrong_if=None)
+            item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
             why = limit is Limit.KERNELS and known and not split.mostly_graphs
             yield item.model_copy(update={"action": f"{item.action}: {known}"}) if why else item
     yield from special
@@ -158,16 +166,26 @@ def _worth_ns(window_ns: int) -> float:
 
 
 def _item(
-    name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, wrong_if: str | None, shared: bool = False
+    name: str,
+    split: TimeSplit,
+    limit: Limit,
+    copies: Copies | None,
+    *,
+    wrong_if: str | None,
+    shared: bool = False,
+    sampled: bool = False,
 ) -> Advice:
     at_stake_ns = split.part_ns(limit)
-    action, commands, what = _what_to_do(name, split, limit)
+    action, commands, what = _what_to_do(name, split, limit, sampled=sampled)
     if limit is Limit.COPIES and copies is not None and copies.kinds:
         what = f"{what}. {_mostly(copies)}"
     if limit is Limit.KERNELS:
         at_stake_ns = min(max(split.top_kernel_ns, split.graphs_ns), at_stake_ns)
     if limit is Limit.API_CALLS:
         at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
+    most = None if split.host_activity is None else split.host_activity.most
+    if limit is Limit.HOST and split.host_activity is not None and most is not None and most.kind in _IN_CALLS:
+        at_stake_ns = min(split.host_activity.kind_ns(most.kind), at_stake_ns)
     share = at_stake_ns / split.window_ns
     bound = f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time"
     if limit is Limit.KERNELS and split.overlapping and split.top_kernel_only_ns is not None:
@@ -208,7 +226,7 @@ def _mostly(copies: Copies) -> str:
     )
 
 
-def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[str], str]:
+def _what_to_do(name: str, split: TimeSplit, limit: Limit, *, sampled: bool) -> tuple[str, list[str], str]:
     """Action, commands and evidence."""
     part = f"{fmt.duration(split.part_ns(limit))} of {fmt.duration(split.window_ns)}"
     match limit:
@@ -236,15 +254,48 @@ def _what_to_do(name: str, split: TimeSplit, limit: Limit) -> tuple[str, list[st
             why = f"nothing was in flight while CUDA calls ran for {part}; {most}"
             return f"Spend less time in {call} in {name}: {remedy}", [], why
         case Limit.HOST:
-            profile = recording("--sample=process-tree", trace="cuda,nvtx,osrt", switches=False)
-            command = f"{profile}   # shows what the host does"
-            why = f"the process had no work on the GPU and no CUDA call in progress for {part}"
-            gap = split.one_gap
-            if gap is not None and gap.at_start:
-                again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"
-                most = f"{fmt.duration(gap.end_ns - gap.start_ns)} of it is one gap at its start"
-                return f"Look at {name} without its start: the GPU waited once", [again, command], f"{why}; {most}"
-            return f"Profile the host code of {name}: the GPU waits for it", [command], why
+            return _busy_host(name, split, part, sampled=sampled)
+
+
+def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tuple[str, list[str], str]:
+    """What to do where the host keeps the GPU waiting, by what is recorded of it."""
+    activity = split.host_activity
+    why = f"the process had no work on the GPU and no CUDA call in progress for {part}"
+    spent = "" if activity is None else host_words(activity)
+    did = f". Of that, the host spent {spent}" if spent else ""
+    gap = split.one_gap
+    if gap is not None and gap.at_start:
+        again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"
+        once = f"{fmt.duration(gap.end_ns - gap.start_ns)} of it is one gap at its start"
+        commands = [again, _profile(activity, sampled=sampled)]
+        return f"Look at {name} without its start: the GPU waited once", commands, f"{why}; {once}{did}"
+    why = f"{why}{did}"
+    most = None if activity is None else activity.most
+    if most is None:
+        return f"Profile the host code of {name}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
+    called = host_part_name(most)
+    if most.kind is HostKind.MPI:
+        action = f"Balance the ranks of {name}, or overlap its MPI exchange with kernels: the GPU waits for other ranks"
+        record = recording(trace="cuda,nvtx,mpi", switches=False)
+        return action, [f"{record}   # for every rank, each with a NAME of its own: shows which ranks come late"], why
+    if most.kind is HostKind.VIDEO:
+        action = f"Spend less time in {called} in {name}: keep codecs, and feed them from a thread of their own"
+        return action, [], why
+    where = f" inside NVTX range {visible(most.range, 40)}" if most.range else ""
+    if most.kind is HostKind.RANGE:
+        where = f" inside {called}"
+    return f"Profile the host code of {name}{where}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
+
+
+def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
+    """The command that shows what the host does, without what the capture has already."""
+    recorded = () if activity is None else activity.recorded
+    lacking = [word for word, kind in (("nvtx", HostKind.RANGE), ("osrt", HostKind.OS)) if kind not in recorded]
+    if not lacking and sampled:
+        return "nsys-ui CAPTURE   # its CPU samples and OS calls show what the host does"
+    options = () if sampled else ("--sample=process-tree",)
+    profile = recording(*options, trace=",".join(["cuda", *lacking]), switches=False)
+    return f"{profile}   # shows what the host does"
 
 
 def _durations(split: TimeSplit) -> str:

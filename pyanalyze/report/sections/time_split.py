@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import PART_WORDS, limit_text
-from pyanalyze.results.labels import tenant_labels
+from pyanalyze.results.labels import host_words, tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -32,11 +32,16 @@ def _part(split: TimeSplit, one: Limit) -> str:
     return fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)
 
 
+def _host(split: TimeSplit) -> str:
+    return fmt.UNKNOWN if split.host_activity is None else host_words(split.host_activity) or "nothing recorded"
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
     if not splits:
         return []
+    known = any(split.host_activity is not None for _, split in splits)
     rows = tuple(
         (
             Cell(visible(label)),
@@ -44,6 +49,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             *(value_cell(_part(split, one)) for one in Limit),
             value_cell(fmt.percent(split.waiting_share)),
             value_cell(visible(split.api_call, 60) or (fmt.UNKNOWN if split.api_calls_ns is None else "none")),
+            *((value_cell(_host(split)),) if known else ()),
             Cell(_top_kernel(split)),
         )
         for label, split in splits
@@ -54,6 +60,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         *(Column(capital(PART_WORDS[one]), "", True) for one in Limit),
         Column("Launched, not started", "part of CUDA calls and host; of its time", True),
         Column("Longest of these calls"),
+        *((Column("Host activity", "parts of host"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
     )
     caption = (
