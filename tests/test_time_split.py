@@ -412,6 +412,20 @@ def test_advice_asks_for_no_record_that_the_capture_has(tmp_path: Path) -> None:
     assert action.at_stake_ns == 17 * MS
 
 
+def test_names_of_ranges_are_bounded_and_visible_and_leave_under_pseudonyms(tmp_path: Path) -> None:
+    hostile = "\x1b[2J" + "secret" * 2000
+    waiting(tmp_path / "a.sqlite", ranges=[nvtx_range(41, MS, 15 * MS, hostile)])
+    session = pyanalyze.load(tmp_path / "a.sqlite")
+    (action, *_) = session.advise()[0].actions
+    for text in (render_summary(session.report()), action.action, action.why):
+        assert "secretsecret" in text
+        assert "\x1b" not in text
+        assert len(text) < 3000
+    told = session.redacted().report().model_dump_json()
+    assert "secret" not in told
+    assert '"name":"range-1"' in told
+
+
 def test_where_nothing_of_the_host_is_recorded_nothing_is_said_of_it(process: Path) -> None:
     assert split_of(process).host_activity is None
     assert "Host activity" not in render_markdown(pyanalyze.load(process).report())
