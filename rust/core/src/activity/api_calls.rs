@@ -281,7 +281,7 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
         let call = Call {
             name,
             correlation: at(correlation, row),
-            thread: at(tid, row),
+            thread: if host.known { at(tid, row) } else { None },
             start_ns,
             end_ns,
             first: host.calling.add(start_ns, end_ns),
