@@ -19,7 +19,8 @@ from modules import module_at
 
 import pyanalyze
 from pyanalyze.analysis.advice import demands, host_side
-from pyanalyze.report.sentences import gpu_time_rows
+from pyanalyze.analysis.impact import impact_of
+from pyanalyze.report.sentences import aggressors_text, gpu_time_rows
 
 ROOT = Path(__file__).parent.parent
 H100 = ROOT / "fixtures" / "hardware" / "h100"
@@ -377,6 +378,65 @@ def test_no_slowdown_of_a_client_is_above_the_one_that_it_measured() -> None:
         if tenant.pid in measured:
             assert latency is not None and latency.high is None
             assert 1 < latency.value <= measured[tenant.pid]
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "outside", "least"),
+    # Least of what they measured is a fifth more. Those of A and B run beside each other, which no record bounds.
+    [
+        ("mps-small_grid-small_grid-beside-C", (898, 899), 900, 3.0),
+        ("mps-A-B-beside-C", (951, 952), 953, 1.4),
+    ],
+)
+def test_what_clients_waited_for_while_another_process_was_resident_is_in_the_bound(
+    name: str, clients: tuple[int, int], outside: int, least: float
+) -> None:
+    """By SQL: the latency of all kernels, and what is left of it without the time in which the other was resident."""
+    path = H100 / f"{name}.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        switches = db.execute(
+            "SELECT tag, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) AND "
+            "globalPid / 0x1000000 % 0x1000000 = ? ORDER BY timestamp, tag",
+            (outside,),
+        ).fetchall()
+        pending = {
+            pid: db.execute(
+                'SELECT ifnull(r.start, k.start), min(ifnull(r."end", k.start), k.start), k."end" '
+                "FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
+                "ON r.correlationId = k.correlationId AND r.globalTid / 0x1000000 = k.globalPid / 0x1000000 "
+                "WHERE k.globalPid / 0x1000000 % 0x1000000 = ?",
+                (pid,),
+            ).fetchall()
+            for pid in clients
+        }
+    other = [(before[1], after[1]) for before, after in pairwise(switches) if (before[0], after[0]) == (8, 7)]
+    (device,) = pyanalyze.load(path).report().devices
+    tenants = {tenant.pid: tenant for tenant in device.tenants}
+    assert device.interference is not None and device.interference.matrix is not None
+    for pid, kernels in pending.items():
+        latency = sum(end - called for called, _, end in kernels)
+        lost = sum(max(min(end, to) - max(free, since), 0) for _, free, end in kernels for since, to in other)
+        found = tenants[pid].slowdown.latency
+        assert found is not None and found.high is None and found.n == len(kernels)
+        assert found.value == found.low == pytest.approx(latency / (latency - lost), rel=0.01)
+        assert found.value > least
+        (by,) = (cell for cell in device.interference.matrix if cell.victim == tenants[pid].tenant_id)
+        assert by.aggressor == tenants[outside].tenant_id
+        assert by.latency == pytest.approx(found.value)
+
+
+def test_the_victims_are_those_that_measured_the_largest_slowdown() -> None:
+    """Two clients with small kernels took 5.7 times as long as solo, and C beside them 1.5 times."""
+    small, c = (rates(H100, name)[0] for name in ("alone-small_grid", "alone-C"))
+    shared = rates(H100, "mps-small_grid-small_grid-beside-C")
+    assert [small / one for one in shared[:2]] == pytest.approx([5.67, 5.68], abs=0.02)
+    assert c / shared[2] == pytest.approx(1.55, abs=0.01)
+    (device,) = pyanalyze.load(H100 / "mps-small_grid-small_grid-beside-C.sqlite").report().devices
+    impact = impact_of(device)
+    assert impact.victim is not None and impact.victim.tenant.pid in (898, 899)
+    assert 1 < impact.victim.estimate.value <= 5.67
+    assert impact.answer == "yes"
+    assert "slowed by kit (pid 900)" in aggressors_text(device, impact.victim)
 
 
 def test_a_request_whose_launch_has_no_record_is_no_unit_of_work() -> None:

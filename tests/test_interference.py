@@ -17,12 +17,13 @@ import generate
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from exports import MS, call, kernel, write
+from exports import MS, US, call, copy, kernel, resident, write
 
 import pyanalyze
 from pyanalyze.analysis.advice.options import options
 from pyanalyze.analysis.impact import Cause
 from pyanalyze.analysis.interference import TenantInterference, kernels_solo
+from pyanalyze.analysis.interference.lost_time import lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.slowdown import LIMITED, speedup_over_serial
 from pyanalyze.cli import cli
@@ -233,6 +234,37 @@ def test_without_launch_calls_no_bound_is_crossed_by_the_truth(name: str, tmp_pa
         # Where in the first and last of a hundred slices a run begins and ends is chance.
         assert latency.low <= 1.01 * true["kernel_latency"]["ratio"]
         assert latency.high is None
+
+
+def test_waits_in_which_others_were_resident_are_lost_time(tmp_path: Path) -> None:
+    """By hand, in us: 8 is resident from 100 to 400 and from 550 to 650, and 7 copies from 200 to 300 whoever is.
+
+    Of the first kernel (called until 10, ends at 700) that takes 200 before its start and 100 inside it, of the second
+    (called until 30, queued behind it) the same. The third has no call, and nobody else was resident while it ran.
+    """
+    of_7 = [(0, 100), (400, 550), (650, 1000)]
+    of_8 = [(100, 400), (550, 650)]
+    slices = sorted([*((7, 1, *one) for one in of_7), *((8, 2, *one) for one in of_8)], key=lambda one: one[2])
+    path = write(
+        tmp_path / "waits.sqlite",
+        kernels=[
+            kernel(7, 500 * US, 700 * US, correlationId=1),
+            kernel(7, 700 * US, 900 * US, correlationId=2),
+            kernel(7, 950 * US, 1000 * US, correlationId=3),
+            kernel(8, 110 * US, 390 * US, correlationId=4),
+        ],
+        copies=[copy(7, 200 * US, 300 * US, streamId=8)],
+        calls=[call(7, 0, 10 * US, 1), call(7, 20 * US, 30 * US, 2), call(8, 50 * US, 60 * US, 4)],
+        switches=[row for pid, context, start, end in slices for row in resident(pid, context, start * US, end * US)],
+    )
+    tables = pyanalyze.load(path).tables
+    rows = {row["pid"]: row for row in tables.tenants.iter_rows(named=True)}
+    lost = lost_time(tables, rows[7], frozenset({rows[7]["tenant_id"]}))
+    assert (lost.n, lost.latency_ns, lost.lost_ns) == (3, (700 + 880 + 50) * US, (300 + 300) * US)
+    assert lost.by_tenant == {rows[8]["tenant_id"]: 600 * US}
+    assert lost.slowdown is not None
+    assert lost.slowdown.value == lost.slowdown.low == pytest.approx(1630 / 1030)
+    assert lost.slowdown.high is None
 
 
 @pytest.mark.parametrize("name", [*ALONE, "mps-memory-bound", "mps-four-nbody"])

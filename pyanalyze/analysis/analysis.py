@@ -417,7 +417,7 @@ class Analysis:
         """Who was slowed, by how much, through what and by whom; in the order of the verdicts."""
         from pyanalyze.analysis.interference import analyse
 
-        return analyse(self.tables, self.verdicts, self.baselines, self.summaries, self.attributed_in_groups)
+        return analyse(self.tables, self.verdicts, self.baselines, self.summaries, self.mps_groups)
 
     @cached_property
     def quick_advice(self) -> tuple[DeviceAdvice, ...]:

@@ -76,7 +76,7 @@ class Reason(StrEnum):
     NOT_SLOWED = "not-slowed"
     """The largest slowdown is below what counts as one."""
     SWITCHED_OUT = "switched-out"
-    """The victim was switched out while its kernels were in flight; the parts of its latency are not known."""
+    """Others were resident while the victim had launched work; the parts of its latency are not known."""
     CAUSES_UNKNOWN = "causes-unknown"
     """A slowdown was found; where the time went is not known."""
     NO_CAUSE = "no-cause"
@@ -135,6 +135,12 @@ class Victim:
     estimate: Estimate
     top: tuple[Cause, float] | None = None
     switched_out: float | None = None
+
+    @property
+    def lost(self) -> float | None:
+        """Of a latency that is known only from below, the part in which another context was resident."""
+        only = self.tenant.causes is None and self.estimate.high is None and self.estimate.low == self.estimate.value
+        return 1 - 1 / self.estimate.value if only and self.kind == "latency" and self.estimate.value > 1 else None
 
     @property
     def slowed(self) -> bool:
@@ -285,7 +291,8 @@ def _unless_slowed(device: Device, victim: Victim, unknown: tuple[Tenant, ...], 
 def _where_it_went(victim: Victim) -> Reason:
     """What the parts of the victim's added latency say."""
     if victim.tenant.causes is None and victim.tenant.group_of is None:
-        return Reason.CAUSES_UNKNOWN if victim.switched_out is None else Reason.SWITCHED_OUT
+        unknown = victim.lost is None and victim.switched_out is None
+        return Reason.CAUSES_UNKNOWN if unknown else Reason.SWITCHED_OUT
     if victim.top is None:
         return Reason.NO_CAUSE
     decided = {Cause.LAUNCH: Reason.LAUNCH, Cause.UNEXPLAINED: Reason.UNEXPLAINED}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["times", "union"]
+__all__ = ["covered_until", "times", "union"]
 
 
 def union(rows: pl.DataFrame) -> pl.DataFrame:
@@ -60,17 +60,33 @@ def times(rows: pl.DataFrame, others: pl.DataFrame) -> tuple[int, int]:
     >>> times(one, union(other))
     (10, 4)
     """
-    import polars as pl
-
     spans = union(rows)
     whole = int((spans["end_ns"] - spans["start_ns"]).sum())
 
-    def until(column: str) -> int:
-        last = spans.sort(column).join_asof(
-            others.rename({"start_ns": "from", "end_ns": "to"}), left_on=column, right_on="from", strategy="backward",
-            coalesce=False,
-        )  # fmt: skip
-        inside = pl.min_horizontal(column, "to") - pl.col("from")
-        return int(last.select((pl.col("before_right") + inside).fill_null(0).sum()).item() or 0)
+    inside = covered_until(spans["end_ns"], others) - covered_until(spans["start_ns"], others)
+    return whole, whole - int(inside.sum())
 
-    return whole, whole - (until("end_ns") - until("start_ns"))
+
+def covered_until(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
+    """Add up what lies before each of some moments.
+
+    Parameters
+    ----------
+    moments
+        In any order.
+    spans
+        Intervals, as :func:`union` gives them.
+
+    Examples
+    --------
+    >>> import polars
+    >>> spans = union(polars.DataFrame({"start_ns": [0, 20], "end_ns": [10, 30]}))
+    >>> covered_until(polars.Series([25, -5, 12]), spans).to_list()
+    [15, 0, 10]
+    """
+    import polars as pl
+
+    moment = pl.DataFrame({"at": moments}).with_row_index("row").sort("at")
+    last = moment.join_asof(spans, left_on="at", right_on="start_ns", strategy="backward", coalesce=False)
+    inside = pl.min_horizontal("at", "end_ns") - pl.col("start_ns")
+    return last.sort("row").select((pl.col("before") + inside).fill_null(0)).to_series()

@@ -790,6 +790,8 @@ def why_sharing(device: Device) -> str:
         case Reason.NOT_SLOWED:
             return f"the largest slowdown is {slowdown}"
         case Reason.SWITCHED_OUT:
+            if victim.lost is not None:
+                return f"{_lost_text(victim)} of {label}"
             lost = fmt.percent(victim.switched_out)
             # A latency begins at the launch, before the kernel is in flight.
             more = "; waits before they started come on top" if victim.kind == "latency" else ""
@@ -800,6 +802,11 @@ def why_sharing(device: Device) -> str:
             return "no cause could be measured"
         case _:
             return cause_text(victim)
+
+
+def _lost_text(victim: Victim) -> str:
+    """How much of a latency others were resident for, where no more is known of it."""
+    return f"another context was resident for {fmt.percent(victim.lost)} of the time from launch to end of the kernels"
 
 
 #: Reasons of one clause without parentheses; the others are sentences of their own.
@@ -1094,7 +1101,9 @@ def _slowed(device: Device) -> list[str]:
     if not victim.slowed:
         return parts
     parts.append(_aggressor(device, victim))
-    if victim.tenant.causes is None and victim.switched_out is not None:
+    if victim.lost is not None:
+        parts.append(f"Cause: {_lost_text(victim)}.")
+    elif victim.tenant.causes is None and victim.switched_out is not None:
         lost = fmt.percent(victim.switched_out)
         # A latency begins at the launch, before the kernel is in flight.
         waits = ", and waits before they started" if victim.kind == "latency" else ""
@@ -1139,7 +1148,7 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         each = [f"{who} ({fmt.ratio(slowdown)}{only if n == 0 else ''})" for n, (slowdown, who) in enumerate(most)]
         # With one other tenant it is the slowdown again: a second number says nothing more.
         others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id]
-        if len(others) == 1:
+        if len(others) == 1 or (len(found) == 1 and victim.lost is not None):
             each = [who for _, who in most]
         return f"slowed by {fmt.names(each)}{', inferred' if basis else ''}"
     # While it was switched out another tenant was resident: which one is known only where there is one other. Under MPS

@@ -7,7 +7,7 @@ alone, nothing is said. The core compares (rust/core/src/slowdown/mod.rs); what 
 """
 
 from pyanalyze.analysis.interference.groups import NO_LATENCY
-from pyanalyze.analysis.interference.lost_time import device_figures, slowdown_from_lost_time
+from pyanalyze.analysis.interference.lost_time import device_figures
 from pyanalyze.analysis.interference.slowdown import (
     DeviceInterference,
     TenantInterference,
@@ -22,5 +22,4 @@ __all__ = [
     "analyse",
     "device_figures",
     "kernels_solo",
-    "slowdown_from_lost_time",
 ]

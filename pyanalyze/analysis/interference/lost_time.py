@@ -1,48 +1,135 @@
-"""Slowdown from time that was measurably lost: switched out while kernels were in flight."""
+"""Slowdown from time that was measurably lost: others were resident while launched kernels had not ended."""
 
 from __future__ import annotations
 
-from pyanalyze.results.interference import Estimate, Slowdown
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyanalyze.analysis.intervals import covered_until, union
+from pyanalyze.results.interference import Estimate
+from pyanalyze.tables.selections import of_process
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from pyanalyze.tables.tableset import TableSet
 
 
-def slowdown_from_lost_time(
-    *, busy_ns: int | None, attributed_ns: int | None, resident_ns: int | None, kernels: int
-) -> Slowdown:
-    """Bound the slowdown of a time-sliced tenant by the time it was switched out.
+@dataclass(frozen=True)
+class LostTime:
+    """What the kernels and graphs of a tenant lost to residency of others.
+
+    Attributes
+    ----------
+    latency_ns
+        From the begin of each launch call, or from the start where no call was recorded, to the end; summed.
+    lost_ns
+        Of that, other contexts were resident: while it waited after its call, or while it was in flight.
+    by_tenant
+        The same by the tenant that was resident.
+    n
+        Kernels and graphs.
+    """
+
+    latency_ns: int
+    lost_ns: int
+    by_tenant: Mapping[int, int]
+    n: int
+
+    @property
+    def slowdown(self) -> Estimate | None:
+        """Latency over what would be left of it without the time lost; None: nothing would be.
+
+        A bound from below: solo, no kernel waits longer behind kernels of its own tenant than it did here, and what
+        took longer while its own context was resident is not known.
+
+        Examples
+        --------
+        >>> LostTime(latency_ns=300, lost_ns=200, by_tenant={1: 200}, n=7).slowdown.value
+        3.0
+        """
+        if self.lost_ns >= self.latency_ns:
+            return None
+        least = self.latency_ns / (self.latency_ns - self.lost_ns)
+        return Estimate(value=least, low=least, high=None, n=self.n, basis="inferred")
+
+
+def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) -> LostTime:
+    """Add up how long launched kernels had not ended while others were resident.
 
     Parameters
     ----------
-    busy_ns
-        Union of its kernel and graph intervals, nanoseconds; None if it was not traced.
-    attributed_ns
-        The part of it in which its context was resident, nanoseconds.
-    resident_ns
-        Residency of its contexts, nanoseconds; None without switch records: then nothing is known to be lost.
-    kernels
-        Kernels behind the figures.
-
-    Returns
-    -------
-    Slowdown
-        ``latency``: at least what its kernels lost while others were resident, against all the time in which it
-        was resident itself: waiting before a kernel's start comes on top. ``elapsed``: not known. Its time without the
-        engine is no upper bound of what it lost: a part of its residency goes into restoring its state as well, which
-        release drivers do not record. ``resident``: never known without a baseline.
+    tables
+        The tables.
+    tenant
+        Its row of `tenants`.
+    own
+        Tenants whose residency may be its own: itself, and the server and the clients of its MPS server.
 
     Examples
     --------
-    >>> slow = slowdown_from_lost_time(busy_ns=200, attributed_ns=100, resident_ns=125, kernels=7)
-    >>> slow.elapsed, slow.latency.value, slow.latency.high
-    (None, 1.8, None)
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> lost = lost_time(tables, tables.tenants.row(1, named=True), frozenset({1}))
+    >>> lost.n, sorted(lost.by_tenant)
+    (424, [0, 2])
     """
-    if busy_ns is None or attributed_ns is None or resident_ns is None or kernels == 0:
-        return Slowdown(elapsed=None, latency=None, resident=None)
-    if busy_ns < attributed_ns or attributed_ns <= 0 or resident_ns <= 0:
-        return Slowdown(elapsed=None, latency=None, resident=None)
-    # As if it had waited, not inflated by preemption, whenever it was resident and ran nothing.
-    least = 1 + (busy_ns - attributed_ns) / max(resident_ns, attributed_ns)
-    latency = Estimate(value=least, low=least, high=None, n=kernels, basis="inferred")
-    return Slowdown(elapsed=None, latency=latency, resident=None)
+    import polars as pl
+
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    names = ("capture", "pid", "device_id", "start_ns", "end_ns")
+    work = pl.concat(
+        tables.columns(name, *names, "correlation_id").filter(mine)
+        for name in ("kernels", "graph_launches")
+        if name in tables
+    )
+    calls = tables.calls()
+    if calls is None:
+        called = work.select("correlation_id", asked="start_ns", called="start_ns").clear()
+    else:
+        of_call = calls.lazy().filter(of_process(tenant)).group_by("correlation_id")
+        called = of_call.agg(asked=pl.col("start_ns").min(), called=pl.col("end_ns").max()).collect()
+    # A call that began after its kernel is another's, or the clocks of host and device disagree.
+    known = pl.col("asked") <= pl.col("start_ns")
+    work = work.join(called, on="correlation_id", how="left").select(
+        "end_ns",
+        asked=pl.when(known).then("asked").otherwise("start_ns"),
+        free=pl.when(known).then(pl.min_horizontal("called", "start_ns")).otherwise("start_ns"),
+    )
+    # Behind a copy of its own a kernel waits whoever is resident: that time is taken out of the clock.
+    copies = union(tables.columns("memops", *names).filter(mine)) if "memops" in tables else None
+
+    def clock(moments: pl.Series) -> pl.Series:
+        return moments if copies is None else moments - covered_until(moments, copies)
+
+    edges = [
+        pl.DataFrame({"at": clock(work[column]), "step": step}, schema_overrides={"step": pl.Int64})
+        for column, step in (("free", 1), ("end_ns", -1))
+    ]
+    steps = pl.concat(edges).group_by("at").agg(pl.col("step").sum()).sort("at")
+    steps = steps.with_columns(pending=pl.col("step").cum_sum(), since=pl.col("at"))
+    before = (pl.col("pending").shift(1) * pl.col("at").diff()).fill_null(0).cum_sum()
+    steps = steps.with_columns(before=before)
+
+    def pending(moments: pl.Series) -> pl.Series:
+        """Time, of each kernel that was pending, until some moments."""
+        last = pl.DataFrame({"at": clock(moments)}).with_row_index("row").sort("at").join_asof(steps, on="at")
+        whole = pl.col("before") + pl.col("pending") * (pl.col("at") - pl.col("since"))
+        return last.sort("row").select(whole.fill_null(0)).to_series()
+
+    others = tables.of_device("residency", tenant["device_id"]).filter(
+        "complete", ~pl.col("tenant_id").is_in(sorted(own))
+    )
+    every = union(others)
+    each = others.select("tenant_id", ns=pending(others["end_ns"]) - pending(others["start_ns"]))
+    return LostTime(
+        latency_ns=int((work["end_ns"] - work["asked"]).sum()),
+        lost_ns=int((pending(every["end_ns"]) - pending(every["start_ns"])).sum()),
+        by_tenant=dict(each.group_by("tenant_id").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0).iter_rows()),
+        n=work.height,
+    )
 
 
 def device_figures(elapsed: list[float]) -> tuple[float, float, float]:

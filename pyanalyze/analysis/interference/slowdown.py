@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyanalyze.analysis.interference.baselines import flags, not_used
 from pyanalyze.analysis.interference.execution import split_execution
 from pyanalyze.analysis.interference.groups import NO_LATENCY, SoloRun, between_groups, group_ids
-from pyanalyze.analysis.interference.lost_time import device_figures, slowdown_from_lost_time
+from pyanalyze.analysis.interference.lost_time import device_figures, lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
 from pyanalyze.results.interference import (
@@ -108,6 +108,8 @@ class TenantInterference:
         Baselines that are not of this tenant, or cannot be compared, with the reasons; the notes say the same.
     is_group
         It is a group of work of a process: only its execution is compared.
+    lost_to
+        Where nothing but time lost is known: the part of it in which each other tenant was resident.
     """
 
     tenant_id: int
@@ -127,6 +129,7 @@ class TenantInterference:
     baselines_not_used: tuple[BaselineNotUsed, ...] = ()
     is_group: bool = False
     root_causes: Causes | None = None
+    lost_to: Mapping[int, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Name the tenant and what is known of its slowdown."""
@@ -192,7 +195,7 @@ def analyse(
     verdicts: Sequence[Verdict],
     baselines: Sequence[Baseline],
     summaries: Mapping[tuple[int, int], Summary],
-    in_groups: Mapping[int, tuple[int, int]],
+    mps_groups: Mapping[int, frozenset[int]],
 ) -> tuple[DeviceInterference, ...]:
     """Answer for every device with a verdict.
 
@@ -200,9 +203,8 @@ def analyse(
     ----------
     tables
         A loaded tables, with or without baselines.
-    in_groups
-        Clients of an MPS group that is time-sliced with others: how long each was busy while the group was resident,
-        and how long that was. Records name any client for all.
+    mps_groups
+        Clients of an MPS group that is time-sliced with others, by device: records name any client for all.
 
     Returns
     -------
@@ -218,7 +220,8 @@ def analyse(
     [('app_a', True), ('app_b', True)]
     """
     solo = _Solo(tuple(baselines), summaries)
-    return tuple(_device(tables, verdict, solo, in_groups) for verdict in verdicts)
+    none: frozenset[int] = frozenset()
+    return tuple(_device(tables, verdict, solo, mps_groups.get(verdict.device_id, none)) for verdict in verdicts)
 
 
 def kernels_solo(tables: TableSet, interference: Sequence[DeviceInterference]) -> pl.DataFrame:
@@ -268,10 +271,7 @@ def speedup_over_serial(ran: Sequence[tuple[float, int, int]]) -> float:
     return serial_ns / max(co_run_ns, 1)
 
 
-def _device(
-    tables: TableSet, verdict: Verdict, solo: _Solo, in_groups: Mapping[int, tuple[int, int]]
-) -> DeviceInterference:
-
+def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozenset[int]) -> DeviceInterference:
     rows = (
         tables.of_device("tenants", verdict.device_id)
         .join(tables.of_device("tenant_usage", verdict.device_id), on=["tenant_id", "device_id"])
@@ -283,7 +283,7 @@ def _device(
     many = sum(row["tenant_id"] not in serving for row in here) > 1
     groups = group_ids(tables, verdict.device_id)
     tenants = [
-        _tenant(tables, verdict, solo, _of_group(row, in_groups), many=many)
+        _tenant(tables, verdict, solo, row, many=many, mps_group=mps_group)
         for row in here
         if row["traced"] and row["busy_ns"] and row["tenant_id"] not in groups
     ]
@@ -310,7 +310,7 @@ def _device(
             antt=antt,
             stp=stp,
             jain=jain,
-            matrix=_matrix(tables, known),
+            matrix=[*_matrix(tables, known), *_from_residency(known)],
             harmonic=None if antt is None else 1 / antt,
             unfairness=unfairness,
             speedup_over_serial=speedup,
@@ -322,12 +322,6 @@ def _device(
         figures,
         _host(tables, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, verdict.device_id, solo),
     )
-
-
-def _of_group(row: dict[str, Any], in_groups: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
-    """A tenant's usage; of a client of an MPS group with the residency of the group."""
-    found = in_groups.get(row["tenant_id"])
-    return row if found is None else {**row, "attributed_ns": found[0], "resident_ns": found[1]}
 
 
 def _with_groups(
@@ -494,8 +488,10 @@ def _differ(one: float | None, other: float | None) -> bool:
     return one is None or other is None or abs(one / other - 1) > OTHER_PACE
 
 
-def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool) -> TenantInterference:
-    found = _from_recordings(tables, verdict, solo, row, many=many)
+def _tenant(
+    tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool, mps_group: frozenset[int]
+) -> TenantInterference:
+    found = _from_recordings(tables, verdict, solo, row, many=many, mps_group=mps_group)
     # A saved report knows the time of the work but no kernel: it is second to any recording.
     summary = None if found.baseline is not None else solo.summaries.get((verdict.device_id, row["tenant_id"]))
     if summary is None or summary.source is None:
@@ -513,10 +509,10 @@ def _tenant(tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any]
 
 
 def _from_recordings(
-    tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool
+    tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], *, many: bool, mps_group: frozenset[int]
 ) -> TenantInterference:
     comparison = _against(tables, solo, row["tenant_id"])
-    found = _slowed(tables, verdict, solo, row, comparison, many=many)
+    found = _slowed(tables, verdict, solo, row, comparison, many=many, mps_group=mps_group)
     if comparison.not_used:
         found = replace(found, baselines_not_used=comparison.not_used)
     units = how_many_counted(tables, row, {one.name: one.latency for one in found.units})
@@ -538,7 +534,14 @@ def _held_back(verdict: Verdict, elapsed: Estimate) -> bool:
 
 
 def _slowed(
-    tables: TableSet, verdict: Verdict, solo: _Solo, row: dict[str, Any], comparison: _Against, *, many: bool
+    tables: TableSet,
+    verdict: Verdict,
+    solo: _Solo,
+    row: dict[str, Any],
+    comparison: _Against,
+    *,
+    many: bool,
+    mps_group: frozenset[int],
 ) -> TenantInterference:
     number, name = row["tenant_id"], row["name"]
     against, baseline, notes = comparison.kind, comparison.baseline, list(comparison.notes)
@@ -549,11 +552,13 @@ def _slowed(
     if not many and against == "counterfactual":
         why = "no other tenant is known on the device; a solo recording would show whether an unknown one slowed it"
         return TenantInterference(number, name, _NOT_KNOWN, missing=why, notes=tuple(refused))
+    own = mps_group if number in mps_group else frozenset({number})
+    held = bool(mps_group & own) or row["resident_ns"] is not None or _server_held(tables, row)
     if "none" in found:
-        return _from_lost_time(tables, verdict, row, found["none"]["reason"], refused)
+        return _from_lost_time(tables, verdict, row, own, found["none"]["reason"], refused, held=held)
     lost = _lost_records(tables)
-    if against == "counterfactual" and row["resident_ns"] is not None and lost is not None:
-        return _from_lost_time(tables, verdict, row, lost, refused)
+    if against == "counterfactual" and held and lost is not None:
+        return _from_lost_time(tables, verdict, row, own, lost, refused, held=held)
     notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
     estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
     resident = estimates["resident"]
@@ -585,7 +590,6 @@ def _slowed(
         notes.append(f"execution: not known, {lost}")
     # Where the mode is not known and others were there, its tenants may have been time-sliced.
     time_sliced = TRAITS[verdict.mode].time_sliced or (many and verdict.mode is Mode.UNDETERMINED)
-    held = row["resident_ns"] is not None or _server_held(tables, row)
     if time_sliced and not held:
         # A kernel that was switched out cannot be told from one that ran slowly.
         estimates["resident"] = None
@@ -714,20 +718,30 @@ def _estimate(row: dict[str, Any] | None) -> Estimate | None:
 
 
 def _from_lost_time(
-    tables: TableSet, verdict: Verdict, row: dict[str, Any], reason: str, refused: list[str]
+    tables: TableSet,
+    verdict: Verdict,
+    row: dict[str, Any],
+    own: frozenset[int],
+    reason: str,
+    refused: list[str],
+    *,
+    held: bool,
 ) -> TenantInterference:
-    """Bounds from residency alone, where tenants are time-sliced; else nothing."""
-    if TRAITS[verdict.mode].time_sliced and row["first_ns"] is not None:
-        slowdown = slowdown_from_lost_time(
-            busy_ns=row["busy_ns"],
-            attributed_ns=row["attributed_ns"],
-            resident_ns=row["resident_ns"],
-            kernels=row["kernels"] + row["graph_launches"],
-        )
-        if slowdown.latency is not None:
-            notes = (*refused, f"at least the time it was switched out: {reason}")
-            return TenantInterference(row["tenant_id"], row["name"], slowdown, notes=notes)
-    return TenantInterference(row["tenant_id"], row["name"], _NOT_KNOWN, missing=reason, notes=tuple(refused))
+    """Bounds from residency of others alone, where tenants are time-sliced; else nothing."""
+    import polars as pl
+
+    number, name = row["tenant_id"], row["name"]
+    if TRAITS[verdict.mode].time_sliced and held and row["first_ns"] is not None:
+        if (server := row["served_by"]) is not None:
+            # Records name the server or any of its clients for the context of all.
+            own = own.union([server], tables.tenants.filter(pl.col("served_by") == server)["tenant_id"])
+        lost = lost_time(tables, row, own)
+        if (latency := lost.slowdown) is not None:
+            slowdown = Slowdown(elapsed=None, latency=latency, resident=None)
+            notes = (*refused, f"at least the time in which others were resident while it had launched work: {reason}")
+            shares = {other: ns / lost.lost_ns for other, ns in sorted(lost.by_tenant.items())}
+            return TenantInterference(number, name, slowdown, notes=notes, lost_to=shares)
+    return TenantInterference(number, name, _NOT_KNOWN, missing=reason, notes=tuple(refused))
 
 
 def _shares_of_causes(
@@ -790,6 +804,24 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
             )
         )
     return cells
+
+
+def _from_residency(known: dict[int, TenantInterference]) -> list[MatrixCell]:
+    """Who was resident in the time that is all that is known of a victim."""
+    return [
+        MatrixCell(
+            victim=victim.tenant_id,
+            aggressor=aggressor,
+            slowdown=None,
+            low=None,
+            high=None,
+            n=latency.n,
+            latency=_of(latency, share),
+        )
+        for victim in known.values()
+        if (latency := victim.slowdown.latency) is not None
+        for aggressor, share in victim.lost_to.items()
+    ]
 
 
 def _number(value: object) -> float:

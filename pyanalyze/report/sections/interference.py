@@ -272,7 +272,12 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
     # The kind of the slowdown that is named first is first here.
     found = sorted(figures.matrix, key=lambda c: (c.victim, -(getattr(c, kind) or 0)))
     pairs = [(labels.get(c.victim, f"#{c.victim}"), labels.get(c.aggressor, f"#{c.aggressor}")) for c in found]
-    values = [(value_cell(fmt.ratio(c.latency)), value_cell(_elapsed(c))) for c in found]
+    # Of a victim whose latency is known from below only, so is what each added to it.
+    least = {t.tenant_id for t in device.tenants if t.slowdown.latency and bound_text(t.slowdown.latency)}
+    values = [
+        (value_cell(f"{'at least ' * (c.victim in least)}{fmt.ratio(c.latency)}"), value_cell(_elapsed(c)))
+        for c in found
+    ]
     heads = (Column("Latency", numeric=True), Column("Elapsed", "95 % CI", True))
     if kind == "slowdown":
         values, heads = [(elapsed, latency) for latency, elapsed in values], (heads[1], heads[0])
