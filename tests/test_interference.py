@@ -901,6 +901,71 @@ def test_forecasts_of_a_host_that_polls_are_those_of_one_that_blocks(tmp_path: P
     assert other == pytest.approx(one, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("kernels", "period_us", "solo_us", "bound"),
+    [
+        # Launched 50 us after the one before ended, always: solo each ends 990 us earlier, and so all of it moves up.
+        (10, 2050, 9 * 1060 + 1010, False),
+        # The same so seldom that it may be chance: the host may as well have been busy with itself.
+        (5, 2050, 4 * 2050 + 1010, True),
+        # Long after the end of the one before: the host takes as long whenever that ended.
+        (10, 3500, 9 * 3500 + 1010, False),
+    ],
+)
+def test_a_host_that_goes_on_when_its_kernel_has_ended_waited_for_it(
+    tmp_path: Path, kernels: int, period_us: int, solo_us: int, bound: bool
+) -> None:
+    """By hand, in us: launched from 0 to 10; 8 is resident until 1000, then the kernel runs until 2000. No call waits."""
+    rounds = [n * period_us * US for n in range(kernels)]
+    slices = [slot for t in rounds for slot in ((8, 2, t, t + 1000 * US), (7, 1, t + 1000 * US, t + period_us * US))]
+    path = write(
+        tmp_path / "flag.sqlite",
+        kernels=[
+            *(kernel(7, t + 1000 * US, t + 2000 * US, correlationId=n) for n, t in enumerate(rounds, 1)),
+            *(kernel(8, t + 20 * US, t + 990 * US, correlationId=n) for n, t in enumerate(rounds, 101)),
+        ],
+        calls=[
+            *(call(7, t, t + 10 * US, n) for n, t in enumerate(rounds, 1)),
+            *(call(8, t, t + 10 * US, n) for n, t in enumerate(rounds, 101)),
+        ],
+        switches=[row for pid, context, start, end in slices for row in resident(pid, context, start, end)],
+    )
+    session = pyanalyze.load(path)
+    tenant_id = session.tenants.row(by_predicate=pl.col("pid") == 7, named=True)["tenant_id"]
+    mine = session.tenant_slowdowns.filter(pl.col("measure").cast(pl.String) == "elapsed", tenant_id=tenant_id)
+    row = mine.row(0, named=True)
+    shared_us = (kernels - 1) * period_us + 2000
+    assert (row["shared_ns"], row["solo_ns"]) == (shared_us * US, solo_us * US)
+    assert (row["low"], row["high"]) == (row["value"] if bound else None, None)
+
+
+@pytest.mark.parametrize("name", ["paging__ada-sync-iteration", "paging__report1"])
+def test_a_program_that_spins_until_its_kernel_is_done_is_slowed_as_its_kernels_are(corpus: Path, name: str) -> None:
+    """By SQL: from the first launch of ten kernels to the end of the last, and how long its context was resident in it.
+
+    One launches when the kernel before has ended, the other waits in a call for the last 0.1 ms of 4.3: else both spin.
+    """
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / f"{name}.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        first, last, process = db.execute(
+            'SELECT min(r.start), max(k."end"), max(k.globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL k '
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId)"
+        ).fetchone()
+        switches = db.execute(
+            "SELECT tag, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) "
+            "AND globalPid / 0x1000000 = ? / 0x1000000 ORDER BY timestamp",
+            (process,),
+        ).fetchall()
+    mine = [(one[1], other[1]) for one, other in pairwise(switches) if (one[0], other[0]) == (8, 7)]
+    resident_ns = sum(max(min(to, last) - max(since, first), 0) for since, to in mine)
+    least = (last - first) / resident_ns
+    assert 2 < least < 2.2
+    (device,) = pyanalyze.load(path).interference()
+    (tenant,) = device.tenants
+    assert tenant.slowdown.elapsed is not None
+    assert tenant.slowdown.elapsed.value == pytest.approx(least, rel=0.06)
+
+
 def test_the_driver_call_inside_a_runtime_call_is_part_of_it(tmp_path: Path) -> None:
     """Each runtime call makes a driver call with its id, as CUPTI records where both are traced."""
     capture, nested = CAPTURES / "demo-time-slicing.sqlite", tmp_path / "nested.sqlite"

@@ -16,6 +16,7 @@ use crate::slowdown::baseline::Pause;
 use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::slowdown::ranges::Range;
+use crate::slowdown::LEAST_ADDED;
 use crate::table::work::WorkKind;
 
 /// Fewer operations than this bear no interval.
@@ -338,8 +339,9 @@ fn alike(over: &[f64], under: &[f64]) -> f64 {
 pub(crate) enum Clock<'a> {
     /// The reference has its own clock.
     Own,
-    /// As `Own`, and the other reading of the host's pauses: as if they ended at moments; and how many of them do.
-    Anchored(&'a [Anchored], UntilMoments),
+    /// As `Own`, and the other reading of the host's pauses: as if they ended at moments; how many of them do; and how much
+    /// earlier all may have ended, if the host waited without a call.
+    Anchored(&'a [Anchored], UntilMoments, i64),
     /// Only the elapsed_ratio: elapsed over execution time; and whether that run had a pause that came once.
     ElapsedRatio(f64, bool),
 }
@@ -428,7 +430,7 @@ pub(crate) fn compare(
                     add(5, block, without);
                 },
             );
-            if let Clock::Anchored(launches, until_moments) = clock {
+            if let Clock::Anchored(launches, until_moments, _) = clock {
                 let (mut a, mut b) = (0.0, 0.0);
                 advances(
                     ops,
@@ -492,6 +494,14 @@ pub(crate) fn compare(
         }
         if let (Some((low, high)), Some(pause), "elapsed") = (bounds, paused, measure) {
             bounds = Some((low * solo_ns / (solo_ns + pause), high));
+        }
+        if let (Clock::Anchored(.., unsure_ns), "elapsed") = (clock, measure) {
+            let least_ns = solo_ns - *unsure_ns as f64;
+            // What the interval does not allow for leaves a bound.
+            let high = bounds.map_or((1.0 + LEAST_ADDED) * value, |(_, high)| high);
+            if least_ns <= 0.0 || shared_ns / least_ns > high {
+                bounds = Some((value, f64::INFINITY));
+            }
         }
         let n = if measure == "latency" { kept - no_latency } else { kept };
         out.figures.push(Figure { measure, value, bounds, n, shared_ns, solo_ns });

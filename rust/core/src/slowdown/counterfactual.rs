@@ -12,11 +12,12 @@
 //! ```
 //!
 //! An operation that ran concurrently with others takes as long as equal operations took solo in the same capture.
-//! Where there are none, there is no result. This is a model (basis `inferred`): it does not know why a host waits.
+//! Where there are none, there is no result. This is a model (basis `inferred`): it does not know why a host waits. One
+//! that thinks, almost always, until what it launched ends has waited for that without a call ([`UnseenWaits`]).
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, MOSTLY, PAUSE_NS, SOON_PART, SWITCH_NS};
 use crate::base::maps::{entry, NumberMap};
 use crate::base::pauses::{is_paced, wake_ns, DelaysAndPauses, Unit, UntilMoments};
 use crate::base::statistics::{median, median_of, quantiles};
@@ -92,6 +93,8 @@ pub(crate) struct Replayed<'a> {
     pub anchored: Vec<Anchored>,
     /// How many of its host's pauses end at moments.
     pub until_moments: UntilMoments,
+    /// How much earlier its host may have been because of waits without a call, of which too few were seen to tell.
+    pub unsure_ns: i64,
 }
 
 impl Replayed<'_> {
@@ -326,13 +329,67 @@ pub(crate) fn replay(
         }
     }
     let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
-    let (played, until_moments) = Play::new(&tenants, &lengths_of, calls).run(calls);
+    let (played, until_moments, unsure_ns) = Play::new(&tenants, &lengths_of, calls).run(calls);
     for (tenant, (again, anchored)) in tenants.iter().zip(played) {
         if let Some(lengths) = lengths_of.remove(&tenant.id) {
-            out.insert(tenant.id, Ok(Replayed { tenant, lengths, again, anchored, until_moments }));
+            let run = Replayed { tenant, lengths, again, anchored, until_moments, unsure_ns };
+            out.insert(tenant.id, Ok(run));
         }
     }
     out
+}
+
+/// Idle times of a thread with work in flight that must end with that work before it counts as waited for.
+const ENOUGH_WAITS: u32 = 5;
+
+/// Threads that wait for their work without a call, such as for a flag in memory that a kernel sets:
+///
+/// ```text
+///   host      |la|  ..idle..   |sync||la|  ..idle..       |la|
+///   device        |====k1======|         |=====k2=======|
+/// ```
+/// Idle so until about the end of what it launched last, a thread may have been busy with itself by chance. Where that
+/// is not so of any other such time, or hardly any, it waited.
+#[derive(Debug, Default)]
+struct UnseenWaits {
+    /// By thread: idle times with work in flight that ended with that work, and others.
+    of: NumberMap<u32, [u32; 2]>,
+}
+
+impl UnseenWaits {
+    fn of(calls: &Calls, ops: &Operations<'_>, by_call: &[u32]) -> Self {
+        let mut found = Self::default();
+        let mut threads: NumberMap<u32, (i64, i64)> = NumberMap::default();
+        let mut launched = by_call.iter().peekable();
+        for (number, call) in calls.iter().enumerate() {
+            let (before, work_ns) = threads.entry(call.thread).or_insert((call.start_ns, i64::MIN));
+            if call.end_ns > *before {
+                if let Some(ended_with_it) = ends_with(*before, call.start_ns, *work_ns) {
+                    let [with, others] = found.of.entry(call.thread).or_default();
+                    *(if ended_with_it { with } else { others }) += 1;
+                }
+                *before = call.end_ns;
+            }
+            while let Some(op) = launched.next_if(|op| ops.call(**op) as usize <= number) {
+                *work_ns = (*work_ns).max(ops.end_ns(*op));
+            }
+        }
+        found
+    }
+
+    /// Whether a thread waits so.
+    fn by(&self, thread: u32) -> bool {
+        let [with, others] = self.of.get(&thread).copied().unwrap_or_default();
+        with >= ENOUGH_WAITS && with >= MOSTLY.saturating_mul(others)
+    }
+}
+
+/// Whether a thread was idle, from one call to the next, until about the end of its work; `None`: it was not idle, or
+/// had no work in flight.
+fn ends_with(from_ns: i64, to_ns: i64, work_ns: i64) -> Option<bool> {
+    let idle_ns = to_ns.saturating_sub(from_ns);
+    let apart_ns = to_ns.saturating_sub(work_ns).saturating_abs();
+    (idle_ns > PAUSE_NS && work_ns > from_ns).then(|| apart_ns.saturating_mul(SOON_PART) <= idle_ns)
 }
 
 /// Operations after which the driver calls the program back: of each call that asks for that the last one that its
@@ -415,6 +472,10 @@ struct HostThread {
     before: Option<i64>,
     /// When its last pause ended.
     worked_from: i64,
+    /// Of the operations that it launched the one that ended last.
+    work: Option<u32>,
+    /// How much earlier it would be if it had waited without a call whenever it seems so.
+    unsure_ns: i64,
     /// Of which the shift is the length.
     unit: Unit,
 }
@@ -450,6 +511,7 @@ struct Play<'a> {
     by_end: Vec<u32>,
     /// Operations after which the driver calls the program back, by end as recorded.
     callbacks: Vec<(i64, u32)>,
+    unseen_waits: UnseenWaits,
 }
 
 impl<'a> Play<'a> {
@@ -499,6 +561,7 @@ impl<'a> Play<'a> {
             brought_back,
             usual_call_ns,
             callbacks: callbacks(calls, &ops, &by_call),
+            unseen_waits: UnseenWaits::of(calls, &ops, &by_call),
             by_call,
             by_end,
             ops,
@@ -550,9 +613,17 @@ impl<'a> Play<'a> {
         Some(Launched { stream: op.stream, called_ns, took_ns })
     }
 
+    /// How much earlier an operation that was played ended, by reading of the host's pauses.
+    fn earlier(&self, op: u32, played: &[Played]) -> Option<[i64; 2]> {
+        let (t, n) = self.ops.place(op);
+        let (again, anchored) = played.get(t)?;
+        let ends = [again.get(n)?.end_ns, anchored.get(n)?.end_ns];
+        Some(ends.map(|end_ns| self.ops.end_ns(op).saturating_sub(end_ns)))
+    }
+
     /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been, and
-    /// how many of the pauses end at moments.
-    fn run(&self, calls: &Calls) -> (Vec<Played>, UntilMoments) {
+    /// how many of the pauses end at moments, and how much earlier a host may have been that waits without a call.
+    fn run(&self, calls: &Calls) -> (Vec<Played>, UntilMoments, i64) {
         let mut out: Vec<Played> = self
             .tenants
             .iter()
@@ -570,27 +641,38 @@ impl<'a> Play<'a> {
         for (number, call) in calls.iter().enumerate() {
             while let Some((ns, op)) = callbacks.next_if(|callback| callback.0 <= call.start_ns) {
                 thread_waits.before(&called_back(*ns));
-                let (t, n) = self.ops.place(*op);
-                let played = out.get(t).map(|(again, anchored)| (again.get(n), anchored.get(n)));
-                if let Some((Some(again), Some(anchored))) = played {
-                    let shifts = [again.end_ns, anchored.end_ns].map(|end_ns| ns.saturating_sub(end_ns));
+                if let Some(shifts) = self.earlier(*op, &out) {
                     threads.insert(DRIVER, HostThread { shifts, ..HostThread::default() });
                 }
             }
             let waited_for =
                 thread_waits.before(&call).and_then(|thread| threads.get(&thread)).map(|t| t.shifts);
-            let HostThread { shifts, before, worked_from, unit } = threads
+            let HostThread { shifts, before, worked_from, work, unsure_ns, unit } = threads
                 .entry(call.thread)
                 .or_insert(HostThread { worked_from: call.start_ns, ..HostThread::default() });
             // The driver call that a runtime call makes is a part of it.
             let inside = before.is_some_and(|before| call.end_ns <= before);
             let idle = before.map_or(0, |before| call.start_ns.saturating_sub(before));
+            let unseen = before.zip(*work).and_then(|(before, op)| {
+                let ended_with_it = ends_with(before, call.start_ns, self.ops.end_ns(op))?;
+                Some((ended_with_it, self.earlier(op, &out)?))
+            });
             if !inside {
                 if let Some(theirs) = waited_for {
                     *shifts = theirs;
                     // What it does until it launches again depends on the other thread.
                     *unit = Unit::default();
+                } else if let Some((_, earlier)) = unseen.filter(|_| self.unseen_waits.by(call.thread)) {
+                    // It went on as soon after the end of its work as it did, and not before it began to wait.
+                    for (shift, earlier) in shifts.iter_mut().zip(earlier) {
+                        *shift = earlier.min(shift.saturating_add(idle));
+                    }
+                    unit.waited(shifts[0]);
                 } else if let Some(before) = before.filter(|_| idle > PAUSE_NS) {
+                    if let Some((true, [earlier, _])) = unseen {
+                        let more_ns = earlier.saturating_sub(shifts[0]).clamp(0, idle);
+                        *unsure_ns = unsure_ns.saturating_add(more_ns);
+                    }
                     shifts[1] = shifts[1].min(0);
                     unit.paused(idle);
                     pauses.push((before.saturating_sub(*worked_from), idle));
@@ -610,6 +692,9 @@ impl<'a> Play<'a> {
                 }
                 let place = self.ops.place(launched);
                 if let Some(op) = self.ops.get(launched) {
+                    if work.is_none_or(|last| self.ops.end_ns(last) <= op.end_ns) {
+                        *work = Some(launched);
+                    }
                     waits |= op.ends_inside(&call);
                     delays.launched(unit, call.thread, op.signature, shifts[0]);
                 }
@@ -657,6 +742,7 @@ impl<'a> Play<'a> {
             }
             *before = Some(call.end_ns);
         }
-        (out, if is_paced(&pauses) { UntilMoments::ALL } else { delays.until_moments() })
+        let unsure_ns = threads.values().map(|thread| thread.unsure_ns).max().unwrap_or(0);
+        (out, if is_paced(&pauses) { UntilMoments::ALL } else { delays.until_moments() }, unsure_ns)
     }
 }

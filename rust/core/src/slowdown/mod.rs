@@ -50,7 +50,7 @@ const MOST_NAMES: usize = 200;
 /// Signatures in common, by time, below which a baseline is none of this tenant.
 const LIKE: f64 = 0.5;
 /// Less added latency than this part of the latency solo has no causes.
-const LEAST_ADDED: f64 = 0.02;
+pub(crate) const LEAST_ADDED: f64 = 0.02;
 /// Parts of the kernels of a signature whose lengths show how they are distributed.
 const SPREAD: [f64; 4] = [0.05, 0.25, 0.75, 0.95];
 /// What an equal process name adds to the likeness.
@@ -359,7 +359,7 @@ fn of_process<'a>(
             Some(Ok(run)) => {
                 let residency = tenant.ran.is_some();
                 let doubt = Doubt::Model(ModelDoubt { error: run.error(), residency });
-                let clock = Clock::Anchored(&run.anchored, run.until_moments);
+                let clock = Clock::Anchored(&run.anchored, run.until_moments, run.unsure_ns);
                 Row {
                     compared: compare(tenant, &run, &clock, switching, latencies, &doubt),
                     units: of_units(scene, tenant, &run, work, None, &doubt),
@@ -679,7 +679,7 @@ fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
         .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
         .put("value", f64s(&|f| Some(f.value)))
         .put("low", f64s(&|f| f.bounds.map(|b| b.0)))
-        .put("high", f64s(&|f| f.bounds.map(|b| b.1)))
+        .put("high", f64s(&|f| f.bounds.map(|b| b.1).filter(|high| high.is_finite())))
         .put("n", all.iter().map(|(_, f, _)| Some(f.map_or(0, |f| f.n as u64))).collect::<UInt64Array>())
         .put(
             "excluded",
