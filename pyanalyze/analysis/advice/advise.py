@@ -27,6 +27,7 @@ from pyanalyze.analysis.advice.simple import (
     unknown_tenants,
     unlisted_process,
 )
+from pyanalyze.analysis.interference.lost_time import assumed_switching_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.sharing import SWITCH_OVERHEAD
@@ -282,7 +283,8 @@ def _actions(
             yield kept_apart(held)
         elif verdict.mode != Mode.UNDETERMINED:
             daemon = daemon_of(tables.configured.select("key", "value").iter_rows())
-            yield from simple_bounds(verdict, held, device, compared.why_not, daemon)
+            bounded = _without_switching(tables, verdict.device_id, held)
+            yield from simple_bounds(verdict, bounded, device, compared.why_not, daemon)
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
 
 
@@ -386,6 +388,18 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
             (row["capture"], row["pid"]) in listed,
             _fills_sms(tables, device_id, row["tenant_id"]),
         )
+
+
+def _without_switching(tables: TableSet, device_id: int, tenants: Iterable[Resident]) -> Iterator[Resident]:
+    """The same with the allowance for switching inside kernels that slowdowns make: no bound is below a slowdown."""
+    usage = {row["tenant_id"]: row for row in tables.rows_of("tenant_usage", device_id)}
+    for tenant in tenants:
+        row = usage[tenant.tenant_id]
+        taken_ns = None if tenant.inflation is None else assumed_switching_ns(tables, row)
+        if tenant.inflation is None or taken_ns is None:
+            yield tenant
+        else:
+            yield replace(tenant, inflation=tenant.inflation / (1 - taken_ns / row["attributed_ns"]))
 
 
 def _fills_sms(tables: TableSet, device_id: int, tenant_id: int) -> bool | None:

@@ -39,7 +39,8 @@ class Resident:
     gpu_time_share
         Its resident time over the window; None without switch records.
     inflation
-        Its busy time over its attributed time: what time-slicing cost its kernels at most; None: not known.
+        Its busy time over its attributed time, less what is assumed to be switching: what time-slicing cost its kernels
+        at most; None: not known.
     named
         The capture names its process.
     fills_sms

@@ -132,6 +132,40 @@ def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) 
     )
 
 
+def assumed_switching_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int | None:
+    """How much of a tenant's attributed time the replay takes for switching inside kernels, without a record of it.
+
+    Contexts stop, save and restore their state while they are resident. Where neither records nor kernels of the device
+    show how long that takes (`context_state`), what other boards take is assumed.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    tenant
+        Its row of `tenant_usage`.
+
+    Returns
+    -------
+    int or None
+        Nanoseconds, at least; None: nothing is assumed, or what is cannot be told from what was left out.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> assumed_switching_ns(tables, tables.tenant_usage.row(0, named=True)) is None
+    True
+    """
+    if tenant["resident_ns"] is None or tables.rows_of("context_state", tenant["device_id"]):
+        return None
+    for row in tables.rows_where("tenant_slowdowns", "tenant_id", tenant["tenant_id"]):
+        if (row["measure"], row["against"], row["work"], row["excluded"]) == ("resident", "counterfactual", None, 0):
+            taken_ns = tenant["attributed_ns"] - int(row["shared_ns"])
+            return taken_ns if taken_ns > 0 else None
+    return None
+
+
 def device_figures(elapsed: list[float]) -> tuple[float, float, float]:
     """ANTT, STP and Jain's index from elapsed slowdowns of all tenants.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyanalyze.analysis.interference.baselines import flags, not_used
 from pyanalyze.analysis.interference.execution import split_execution
 from pyanalyze.analysis.interference.groups import NO_LATENCY, SoloRun, between_groups, group_ids
-from pyanalyze.analysis.interference.lost_time import device_figures, lost_time
+from pyanalyze.analysis.interference.lost_time import assumed_switching_ns, device_figures, lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
 from pyanalyze.results.interference import (
@@ -28,7 +28,7 @@ from pyanalyze.results.interference import (
 )
 from pyanalyze.tables.selections import covered_ns, named, of_process
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS, Mode, is_slowed
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SMALL_SHARE, TRAITS, Mode, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,6 +63,10 @@ SLEEPS_UNTIL = (
     "it is near the lower end"
 )
 _FAR_BELOW = 0.1
+MAY_HAVE_WAITED = (
+    "elapsed: at least that, because the program was idle until about the end of its kernels, too seldom to tell "
+    "whether it waited for them without a CUDA call"
+)
 LIMITED = (
     "elapsed: the lower bound is for a limiter that gives a tenant no more of the GPU when it is solo: it would have "
     "taken as long"
@@ -289,7 +293,8 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
     ]
     if groups:
         return _with_groups(tables, rows, verdict, solo, tenants)
-    elapsed = [t.slowdown.elapsed.value for t in tenants if t.slowdown.elapsed is not None]
+    # One that is known from below only is none of a mean.
+    elapsed = [e.value for t in tenants if (e := t.slowdown.elapsed) is not None and not _is_bound(e)]
     antt = stp = jain = unfairness = speedup = None
     # One whose slowdown nobody knows would be missing from every sum.
     resident_ns = sum(row["resident_ns"] or 0 for row in here)
@@ -519,6 +524,11 @@ def _from_recordings(
     return replace(found, notes=(*found.notes, *units)) if units else found
 
 
+def _is_bound(elapsed: Estimate) -> bool:
+    """Whether a value is known from below only."""
+    return elapsed.low == elapsed.value and elapsed.high is None
+
+
 def _far_below(elapsed: Estimate) -> bool:
     """Whether the lower end of an inferred interval is far from its value, and the upper end is not."""
     if elapsed.basis != "inferred" or not elapsed.low or elapsed.high is None:
@@ -585,6 +595,16 @@ def _slowed(
         notes.append(LIMITED)
     elif elapsed is not None and _far_below(elapsed):
         notes.append(SLEEPS_UNTIL)
+    elif elapsed is not None and _is_bound(elapsed):
+        notes.append(MAY_HAVE_WAITED)
+    if against == "counterfactual" and (assumed_ns := assumed_switching_ns(tables, row)) is not None:
+        share = assumed_ns / row["attributed_ns"]
+        if share >= SMALL_SHARE:
+            notes.append(
+                f"while its context was resident, {fmt.duration(assumed_ns)} ({fmt.percent(share)}) count as saving "
+                "and restoring inside kernels: no record has it, too few kernels show it, and what other boards take "
+                "is assumed"
+            )
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"execution: not known, {lost}")

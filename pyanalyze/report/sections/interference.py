@@ -435,7 +435,10 @@ def _switch_basis(device: Device) -> str:
     )
     state = None if device.interference is None else device.interference.context_state
     if state is None:
-        return f"{known} and no kernel of this capture shows: these are left out."
+        return (
+            f"{known} and too few kernels of this capture show: inside kernels what other boards take is assumed, "
+            "between them nothing."
+        )
     return (
         f"{known}: about {fmt.duration(state.save_ns + state.restore_ns)} "
         f"(between {fmt.duration(state.low_ns)} and {fmt.duration(state.high_ns)}), inferred "
