@@ -439,6 +439,29 @@ def test_the_victims_are_those_that_measured_the_largest_slowdown() -> None:
     assert "slowed by kit (pid 900)" in aggressors_text(device, impact.victim)
 
 
+def test_no_stream_waits_for_sms_of_the_other_green_context() -> None:
+    """A (streams 15 and 16) and B (19 and 20) have 64 SMs each, by SQL; B4 waits for B1, whose stream is of its context."""
+    path = H100 / "green-64-64-A-B.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        of = dict(
+            db.execute(
+                "SELECT DISTINCT streamId, greenContextId FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE greenContextId > 0"
+            ).fetchall()
+        )
+    assert of == {15: 2, 16: 2, 19: 3, 20: 3}
+    (device,) = pyanalyze.load(path).report().devices
+    (tenant,) = device.tenants
+    assert tenant.streams is not None
+    full = {
+        (pair.stream_a, pair.stream_b): loss.lost_ns
+        for pair in tenant.streams.pairs
+        for loss in pair.losses
+        if loss.reason == "sm-resources"
+    }
+    assert all(of[a] == of[b] for a, b in full)
+    assert full[19, 20] > 200_000_000
+
+
 def test_a_request_whose_launch_has_no_record_is_no_unit_of_work() -> None:
     """Of the last request the graph was launched and its kernels ran after the recording: it waited for nothing."""
     path = H100 / "torch-slices-serve-train.sqlite"

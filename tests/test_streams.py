@@ -204,6 +204,28 @@ def everything() -> Program:
     return program
 
 
+def test_streams_of_two_green_contexts_do_not_wait_for_each_others_sms(tmp_path: Path) -> None:
+    """By hand, in us: 13 and 14 run eight waves until 4000. 15, launched until 50, starts at 3900 in the last of them.
+
+    15 shares the green context of 14: it waited for that one's blocks, and 13 runs on other SMs.
+    """
+    many = {"gridX": 8 * 108 * 8}
+    rows = [(13, 10, 4000, 2, many), (14, 30, 4000, 3, many), (15, 3900, 4500, 3, {})]
+    path = write(
+        tmp_path / "green.sqlite",
+        kernels=[
+            kernel(7, start * US, end * US, streamId=stream, greenContextId=green, correlationId=n, **grid)
+            for n, (stream, start, end, green, grid) in enumerate(rows, 1)
+        ],
+        calls=[call(7, at * US, (at + 10) * US, n) for n, at in enumerate((0, 20, 40), 1)],
+        streams=[(7, stream, 0, 1) for stream in (13, 14, 15)],
+    )
+    pairs = {(pair.stream_a, pair.stream_b): pair for pair in streams_of(path).pairs}
+    found = {streams: [(loss.reason, loss.lost_ns) for loss in pair.losses] for streams, pair in pairs.items()}
+    assert found == {(13, 14): [], (13, 15): [], (14, 15): [("sm-resources", 3850 * US)]}
+    assert (pairs[13, 15].both_had_work_ns, pairs[13, 15].lost_ns) == (100 * US, 0)
+
+
 @pytest.mark.parametrize(
     ("build", "lost", "late"),
     [

@@ -41,7 +41,11 @@ class StreamPair(Result):
     stream_a: int = Field(ge=0, description="The first stream.")
     context_b: int | None = Field(description="Context of the second stream; null: not exported.")
     stream_b: int = Field(ge=0, description="The second stream.")
-    both_had_work_ns: int = Field(ge=0, description="Both had an operation launched and not finished, ns.")
+    both_had_work_ns: int = Field(
+        ge=0,
+        description="Both had an operation launched and not finished, and neither waited for SMs of its green context, "
+        "which the other one cannot fill, ns.",
+    )
     overlap_ns: int = Field(
         ge=0, description="Both were in flight: had an operation that had started and not ended, ns."
     )

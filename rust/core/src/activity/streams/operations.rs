@@ -55,6 +55,8 @@ pub(super) struct Stream {
     pub legacy: bool,
     /// Of a green context.
     pub green: bool,
+    /// The green context that its kernels ran in.
+    pub green_context: Option<u32>,
     /// SMs that its context may use.
     pub sms: Option<u32>,
     /// The channel to the device of all streams of its context; `None`: several, or not exported.
@@ -62,6 +64,13 @@ pub(super) struct Stream {
     /// Its operations, by start.
     pub operations: Vec<usize>,
     pub busy_ns: i64,
+}
+
+impl Stream {
+    /// Whether their kernels run on SMs of their own: each in a green context, and not in the same one.
+    pub fn has_other_sms(&self, other: &Self) -> bool {
+        self.green_context.is_some_and(|own| other.green_context.is_some_and(|theirs| own != theirs))
+    }
 }
 
 /// What a thread of the host did that kept it from launching.
@@ -127,6 +136,7 @@ impl Process {
             flag: None,
             legacy: false,
             green: false,
+            green_context: None,
             sms: None,
             channel: None,
             operations: Vec::new(),
@@ -212,9 +222,9 @@ fn read_operations(
     shared: &BTreeSet<u32>,
 ) -> Result<()> {
     let mut in_flight: BTreeMap<Owner, Union> = BTreeMap::new();
-    let nodes = match events.get(&schema::KERNELS) {
-        Some(kernels) => Some(kernels.u64("graph_node_id")?),
-        None => None,
+    let (nodes, green_contexts) = match events.get(&schema::KERNELS) {
+        Some(kernels) => (Some(kernels.u64("graph_node_id")?), Some(kernels.u32("green_context_id")?)),
+        None => (None, None),
     };
     let copies = match events.get(&schema::MEMOPS) {
         Some(memops) => Some((memops.u8("copy_kind")?, memops.u64("graph_node_id")?)),
@@ -237,6 +247,9 @@ fn read_operations(
                 copies.map_or((None, None), |(kind, node)| (at(kind, one.row), at(node, one.row)))
             }
         };
+        if let (WorkKind::Kernel, Some(stream)) = (one.kind, process.streams.get_mut(stream)) {
+            stream.green_context = green_contexts.and_then(|contexts| at(contexts, one.row));
+        }
         let place = process.operations.len();
         process.operations.push(Operation {
             kind: one.kind,
@@ -304,6 +317,12 @@ fn read_contexts(session: &Tables, found: &mut BTreeMap<Owner, Process>) -> Resu
                 stream.green = (row < green.len() && green.value(row)) || at(parent, row).is_some();
                 stream.sms = at(sms, row);
                 stream.channel = text_at(channels, row).and_then(only_one);
+            }
+            // Streams of green contexts have the context that these were made in.
+            for stream in found.streams.iter_mut().filter(|s| s.green_context.is_some()) {
+                if stream.green_context == at(id, row) {
+                    stream.sms = at(sms, row);
+                }
             }
         }
     }

@@ -401,7 +401,8 @@ impl<'a> Decider<'a> {
     fn no_sms(&self, one: &Operation, other: &Operation, ready_ns: i64) -> bool {
         let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
         // A higher priority goes first at the next block: only equal ones that are known let it wait.
-        if mine.context != theirs.context || mine.priority.is_none() || mine.priority != theirs.priority {
+        let one_context = mine.context == theirs.context && !mine.has_other_sms(theirs);
+        if !one_context || mine.priority.is_none() || mine.priority != theirs.priority {
             return false;
         }
         let Some(limits) = self.launches.limits_of(self.device, theirs.sms) else { return false };
@@ -425,7 +426,7 @@ impl<'a> Decider<'a> {
         ended.iter().filter(|other| other.kind == WorkKind::Kernel && other.start_ns <= ready_ns).any(
             |other| {
                 let theirs = self.process.stream(other.stream);
-                if theirs.context != mine.context {
+                if theirs.context != mine.context || mine.has_other_sms(theirs) {
                     return false;
                 }
                 if self.launches.is_cooperative(one) {

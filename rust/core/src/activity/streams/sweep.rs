@@ -185,21 +185,30 @@ impl<'a> Sweep<'a> {
             if ns <= 0 || one.launched == 0 || two.launched == 0 {
                 continue;
             }
-            pair.both_had_work_ns = pair.both_had_work_ns.saturating_add(ns);
+            let both_ns = pair.both_had_work_ns.saturating_add(ns);
             let (waits, holds, which) = match (one.executing > 0, two.executing > 0) {
                 (true, true) => {
+                    pair.both_had_work_ns = both_ns;
                     pair.overlap_ns = pair.overlap_ns.saturating_add(ns);
                     continue;
                 }
-                (false, false) => continue,
+                (false, false) => {
+                    pair.both_had_work_ns = both_ns;
+                    continue;
+                }
                 (true, false) => ((b, two), (a, one), 1),
                 (false, true) => ((a, one), (b, two), 0),
             };
-            pair.lost_ns = pair.lost_ns.saturating_add(ns);
             let (mine, theirs) = (self.process.stream(waits.0), self.process.stream(holds.0));
             let head = mine.operations.get(waits.1.next).copied();
             let mut reason =
                 head.and_then(|at| self.reasons.get(at).copied().flatten()).unwrap_or(Reason::Unexplained);
+            // Who has other SMs did not fill those that it waits for: the time is lost of the pair with who did.
+            if matches!(reason, Reason::SmResources | Reason::WholeDevice) && mine.has_other_sms(theirs) {
+                continue;
+            }
+            pair.both_had_work_ns = both_ns;
+            pair.lost_ns = pair.lost_ns.saturating_add(ns);
             if reason == Reason::CopyEngine && holds.1.kernels_executing > 0 && waits.1.kernels_waiting > 0 {
                 reason = Reason::CopyInFront;
             }

@@ -52,7 +52,7 @@ pub const STREAM_PAIRS: Table = Table {
         STREAM_A,
         CONTEXT_B,
         STREAM_B,
-        col("both_had_work_ns", I64, "Both had an operation launched and not finished."),
+        col("both_had_work_ns", I64, "Both had an operation launched and not finished, and neither waited for SMs of its green context, which the other one cannot fill."),
         col("overlap_ns", I64, "Both had an operation in flight."),
         col("lost_ns", I64, "Both had work, but only one had an operation in flight."),
         col(
