@@ -7,6 +7,8 @@ import io
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -964,6 +966,30 @@ def test_a_program_that_spins_until_its_kernel_is_done_is_slowed_as_its_kernels_
     (tenant,) = device.tenants
     assert tenant.slowdown.elapsed is not None
     assert tenant.slowdown.elapsed.value == pytest.approx(least, rel=0.06)
+
+
+def test_a_wait_is_counted_where_only_a_few_launch_calls_were_recorded(corpus: Path, tmp_path: Path) -> None:
+    """An A100 rebuilt from published rows: of 8 kernels 2 have their calls, and one of these waits 1.4 ms for 0.27."""
+    path = tmp_path / "a100.sqlite"
+    subprocess.run([sys.executable, corpus / "rebuilt" / "a100-two-traced-tenants.py", path], check=True)
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            'SELECT k.start, k."end", r.start, r."end" FROM CUPTI_ACTIVITY_KIND_KERNEL k '
+            "LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId "
+            "AND r.globalTid / 0x1000000 = k.globalPid / 0x1000000 "
+            "JOIN PROCESSES p ON p.globalPid = k.globalPid WHERE p.name LIKE '%interactive%'"
+        ).fetchall()
+    assert (len(rows), sum(called is not None for _, _, called, _ in rows)) == (8, 2)
+    latency_ns = sum(end - (start if called is None else called) for start, end, called, _ in rows)
+    waited_ns = sum(start - max(called, returned) for start, _, called, returned in rows if called is not None)
+    assert waited_ns > 0.15 * (latency_ns - waited_ns)
+    (device,) = pyanalyze.load(path).interference()
+    (tenant,) = (one for one in device.tenants if one.name == "interactive")
+    latency = tenant.slowdown.latency
+    assert latency is not None and latency.high is None
+    # The other context was resident for most of that.
+    assert 1.1 < latency.value < latency_ns / (latency_ns - waited_ns)
+    assert any("over 10 % of its launch calls are not in the capture" in note for note in tenant.notes)
 
 
 def test_the_driver_call_inside_a_runtime_call_is_part_of_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, MOSTLY, PAUSE_NS, SOON_PART, SWITCH_NS};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, MOSTLY, PAUSE_NS, SWITCH_NS};
 use crate::base::maps::{entry, NumberMap};
 use crate::base::pauses::{is_paced, wake_ns, DelaysAndPauses, Unit, UntilMoments};
 use crate::base::statistics::{median, median_of, quantiles};
@@ -137,7 +137,7 @@ impl Refused {
     pub fn reason(self) -> &'static str {
         match self {
             Self::NoCalls => {
-                "its launch calls are not in the capture, or not in this part of it: waiting cannot be seen"
+                "over 10 % of its launch calls are not in the capture, or not in this part of it: how long their work waited cannot be seen"
             }
             Self::NoNames => "the names of its API calls are not in the capture: waiting cannot be seen",
             Self::NeverAlone => {
@@ -377,10 +377,11 @@ impl UnseenWaits {
         found
     }
 
-    /// Whether a thread waits so.
-    fn by(&self, thread: u32) -> bool {
+    /// Whether a thread waits so; `None`: what was seen of it says so, but is too little.
+    fn by(&self, thread: u32) -> Option<bool> {
         let [with, others] = self.of.get(&thread).copied().unwrap_or_default();
-        with >= ENOUGH_WAITS && with >= MOSTLY.saturating_mul(others)
+        let mostly = with > 0 && with >= MOSTLY.saturating_mul(others);
+        (!mostly || with >= ENOUGH_WAITS).then_some(mostly)
     }
 }
 
@@ -389,7 +390,7 @@ impl UnseenWaits {
 fn ends_with(from_ns: i64, to_ns: i64, work_ns: i64) -> Option<bool> {
     let idle_ns = to_ns.saturating_sub(from_ns);
     let apart_ns = to_ns.saturating_sub(work_ns).saturating_abs();
-    (idle_ns > PAUSE_NS && work_ns > from_ns).then(|| apart_ns.saturating_mul(SOON_PART) <= idle_ns)
+    (idle_ns > PAUSE_NS && work_ns > from_ns).then(|| apart_ns <= wake_ns(idle_ns, 0))
 }
 
 /// Operations after which the driver calls the program back: of each call that asks for that the last one that its
@@ -474,7 +475,7 @@ struct HostThread {
     worked_from: i64,
     /// Of the operations that it launched the one that ended last.
     work: Option<u32>,
-    /// How much earlier it would be if it had waited without a call whenever it seems so.
+    /// How much earlier it would be if it had waited without a call, where that is not sure.
     unsure_ns: i64,
     /// Of which the shift is the length.
     unit: Unit,
@@ -655,21 +656,21 @@ impl<'a> Play<'a> {
             let idle = before.map_or(0, |before| call.start_ns.saturating_sub(before));
             let unseen = before.zip(*work).and_then(|(before, op)| {
                 let ended_with_it = ends_with(before, call.start_ns, self.ops.end_ns(op))?;
-                Some((ended_with_it, self.earlier(op, &out)?))
+                Some((self.unseen_waits.by(call.thread), ended_with_it, self.earlier(op, &out)?))
             });
             if !inside {
                 if let Some(theirs) = waited_for {
                     *shifts = theirs;
                     // What it does until it launches again depends on the other thread.
                     *unit = Unit::default();
-                } else if let Some((_, earlier)) = unseen.filter(|_| self.unseen_waits.by(call.thread)) {
+                } else if let Some((Some(true), _, earlier)) = unseen {
                     // It went on as soon after the end of its work as it did, and not before it began to wait.
                     for (shift, earlier) in shifts.iter_mut().zip(earlier) {
                         *shift = earlier.min(shift.saturating_add(idle));
                     }
                     unit.waited(shifts[0]);
                 } else if let Some(before) = before.filter(|_| idle > PAUSE_NS) {
-                    if let Some((true, [earlier, _])) = unseen {
+                    if let Some((None, true, [earlier, _])) = unseen {
                         let more_ns = earlier.saturating_sub(shifts[0]).clamp(0, idle);
                         *unsure_ns = unsure_ns.saturating_add(more_ns);
                     }
