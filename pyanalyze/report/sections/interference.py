@@ -359,10 +359,9 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
         Column("p95", numeric=True),
         Column("p99", numeric=True),
     )
-    caption = (
-        "Latency of kernels (launch to end) and of units of work (start to end, their last operation included). n "
-        "leaves out kernels whose launch call was not recorded."
-    )
+    units = any(unit.latency_percentiles for t in device.tenants for unit in t.units)
+    of_units = " and of units of work (start to end, their last operation included)" if units else ""
+    caption = f"Latency of kernels (launch to end){of_units}. n leaves out kernels whose launch call was not recorded."
     return [Table(columns, tuple(rows), caption)]
 
 
