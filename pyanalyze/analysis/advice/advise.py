@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 QUICK_OPERATIONS = 50_000
 #: Gains below this part of the mean slowdown are not worth a change.
 WORTH_IT = 0.05
+#: Switches that take more of the time than whole time slices would explain, by this factor, are said to.
+_MORE_SWITCHES = 1.1
 #: Part of a resource from which kernels hardly get more of it.
 USED_UP = 0.8
 #: Kernel time in grids of at least one whole wave, from which a tenant fills the SMs.
@@ -930,7 +932,7 @@ def _time_slices(
     gaps = next((one.value for one in verdict.details if one.name == SWITCH_OVERHEAD), None)
     recorded = (gaps or 0.0) * switch.length_ns / max(switch.gap_ns, 1)
     early = ""
-    if recorded > cost:
+    if recorded > _MORE_SWITCHES * cost:
         early = f" ({fmt.percent(recorded)} of the time in which contexts alternated, because intervals ended early)"
     now = (
         f"{_full_switch(switch)}. Of a time slice, kernels execute for {fmt.duration(slice_ns)}: "
@@ -978,7 +980,7 @@ def _time_slices(
                 "nvidia-smi compute-policy --set-timeslice=3   # long; as root, all GPUs, until the driver is reloaded"
             ],
             expected=None,
-            bound=f"{fmt.percent(max(cost, recorded))} of the time while {everyone} are busy: all full switches"
+            bound=f"{fmt.percent(recorded if early else cost)} of the time while {everyone} are busy: all full switches"
             f"{', of the assumed length' if switch.assumed else ''}",
             why="longer time slices need fewer switches of the same cost, but let kernels wait longer. "
             f"{now}. {unknown}",
