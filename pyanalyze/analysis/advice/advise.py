@@ -27,7 +27,7 @@ from pyanalyze.analysis.advice.simple import (
     unknown_tenants,
     unlisted_process,
 )
-from pyanalyze.analysis.interference.lost_time import assumed_switching_ns
+from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.sharing import SWITCH_OVERHEAD
@@ -397,7 +397,7 @@ def _without_switching(tables: TableSet, device_id: int, tenants: Iterable[Resid
     usage = {row["tenant_id"]: row for row in tables.rows_of("tenant_usage", device_id)}
     for tenant in tenants:
         row = usage[tenant.tenant_id]
-        taken_ns = None if tenant.inflation is None else assumed_switching_ns(tables, row)
+        taken_ns = None if tenant.inflation is None else assumed_switch_ns(tables, row)
         if tenant.inflation is None or taken_ns is None:
             yield tenant
         else:

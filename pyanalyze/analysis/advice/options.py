@@ -975,12 +975,12 @@ def _forecast(
         beside = contention if option.config.together else None
         made.append(replace(option, forecasts=tuple(forecasts), margin=margin, contention=beside))
     if contention.no_gain:
-        made = [_without_gain(option, made) for option in made]
+        made = [_without_gain(option, made, untraced_ns) for option in made]
     p99_ns = {tenant: found for tenant in names if (found := solo.observed[tenant]["latency_p99_ns"]) is not None}
     return made, replayed, p99_ns
 
 
-def _without_gain(option: Option, options: Sequence[Option]) -> Option:
+def _without_gain(option: Option, options: Sequence[Option], untraced_ns: int) -> Option:
     """An option in which tenants run side by side, with upper bounds no lower than for time-slicing.
 
     A time-sliced recording does not show what kernels take of SMs and memory beside each other: two copies of a program
@@ -990,7 +990,11 @@ def _without_gain(option: Option, options: Sequence[Option]) -> Option:
     sliced = next((one for one in options if one.placement is None and not one.config.together), None)
     if sliced is None or option.contention is None:
         return option
-    at_least = {one.tenant_id: one.slowdown * (1 + option.margin) for one in sliced.forecasts}
+    at_least = {
+        # What untraced tenants may add is over the time solo.
+        one.tenant_id: one.slowdown * (1 + option.margin + untraced_ns / max(one.elapsed_ns, 1))
+        for one in sliced.forecasts
+    }
     forecasts = tuple(
         one.model_copy(update={"high": max(one.high, at_least[one.tenant_id])}) for one in option.forecasts
     )

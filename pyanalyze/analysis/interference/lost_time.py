@@ -132,7 +132,7 @@ def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) 
     )
 
 
-def assumed_switching_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int | None:
+def assumed_switch_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int | None:
     """How much of a tenant's attributed time the replay takes for switching inside kernels, without a record of it.
 
     Contexts stop, save and restore their state while they are resident. Where neither records nor kernels of the device
@@ -154,7 +154,7 @@ def assumed_switching_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int | N
     --------
     >>> import pyanalyze
     >>> tables = pyanalyze.load(capture).tables
-    >>> assumed_switching_ns(tables, tables.tenant_usage.row(0, named=True)) is None
+    >>> assumed_switch_ns(tables, tables.tenant_usage.row(0, named=True)) is None
     True
     """
     if tenant["resident_ns"] is None or tables.rows_of("context_state", tenant["device_id"]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyanalyze.analysis.interference.baselines import flags, not_used
 from pyanalyze.analysis.interference.execution import split_execution
 from pyanalyze.analysis.interference.groups import NO_LATENCY, SoloRun, between_groups, group_ids
-from pyanalyze.analysis.interference.lost_time import assumed_switching_ns, device_figures, lost_time
+from pyanalyze.analysis.interference.lost_time import assumed_switch_ns, device_figures, lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
 from pyanalyze.results.interference import (
@@ -597,7 +597,7 @@ def _slowed(
         notes.append(SLEEPS_UNTIL)
     elif elapsed is not None and _is_bound(elapsed):
         notes.append(MAY_HAVE_WAITED)
-    if against == "counterfactual" and (assumed_ns := assumed_switching_ns(tables, row)) is not None:
+    if against == "counterfactual" and (assumed_ns := assumed_switch_ns(tables, row)) is not None:
         share = assumed_ns / row["attributed_ns"]
         if share >= SMALL_SHARE:
             notes.append(
