@@ -673,6 +673,23 @@ def test_a_time_in_which_nothing_ran_has_no_mode_of_its_own() -> None:
     assert [one.mode for one in device.segments] == ["mps+time-slicing"]
 
 
+def test_a_long_pause_of_all_is_not_the_time_in_which_all_were_at_work() -> None:
+    # After 30 reads of a timer both wait for the start: no kernel or copy between 0.6 and 4.0 s, as SQL says.
+    path = H100 / "slices-A-B.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        rows = [
+            row
+            for table in ("KERNEL", "MEMCPY")
+            for row in db.execute(f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{table}')
+        ]
+    begins = min(start for start, _ in rows if start > 600_000_000)
+    assert begins > 4_000_000_000
+    (device,) = pyanalyze.load(path).report().devices
+    assert device.all_at_work is not None
+    assert device.all_at_work.start_ns == begins
+    assert device.all_at_work.end_ns < max(end for _, end in rows)
+
+
 def test_kernels_that_use_up_the_bandwidth_are_said_to() -> None:
     # SQL of the samples: DRAM read at 90 % and written at 4 %, SM issue at 9.7 %.
     shown = " ".join(run("summary", str(H200 / "alone-dram_bound.sqlite")).stdout.split())

@@ -75,9 +75,8 @@ if TYPE_CHECKING:
 
 #: Tenants that one sentence names.
 _NAMED = 4
-#: Part of the time in which all were at work from which on a pause of all divides it, and how finely that is looked at.
+#: Part of the time in which all were at work from which on a pause of all divides it.
 _LONG_PAUSE = 0.25
-_PAUSE_BINS = 256
 #: How to see whether there is a second tenant.
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 
@@ -415,27 +414,19 @@ def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int) -> Windo
     # Who was busy for most of it leaves no room for a long pause of all.
     if int(working["busy_ns"].max() or 0) > (1 - _LONG_PAUSE) * (last - first):  # type: ignore[arg-type]
         return Window(start_ns=first, end_ns=last)
-    width = -(-(last - first) // _PAUSE_BINS)
     inside = (pl.col("device_id") == device_id) & (pl.col("end_ns") > first) & (pl.col("start_ns") < last)
-    rows = pl.concat(
+    work = pl.concat(
         tables.columns(name, "device_id", "start_ns", "end_ns").filter(inside)
         for name in ("kernels", "graph_launches", "memops")
-    )
-    bins = rows.select(
-        begin=(pl.col("start_ns").clip(first) - first) // width,
-        end=(pl.col("end_ns").clip(upper_bound=last - 1) - first) // width,
-    )
-    # Bins with work, each with how many operations began in it; between two of them nothing was in flight.
-    begun = bins.group_by("begin").agg(pl.len(), pl.col("end").max()).sort("begin")
-    begun = begun.with_columns(idle=pl.col("begin") - pl.col("end").cum_max().shift(1) - 1)
-    pause = begun.filter(pl.col("idle") >= _LONG_PAUSE * _PAUSE_BINS).sort("idle", descending=True).head(1)
-    if pause.is_empty():
+    ).sort("start_ns")
+    idle = pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1)
+    pauses = work.with_columns(idle=idle).filter(pl.col("idle") >= _LONG_PAUSE * (last - first))
+    if pauses.is_empty():
         return Window(start_ns=first, end_ns=last)
-    after, idle = pause["begin"].item(), pause["idle"].item()
-    later = pl.col("begin") >= after
-    if begun.filter(later)["len"].sum() >= begun.filter(~later)["len"].sum():
-        return Window(start_ns=first + after * width, end_ns=last)
-    return Window(start_ns=first, end_ns=first + (after - idle) * width)
+    ends, idle_ns = pauses.sort("idle").select("start_ns", "idle").row(-1)
+    if 2 * work.filter(pl.col("start_ns") >= ends).height >= work.height:
+        return Window(start_ns=ends, end_ns=last)
+    return Window(start_ns=first, end_ns=ends - idle_ns)
 
 
 def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, window: Window) -> pl.DataFrame:
