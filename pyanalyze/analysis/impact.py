@@ -139,7 +139,7 @@ class Victim:
     @property
     def lost(self) -> float | None:
         """Of a latency that is known only from below, the part in which another context was resident."""
-        only = self.tenant.causes is None and self.estimate.high is None and self.estimate.low == self.estimate.value
+        only = self.tenant.causes is None and self.estimate.from_below
         return 1 - 1 / self.estimate.value if only and self.kind == "latency" and self.estimate.value > 1 else None
 
     @property

@@ -620,7 +620,7 @@ KIND_WORDS: Mapping[SlowdownKind, str] = {
 
 def bound_text(estimate: Estimate) -> str:
     """Say whether the value is itself the bound."""
-    if estimate.low == estimate.value and estimate.high is None:
+    if estimate.from_below:
         return "at least "
     # An interval of no width is an interval.
     return "at most " if estimate.low is not None and estimate.low < estimate.value == estimate.high else ""
@@ -782,7 +782,7 @@ def why_sharing(device: Device) -> str:
         case Reason.EXCLUDED:
             return f"the largest slowdown is at most {fmt.ratio(high)}"
         case Reason.NOT_SHOWN:
-            if high is None and victim.estimate.low == victim.estimate.value:
+            if victim.estimate.from_below:
                 return f"the largest slowdown is at least {slowdown}, without an upper bound"
             if victim.estimate.low is None or high is None:
                 return f"the largest slowdown is {slowdown}, without a confidence interval"
@@ -1032,7 +1032,7 @@ def gpu_metrics_text(device: Device) -> str | None:
     if (warps := found.mean_of("Compute Warps in")) is not None:
         parts.append(f"{fmt.percent(warps)} of all warp slots in use")
     for name in ("SM Issue", "Tensor Active", "DRAM Read"):
-        # Tensor cores that nobody used are no word worth.
+        # Tensor cores that nobody used are not worth a word.
         if (mean := found.mean_of(name)) is not None and (mean or name == "SM Issue"):
             parts.append(f"{name} {fmt.percent(mean)}")
     return f"{', '.join(parts)} (mean of {samples_text(device, found)})"

@@ -7,7 +7,6 @@ of the capture. No terminal colours inside: the command line adds them.
 from __future__ import annotations
 
 import re
-import statistics
 import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -50,6 +49,7 @@ from pyanalyze.report.sentences import (
     switching_text,
     versions_text,
 )
+from pyanalyze.results.advice import mean_bounds
 from pyanalyze.results.labels import device_title, main_device, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -387,7 +387,7 @@ def _advice(device: Device, most: int) -> list[str]:
                     ),
                     "",
                 )
-                low, high = (statistics.fmean(getattr(one, end) for one in best.tenants) for end in ("low", "high"))
+                low, high = mean_bounds(best.tenants)
                 then = f"{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
                 mean = f" Expected: modelled mean elapsed slowdown {now}{then}."
         elif not advice.bound and asked and device.sharing.mode != Mode.UNDETERMINED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -10,9 +11,9 @@ from pyanalyze.results.model import Number, Result, Text
 from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-__all__ = ["Advice", "ForecastRow", "MpsPercentage", "SharingOption", "numbers_of"]
+__all__ = ["Advice", "ForecastRow", "MpsPercentage", "SharingOption", "mean_bounds", "numbers_of"]
 
 
 class Advice(Result):
@@ -76,6 +77,18 @@ class ForecastRow(Result):
     p99_ns: int | None = Field(
         description="99th percentile of kernel latency; null: no API calls, or fewer than 20 operations."
     )
+
+
+def mean_bounds(rows: Collection[ForecastRow]) -> tuple[float, float]:
+    """Mean of the lower, and of the upper bounds.
+
+    Examples
+    --------
+    >>> row = ForecastRow(tenant_id=0, slowdown=2.0, low=1.5, high=2.5, latency=None, p99_ns=None)
+    >>> mean_bounds([row, row])
+    (1.5, 2.5)
+    """
+    return statistics.fmean(row.low for row in rows), statistics.fmean(row.high for row in rows)
 
 
 class MpsPercentage(Result):

@@ -46,6 +46,17 @@ class Estimate(Result):
     n: int = Field(ge=0, description="Units of work compared.")
     basis: Basis = Field(description="How it is known.")
 
+    @property
+    def from_below(self) -> bool:
+        """Whether the value is itself the lower bound, without an upper one.
+
+        Examples
+        --------
+        >>> Estimate(value=2.0, low=2.0, high=None, n=5, basis="inferred").from_below
+        True
+        """
+        return self.low == self.value and self.high is None
+
 
 class Slowdown(Result):
     """Three ratios, because they answer different questions."""

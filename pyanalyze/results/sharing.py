@@ -110,6 +110,18 @@ class Sharing(Result):
     alternatives: list[Alternative] = Field(description="The other modes, strongest first.")
     missing: list[Missing] = Field(description="What could not be looked at, for the whole device entry.")
 
+    @property
+    def switch_overhead(self) -> float | None:
+        """Part of the time in which contexts alternated that was in switch gaps; None: not known.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> round(pyanalyze.load(capture).report().devices[0].sharing.switch_overhead, 3)
+        0.019
+        """
+        return next((one.value for one in self.details if one.name == SWITCH_OVERHEAD), None)
+
     def __repr__(self) -> str:
         """Name the mode: the evidence is pages long."""
         return f"<{type(self).__name__}: {self.mode}, confidence {self.confidence:.2f} ({self.basis})>"

@@ -30,7 +30,6 @@ from pyanalyze.analysis.advice.simple import (
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.results.advice import Advice, numbers_of
-from pyanalyze.results.sharing import SWITCH_OVERHEAD
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
@@ -856,12 +855,13 @@ def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
 
 def _resource_used_up(tables: TableSet, device_id: int, tenant: int) -> str:
     """Say that DRAM or the SMs do not have much more to give to the kernels of the only process; empty: not sampled."""
-    for resource, found in (
-        ("DRAM bandwidth", demands.bandwidth(tables, device_id, [tenant], time_sliced=False)),
-        ("the throughput of the SMs", demands.sm_throughput(tables, device_id, [tenant], time_sliced=False)),
+    for resource, used in (
+        ("DRAM bandwidth", demands.bandwidth),
+        ("the throughput of the SMs", demands.sm_throughput),
     ):
-        if found.get(tenant, 0.0) >= USED_UP:
-            return f"its kernels take {fmt.percent(found[tenant], 0)} of {resource} (sampled)"
+        part = used(tables, device_id, [tenant], time_sliced=False).get(tenant, 0.0)
+        if part >= USED_UP:
+            return f"its kernels take {fmt.percent(part, 0)} of {resource} (sampled)"
     return ""
 
 
@@ -929,8 +929,7 @@ def _time_slices(
         return
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
-    gaps = next((one.value for one in verdict.details if one.name == SWITCH_OVERHEAD), None)
-    recorded = (gaps or 0.0) * switch.length_ns / max(switch.gap_ns, 1)
+    recorded = (verdict.switch_overhead or 0.0) * switch.length_ns / max(switch.gap_ns, 1)
     early = ""
     if recorded > _MORE_SWITCHES * cost:
         early = f" ({fmt.percent(recorded)} of the time in which contexts alternated, because intervals ended early)"

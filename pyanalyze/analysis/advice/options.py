@@ -25,7 +25,7 @@ from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_of
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
 from pyanalyze.errors import UsageError
-from pyanalyze.results.advice import ForecastRow
+from pyanalyze.results.advice import ForecastRow, mean_bounds
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.text import format as fmt
@@ -184,7 +184,7 @@ class Option:
     @property
     def antt_bounds(self) -> tuple[float, float]:
         """Mean of the lower, and of the upper bounds."""
-        return statistics.fmean(f.low for f in self.forecasts), statistics.fmean(f.high for f in self.forecasts)
+        return mean_bounds(self.forecasts)
 
     @property
     def stp(self) -> float:

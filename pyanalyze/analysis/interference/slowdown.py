@@ -294,7 +294,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
     if groups:
         return _with_groups(tables, rows, verdict, solo, tenants)
     # One that is known from below only is none of a mean.
-    elapsed = [e.value for t in tenants if (e := t.slowdown.elapsed) is not None and not _is_bound(e)]
+    elapsed = [e.value for t in tenants if (e := t.slowdown.elapsed) is not None and not e.from_below]
     antt = stp = jain = unfairness = speedup = None
     # One whose slowdown nobody knows would be missing from every sum.
     resident_ns = sum(row["resident_ns"] or 0 for row in here)
@@ -524,11 +524,6 @@ def _from_recordings(
     return replace(found, notes=(*found.notes, *units)) if units else found
 
 
-def _is_bound(elapsed: Estimate) -> bool:
-    """Whether a value is known from below only."""
-    return elapsed.low == elapsed.value and elapsed.high is None
-
-
 def _far_below(elapsed: Estimate) -> bool:
     """Whether the lower end of an inferred interval is far from its value, and the upper end is not."""
     if elapsed.basis != "inferred" or not elapsed.low or elapsed.high is None:
@@ -595,7 +590,7 @@ def _slowed(
         notes.append(LIMITED)
     elif elapsed is not None and _far_below(elapsed):
         notes.append(SLEEPS_UNTIL)
-    elif elapsed is not None and _is_bound(elapsed):
+    elif elapsed is not None and elapsed.from_below:
         notes.append(MAY_HAVE_WAITED)
     if against == "counterfactual" and (assumed_ns := assumed_switch_ns(tables, row)) is not None:
         share = assumed_ns / row["attributed_ns"]

@@ -14,7 +14,6 @@ from pyanalyze.report.sentences import (
     why_missing,
 )
 from pyanalyze.results.labels import tenant_labels
-from pyanalyze.results.sharing import SWITCH_OVERHEAD
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 
@@ -135,7 +134,7 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         else "What context switches cost (observed). The gap is only a part of a switch: contexts stop, save and "
         "restore inside residency intervals. No record of this driver tells how long that takes."
     )
-    alternated = next((one.value for one in device.sharing.details if one.name == SWITCH_OVERHEAD), None)
+    alternated = device.sharing.switch_overhead
     share = switches.overhead_fraction
     # Where contexts alternated for most of the window the two shares are one.
     if alternated is not None and (share is None or abs(alternated - share) > _ALIKE * alternated):
