@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,18 @@ A100 = {
     "maxRegistersPerBlock": 65536, "maxShmemPerSm": 167_936, "maxShmemPerBlock": 49_152,
     "maxShmemPerBlockOptin": 166_912, "clockRate": 1_410_000_000, "asyncEngines": 3,
 }  # fmt: skip
+
+
+def recorded_residency(database: sqlite3.Connection, process: int, window: tuple[int, int]) -> list[tuple[int, int]]:
+    """When a context of a process was resident by the switch records of an export, inside a window: SQL, no code of ours."""
+    rows = database.execute(
+        "SELECT tag, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) "
+        "AND globalPid / 0x1000000 = ? / 0x1000000 ORDER BY timestamp",
+        (process,),
+    ).fetchall()
+    mine = [(since, to) for (tag, since), (after, to) in pairwise(rows) if (tag, after) == (RESTORE, SAVE)]
+    first, last = window
+    return [(max(since, first), min(to, last)) for since, to in mine if since < last and to > first]
 
 
 def global_pid(pid: int) -> int:

@@ -10,13 +10,13 @@ import sqlite3
 import subprocess
 from contextlib import closing
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import generate
 import polars as pl
 import pytest
 from command_line import run
+from exports import recorded_residency
 
 import pyanalyze
 from pyanalyze.analysis import mps_daemon
@@ -862,16 +862,11 @@ def test_no_bound_of_mps_is_below_the_slowdown_that_is_shown(corpus: Path) -> No
     path = corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite"
     with closing(sqlite3.connect(path)) as db:
         ((start, end, process),) = db.execute('SELECT start, "end", globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL')
-        switches = db.execute(
-            "SELECT tag, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) "
-            "AND globalPid / 0x1000000 = ? / 0x1000000 ORDER BY timestamp",
-            (process,),
-        ).fetchall()
-    mine = [(one[1], other[1]) for one, other in pairwise(switches) if (one[0], other[0]) == (8, 7)]
-    resident = [(max(since, start), min(to, end)) for since, to in mine if since < end and to > start]
+        resident = recorded_residency(db, process, (start, end))
     resident_ns = sum(to - since for since, to in resident)
     assumed_ns = (len(resident) - 1) * 140_000
-    assert (len(resident) - 1, resident_ns / 1e6) == (577, pytest.approx(1230.8, abs=0.1))
+    assert len(resident) - 1 == 577
+    assert resident_ns / 1e6 == pytest.approx(1230.8, abs=0.1)
     (device,) = pyanalyze.load(path).report().devices
     assert device.advice is not None
     (tenant,) = (one for one in device.tenants if one.busy_ns)

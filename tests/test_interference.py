@@ -19,7 +19,7 @@ import generate
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from exports import MS, US, call, copy, kernel, resident, write
+from exports import MS, US, call, copy, kernel, recorded_residency, resident, write
 
 import pyanalyze
 from pyanalyze.analysis.advice.options import options
@@ -953,13 +953,7 @@ def test_a_program_that_spins_until_its_kernel_is_done_is_slowed_as_its_kernels_
             'SELECT min(r.start), max(k."end"), max(k.globalPid) FROM CUPTI_ACTIVITY_KIND_KERNEL k '
             "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId)"
         ).fetchone()
-        switches = db.execute(
-            "SELECT tag, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) "
-            "AND globalPid / 0x1000000 = ? / 0x1000000 ORDER BY timestamp",
-            (process,),
-        ).fetchall()
-    mine = [(one[1], other[1]) for one, other in pairwise(switches) if (one[0], other[0]) == (8, 7)]
-    resident_ns = sum(max(min(to, last) - max(since, first), 0) for since, to in mine)
+        resident_ns = sum(to - since for since, to in recorded_residency(db, process, (first, last)))
     least = (last - first) / resident_ns
     assert 2 < least < 2.2
     (device,) = pyanalyze.load(path).interference()
