@@ -134,6 +134,7 @@ def time_sliced(*, synthetic: bool = False) -> Report:
             ],
             other_launches=0,
             other_ns=0,
+            startup_ns=0,
             batches=[
                 Batch(
                     launches=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -83,6 +84,7 @@ def a_run(
         configurations=[configuration(*kernel) for kernel in kernels],
         other_launches=0,
         other_ns=0,
+        startup_ns=0,
         batches=rows,
     )
     report = examples.time_sliced()
@@ -407,7 +409,7 @@ def shaped(key: str, launches: int, mean_ns: int, sd_ns: float | None, p99_ns: i
 def work_with(*rows: Configuration) -> Work:
     return Work(
         launches=sum(row.launches for row in rows), graph_launches=0, copies=0, copy_bytes=None, residency_known=True,
-        configurations=list(rows), other_launches=0, other_ns=0, batches=[],
+        configurations=list(rows), other_launches=0, other_ns=0, startup_ns=0, batches=[],
     )  # fmt: skip
 
 
@@ -505,6 +507,42 @@ def test_launch_configurations_of_one_kernel_are_told_apart(tmp_path: Path) -> N
 
 
 HARDWARE = Path(__file__).parents[1] / "fixtures" / "hardware" / "h100"
+
+
+@pytest.mark.parametrize(
+    ("solo", "shared", "waits"),
+    [
+        # By SQL: in the 1.007 s of work, C's contexts were resident for 293.3 ms, and gaps took 57.8 ms; A's clock has 86
+        # units, and 234 solo.
+        ("alone-A", "mps-A-B-beside-C", (0.293 * 234 / 86, (0.293 + 0.058) * 234 / 86)),
+        ("alone-A", "mps-A-B", (0.0, 0.0)),
+        ("alone-A", "slices-A-B", None),
+    ],
+)
+def test_runs_of_a_fixed_time_with_a_late_start(solo: str, shared: str, waits: tuple[float, float] | None) -> None:
+    """All wait for 1.8 to 3.7 s for their start, and work for one: by the programs' own clocks."""
+    with (HARDWARE / "units.csv").open(newline="") as file:
+        mean_us = {(row["case"], row["application"]): float(row["mean_us"]) for row in csv.DictReader(file)}
+    comparison = pyanalyze.compare(HARDWARE / f"{solo}.sqlite", HARDWARE / f"{shared}.sqlite")
+    (pair,) = comparison.tenants
+    assert pair.change is not None
+    assert pair.change.low < mean_us[shared, "A"] / mean_us[solo, "A"] - 1 < pair.change.high
+    assert pair.change.high - pair.change.low < 0.5
+    assert min(pair.startup_a_ns, pair.startup_b_ns) > 1_500 * MS
+    assert max(pair.time_a_ns, pair.time_b_ns) < 1_020 * MS
+    found = {part.name: part.value_ns / 1e9 for part in pair.parts}
+    if waits is not None:
+        # Of a client of an MPS server, the time in which another client was resident is no waiting.
+        assert waits[0] <= found["not_resident"] <= waits[1]
+        assert found["resident"] > 0.4
+    text = render_comparison(comparison, "txt")
+    assert f"Left out: pauses of {pair.label} before its work began" in " ".join(text.split())
+
+
+def test_the_largest_certain_part_is_not_called_most_of_it() -> None:
+    # Idle while another was resident: 40 ms that may be the host's or the other's; 10 ms that are surely the host's.
+    comparison = compare_reports(a_run(ALONE), a_run(ALONE | {"idle_ns": 2 * MS, "idle_not_resident_ns": 4 * MS}))
+    assert "the largest certain part is host time (+9.1 %)" in comparison.summary
 
 
 def pid_of(capture: Path) -> int:

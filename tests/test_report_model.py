@@ -59,7 +59,7 @@ KEYS = {
     "attributed_ns gpu_time_share gpu_time_basis in_mps_group slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes root_causes added_latency_ns work "
     "time_split copies streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
-    "other_ns batches",
+    "other_ns startup_ns batches",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns attributed_p99_ns attributed_sd_ns",
     "devices.tenants.work.batches": "launches idle_ns idle_not_resident_ns idle_other_resident_ns busy_ns attributed_ns",
     "devices.tenants.slowdown": "elapsed latency resident",

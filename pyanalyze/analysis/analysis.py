@@ -290,8 +290,9 @@ class Analysis:
     def work(self) -> dict[tuple[int, int], Work]:
         """What every traced tenant did, by device and tenant."""
         from pyanalyze.analysis.comparison.work import work_of
+        from pyanalyze.analysis.residency import in_one_context
 
-        return work_of(self.tables)
+        return work_of(self.tables, in_one_context(self.tables, self.mps_groups))
 
     @cached_property
     def _stream_tables(self) -> Mapping[str, AnyTable]:

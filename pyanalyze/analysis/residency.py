@@ -197,6 +197,54 @@ def shared_residency(tables: TableSet, groups: Mapping[int, frozenset[int]]) -> 
     return {"residency": FrameTable("residency", pl.concat([recorded, *of_others]).sort("device_id", "start_ns"))}
 
 
+def in_one_context(tables: TableSet, groups: Mapping[int, frozenset[int]]) -> dict[str, AnyTable]:
+    """Let the clients of an MPS group go through one context, and give the tables that change.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    groups
+        What :func:`mps_group` found, by device.
+
+    Returns
+    -------
+    dict
+        `tenants`, `residency`, `tenant_usage` and `kernel_attribution`: each kernel of a client was resident whenever
+        any client was. Nothing where there is no group.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> in_one_context(pyanalyze.load(capture).tables, {0: frozenset()})
+    {}
+    """
+    import polars as pl
+
+    from pyanalyze.tables.frames import FrameTable
+
+    through = {client: min(group) for group in groups.values() for client in group}
+    if not through:
+        return {}
+    tenant = pl.col("tenant_id")
+    owner = tenant.replace_strict(through, default=tenant, return_dtype=pl.UInt32)
+    server = tenant.replace_strict(through, default=pl.col("served_by"), return_dtype=pl.UInt32)
+    changed: dict[str, AnyTable] = {
+        "tenants": FrameTable("tenants", tables.tenants.with_columns(server.alias("served_by"))),
+        "residency": FrameTable("residency", tables.residency.with_columns(owner.alias("tenant_id"))),
+    }
+    given = {**tables.for_core(), **changed}
+    usage = _core.tenant_usage(
+        {name: table for name, table in given.items() if name not in ("tenant_usage", "overlaps")}
+    )
+    given |= {"tenant_usage": usage["tenant_usage"], "overlaps": usage["overlaps"]}
+    return {
+        **changed,
+        "tenant_usage": usage["tenant_usage"],
+        "kernel_attribution": _core.attribution(given, None)["kernel_attribution"],
+    }
+
+
 def attributed_in_group(tables: TableSet, device_id: int, group: frozenset[int]) -> dict[int, tuple[int, int]]:
     """How long each traced client of an MPS group was busy while the group was resident, and how long that was.
 

@@ -226,7 +226,7 @@ def launches(session: Mapping[str, Any], progress: _Progress = None) -> list[dic
     """What each tenant launched and where its time went.
 
     By device and tenant: `residency_known`; `configurations` with most time, `other_launches` and `other_ns` of the
-    rest; `batches` of consecutive launches.
+    rest; `startup_ns`, pauses before the work began; `batches` of consecutive launches.
     """
 
 def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> list[dict[str, Any]]:

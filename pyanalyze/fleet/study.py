@@ -254,7 +254,7 @@ def _work(work: Mapping[str, Any] | None) -> str | None:
 
 
 def _launched(work: Mapping[str, Any] | None) -> tuple[int | None, int | None]:
-    """Launches, and the time from the first to the end of the last: batches leave nothing out."""
+    """Launches, and the time from the first to the end of the last, without pauses before the work began."""
     if work is None or not work["batches"]:
         return None, None
     parts = ("idle_ns", "idle_not_resident_ns", "idle_other_resident_ns", "busy_ns")

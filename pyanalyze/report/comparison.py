@@ -201,6 +201,9 @@ def _changes(comparison: Comparison) -> Section:
                 f"{fmt.signed_percent(change.high)}, n = {change.n} batches){word}."
             )
         )
+        if pair.startup_a_ns or pair.startup_b_ns:
+            before = f"{fmt.duration(pair.startup_a_ns)} in A, {fmt.duration(pair.startup_b_ns)} in B"
+            blocks.append(Para(f"Left out: pauses of {pair.label} before its work began ({before})."))
         rows = tuple(
             (
                 Cell(part_words(part.name)),

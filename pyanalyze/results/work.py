@@ -53,4 +53,9 @@ class Work(Result):
     configurations: list[Configuration] = Field(description="Launch configurations with most time, most first.")
     other_launches: int = Field(ge=0, description="Launches of configurations that are not listed.")
     other_ns: int = Field(ge=0, description="Sum of their durations as recorded, ns.")
+    startup_ns: int = Field(
+        ge=0,
+        description="Pauses before its work began in which nothing of any traced tenant was in flight, ns. They do not "
+        "grow with the work and are in no batch.",
+    )
     batches: list[Batch] = Field(description="Consecutive runs of about equally many launches, in order.")

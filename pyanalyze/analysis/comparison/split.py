@@ -2,7 +2,8 @@
 
 The time of a tenant is cut in three, without rest: nothing of it in flight (host), in flight while another context
 was resident (not resident), in flight and resident. Each is taken per unit of work, so that a run that did twice the
-work is not called slower; what other work took is taken out of the third first.
+work is not called slower; what other work took is taken out of the third first. Pauses before the work began are no
+part of it: they do not grow with the work.
 """
 
 from __future__ import annotations
@@ -400,6 +401,8 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Miss
         kernels=[] if nameless is not None else kernel_changes(a.work, b.work, units, floor),
         time_a_ns=time_a,
         time_b_ns=time_b,
+        startup_a_ns=a.work.startup_ns,
+        startup_b_ns=b.work.startup_ns,
         split_a=_where(a.work, 1.0),
         split_b=_where(b.work, units or 1.0),
         change=change,
@@ -587,4 +590,6 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
     if not causes:
         return f"{text}; no single cause is significant."
     top = max(causes, key=lambda p: abs(p.value_ns))
+    if (top.share or 0.0) / worst.change.value < 0.5:
+        return f"{text}; the largest certain part is {_WORDS[top.name]} ({fmt.signed_percent(top.share or 0.0)})."
     return f"{text}, mostly {_WORDS[top.name]} ({fmt.signed_percent(top.share or 0.0)})."

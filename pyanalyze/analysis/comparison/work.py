@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyanalyze.results.work import Batch, Configuration, Work
 from pyanalyze.text.escape import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["work_of"]
@@ -17,13 +21,18 @@ __all__ = ["work_of"]
 _NAME = 120
 
 
-def work_of(tables: TableSet) -> dict[tuple[int, int], Work]:
+def work_of(
+    tables: TableSet, in_one_context: Mapping[str, AnyTable] = MappingProxyType({})
+) -> dict[tuple[int, int], Work]:
     """Sum up what every traced tenant did on every device.
 
     Parameters
     ----------
     tables
-        A loaded tables.
+        Those of the capture.
+    in_one_context
+        Those that are others where MPS clients are time-sliced with other tenants, see
+        :func:`pyanalyze.analysis.residency.in_one_context`.
 
     Returns
     -------
@@ -42,7 +51,8 @@ def work_of(tables: TableSet) -> dict[tuple[int, int], Work]:
 
     usage = {(row["device_id"], row["tenant_id"]): row for row in tables.tenant_usage.iter_rows(named=True)}
     found: dict[tuple[int, int], Work] = {}
-    for one in _core.launches({**tables.for_core(), "kernel_attribution": tables.table("kernel_attribution")}):
+    given = {**tables.for_core(), "kernel_attribution": tables.table("kernel_attribution"), **in_one_context}
+    for one in _core.launches(given):
         key = one["device_id"], one["tenant_id"]
         batches = [Batch(**batch) for batch in one["batches"]]
         found[key] = Work(
@@ -54,6 +64,7 @@ def work_of(tables: TableSet) -> dict[tuple[int, int], Work]:
             configurations=[_configuration(**row) for row in one["configurations"]],
             other_launches=one["other_launches"],
             other_ns=one["other_ns"],
+            startup_ns=one["startup_ns"],
             batches=batches,
         )
     return found

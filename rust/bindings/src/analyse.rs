@@ -111,6 +111,7 @@ pub(crate) struct Launched {
     configurations: Vec<Configuration>,
     other_launches: u64,
     other_ns: i64,
+    startup_ns: i64,
     batches: Vec<Batch>,
 }
 
@@ -146,6 +147,7 @@ pub(crate) fn launches(
             .collect(),
         other_launches: one.other_launches,
         other_ns: one.other_ns,
+        startup_ns: one.startup_ns,
         batches: one
             .batches
             .into_iter()

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Absent: another tenant's context was resident. Beside (b): a co-resident tenant had kernels in flight while this one
-//! was not absent. Idle: the rest. Launches come by start. In a gap a tenant launches nothing itself: what tenants launch
+//! was not absent. Idle: the rest, without the pauses of a program before it begins its work (it waits for its start, it
+//! compiles), in which nothing of anybody was in flight: those do not grow with the work, and are told by themselves. Launches come by start. In a gap a tenant launches nothing itself: what tenants launch
 //! that run beside each other is added up once for all of them, and so is when their contexts were resident.
 
 use std::cmp::Reverse;
@@ -22,6 +23,7 @@ use arrow_array::{Array, Int64Array, UInt32Array};
 use crate::base::error::{Error, Result};
 use crate::base::intervals::Growing;
 use crate::base::maps::{Interner, NumberMap};
+use crate::base::pauses::{work_begins, STARTUP_PART};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::product;
 use crate::table::columns::{at, Columns, NameColumn};
@@ -36,6 +38,9 @@ const BATCHES: u64 = 20;
 const LEAST_IN_BATCH: u64 = 2;
 /// Launches from which a p99 is told: of fewer it is their longest.
 const ENOUGH_FOR_P99: usize = 20;
+
+/// A pause shorter than this part of the time so far is no pause before the work begins.
+const SHORT_PAUSE: i64 = 1000;
 
 /// Configurations that are handed out; real programs with more have a tail of tiny kernels.
 const TOP_CONFIGURATIONS: usize = 100;
@@ -97,6 +102,8 @@ pub struct Launched {
     pub other_launches: u64,
     /// Sum of their lengths.
     pub other_ns: i64,
+    /// Pauses before its work began, in which nothing of anybody was in flight; in no batch.
+    pub startup_ns: i64,
     /// In order.
     pub batches: Vec<Batch>,
 }
@@ -193,6 +200,51 @@ impl Launching {
     }
 }
 
+/// Stretches in which a device had nothing of anybody in flight, long ones, in order.
+#[derive(Debug, Default)]
+struct IdleDevice {
+    first_ns: i64,
+    free_ns: Option<i64>,
+    long: Vec<(i64, i64)>,
+}
+
+impl IdleDevice {
+    fn take(&mut self, start_ns: i64, end_ns: i64) {
+        let Some(free_ns) = self.free_ns else {
+            (self.first_ns, self.free_ns) = (start_ns, Some(end_ns));
+            return;
+        };
+        if is_long(start_ns.saturating_sub(free_ns), start_ns, self.first_ns) {
+            self.long.push((free_ns, start_ns));
+        }
+        self.free_ns = Some(free_ns.max(end_ns));
+    }
+
+    /// How much of this time they take.
+    fn within_ns(&self, from_ns: i64, until_ns: i64) -> i64 {
+        let begin = self.long.partition_point(|(_, end_ns)| *end_ns <= from_ns);
+        let inside = self.long.iter().skip(begin).take_while(|(start_ns, _)| *start_ns < until_ns);
+        inside.fold(0, |sum, (start_ns, end_ns)| {
+            sum.saturating_add((*end_ns).min(until_ns).saturating_sub((*start_ns).max(from_ns)))
+        })
+    }
+}
+
+fn is_long(pause_ns: i64, now_ns: i64, first_ns: i64) -> bool {
+    pause_ns > now_ns.saturating_sub(first_ns) / SHORT_PAUSE
+}
+
+/// A pause of a tenant while nothing of anybody was in flight.
+#[derive(Debug)]
+struct Pause {
+    ns: i64,
+    /// The launch behind it, and its batch.
+    launch: usize,
+    batch: usize,
+    /// What the batch counts as idle of the gap that it lies in.
+    idle_ns: i64,
+}
+
 /// A tenant, and what it launched so far.
 #[derive(Debug)]
 struct Tally {
@@ -206,6 +258,7 @@ struct Tally {
     expected: u64,
     /// Busy and resident, of its whole time.
     attributed_ns: i64,
+    first_ns: i64,
     /// Latest end of its launches; before the first there is no gap.
     free_ns: i64,
     /// How long others had been resident when the gap opened.
@@ -216,13 +269,24 @@ struct Tally {
     batches: Vec<Batch>,
     /// Of each batch: what its launches were attributed, each the part in which no earlier one was in flight.
     attributed: Vec<f64>,
+    /// The sum of these so far, and the launch with which its work is under way.
+    done_ns: f64,
+    begun: Option<usize>,
+    pauses: Vec<Pause>,
 }
 
 impl Tally {
     #[allow(clippy::cast_precision_loss)] // of nanoseconds beyond 2^53 none counts
-    fn take(&mut self, start_ns: i64, end_ns: i64, attributed_ns: i64, others_ns: i64, group_ns: i64) {
+    fn take(
+        &mut self,
+        (start_ns, end_ns): (i64, i64),
+        attributed_ns: i64,
+        others_ns: i64,
+        group_ns: i64,
+        idle_device: &IdleDevice,
+    ) {
         if self.launches == 0 {
-            self.free_ns = start_ns;
+            (self.first_ns, self.free_ns) = (start_ns, start_ns);
         }
         let free_ns = self.free_ns;
         let gap_ns = start_ns.saturating_sub(free_ns).max(0);
@@ -246,7 +310,17 @@ impl Tally {
             batch.absent_ns = batch.absent_ns.saturating_add(absent_ns);
             batch.beside_ns = batch.beside_ns.saturating_add(beside_ns);
             batch.busy_ns = batch.busy_ns.saturating_add(busy_ns);
-            *attributed += attributed_ns as f64 * busy_ns as f64 / length_ns as f64;
+            let done_ns = attributed_ns as f64 * busy_ns as f64 / length_ns as f64;
+            *attributed += done_ns;
+            self.done_ns += done_ns;
+            let launch = usize::try_from(self.launches).unwrap_or(usize::MAX);
+            if self.begun.is_none() && self.done_ns > STARTUP_PART * self.attributed_ns as f64 {
+                self.begun = Some(launch);
+            }
+            if is_long(gap_ns, start_ns, self.first_ns) {
+                let ns = idle_device.within_ns(free_ns, start_ns);
+                self.pauses.push(Pause { ns, launch, batch: place, idle_ns });
+            }
         }
         self.launches = self.launches.saturating_add(1);
         self.free_ns = free_ns.max(end_ns);
@@ -254,14 +328,31 @@ impl Tally {
 
     /// Overlapping launches share a tenant's time: what each was attributed is scaled to what all were.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // as in `take`
-    fn finished(mut self) -> Vec<Batch> {
+    fn finished(mut self) -> (i64, Vec<Batch>) {
+        let startup_ns = self.leave_out_startup();
         let all: f64 = self.attributed.iter().sum();
         let scale = if all > 0.0 { self.attributed_ns as f64 / all } else { 1.0 };
         for (batch, attributed) in self.batches.iter_mut().zip(&self.attributed) {
             batch.attributed_ns = ((attributed * scale).round_ties_even() as i64).min(batch.busy_ns);
         }
         self.batches.retain(|batch| batch.launches > 0);
-        self.batches
+        (startup_ns, self.batches)
+    }
+
+    /// Takes the pauses before its work began out of the batches: how long they took.
+    fn leave_out_startup(&mut self) -> i64 {
+        let pauses = self.pauses.iter().map(|pause| (pause.ns, pause.launch));
+        let begins = work_begins(pauses, self.begun.unwrap_or(0), self.free_ns.saturating_sub(self.first_ns));
+        let mut startup_ns = 0_i64;
+        for pause in self.pauses.iter().filter(|pause| pause.launch <= begins) {
+            let Some(batch) = self.batches.get_mut(pause.batch) else { continue };
+            // Another tenant's context may have been resident meanwhile, without work.
+            let idle_ns = pause.ns.min(pause.idle_ns);
+            batch.idle_ns = batch.idle_ns.saturating_sub(idle_ns);
+            batch.absent_ns = batch.absent_ns.saturating_sub(pause.ns.saturating_sub(idle_ns));
+            startup_ns = startup_ns.saturating_add(pause.ns);
+        }
+        startup_ns
     }
 }
 
@@ -349,6 +440,7 @@ pub struct Launches {
     groups: BTreeMap<Group, Launching>,
     /// By device, where residency is known of some tenant.
     engines: BTreeMap<u32, Engine>,
+    idle: BTreeMap<u32, IdleDevice>,
     slices: Option<Slices>,
     attributed: Option<Int64Array>,
     names: Interner,
@@ -404,12 +496,16 @@ impl Launches {
                     residency_known,
                     expected: kernels.value(row).saturating_add(graphs.value(row)),
                     attributed_ns: at(attributed, row).unwrap_or(0),
+                    first_ns: i64::MAX,
                     free_ns: i64::MAX,
                     others_ns: 0,
                     group_ns: 0,
                     launches: 0,
                     batches: Vec::new(),
                     attributed: Vec::new(),
+                    done_ns: 0.0,
+                    begun: None,
+                    pauses: Vec::new(),
                 });
             }
         }
@@ -421,6 +517,7 @@ impl Launches {
             tallies,
             groups,
             engines,
+            idle: BTreeMap::new(),
             slices,
             attributed: attributed.transpose()?,
             names: Interner::default(),
@@ -476,13 +573,15 @@ impl Launches {
         for group in counted_in.into_iter().flatten() {
             self.open_until(group, w.start_ns);
         }
+        let idle_device = self.idle.entry(device).or_default();
+        idle_device.take(w.start_ns, w.end_ns);
         if let Some(Some(tally)) = self.tallies.get_mut(place) {
             let free_ns = tally.free_ns;
             let launching = tally.group.and_then(|group| self.groups.get_mut(&group));
             let group_ns = launching.as_ref().map_or(0, |launching| launching.before_ns(w.start_ns));
             let engine = self.engines.get_mut(&device).filter(|_| tally.residency_known);
             let others_ns = engine.as_ref().map_or(0, |engine| engine.others_ns(tenant, tally.server));
-            tally.take(w.start_ns, w.end_ns, attributed_ns, others_ns, group_ns);
+            tally.take((w.start_ns, w.end_ns), attributed_ns, others_ns, group_ns, idle_device);
             if tally.free_ns != free_ns {
                 let gap = Reverse((tally.free_ns, tenant));
                 launching.into_iter().for_each(|launching| launching.gaps.push(gap));
@@ -603,14 +702,17 @@ impl EventPass for Launches {
                 ))
             });
             let rest = configurations.split_off(configurations.len().min(TOP_CONFIGURATIONS));
+            let (device, residency_known) = (tally.device, tally.residency_known);
+            let (startup_ns, batches) = tally.finished();
             found.push(Launched {
-                device: tally.device,
+                device,
                 tenant,
-                residency_known: tally.residency_known,
+                residency_known,
                 configurations,
                 other_launches: rest.iter().fold(0, |sum, one| sum.saturating_add(one.launches)),
                 other_ns: rest.iter().fold(0, |sum, one| sum.saturating_add(one.total_ns)),
-                batches: tally.finished(),
+                startup_ns,
+                batches,
             });
         }
         Ok(found)
@@ -703,6 +805,45 @@ mod tests {
         // 7's gap 10..40: 8 beside it until 20. 8's gap 20..45: 7 beside it from 40. 9 has one launch.
         let expected = [vec![[20, 0, 10, 20, 20]], vec![[20, 0, 5, 30, 30]], vec![[0, 0, 0, 5, 5]]];
         assert_eq!(parts(&seen), expected);
+    }
+
+    #[test]
+    fn pauses_before_the_work_begins_are_in_no_batch() {
+        // Both wait for their start from 10 on, while 7's context stays resident; 8 waits for 7's kernel before its own.
+        let mut rows = vec![(0, 7, 0, 1, 7, 0, 5), (0, 8, 0, 1, 7, 5, 10)];
+        rows.extend((0..50).flat_map(|n| {
+            let from = 1000 + 20 * n;
+            [(0, 7, 0, 1, 7, from, from + 10), (0, 8, 0, 1, 7, from + 10, from + 20)]
+        }));
+        let mut slices = vec![(0, 0, 7, 1, 0, 5), (0, 0, 8, 2, 5, 10), (0, 0, 7, 1, 10, 1010)];
+        slices.extend((0..50).flat_map(|n| {
+            let from = 1000 + 20 * n;
+            [(0, 0, 8, 2, from + 10, from + 20), (0, 0, 7, 1, from + 20, from + 30)]
+        }));
+        let tables = Tables::from([("kernels", kernels(&rows)), ("residency", residency(&slices))]);
+        let (mut seen, _) = named(tables);
+        let usage = Overlap::new(&seen).unwrap().run(&seen, &Unwatched).unwrap().tenant_usage;
+        let attributed = Attribution::new(&seen).unwrap().run(&seen, &Unwatched).unwrap();
+        seen.extend([("tenant_usage", usage), ("kernel_attribution", attributed)]);
+        let found = launches(&seen, &Unwatched).unwrap();
+        let us = |ns: i64| ns / 1000;
+        assert_eq!(found.iter().map(|one| us(one.startup_ns)).collect::<Vec<_>>(), [990, 990]);
+        // 7 waits for the 5 of 8 before the pause, and for 10 of 8 between launches; 8 for 10 of 7 before each of 50.
+        let sums = |of: fn(&Batch) -> i64| {
+            found.iter().map(|one| us(one.batches.iter().map(of).sum())).collect::<Vec<_>>()
+        };
+        assert_eq!(sums(|b| b.idle_ns), [0, 0]);
+        assert_eq!(sums(|b| b.absent_ns), [495, 500]);
+        assert_eq!(sums(|b| b.busy_ns), [505, 505]);
+        // The same pause in the middle of the work is the program's.
+        let (mut late, mut late_slices) = (rows[2..].to_vec(), slices[3..].to_vec());
+        late.iter_mut().skip(50).for_each(|row| (row.5, row.6) = (row.5 + 990, row.6 + 990));
+        late_slices.iter_mut().skip(50).for_each(|row| (row.4, row.5) = (row.4 + 990, row.5 + 990));
+        let tables = Tables::from([("kernels", kernels(&late)), ("residency", residency(&late_slices))]);
+        let (mut seen, _) = named(tables);
+        let usage = Overlap::new(&seen).unwrap().run(&seen, &Unwatched).unwrap().tenant_usage;
+        seen.insert("tenant_usage", usage);
+        assert!(launches(&seen, &Unwatched).unwrap().iter().all(|one| one.startup_ns == 0));
     }
 
     #[test]

@@ -9,19 +9,13 @@ use std::collections::BTreeMap;
 
 use crate::base::intervals::Union;
 use crate::base::maps::NumberMap;
+use crate::base::pauses::{work_begins, PAUSE_PART, STARTUP_PART};
 use crate::slowdown::counterfactual::SoloOp;
 use crate::slowdown::operations::{Op, Tenancy};
 
 /// Of the operations, at least this part has a counterpart where runs are laid beside each other.
 const ALIGNED_PART: f64 = 0.98;
 
-/// Pauses are those of a program which has not begun its work: of the time from first to last operation, together; over
-/// any pause later; and the part of execution before the last of them, at most. On an H100 two programs waited 1.84 and
-/// 3.56 s for their start, and worked for one. A JAX trainer on an H200 compiled for 1.8 s in six pauses of 40 to 829 ms,
-/// before a twentieth of its work, and paused for at most 1 ms after a tenth of it.
-const PAUSE_PART: f64 = 0.1;
-const PAUSE_TO_LATER: f64 = 10.0;
-const STARTUP_PART: f64 = 0.1;
 /// A pause of the host so many times as long as any other comes once: nothing says whether it would have come solo. A
 /// trainer on an H100 paused for 69 ms, and for at most 7 ms otherwise.
 const LONE_TIMES: f64 = 5.0;
@@ -75,7 +69,7 @@ impl Pause {
 }
 
 /// Times in which a program had nothing in flight and launched nothing, each with the place of the operation behind it.
-fn pauses(ops: &[Op]) -> impl Iterator<Item = (i64, usize)> + '_ {
+fn pauses(ops: &[Op]) -> impl Iterator<Item = (i64, usize)> + Clone + '_ {
     let mut until_ns = i64::MAX;
     ops.iter().enumerate().map(move |(n, op)| {
         let pause_ns = op.launch_ns.saturating_sub(until_ns).max(0);
@@ -84,8 +78,7 @@ fn pauses(ops: &[Op]) -> impl Iterator<Item = (i64, usize)> + '_ {
     })
 }
 
-/// Operations before the pause after which a program begins its work, in order of their starts: what it does and how long
-/// it waits once, before, does not grow with the work. None before it without such pauses.
+/// Operations before the pause after which a program begins its work, in order of their starts.
 fn before_work(ops: &[Op]) -> usize {
     let whole: f64 = ops.iter().map(|op| op.ran_ns as f64).sum();
     let mut done = 0.0;
@@ -93,21 +86,7 @@ fn before_work(ops: &[Op]) -> usize {
         done += op.ran_ns as f64;
         done > STARTUP_PART * whole
     });
-    let begun = begun.unwrap_or(0);
-    let later_ns = pauses(ops).filter(|(_, n)| *n > begun).map(|(ns, _)| ns).max().unwrap_or(0);
-    let long =
-        |(ns, n): &(i64, usize)| *n <= begun && *ns as f64 >= PAUSE_TO_LATER * later_ns as f64 && *ns > 0;
-    let (mut together_ns, mut last) = (0_i64, 0);
-    for (ns, n) in pauses(ops).filter(long) {
-        together_ns = together_ns.saturating_add(ns);
-        last = n;
-    }
-    let span_ns = span_ns(ops).unwrap_or(0);
-    if together_ns as f64 >= PAUSE_PART * span_ns as f64 {
-        last
-    } else {
-        0
-    }
+    work_begins(pauses(ops), begun.unwrap_or(0), span_ns(ops).unwrap_or(0))
 }
 
 /// How much of the tenant's work, and of the other's, is of signatures that both have.
