@@ -162,6 +162,21 @@ def test_other_work_is_said_first_and_taken_out() -> None:
     assert parts(comparison) == pytest.approx({"work": 40, "host": 0, "not_resident": 0, "resident": 0})
 
 
+def test_added_work_may_run_beside_the_rest() -> None:
+    # 50 kernels of 1 ms more in each 100, and 1 ms more of each batch in flight: most of them ran beside others.
+    kernels = (("gemm", 80, MS), ("relu", 20, MS), ("extra", 50, MS))
+    batch = ALONE | {"busy_ns": 11 * MS, "attributed_ns": 11 * MS}
+    (pair,) = compare_reports(a_run(ALONE), a_run(batch, kernels=kernels)).tenants
+    found = {part.name: (part.value_ns / MS, part.low_ns / MS, part.high_ns / MS) for part in pair.parts}
+    assert found["work"] == (10, 0, 50)
+    # If it had run by itself, the rest was faster by 40 ms; if only beside others, slower by 10.
+    assert found["resident"] == (0, -40, 10)
+    # Of two streams of an H100 whose kernels take longer beside each other, nothing is said to run faster.
+    comparison = pyanalyze.compare(HARDWARE / "alone-A.sqlite", HARDWARE / "streams-A-B.sqlite")
+    (pair,) = comparison.tenants
+    assert not any(part.significant and part.value_ns < 0 for part in pair.parts)
+
+
 @pytest.mark.parametrize(
     ("other", "equal"),
     [

@@ -475,7 +475,10 @@ def _split(
 
     was, is_ = _where(a.work, 1.0), _where(b.work, units)
     out, held = is_.not_resident_ns - was.not_resident_ns, is_.resident_ns - was.resident_ns
-    work = was.resident_ns * mix.growth
+    # Kernels of one tenant that ran beside each other took less of its time than their sum: so may what was added.
+    by_sum = was.resident_ns * mix.growth
+    work_low, work_high = (min(0.0, by_sum), max(0.0, by_sum)) if _overlap(a.work, b.work) else (by_sum, by_sum)
+    work = min(max(held, work_low), work_high)
     slow = held - work
     # Idle while another was in the way: waiting for it, or nothing to do. The host is given as little of the
     # change as both readings allow, the rest goes to who was in the way, and the bounds say what else it may be.
@@ -501,7 +504,7 @@ def _split(
         )
 
     parts = [
-        part("work", work, work, work),
+        part("work", work, work_low, work_high),
         part("host", host, host_low - host_noise, host_high + host_noise),
     ]
     why = None
@@ -511,6 +514,7 @@ def _split(
         width = math.hypot(out_noise, held_noise)
         low, high = away_low + near_low - width, away_high + near_high + width
         both = out + slow + away + near
+        low, high = low + work - work_high, high + work - work_low
         parts.append(part("in_flight", both, out + slow + low, out + slow + high))
         why = "without switch records, waiting for residency and slower execution cannot be separated"
     else:
@@ -518,8 +522,17 @@ def _split(
         if other_gpu:
             why = "slower execution is left out: the GPUs differ"
         else:
-            parts.append(part("resident", slow + near, slow + near_low - held_noise, slow + near_high + held_noise))
+            low, high = held - work_high + near_low - held_noise, held - work_low + near_high + held_noise
+            parts.append(part("resident", slow + near, low, high))
     return parts, why
+
+
+def _overlap(*works: Work) -> bool:
+    """Whether kernels of one of them ran beside each other: their sum is more than the time in which any ran."""
+    sums = (
+        (sum(c.attributed_total_ns for c in w.configurations), sum(x.attributed_ns for x in w.batches)) for w in works
+    )
+    return any(each > (1 + _EQUAL) * together for each, together in sums)
 
 
 def _picked(batch: Batch, pick: str) -> float:
