@@ -324,7 +324,7 @@ def test_info_says_which_tables_sqlite_had_to_step_through(fixtures: Path, tmp_p
     db.close()
     said = run("info", changed).stdout
     assert "read row by row through SQLite: 1 table, see below" in said
-    assert "read_by_sqlite x1: it has columns with a default (CUPTI_ACTIVITY_KIND_KERNEL)" in said
+    assert "read_by_sqlite (1): it has columns with a default (CUPTI_ACTIVITY_KIND_KERNEL)" in said
 
 
 @pytest.mark.parametrize(

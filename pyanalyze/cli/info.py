@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.cli._shared import csv_of, verb
+from pyanalyze.core import _core
 from pyanalyze.tables import memory
 
 if TYPE_CHECKING:
@@ -79,11 +80,13 @@ def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str
         out.append(f"  read {how_read}")
         here = [source for source in found["sources"] if source["capture"] == capture["capture"]]
         for source in here:
-            state = f"{count(source['rows'])} rows" if source["state"] == "present" else source["state"]
+            # What this command does not need is not read.
+            words = {"present": f"{count(source['rows'])} rows", "unread": "present"}
+            state = words.get(source["state"], source["state"])
             how = (
                 f"   capture with: {source['how']}" if source["how"] and source["state"] in ("absent", "empty") else ""
             )
-            out.append(f"    {source['source']:<16} {state:<14}{how}")
+            out.append(f"    {source['source']:<17} {state:<14}{how}".rstrip())
     out.append("devices:")
     for device in found["devices"]:
         sms = f"{device['sm_count']} SMs" if device["sm_count"] else "SM count not known"
@@ -103,7 +106,8 @@ def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str
         out.append(f"configured: {row['key']}={visible(row['value'])} ({row['source']})")
     # Slices and tenants are not reconstructed here; what that finds odd stands in the other verbs.
     out.append("data-quality counters:" if found["quality"] else "data-quality counters: none")
+    meanings = {str(one["name"]): str(one["doc"]) for one in _core.quality_counters()}
     for row in found["quality"]:
-        detail = f": {visible(row['detail'], limit=160)}" if row["detail"] else ""
-        out.append(f"  [{row['severity']}] {row['name']} x{count(row['count'])}{detail}")
+        said = visible(row["detail"], limit=160) or meanings[row["name"]]
+        out.append(f"  {row['severity']}: {row['name']} ({count(row['count'])}): {said}")
     return "\n".join(out)
