@@ -312,6 +312,20 @@ def test_a_copy_of_the_unit_beside_another_tenant_is_not_that_tenants() -> None:
     assert (cause_text(queued), waited_for_text(queued)) == ("queueing (other tenant, train)", "behind gemm")
 
 
+def test_kernels_have_the_short_name_of_nsys_and_waits_say_behind_what(corpus: Path) -> None:
+    """Three units were in flight at a time in one stream: a unit of 90.55 ms waits behind kernels of earlier ones."""
+    path = corpus / "exports" / "torchcodec" / "report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        short = {name for (name,) in db.execute("SELECT value FROM StringIds WHERE id IN (SELECT shortName FROM "
+                                                "CUPTI_ACTIVITY_KIND_KERNEL)")}  # fmt: skip
+    (unit,) = pyanalyze.load(path).explain(slowest=1).result.units
+    kernels = {waited_for_text(one, 200) for one in unit.segments if one.operation and one.operation[0] != "["}
+    assert {name.removeprefix("behind ") for name in kernels} <= short
+    queued = [one for one in unit.segments if one.kind is SegmentKind.QUEUE_SAME_STREAM and one.dur_ns > 100_000]
+    assert queued and all(waited_for_text(one).startswith("behind ") for one in queued)
+    assert "behind" not in waited_for_text(unit.segments[-1])
+
+
 def test_the_operation_of_a_wait_for_another_tenant_is_said_to_be_that_ones(hardware: Path) -> None:
     """By SQL python3 (pid 1287), whose requests wait, never runs a kernel of 256x128: python3 (pid 1288) does."""
     path = hardware / "torch-mps-serve-train.sqlite"

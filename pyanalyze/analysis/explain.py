@@ -511,19 +511,20 @@ def _typical_of(typical: pl.DataFrame, here: pl.Expr) -> dict[tuple[str, int | N
     return {(kind, other): ns for kind, other, ns in rows}
 
 
-def _operations(segments: pl.DataFrame) -> dict[tuple[str, int | None], str | None]:
-    """The operation with most time of each cause."""
+def _operations(segments: pl.DataFrame) -> dict[tuple[str, int | None], tuple[str, bool]]:
+    """The operation with most time of each cause, and whether it is the unit's own."""
     import polars as pl
 
     named = segments.filter(pl.col("name").is_not_null())
-    most = named.group_by("kind", "other_tenant_id", "name").agg(pl.col("dur_ns").sum()).sort("dur_ns", "name")
-    return {(row["kind"], row["other_tenant_id"]): row["name"] for row in most.iter_rows(named=True)}
+    keys = ("kind", "other_tenant_id", "name", "own")
+    most = named.group_by(keys).agg(pl.col("dur_ns").sum()).sort("dur_ns", "name", "own")
+    return {(row["kind"], row["other_tenant_id"]): (row["name"], row["own"]) for row in most.iter_rows(named=True)}
 
 
 def _causes(
     spent: Mapping[tuple[str, int | None], float],
     typical: Mapping[tuple[str, int | None], float],
-    operations: Mapping[tuple[str, int | None], str | None],
+    operations: Mapping[tuple[str, int | None], tuple[str, bool]],
     labels: Mapping[int, str],
     inferred: AbstractSet[str],
 ) -> list[Excess]:
@@ -536,12 +537,14 @@ def _causes(
     for kind, other in sorted(spent.keys() | typical.keys(), key=str):
         usual = typical.get((kind, other), 0.0)
         ns = spent.get((kind, other), 0.0) - usual
+        operation, own = operations.get((kind, other), (None, True))
         made.append(
             Excess(
                 kind=SegmentKind(kind),
                 other_tenant_id=other,
                 other=None if other is None else labels.get(other, f"tenant {other}"),
-                operation=operations.get((kind, other)),
+                operation=operation,
+                own=own,
                 ns=ns,
                 typical_ns=usual,
                 share=ns / whole if slow else None,

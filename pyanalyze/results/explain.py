@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from pydantic import Field
@@ -24,8 +23,6 @@ from pyanalyze.vocabulary import (
     UnitSource,
 )
 
-#: Innermost template arguments.
-_ARGUMENTS = re.compile(r"<[^<>]*>")
 #: Segments of a unit that are shown in text, the longest.
 MOST_SEGMENTS = 24
 #: Causes and groups that are shown in text.
@@ -73,6 +70,7 @@ class Excess(Result):
     operation: Text | None = Field(
         description="Kernel, graph or copy with most of this time, of the aggressor where it is its; null: none."
     )
+    own: bool = Field(default=True, description="That operation is the unit's own, as most of those of this kind.")
     ns: Finite = Field(description="Time of this kind less that of a typical unit, ns; may be negative.")
     typical_ns: Finite = Field(description="Time of this kind in a typical unit, ns.")
     share: Number = Field(description="Of the excess of the whole unit; null: it has next to none.")
@@ -245,26 +243,36 @@ class Explanation(Result):
 
 
 def operation_text(name: str | None, limit: int = 36) -> str:
-    """The name of an operation without its parameters, as text and tables say it.
+    """The name of an operation as the tables of kernels have it: without types, arguments and namespaces.
 
     Examples
     --------
-    >>> operation_text("void gemm<4>(float *, int)"), operation_text("(anonymous namespace)::k()"), operation_text(None)
-    ('void gemm<4>', '(anonymous namespace)::k()', '')
-    >>> operation_text("void at::native::<unnamed>::resize<float, at::native::Filter<float>>(float *, int)")
-    'resize'
+    >>> operation_text("void gemm<4>(float *, int)"), operation_text("[CUDA memset]"), operation_text(None)
+    ('gemm', '[CUDA memset]', '')
+    >>> operation_text("void at::native::unrolled<(anonymous namespace)::copy(at::Iterator &)::[lambda()]>(int)")
+    'unrolled'
     """
-    short = (name or "").partition("(")[0] or name or ""
-    if len(short) > limit:
-        # As the table of kernels has it: without what a compiler adds.
-        while (inner := _ARGUMENTS.sub("", short)) != short:
-            short = inner
-        short = short.rpartition("::")[2].rpartition(" ")[2] or name or ""
-    return visible(short, limit)
+    depth, kept = 0, []
+    for character in name or "":
+        if character in "<(":
+            depth += 1
+        elif character in ">)":
+            depth = max(depth - 1, 0)
+        elif not depth:
+            kept.append(character)
+    short = "".join(kept)
+    # What has no arguments is no signature: its words are one name.
+    if name and name.endswith(")"):
+        short = short.rpartition("::")[2].rpartition(" ")[2]
+    return visible(short.strip() or name or "", limit)
+
+
+#: Waits of which the operation may be another's that stands in front.
+_BEHIND = (SegmentKind.QUEUE_SAME_STREAM, SegmentKind.QUEUE_OTHER_STREAM)
 
 
 def waited_for_text(cause: Excess | UnitSegment, limit: int = 36) -> str:
-    """The operation of a cause: its own, or the one of another tenant that it waits behind.
+    """The operation of a cause: its own, or the one of another unit or tenant that it waits behind.
 
     Examples
     --------
@@ -274,7 +282,8 @@ def waited_for_text(cause: Excess | UnitSegment, limit: int = 36) -> str:
     ('behind gemm', 'gemm')
     """
     name = operation_text(cause.operation, limit)
-    return f"behind {name}" if name and cause.kind is SegmentKind.QUEUE_OTHER_TENANT else name
+    behind = cause.kind is SegmentKind.QUEUE_OTHER_TENANT or (cause.kind in _BEHIND and not cause.own)
+    return f"behind {name}" if name and behind else name
 
 
 def cause_text(cause: Excess | UnitSegment) -> str:
@@ -323,7 +332,7 @@ def ranges_text(group: UnitGroup) -> str:
 
 def main_cause_text(unit: ExplainedUnit, main: Excess) -> str:
     """Say the main cause of a unit, and how far that can be trusted."""
-    share = "" if main.share is None else f", {fmt.percent(main.share)} of the excess over a typical unit"
+    share = "" if main.share is None else f", {fmt.percent(main.share)} of its excess over a typical unit"
     if main.share is not None and main.share > 1:
         share = ", which shorter parts offset"
     said = f"{cause_text(main)}, +{fmt.duration(main.ns)}{share}"

@@ -104,18 +104,18 @@ def _excess(group: UnitGroup) -> Table:
         rows += ((Cell("all other causes"), Cell(""), Cell(""), *(Cell(text) for text in rest)),)
     columns = (
         Column("Cause"),
-        Column("Operation", "most of the time; behind: of the other tenant"),
+        Column("Operation", "most of the time; behind: not the unit's own"),
         Column("Typical unit", "", True),
         Column("Excess", "mean", True),
         Column("Share", "of the excess", True),
     )
     of = f"{fmt.count(group.slow)} of {fmt.count(group.count)}"
     chosen = (
-        f"the slowest 1 %, rounded up ({of}), take"
+        f"the slowest 1 %, rounded up ({of}), take longer than a typical unit, on average"
         if group.slow > 1
-        else f"the slowest of {fmt.count(group.count)} takes"
+        else f"the slowest of {fmt.count(group.count)} takes longer than a typical unit"
     )
-    caption = f"What {chosen} longer than a typical unit. {_TYPICAL}"
+    caption = f"What {chosen}. {_TYPICAL}"
     if any(cause.kind is SegmentKind.SWITCH and cause.basis != group.basis for cause in group.largest):
         caption += (
             " A context switch is the recorded switch gap with the time to save and restore state, which is inferred: "
@@ -140,7 +140,7 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
         Column("In unit", "after its start; empty: in the interval of the row above", True),
         Column("Duration", "", True),
         Column("What"),
-        Column("Operation"),
+        Column("Operation", "behind: not the unit's own"),
     )
     rest = len(unit.segments) - len(unit.longest)
     left = "" if not rest else f" {rest} shorter segment{' is' if rest == 1 else 's are'} left out."
