@@ -325,6 +325,14 @@ def test_kernels_of_another_process_are_a_possible_reason(tmp_path: Path, *, rec
     assert streams.pairs[0].lost_ns == 5700 * US
 
 
+def test_kernels_of_another_process_delay_none_where_processes_are_time_sliced(hardware: Path) -> None:
+    """Their records overlap, as they include time switched out; under MPS they may have the SMs."""
+    for name, possible in (("slices-A-B", False), ("mps-A-B", True)):
+        found = pyanalyze.load(hardware / f"{name}.sqlite").analysis.streams
+        reasons = {loss.reason for one in found.values() for pair in one.pairs for loss in pair.losses}
+        assert (StreamReason.OTHER_PROCESS in reasons) is possible, name
+
+
 def test_in_flight_is_said_to_include_time_switched_out_where_processes_are_time_sliced(fixtures: Path) -> None:
     for name, times in (("demo-time-slicing", 1), ("streams", 0)):
         text = render_markdown(pyanalyze.load(fixtures / f"{name}.sqlite").report())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.core import _core
 from pyanalyze.tables import memory
 from pyanalyze.tables.frames import FrameTable
-from pyanalyze.vocabulary import Part
+from pyanalyze.vocabulary import TRAITS, Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -310,7 +310,8 @@ class Analysis:
 
         if self.processes is not None:
             return self.processes.streams
-        return streams_of(self.tables)
+        traits = {verdict.device_id: TRAITS[verdict.mode] for verdict in self.verdicts}
+        return streams_of(self.tables, {one for one, of in traits.items() if of.time_sliced and not of.same_sms})
 
     @cached_property
     def copies(self) -> dict[tuple[int, int], Copies]:

@@ -11,6 +11,9 @@ from pyanalyze.vocabulary import SMALL_SHARE, StreamReason, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    import polars as pl
 
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
@@ -61,13 +64,16 @@ def _used_several(tables: TableSet) -> bool:
     return bool(streams.group_by(_OWNER).len()["len"].gt(1).any())
 
 
-def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
+def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) -> dict[tuple[int, int], Streams]:
     """Say of every traced tenant with several streams whether they overlapped, why not, and who slowed whom.
 
     Parameters
     ----------
     tables
         The tables, with those of :func:`stream_tables`.
+    time_sliced
+        Devices on which no two processes execute at the same time: kernels of another one delay none there, though
+        their records overlap.
 
     Returns
     -------
@@ -100,7 +106,10 @@ def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
             ).iter_rows(named=True)
         ]
         losses: dict[tuple[Any, ...], list[StreamLoss]] = {}
-        for row in tables.stream_losses.filter(here).iter_rows(named=True):
+        lost = tables.stream_losses.filter(here)
+        if device_id in time_sliced:
+            lost = _without_other_processes(lost)
+        for row in lost.iter_rows(named=True):
             loss = StreamLoss(
                 reason=StreamReason(row["reason"]),
                 waiting_stream=row["waiting_stream"],
@@ -129,6 +138,15 @@ def streams_of(tables: TableSet) -> dict[tuple[int, int], Streams]:
             calls_known=_has_calls(tables, used.row(0, named=True)),
         )
     return found
+
+
+def _without_other_processes(losses: pl.DataFrame) -> pl.DataFrame:
+    """Count what another process is a possible reason for as unexplained."""
+    import polars as pl
+
+    reason = pl.col("reason").cast(pl.String).replace(StreamReason.OTHER_PROCESS, StreamReason.UNEXPLAINED)
+    keys = (*_PAIR, "reason", "waiting_stream", "had_work")
+    return losses.with_columns(reason).group_by(keys, maintain_order=True).agg(pl.col("lost_ns", "operations").sum())
 
 
 def _with_filler(tables: TableSet, process: Mapping[str, Any], pair: StreamPair) -> StreamPair:

@@ -187,12 +187,16 @@ def _slowdowns(streams: Streams) -> Table:
     columns = (
         Column("Kernel"),
         Column("Beside", "what overlapped it most"),
-        Column("Solo", "median", True),
+        Column("Without", "median of its launches beside no other stream", True),
         Column("Beside it", "median", True),
         Column("Slowdown", "while the other stream was in flight, 95 % CI", True),
-        Column("Launches", "beside / solo", True),
+        Column("Launches", "beside / without", True),
     )
-    return Table(columns, rows, "Observed durations of the same kernel (name, grid, block) in the same capture.")
+    caption = (
+        "Observed durations of the same kernel (name, grid, block) in the same capture. The slowdown is of means, and "
+        "of the time in which the other stream was in flight: it is not the ratio of the two medians."
+    )
+    return Table(columns, rows, caption)
 
 
 SECTION = DeviceSection("streams", "Streams of each process", _blocks, _titled)
