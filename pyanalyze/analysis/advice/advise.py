@@ -471,18 +471,22 @@ def _ends_early(option: Option) -> str:
 def _latency_percentiles(option: Option, compared: Options) -> str:
     """The modelled p99 of each tenant, behind that of the present way: a model's value is compared with a model's.
 
-    The recorded one stands beside it. A tenant whose recorded p99 the replay misses has none.
+    The recorded one stands beside it. A tenant whose recorded p99 the replay misses has none, which is said.
     """
     now = () if compared.current is None else compared.current.forecasts
     before = {f.tenant_id: f.p99_ns for f in now if f.p99_ns}
-    each = []
+    each, missed = [], []
     for one in option.forecasts:
         modelled, recorded = before.get(one.tenant_id), compared.recorded_p99_ns.get(one.tenant_id)
-        if one.p99_ns is None or (modelled and recorded and abs(modelled / recorded - 1) > FORBIDDEN):
+        if one.p99_ns is None:
+            continue
+        if modelled and recorded and abs(modelled / recorded - 1) > FORBIDDEN:
+            missed.append(f"{one.name} (modelled {fmt.duration(modelled)}, recorded {fmt.duration(recorded)})")
             continue
         said = f"{one.name} {f'{fmt.duration(modelled)} -> ' if modelled else ''}{fmt.duration(one.p99_ns)}"
         each.append(f"{said} (recorded {fmt.duration(recorded)})" if modelled and recorded else said)
-    return f"; modelled p99 kernel latency {', '.join(each)}" if each else ""
+    said = f"; modelled p99 kernel latency {', '.join(each)}" if each else ""
+    return said + (f"; no p99 for {fmt.names(missed)}: the replay misses it" if each and missed else "")
 
 
 def _trust(compared: Options, option: Option) -> str:

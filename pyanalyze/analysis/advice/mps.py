@@ -239,7 +239,7 @@ def settings(
             lines.append(_given(client, " ".join(parts)))
     if provision is not None and sets_daemon(provision):
         default, servers = _caps(daemon, next(iter(provision.percentages.values())), noted=noted)
-        lines.append(f"{default}   # or, for all")
+        lines.append(f"{default}   # in place of the percentages above: for all clients")
         if running:
             lines.append(f"{servers}   # and for the running server: applies to clients that start afterwards")
     return tuple(lines)

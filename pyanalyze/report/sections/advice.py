@@ -126,18 +126,18 @@ def _other_slowdown(device: Device) -> str:
     """Why the forecast of the current configuration is not the slowdown that the section on interference has."""
     current = next((option.tenants for option in device.options or () if option.current), [])
     known = {t.tenant_id: t.slowdown.elapsed for t in device.tenants}
+    labels = tenant_labels(device.tenants)
     differ = [
-        (abs(f.slowdown / found.value - 1), f.tenant_id, f.slowdown, found.value)
+        f"{labels[f.tenant_id]} ({fmt.ratio(found.value)}, here {fmt.ratio(f.slowdown)})"
         for f in current
-        if (found := known.get(f.tenant_id)) is not None
+        if (found := known.get(f.tenant_id)) is not None and abs(f.slowdown / found.value - 1) >= _NOTABLE
     ]
-    most = max(differ, default=(0.0, 0, 0.0, 0.0))
-    if most[0] < _NOTABLE:
+    if not differ:
         return ""
-    _, tenant, here, there = most
+    other = "another elapsed slowdown" if len(differ) == 1 else "other elapsed slowdowns"
     return (
-        f" Interference has another elapsed slowdown for {tenant_labels(device.tenants)[tenant]} ({fmt.ratio(there)}, "
-        f"here {fmt.ratio(here)}): there the shared run is the recorded one, here both runs are modelled."
+        f" Interference has {other} for {fmt.names(differ, 3)}: there the shared run is the recorded one, here both "
+        "runs are modelled."
     )
 
 
