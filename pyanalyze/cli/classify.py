@@ -40,7 +40,7 @@ def _row(device: Device) -> dict[str, object]:
 
 
 def _block(device: Device) -> str:
-    from pyanalyze.report.sentences import likely_text, weighed_evidence, weights_text
+    from pyanalyze.report.sentences import likely_text, missing_words, weighed_evidence, weights_text
     from pyanalyze.text import format as fmt
     from pyanalyze.text.escape import visible
     from pyanalyze.vocabulary import Mode, unless
@@ -70,7 +70,7 @@ def _block(device: Device) -> str:
     for other in sharing.alternatives:
         out.append(f"  alternative {other.mode} ({other.confidence:.2f}): {visible(other.why_not, limit=None)}")
     for missing in sharing.missing:
-        out.append(f"  not available: {visible(missing.what, limit=None)}: {visible(missing.why, limit=None)}")
+        out.append(f"  not available: {missing_words(missing.what)}: {visible(missing.why, limit=None)}")
         if missing.how:
             out.append(f"      to capture it: {visible(missing.how, limit=None)}")
     return "\n".join(out)

@@ -74,7 +74,7 @@ __all__ = [
     "lost_streams_text",
     "mode_text",
     "pairwise_kind",
-    "partly_at_work",
+    "partly_active",
     "percentile_text",
     "processes_text",
     "residency_sentence",
@@ -535,12 +535,12 @@ def _idle(tenant: Tenant, device: Device) -> str:
     return "" if with_work is None else f" ({fmt.percent(with_work)} with kernels)"
 
 
-#: Part of the window in which all tenants are at work, from which on the rest is not worth a word.
+#: Part of the window in which all tenants are active, from which on the rest is not worth a word.
 _NEARLY_ALL = 0.95
 
 
-def partly_at_work(device: Device) -> float | None:
-    """Part of the window in which all tenants were at work; None: nearly all of it, or it is not known."""
+def partly_active(device: Device) -> float | None:
+    """Part of the window from the begin of the last tenant to the end of the first; None: nearly all, or not known."""
     both = device.all_at_work
     part = None if both is None else share_of_window(both.end_ns - both.start_ns, device)
     return None if part is None or part >= _NEARLY_ALL else part
@@ -552,8 +552,8 @@ def switching_text(device: Device) -> str:
     at_once = ", overlapping" if together else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
-    if (part := partly_at_work(device)) is not None:
-        source = f"all at work {fmt.percent(part, 0)}; {source}"
+    if (part := partly_active(device)) is not None:
+        source = f"all active {fmt.percent(part, 0)}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text

@@ -402,7 +402,7 @@ def _advice(device: Device, most: int) -> list[str]:
     # A comment says when, where and as whom: it stays where it needs no line of its own.
     shell = [text] if shell and len(text) <= room else shell
     if shell and len(asked) > 1:
-        shell[-1] = _one_of(shell[-1], len(asked), room)
+        shell[-1] = _first_of(shell[-1], room)
     fits = len(shell) <= max(most - 2, 1)
     shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(len(asked))}.")
     lines = min(most - len(shown), 2 if fits else 3)
@@ -419,24 +419,24 @@ def _advice(device: Device, most: int) -> list[str]:
     return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
 
 
-def _one_of(shell: str, number: int, room: int) -> str:
+def _first_of(shell: str, room: int) -> str:
     """Say of the only command that is shown that it is not all; its own comment gives way where both do not fit.
 
     Examples
     --------
-    >>> _one_of("ps   # while it runs", 2, 80)
-    'ps   # while it runs; 1 of 2 commands, see pyanalyze advise CAPTURE'
-    >>> _one_of("ps   # while it runs", 2, 60)
-    'ps   # 1 of 2 commands, see pyanalyze advise CAPTURE'
+    >>> _first_of("ps   # while it runs", 80)
+    'ps   # while it runs; the first command, see pyanalyze advise CAPTURE'
+    >>> _first_of("ps   # while it runs", 60)
+    'ps   # the first command, see pyanalyze advise CAPTURE'
     """
-    said = f"1 of {number} commands, see pyanalyze advise CAPTURE"
+    said = "the first command, see pyanalyze advise CAPTURE"
     command, _, comment = shell.partition("   # ")
     ways = (f"{shell}; {said}" if comment else "", f"{command}   # {said}", shell)
     return next(way for way in ways if way and (len(way) <= room or way is shell))
 
 
 def _commands(number: int) -> str:
-    return "its command" if number == 1 else f"its {number} commands"
+    return "its command" if number == 1 else "its commands"
 
 
 def _others(report: Report, device: Device) -> list[str]:

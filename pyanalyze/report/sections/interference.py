@@ -27,7 +27,7 @@ from pyanalyze.report.sentences import (
     cause_sentence,
     estimate_text,
     pairwise_kind,
-    partly_at_work,
+    partly_active,
     victim_sentence,
     why_missing,
 )
@@ -153,22 +153,22 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
         of = (
-            f" All work of the window counts, also what ran while no other tenant had any{_at_work(device)}. Latency "
-            "begins at the launch: --work FILE measures requests from their own start."
+            f" All work of the window counts, also what ran while no other tenant had any{_all_active(device)}. "
+            "Latency begins at the launch: --work FILE measures requests from their own start."
             f"{_ASSUMED if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
         )
     return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.{of}")
 
 
-def _at_work(device: Device) -> str:
-    """How to look only at the time in which all tenants were at work, in whole milliseconds inside it."""
+def _all_active(device: Device) -> str:
+    """How to look only at the time in which all tenants were active, in whole milliseconds inside it."""
     both = device.all_at_work
-    if both is None or partly_at_work(device) is None:
+    if both is None or partly_active(device) is None:
         return ""
     start_ms, end_ms = -(-both.start_ns // 1_000_000), both.end_ns // 1_000_000
     if start_ms >= end_ms:
         return ""
-    return f": --start {start_ms}ms --end {end_ms}ms leaves only the time in which all were at work"
+    return f": --start {start_ms}ms --end {end_ms}ms leaves only the time in which all were active"
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:

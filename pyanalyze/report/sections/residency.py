@@ -44,7 +44,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             chart_key("slices", device.device_id),
             "Lengths of residency intervals",
             "Complete residency intervals, per tenant; the line marks the median of all."
-            + (" Contexts that only came into being are left out." if switches.context_creations else ""),
+            + (" Intervals of contexts that ran nothing yet are left out." if switches.context_creations else ""),
         )
     )
     rows = [
@@ -85,10 +85,10 @@ _REASON_WORDS = {
 
 
 def _reasons_note(switches: ContextSwitches) -> str:
-    words = ["with those of contexts that only came into being"] if switches.context_creations else []
+    words = ["with those of contexts that ran nothing yet"] if switches.context_creations else []
     words += [text for kind, text in _REASON_WORDS.items() if kind in switches.endings]
     if _NO_REASON in switches.endings:
-        words.append("not recorded: the driver wrote no acknowledgement record, which release drivers leave out")
+        words.append("not recorded: release drivers write no acknowledgement record, which would say why")
     return "; ".join(words)
 
 
