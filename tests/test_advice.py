@@ -820,6 +820,24 @@ def test_a_slice_that_nobody_measured_is_no_reading() -> None:
     assert asked.commands == []
 
 
+def test_tenants_are_pointed_at_a_daemon_that_nobody_found(hardware: Path) -> None:
+    """PROCESSES has one nvidia-cuda-mps, pid 4374, left by another recording: a second daemon would not start."""
+    path = hardware / "replicas-slices-2-C.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        found = db.execute("SELECT globalPid >> 24 & 16777215, name FROM PROCESSES WHERE name LIKE '%mps%'").fetchall()
+    assert found == [(4374, "nvidia-cuda-mps")]
+    session = pyanalyze.load(path)
+    (verdict,) = session.classify()
+    # Nobody had told a client where it is.
+    assert (verdict.configured, verdict.agrees) == (None, None)
+    assert "mps_clients" not in {gap.what for gap in verdict.missing}
+    first = session.advise()[0].actions[0]
+    assert first.commands[0].startswith("grep -az CUDA_MPS_PIPE_DIRECTORY /proc/4374/environ ")
+    assert first.commands[1].startswith("export CUDA_MPS_PIPE_DIRECTORY=DIRECTORY ")
+    assert not any("nvidia-cuda-mps-control -d" in command for command in first.commands)
+    assert (first.undo or "").startswith("unset CUDA_MPS_PIPE_DIRECTORY ")
+
+
 def test_mps_is_not_advised_where_its_own_condition_excludes_it(hardware: Path) -> None:
     """P1 has 1056 blocks of 256 threads, eight of which fit on each of 132 SMs: one wave. With MPS the slowed tenant was
     measured to be as slow (fixtures/hardware/h200/units-2.csv), as both wait for copies."""

@@ -25,10 +25,14 @@ class Daemon:
     ----------
     pipe, logs
         Its directories; None: NVIDIA's defaults, or none was recorded.
+    lone, pid
+        A daemon ran without a server, so that no process had found it; its pid; None: not recorded.
     """
 
     pipe: str | None = None
     logs: str | None = None
+    lone: bool = False
+    pid: int | None = None
 
     @property
     def control(self) -> str:
@@ -53,6 +57,23 @@ class Daemon:
         return f"{_assigned((PIPE, self.pipe), (LOGS, self.logs))}{_CONTROL} -d"
 
     @property
+    def reach(self) -> tuple[str, ...]:
+        """Commands after which processes that start are its clients: a second daemon would not start beside a first.
+
+        Examples
+        --------
+        >>> Daemon(lone=True, pid=7).reach[0].partition("   # ")[0]
+        'grep -az CUDA_MPS_PIPE_DIRECTORY /proc/7/environ'
+        """
+        if not self.lone:
+            return (f"{self.start}   # as the user that runs the workloads, before they start",)
+        pid = "PID" if self.pid is None else self.pid
+        return (
+            f"grep -az {PIPE} /proc/{pid}/environ   # of the daemon that runs; nothing: {DEFAULT_PIPE}",
+            f"export {PIPE}=DIRECTORY   # that one, as its user, in each shell that starts a tenant",
+        )
+
+    @property
     def quit(self) -> str:
         """Command that ends it.
 
@@ -71,6 +92,8 @@ class Daemon:
     @property
     def undo(self) -> str:
         """Takes MPS away again, and all variables of its clients."""
+        if self.lone:
+            return f"unset {PIPE}   # and start the tenants again"
         return f"{self.quit}   # when no client runs; unset CUDA_MPS_* in their environment"
 
 
@@ -81,21 +104,42 @@ def _assigned(*variables: tuple[str, str | None]) -> str:
 DEFAULT_DAEMON: Final = Daemon()
 
 
-def daemon_of(settings: Iterable[tuple[str, object]]) -> Daemon:
+def server_ran(settings: Iterable[tuple[str, str, int | None]]) -> bool:
+    """Whether an MPS server ran: the control daemon starts one when the first client connects.
+
+    PROCESSES cuts both names to ``nvidia-cuda-mps``: then there are two of them.
+
+    Examples
+    --------
+    >>> server_ran([("mps_daemon", "nvidia-cuda-mps", 7)]), server_ran([("mps_server", "nvidia-cuda-mps-server", 8)])
+    (False, True)
+    """
+    rows = [row for row in settings if row[0] in ("mps_daemon", "mps_server", "mps_client")]
+    named = any(key != "mps_daemon" or "server" in value for key, value, _ in rows)
+    return named or len({pid for _, _, pid in rows if pid is not None}) > 1
+
+
+def daemon_of(settings: Iterable[tuple[str, str, int | None]]) -> Daemon:
     """Return where the MPS daemon of a capture is.
 
     Parameters
     ----------
     settings
-        Keys and values that were configured. A default need not be said again.
+        Keys, values and pids of what was configured. A default need not be said again.
 
     Examples
     --------
-    >>> daemon_of([("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps"), ("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps")])
-    Daemon(pipe='/tmp/mps', logs=None)
+    >>> daemon_of([(PIPE, "/tmp/mps", None), (LOGS, "/var/log/nvidia-mps", None)])
+    Daemon(pipe='/tmp/mps', logs=None, lone=False, pid=None)
     """
+    rows = list(settings)
     found: dict[str, str] = {}
-    for key, value in settings:
-        found.setdefault(key, str(value))
+    for key, value, _ in rows:
+        found.setdefault(key, value)
     pipe, logs = found.get(PIPE, DEFAULT_PIPE), found.get(LOGS, DEFAULT_LOGS)
-    return Daemon(None if pipe == DEFAULT_PIPE else pipe, None if logs == DEFAULT_LOGS else logs)
+    return Daemon(
+        None if pipe == DEFAULT_PIPE else pipe,
+        None if logs == DEFAULT_LOGS else logs,
+        lone="mps_daemon" in found and not server_ran(rows),
+        pid=next((pid for key, _, pid in rows if key == "mps_daemon"), None),
+    )

@@ -776,7 +776,7 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         return f"{recording()}   # as root; each tenant, first solo, then with the others"
     name, *others = each
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
-    daemon = daemon_of(tables.configured.select("key", "value").iter_rows())
+    daemon = daemon_of(tables.configured.select("key", "value", "pid").iter_rows())
     find = f"{PIPE}={shell_word(daemon.pipe)} " if TRAITS[mode].mps and daemon.pipe is not None else ""
     record, compare = (
         find + shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),

@@ -431,7 +431,7 @@ def _first_of(shell: str, room: int) -> str:
     """
     said = "the first command, see pyanalyze advise CAPTURE"
     command, _, comment = shell.partition("   # ")
-    ways = (f"{shell}; {said}" if comment else "", f"{command}   # {said}", shell)
+    ways = (f"{shell}; {said}" if comment else "", f"{command}   # {said}", f"{command}   # the first command", shell)
     return next(way for way in ways if way and (len(way) <= room or way is shell))
 
 

@@ -283,7 +283,7 @@ def _actions(
         elif in_turn(verdict):
             yield kept_apart(held)
         elif verdict.mode != Mode.UNDETERMINED:
-            daemon = daemon_of(tables.configured.select("key", "value").iter_rows())
+            daemon = daemon_of(tables.configured.select("key", "value", "pid").iter_rows())
             bounded = _without_switching(tables, verdict.device_id, held)
             yield from simple_bounds(verdict, bounded, device, compared.why_not, daemon)
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))

@@ -217,7 +217,7 @@ def settings(
     >>> settings(provisions(one, 108)[0], one)[1].partition("   # ")[0]
     'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=2253M"'
     """
-    lines = [] if running else [f"{daemon.start}   # as the user that runs the workloads, before they start"]
+    lines = [] if running else [*daemon.reach]
     if running and provision is None:
         lines += [
             f"# remove {MPS_PERCENTAGE} from the command that starts {visible(client.name, 40)}"

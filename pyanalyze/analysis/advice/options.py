@@ -561,7 +561,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     return Options(
         device_id, tuple(ranked), current, recommended, refused, None, solo.check, tuple(clients), unplaced,
         mig_instances, untraced=tuple(untraced), replayed=replayed,
-        daemon=daemon_of(tables.configured.select("key", "value").iter_rows()),
+        daemon=daemon_of(tables.configured.select("key", "value", "pid").iter_rows()),
         recorded_p99_ns=p99_ns,
     )  # fmt: skip
 

@@ -229,16 +229,18 @@ def simple_bounds(
     unknown = [t.name for t in tenants if t.fills_sms is None]
     because = "" if why_not is None else f" A forecast is not possible: {why_not}."
     action = "Run the tenants under MPS instead of time-slicing"
-    command = f"{daemon.start}   # stop all tenants; run this as the user that they run as; start them again"
+    commands = [f"{daemon.start}   # stop all tenants; run this as the user that they run as; start them again"]
     undo = daemon.quit
+    if daemon.lone:
+        commands, undo = [*daemon.reach], daemon.undo
     if traits.mps:
         action = "Run the processes outside of the MPS group as its clients"
         find = f"{PIPE}={'DIRECTORY' if daemon.pipe is None else shell_word(daemon.pipe)}"
-        command = f"export {find}   # that of the clients, as their user; start PROGRAM again"
+        commands = [f"export {find}   # that of the clients, as their user; start PROGRAM again"]
         undo = f"unset {PIPE}   # and start PROGRAM again"
     yield Advice(
         action=action,
-        commands=[command],
+        commands=commands,
         expected=None,
         bound=bound,
         why=f"time-sliced contexts alternate; MPS clients share the SMs.{waits}{because} A fault of one MPS client "

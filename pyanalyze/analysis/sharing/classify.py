@@ -304,7 +304,8 @@ def _rule(mode: Mode) -> Rule:
 def _configured(case: Case) -> Mode | None:
     """The configured mode, where a setting names one. A missing variable never means that nothing was set."""
     offered = _offered(case)
-    daemon = case.has("mps_daemon") or case.has("mps_daemon_idle")
+    # A daemon without a server has no client: it configures only those that were told where it is.
+    daemon = case.has("mps_daemon") or (case.has("mps_daemon_idle") and case.has("mps_pipe"))
     if case.mig_profile is not None or case.has("mig_instance"):
         if daemon:
             return Mode.MIG_MPS

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, MPS_PERCENTAGE, mig_sm_counts, mps_caps
-from pyanalyze.analysis.mps_daemon import DEFAULT_LOGS, daemon_of
+from pyanalyze.analysis.mps_daemon import DEFAULT_LOGS, daemon_of, server_ran
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.results.model import Missing
@@ -989,13 +989,7 @@ def _caps(case: Case) -> Iterable[Observation]:
 
 
 def _mps_server(case: Case) -> bool:
-    """Whether an MPS server ran: the control daemon starts one when the first client connects.
-
-    PROCESSES cuts both names to ``nvidia-cuda-mps``: then there are two of them.
-    """
-    rows = [row for row in case.configured if row.key in ("mps_daemon", "mps_server", "mps_client")]
-    named = any(row.key != "mps_daemon" or "server" in row.value for row in rows)
-    return named or len({row.pid for row in rows if row.pid is not None}) > 1
+    return server_ran((row.key, row.value, row.pid) for row in case.configured)
 
 
 def _visible_sms(case: Case) -> Iterable[Observation]:
@@ -1188,8 +1182,8 @@ def gaps(case: Case) -> list[Missing]:
         found.append(
             Missing(what="instances", why="which MIG instance each process used is not recorded", how=HOW["instances"]),
         )
-    if (case.has("mps_daemon") or case.has("mps_daemon_idle")) and not case.has("mps_client_connected"):
-        daemon = daemon_of((one.key, one.value) for one in case.configured)
+    if case.has("mps_daemon") and not case.has("mps_client_connected"):
+        daemon = daemon_of((one.key, one.value, one.pid) for one in case.configured)
         how = (
             f"echo ps | {daemon.control} > mps-clients.txt   # while they run; then --context mps-clients.txt; "
             f"the logs in {shell_word(daemon.logs or DEFAULT_LOGS)} do as well"
