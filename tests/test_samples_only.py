@@ -14,6 +14,7 @@ import pyanalyze
 from pyanalyze.cli import cli
 from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.report.sampled_text import health_parts
+from pyanalyze.report.sentences import sampled_sentence
 from pyanalyze.report.text import render_text
 
 ROOT = Path(__file__).parents[1]
@@ -150,6 +151,19 @@ def test_the_first_screen_needs_no_verb() -> None:
     assert "a kernel ran 68.0 % of the time (utilisation, not occupancy)" in result.output
     written = CliRunner().invoke(cli, ["report", "-f", "json", "--samples", str(SAMPLES / "query-gpu.csv")])
     assert json.loads(written.output)["devices"][0]["tenants"] == []
+
+
+def test_time_without_samples_is_said(tmp_path: Path) -> None:
+    """A sample every second from 0 to 9 s and from 20 to 29 s: none for 10 of 29 s. One late sample is no hole."""
+    for seconds, said in (
+        ([*range(10), *range(20, 30)], "20 samples, none for 34 % of the 29.00 s"),
+        ([*range(10), *range(11, 30)], "29 samples"),
+    ):
+        rows = [f"0,0.500,4,{1_657_289_505 + second}" for second in seconds]
+        path = tmp_path / "dcgm.csv"
+        path.write_text("\n".join(["EntityId,GRACT,FBUSD,TimeStamp", *rows, ""]), encoding="utf-8")
+        sampled = pyanalyze.load(samples=path).report().devices[0]
+        assert (sampled_sentence(sampled) or "").endswith(f"; {said}")
 
 
 def test_info_says_what_the_samples_hold() -> None:

@@ -54,6 +54,8 @@ _MASKS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", "dcgm
           "dcgm.dev_clocks_event_reasons")  # fmt: skip
 _UNCORRECTED = ("ecc.errors.uncorrected.volatile.", "dcgm.dev_ecc_dbe_vol_", "ecc_double_bit_errors")
 _CORRECTED = ("ecc.errors.corrected.volatile.", "dcgm.dev_ecc_sbe_vol_", "ecc_single_bit_errors")
+#: Usual intervals between samples from which on there is a hole: one sample that is late or lost is none.
+_HOLE = 3
 _NO_VALUES = pl.Series("value", [], pl.Float64)
 
 
@@ -98,6 +100,7 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         n=max([1, times.n_unique(), *(counter.n for counter in counters.values())]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
+        covered_share=_covered(times),
         gpu_utilization=means.get("gpu_utilization"),
         gpu_utilization_peak=None if (busy := counters.get("gpu_utilization")) is None else busy.high,
         idle_share=None if not len(use) else int((use < _IDLE).sum()) / len(use),
@@ -113,6 +116,16 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         ecc_uncorrected=_errors(values, _UNCORRECTED),
         ecc_corrected=_errors(values, _CORRECTED),
     )
+
+
+def _covered(times: pl.Series) -> float | None:
+    """The part of the time from the first to the last sample that is no hole."""
+    intervals = times.unique().sort().diff().drop_nulls()
+    usual = intervals.median()
+    if not isinstance(usual, float) or usual <= 0:
+        return None
+    holes = intervals.filter(intervals > _HOLE * usual)
+    return 1 - float((holes - usual).sum()) / float(intervals.sum())
 
 
 def _counter(metric: str, values: pl.Series) -> SampledCounter | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics, Occupancy
-    from pyanalyze.results.report import Device, Report, Tenant
+    from pyanalyze.results.report import Device, Report, Sampled, Tenant
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
 
@@ -952,8 +952,17 @@ def sampled_sentence(device: Device) -> str | None:
         parts.append(processes_text(sampled.processes))
     if busy is not None and sampled.dram_active is None:
         parts.append(f"memory busy {fmt.percent(busy.mean)} of the time")
-    samples = f"{fmt.count(sampled.n)} sample{'' if sampled.n == 1 else 's'}"
-    return "; ".join([*parts, samples])
+    return "; ".join([*parts, f"{fmt.counted(sampled.n, 'sample')}{_holes(sampled)}"])
+
+
+def _holes(sampled: Sampled) -> str:
+    """Say how much of their time has no sample, where it is notable: means say nothing of it."""
+    if sampled.covered_share is None or sampled.covered_share >= _ALMOST_ALL:
+        return ""
+    if sampled.start_ns is None or sampled.end_ns is None:
+        return ""
+    without = fmt.percent(1 - sampled.covered_share, 0)
+    return f", none for {without} of the {fmt.duration(sampled.end_ns - sampled.start_ns)}"
 
 
 def versions_text(report: Report) -> str:

@@ -27,7 +27,7 @@ from pyanalyze.results.interference import (
     UnitsOfWork,
 )
 from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, Setting
-from pyanalyze.results.model import Missing, Number, Result, Text, rounded
+from pyanalyze.results.model import Fraction, Missing, Number, Result, Text, rounded
 from pyanalyze.results.occupancy import GpuMetrics, Occupancy, SmWarps
 from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
 from pyanalyze.results.sampled import SampledCounter
@@ -168,6 +168,11 @@ class Sampled(Result):
     )
     start_ns: int | None = Field(description="First sample, ns from the origin; null: no times.")
     end_ns: int | None = Field(description="Last sample, ns from the origin; null: no times.")
+    covered_share: Fraction | None = Field(
+        default=None,
+        description="Part of the time between the two without holes, which are more than three usual intervals long; "
+        "null: no times, or one sample.",
+    )
     gpu_utilization: Number | None = Field(
         description="Share of time in which any kernel ran, by the driver. It does not say how full the GPU was."
     )
