@@ -12,6 +12,7 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
+from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
@@ -28,8 +29,24 @@ def _top_kernel(split: TimeSplit) -> str:
 
 def _part(split: TimeSplit, one: Limit) -> str:
     if one is Limit.API_CALLS and split.api_calls_ns is None:
-        return fmt.UNKNOWN
+        return _at_most(split, split.launches_ns + split.host_ns)
     return fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)
+
+
+def _at_most(split: TimeSplit, ns: int) -> str:
+    """What calls may have of gaps so short that nobody looked for calls in them; of longer ones it is not known."""
+    if not split.window_ns or ns > SMALL_SHARE * split.window_ns:
+        return fmt.UNKNOWN
+    return fmt.percent(0.0) if not ns else f"at most {fmt.percent(ns / split.window_ns)}"
+
+
+def _waiting(split: TimeSplit) -> str:
+    return _at_most(split, split.host_ns) if split.waiting_share is None else fmt.percent(split.waiting_share)
+
+
+def _longest_call(split: TimeSplit) -> str:
+    known = split.api_calls_ns is not None or not split.launches_ns + split.host_ns
+    return visible(split.api_call, 60) or ("none" if known else fmt.UNKNOWN)
 
 
 def _host(split: TimeSplit) -> str:
@@ -47,8 +64,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Cell(visible(label)),
             Cell(fmt.duration(split.window_ns)),
             *(value_cell(_part(split, one)) for one in Limit),
-            value_cell(fmt.percent(split.waiting_share)),
-            value_cell(visible(split.api_call, 60) or (fmt.UNKNOWN if split.api_calls_ns is None else "none")),
+            value_cell(_waiting(split)),
+            value_cell(_longest_call(split)),
             *((value_cell(_host(split)),) if known else ()),
             Cell(_top_kernel(split)),
         )
@@ -70,6 +87,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         "except where a CUDA call ran that launches nothing. A longer gap counts as the CUDA call that ran then, else "
         "as the host."
     )
+    if any(_part(split, Limit.API_CALLS).startswith("at most") for _, split in splits):
+        caption += " Calls are not read where gaps are a small part: their time is in launching and host."
     said = limit_text(device)
     return [*([Para(said)] if said else []), Table(columns, rows, caption)]
 
