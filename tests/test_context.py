@@ -336,6 +336,7 @@ def test_kubernetes_objects_by_allow_list(tmp_path: Path) -> None:
         ("k8s_node", f"node={node} product=NVIDIA-A100-SXM4-40GB-SHARED sharing=time-slicing replicas=4"),
         ("k8s_sharing", f"strategy=time-slicing replicas=4 node={node}"),
         ("k8s_resource", f"node={node} resource=nvidia.com/gpu.shared capacity=8 allocatable=4"),
+        ("k8s_owner", "pod=prod/serve-0 owner=none"),
         ("k8s_pod", f"pod=prod/serve-0 node={node} container=main resource=nvidia.com/gpu count=1"),
         ("k8s_pod", f"pod=prod/serve-0 node={node} container=main claim=gpu"),
         ("k8s_env", "pod=prod/serve-0 container=main CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50"),

@@ -323,6 +323,30 @@ def shell(line: str, folder: Path) -> list[list[str]]:
     return [call.decode().split("\0")[:-1] for call in calls.read_bytes().split(b"\n") if call]
 
 
+@pytest.mark.parametrize("bare", [("web-7f9c",), ("train-bert-0",), ("web-7f9c", "train-bert-0")])
+def test_pods_that_nothing_makes_are_not_patched_through_an_owner(bare: tuple[str, ...], tmp_path: Path) -> None:
+    """The affinity of a pod cannot be changed, its labels can."""
+    pods = [
+        item if item["metadata"]["name"] in bare else owned(item, "StatefulSet", "one")
+        for item in (pod("web-7f9c"), pod("train-bert-0"))
+    ]
+    objects = kubectl(tmp_path, node(**REPLICAS), *pods)
+    given: list[str | Path] = ["--samples", write(tmp_path, "a.prom", TWO), "--context", objects]
+    (found,) = (action for name, action in advised(*given).items() if name.startswith("Separate"))
+    label, keep = found["commands"]
+    assert "ownerReferences" not in label + keep + found["undo"]
+    (words,) = shell(label, tmp_path)
+    assert words[:3] == ["kubectl", "label", "pod"] and words[3] in bare
+    assert words[4].startswith("gpu-apart-from=")
+    if len(bare) == 1:
+        (words,) = shell(keep, tmp_path)
+        assert words[:2] == ["kubectl", "patch"] and "statefulset/one" in words
+        assert len(shell(found["undo"], tmp_path)) == 2
+    else:
+        assert shell(keep, tmp_path) == [] and "create it again: nothing makes this pod" in keep
+        assert len(shell(found["undo"], tmp_path)) == 1
+
+
 def test_commands_for_the_cluster_at_hand_can_be_pasted(tmp_path: Path) -> None:
     web = owned(pod("web-7f9c"), "ReplicaSet", "web-7f9c")
     objects = kubectl(tmp_path, node(**REPLICAS), web, owned(pod("train-bert-0"), "StatefulSet", "train-bert"))

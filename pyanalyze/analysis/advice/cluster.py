@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import kubernetes
 from pyanalyze.analysis.advice.mig import Need, family_of, place
+from pyanalyze.inputs.context.kubernetes import NO_OWNER
 from pyanalyze.results.advice import Advice
 from pyanalyze.text import format as fmt
 from pyanalyze.text.pairs import parse_pairs
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.listed import ListedTenant
 
+#: Label of a pod that another one is kept apart from.
+_APART = "gpu-apart-from"
 _DRA = "nvidia-dra-driver-gpu"
 #: Longest value of a label.
 _LABEL = 63
@@ -88,9 +91,12 @@ def with_record(first: Advice, listed: Listed, device_id: int) -> Advice:
     return first.model_copy(update={"commands": [record_command(pods[0]), *first.commands]})
 
 
+def _namespace(pod: ListedTenant) -> str:
+    return f"-n {shlex.quote(pod.namespace)} " if pod.namespace else ""
+
+
 def _where(pod: ListedTenant) -> str:
-    namespace = f"-n {shlex.quote(pod.namespace)} " if pod.namespace else ""
-    return f"{namespace}{shlex.quote(pod.pod or '')}"
+    return f"{_namespace(pod)}{shlex.quote(pod.pod or '')}"
 
 
 def _node(pod: ListedTenant) -> str:
@@ -230,40 +236,57 @@ def _mig(pods: Sequence[ListedTenant], device: Mapping[str, object]) -> Iterator
 
 def _apart(first: ListedTenant, second: ListedTenant, owners: Mapping[str, str]) -> Iterator[Advice]:
     """Keep two pods on different nodes, by the objects that make them."""
-    targets = [_owner(pod, owners) for pod in (first, second)]
+    # Of a pod that nobody makes the label can be changed, its affinity not.
+    if _without_owner(second, owners) and not _without_owner(first, owners):
+        first, second = second, first
     value = (first.pod or "")[:_LABEL].rstrip("-.")
     term = {
-        "labelSelector": {"matchLabels": {"gpu-apart-from": value}},
+        "labelSelector": {"matchLabels": {_APART: value}},
         "topologyKey": "kubernetes.io/hostname",
         **({"namespaces": [first.namespace]} if first.namespace != second.namespace and first.namespace else {}),
     }
-    terms = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    labelled = {"spec": {"template": {"metadata": {"labels": {"gpu-apart-from": value}}}}}
-    kept = {"spec": {"template": {"spec": {"affinity": {"podAntiAffinity": terms}}}}}
-    unlabelled = {"spec": {"template": {"metadata": {"labels": {"gpu-apart-from": None}}}}}
-    released = {"spec": {"template": {"spec": {"affinity": {"podAntiAffinity": None}}}}}
-    patches = [_patch(pod, target, body) for pod, target, body in
-               zip((first, second), targets, (labelled, kept), strict=True)]  # fmt: skip
-    undo = "; ".join(
-        _patch(pod, target, body)
-        for pod, target, body in zip((first, second), targets, (unlabelled, released), strict=True)
-    )
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if _without_owner(first, owners):
+        name, namespace = shlex.quote(first.pod or ""), _namespace(first)
+        label, unlabel = (f"kubectl label pod {name} {_APART}{end} {namespace}".rstrip() for end in (f"={value}", "-"))
+    else:
+        label, unlabel = (
+            _patch(first, _owner(first, owners), {"metadata": {"labels": {_APART: one}}}) for one in (value, None)
+        )
+    if _without_owner(second, owners):
+        there = f"the manifest of {_where(second)}, and create it again: nothing makes this pod"
+        keep = f"# add to {there}: {json.dumps({'spec': {'affinity': affinity}})}"
+        release = f"# take the affinity out of {there}"
+    else:
+        keep, release = (
+            _patch(second, _owner(second, owners), {"spec": {"affinity": one}})
+            for one in (affinity, {"podAntiAffinity": None})
+        )
     yield Advice(
         action=f"Separate {first.pod} and {second.pod}: keep them on different nodes",
-        commands=patches,
+        commands=[label, keep],
         expected="removes all interference between the two on the GPU; by how much each gains " + _record(first),
         bound=None,
         why="both are listed on one GPU",
-        undo=undo,
+        undo=f"{unlabel}; {release}",
         exclusive=True,
         wrong_if="the slow tenant stays slow without the other: then sharing is not the cause",
         risk="both restart; the second stays Pending while no other node has a free GPU",
     )
 
 
+def _without_owner(pod: ListedTenant, owners: Mapping[str, str]) -> bool:
+    """Whether nothing makes a pod anew: there is nothing to patch."""
+    return owners.get(_named(pod)) == NO_OWNER
+
+
+def _named(pod: ListedTenant) -> str:
+    return f"{pod.namespace}/{pod.pod}" if pod.namespace else pod.pod or ""
+
+
 def _owner(pod: ListedTenant, owners: Mapping[str, str]) -> str:
     """What makes a pod, as a word of the shell; a replica set is made by a deployment of its name without the hash."""
-    found = owners.get(f"{pod.namespace}/{pod.pod}" if pod.namespace else pod.pod or "")
+    found = owners.get(_named(pod))
     if found is None:
         field = ".metadata.ownerReferences[0]"
         path = f"jsonpath='{{{field}.kind}}/{{{field}.name}}'"
@@ -274,9 +297,10 @@ def _owner(pod: ListedTenant, owners: Mapping[str, str]) -> str:
     return shlex.quote(f"{kind.lower()}/{name}")
 
 
-def _patch(pod: ListedTenant, target: str, body: object) -> str:
-    namespace = f"-n {shlex.quote(pod.namespace)} " if pod.namespace else ""
-    return f"kubectl patch {namespace}{target} --type merge -p {shlex.quote(json.dumps(body))}"
+def _patch(pod: ListedTenant, target: str, template: object) -> str:
+    """Change what the object that makes a pod makes."""
+    body = {"spec": {"template": template}}
+    return f"kubectl patch {_namespace(pod)}{target} --type merge -p {shlex.quote(json.dumps(body))}"
 
 
 def _claims(

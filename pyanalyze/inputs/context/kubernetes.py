@@ -7,10 +7,10 @@ the device plugin and of mig-parted. Annotations, commands and arguments are nev
 Keys: `k8s_node` (labels: `node=... sharing=time-slicing replicas=4 mig_config=all-1g.10gb ...`), `k8s_resource`
 (`node=... resource=nvidia.com/gpu.shared capacity=4 allocatable=4`), `k8s_sharing` (as in a device-plugin
 configuration, with `config=` where a config map holds several), `k8s_pod` (`pod=namespace/name node=...
-container=main resource=nvidia.com/gpu count=1`), `k8s_owner` (`pod=... owner=StatefulSet/train`), `k8s_env`
-(`pod=... container=... CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`), `k8s_claim` (`claim=namespace/name device=gpu-0
-pods=...`), `k8s_request` (`claim=namespace/name class=mig.nvidia.com count=1`), `k8s_device` (`node=... device=gpu-0
-uuid=GPU-... profile=1g.10gb`: what a driver offers for claims).
+container=main resource=nvidia.com/gpu count=1`), `k8s_owner` (`pod=... owner=StatefulSet/train`, or
+`none`), `k8s_env` (`pod=... container=... CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`), `k8s_claim` (`claim=namespace/name
+device=gpu-0 pods=...`), `k8s_request` (`claim=namespace/name class=mig.nvidia.com count=1`), `k8s_device` (`node=...
+device=gpu-0 uuid=GPU-... profile=1g.10gb`: what a driver offers for claims).
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from pyanalyze.text.pairs import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+#: The owner of a pod that nobody makes anew.
+NO_OWNER = "none"
 
 #: Labels of a node that are read, and what they are called in a row.
 LABELS = {
@@ -137,7 +140,10 @@ def _node(item: dict[str, Any]) -> Iterator[Row]:
 
 def _pod(item: dict[str, Any]) -> Iterator[Row]:
     pod, node = _name(item), _host(_dict(item, "spec").get("nodeName"))
-    for owner in _list(item, "metadata", "ownerReferences")[:1]:
+    owners = _list(item, "metadata", "ownerReferences")
+    if not owners:
+        yield Row("k8s_owner", pairs(pod=pod, owner=NO_OWNER))
+    for owner in owners[:1]:
         kind, name = plain(_dict(owner).get("kind")), plain(_dict(owner).get("name"))
         if kind is not None and name is not None:
             yield Row("k8s_owner", pairs(pod=pod, owner=f"{kind}/{name}"))
