@@ -438,6 +438,8 @@ def residency_sentence(device: Device) -> str:
 def gpu_time_text(device: Device) -> str:
     """The GPU time share of the tenants and the cost of context switches, to stand behind a label."""
     shown = _with_gpu_time(device)
+    if not any(t.busy_ns or t.resident_ns for t in device.tenants):
+        return "not known. No work on this GPU was recorded."
     if not shown:
         return f"not known. {why_missing(device, 'context_switches', 'residency', 'window')}"
     names = [f"{holder_text(t, device)} {fmt.percent(t.gpu_time_share)}{_idle(t, device)}" for t in shown[:3]]

@@ -497,6 +497,8 @@ def _trust(compared: Options, option: Option) -> str:
             f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded elapsed "
             "times."
         )
+    elif compared.current is None:
+        said += " The current configuration was not modelled: the gain over it is not known."
     if compared.replayed < 1:
         said += (
             f" {fmt.percent(compared.replayed)} of the operations were replayed, in windows spread over the recording."
@@ -578,11 +580,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         # They run under MPS already: all of them, or with caps.
         title = "Run all tenants under MPS" if TRAITS[mode].time_sliced else "Run the MPS clients without caps"
     if option.provision is not None:
-        shares = ", ".join(f"{f.name} {option.provision.percentages[f.tenant_id]} %" for f in option.forecasts)
-        caps = f"{option.provision.strategy} caps"
-        if option.provision.strategy == "double":
-            caps = "caps of twice the equal part"
-        title = f"Run the tenants under MPS with {caps}: {shares}"
+        title = f"Run the tenants under MPS with {_caps(option, option.provision)}"
         why = f"{why}; {option.provision.why}"
         if kube:
             why = f"{why}. The device plugin also divides the memory equally"
@@ -608,6 +606,16 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         check_after=check,
         exclusive=True,
     )
+
+
+def _caps(option: Option, provision: mps.Provision) -> str:
+    """The caps of the clients: one figure where all have the same."""
+    if len(set(provision.percentages.values())) == 1:
+        each = next(iter(provision.percentages.values()))
+        twice = ", twice the equal part" if provision.strategy == "double" else ""
+        return f"{'equal ' * (provision.strategy == 'equal')}caps of {each} %{twice}"
+    shares = ", ".join(f"{f.name} {provision.percentages[f.tenant_id]} %" for f in option.forecasts)
+    return f"{provision.strategy} caps: {shares}"
 
 
 def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> tuple[tuple[str, ...], str]:
@@ -675,15 +683,15 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
     why = f"no other{which} is forecast to gain anything"
-    first = f"its mean slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
+    first = f"its mean elapsed slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
     means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
     # A difference that no digit shows is none.
     if others and others[0].antt < now.antt and means[0] != means[1]:
-        gain = f"less than {fmt.percent(WORTH_IT, 0)} (mean slowdown {' -> '.join(means)})"
+        gain = f"less than {fmt.percent(WORTH_IT, 0)} (mean elapsed slowdown {' -> '.join(means)})"
         why = f"{others[0].name} is forecast to gain {gain}"
         first = (
-            f"{others[0].name} has the smallest mean slowdown of {len(others) + 1} configurations. The model cannot "
-            f"tell a difference below {fmt.percent(WORTH_IT, 0)}"
+            f"{others[0].name} has the smallest mean elapsed slowdown of {len(others) + 1} configurations. The model "
+            f"cannot tell a difference below {fmt.percent(WORTH_IT, 0)}"
         )
     return Advice(
         action=f"Keep the sharing configuration{' of this instance' if inside else ''}: {why}",
@@ -691,7 +699,8 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
         expected=f"modelled slowdown, not measured: as it is ({now.name}) {_each(now)}{other}",
         bound=bound,
-        why=f"{first}{_isolation(compared, verdict.mode)}.{_trust(compared, now)}",
+        why=f"{first}{_isolation(compared, verdict.mode)}. Elapsed time is compared, not latency."
+        f"{_trust(compared, now)}",
         undo=None,
         wrong_if="the workloads change: other kernels, other load, or another number of tenants",
     )

@@ -215,7 +215,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
     # Of a capped client the fewer SMs make more waves.
     capped = (
-        f" Waves are over all {fmt.count(device.sm_count)} SMs: under a cap, which has fewer, there are more."
+        f" Waves are over all {fmt.count(device.sm_count)} SMs: where a process or context has fewer, there are more."
         if TRAITS[device.sharing.mode].capped and device.sm_count is not None
         else ""
     )

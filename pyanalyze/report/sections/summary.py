@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import Reason, impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts, Para
-from pyanalyze.report.sampled_text import only_sampled
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sections.glossary import TITLE as BASES
 from pyanalyze.report.sentences import (
@@ -33,7 +32,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     sharing = device.sharing
     facts = [
         Fact(
-            "Sharing mode" if only_sampled(inputs.report, device) else "Observed mode",
+            "Sharing mode",
             sharing.mode,
             _confidence(device),
             sharing.basis,
