@@ -198,7 +198,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         return []
     mine.sort(key=lambda row: -int(row["total_ns"]))
     labels = tenant_labels(device.tenants)
-    rows = tuple(_kernel_row(row, labels) for row in mine[:TOP_KERNELS])
+    rows = tuple(_kernel_row(row, labels, above=device.occupancy is None) for row in mine[:TOP_KERNELS])
     columns = (
         Column("Kernel"),
         Column("Tenant"),
@@ -235,7 +235,9 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     ]
 
 
-def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[Cell, ...]:
+def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str], *, above: bool) -> tuple[Cell, ...]:
+    """One launch configuration; `above`: why the occupancy of none is known stands above the table."""
+
     def whole(key: str) -> int | None:
         value = row.get(key)
         return int(value) if isinstance(value, int) else None
@@ -254,7 +256,7 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str]) -> tuple[C
     shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} x {fmt.count(block)}"
     reason = row.get("reason")
     limit = words("limiters").replace(",", ", ").replace("shared", "shared memory") or (
-        visible(reason, 200) if isinstance(reason, str) else fmt.UNKNOWN
+        visible(reason, 200) if isinstance(reason, str) and not above else fmt.UNKNOWN
     )
     if (real("occupancy") or 0.0) >= 1:
         limit = "nothing"

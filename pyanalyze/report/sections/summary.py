@@ -59,7 +59,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     impact = impact_of(device)
     victim = impact.victim
     if victim is None and impact.reason is Reason.SOLE_TENANT:
-        facts.append(Fact("Largest slowdown", "none", "by another process: only one used the GPU"))
+        one = "only one used the GPU" if device.sharing.condition is None else "only one is known"
+        facts.append(Fact("Largest slowdown", "none", f"by another process: {one}"))
     elif victim is None:
         facts.append(Fact("Largest slowdown", fmt.UNKNOWN, "see what is not available"))
     else:

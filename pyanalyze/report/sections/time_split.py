@@ -37,7 +37,8 @@ def _at_most(split: TimeSplit, ns: int) -> str:
     """What calls may have of gaps so short that nobody looked for calls in them; of longer ones it is not known."""
     if not split.window_ns or ns > SMALL_SHARE * split.window_ns:
         return fmt.UNKNOWN
-    return fmt.percent(0.0) if not ns else f"at most {fmt.percent(ns / split.window_ns)}"
+    said = fmt.percent(ns / split.window_ns)
+    return said if not ns or said.startswith("<") else f"at most {said}"
 
 
 def _waiting(split: TimeSplit) -> str:
@@ -76,7 +77,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Time", "first start to last end", True),
         *(Column(capital(PART_WORDS[one]), "", True) for one in Limit),
         Column("Launched, not started", "part of CUDA calls and host; of its time", True),
-        Column("Longest of these calls"),
+        Column("Call with most time", "of CUDA calls"),
         *((Column("Host activity", "parts of host"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
     )
