@@ -88,6 +88,18 @@ def test_one_process_is_advised_the_same_whatever_names_its_mode(scenario: str, 
         assert stakes == sorted(stakes, key=lambda ns: -(ns or 0))
 
 
+def test_an_instance_with_several_listed_processes_is_not_advised_as_if_one_were_in_it(corpus: Path) -> None:
+    """nvidia-smi lists pids 12249, 12250 and 12267 in instance 2/1 (its lines 1965 to 1967), and none in 2/0."""
+    (path,) = (corpus / "samples" / "nvidia-gpu-exporter").glob("*h200-mig*")
+    rows = [line.split()[1:5] for line in path.read_text(encoding="utf-8").splitlines()[1964:1967]]
+    assert rows == [["0", "2", "1", pid] for pid in ("12249", "12250", "12267")]
+    advised = {
+        one.device_id: [action.action for action in one.actions] for one in pyanalyze.load(samples=path).advise()
+    }
+    assert advised[2] == ["Record the processes of this MIG instance at the same time"]
+    assert advised[1] == []
+
+
 def test_requirements_are_held_against_what_modes_promise() -> None:
     # NVIDIA's comparison: MPS and time-slicing give no bandwidth of one's own, MIG gives all three.
     assert TRAITS[Mode.MPS].promises.lacks(REQUIREMENTS) == ("fault-isolation", "bandwidth-qos")

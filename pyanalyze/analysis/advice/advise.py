@@ -29,6 +29,7 @@ from pyanalyze.analysis.advice.simple import (
 )
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
+from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -177,7 +178,18 @@ def advise_device(
         split.limit is Limit.KERNELS for (number, _), split in splits.items() if number == verdict.device_id
     )
     actions = list(
-        _actions(tables, verdict, (own, host), compared, required, latency_ns, device, in_kernels=in_kernels, kube=kube)
+        _actions(
+            tables,
+            verdict,
+            (own, host),
+            compared,
+            required,
+            latency_ns,
+            device,
+            listed=sum(one.computes for one in listed.by_device.get(verdict.device_id, ())),
+            in_kernels=in_kernels,
+            kube=kube,
+        )
     )
     if kube and not tables.paths:
         # Nothing in samples ranks the alternatives: what decides comes first.
@@ -235,6 +247,7 @@ def _actions(
     latency_ns: int | None,
     device: Mapping[str, object],
     *,
+    listed: int,
     in_kernels: bool,
     kube: bool,
 ) -> Iterator[Advice]:
@@ -266,7 +279,12 @@ def _actions(
         yield from _left_out(compared, required)
     else:
         if traits.one_process and traits.mig_instance:
-            yield _alone_in_instance(tables, device)
+            # The profile names the mode, whoever is in the instance.
+            processes = max(len(held), listed)
+            if processes == 1:
+                yield _alone_in_instance(tables, device)
+            elif processes:
+                yield _several_in_instance(processes)
         elif traits.one_process:
             known = verdict.condition is not None
             why = "no other tenant is known" if known else "changing it gains nothing"
@@ -295,6 +313,17 @@ def _in_mig_mode(tables: TableSet, verdict: Verdict, device: Mapping[str, object
         return True
     likely = next((one.mode for one in verdict.alternatives), Mode.UNDETERMINED)
     return not tables.paths and TRAITS[likely].mig_instance
+
+
+def _several_in_instance(processes: int) -> Advice:
+    return Advice(
+        action="Record the processes of this MIG instance at the same time",
+        commands=[f"{recording(switches=False)}   # one for each process, at the same time; then pyanalyze A B"],
+        expected=None,
+        bound=None,
+        why=f"{processes} processes are listed in the instance: how much they slow each other is not known",
+        undo=None,
+    )
 
 
 def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice:
