@@ -117,6 +117,18 @@ def test_the_victim_has_one_factor_everywhere(said: Said) -> None:
     assert fmt.ratio(entry["slowdown"][impact.victim.kind]["value"]) == factor
 
 
+def test_a_pair_has_one_slowdown_and_the_pairs_of_a_victim_make_no_more_than_its_own(said: Said) -> None:
+    """What each aggressor adds to the latency of a victim adds up to what all of them add."""
+    for device in said.report.devices:
+        cells = [] if device.interference is None else device.interference.matrix or []
+        pairs = [(cell.victim, cell.aggressor) for cell in cells]
+        assert len(pairs) == len(set(pairs))
+        for tenant in device.tenants:
+            added = [one.latency - 1 for one in cells if one.victim == tenant.tenant_id and one.latency is not None]
+            if added and tenant.slowdown.latency is not None:
+                assert sum(added) <= tenant.slowdown.latency.value - 1 + 0.01
+
+
 def test_the_cause_is_one_sentence_everywhere(said: Said) -> None:
     (device, *more) = said.report.devices
     if more or not device.tenants:

@@ -798,6 +798,9 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
         victim = known.get(row["victim"])
         if victim is None or row["against"] != ("counterfactual" if victim.baseline is None else "baseline"):
             continue
+        # What is known from residency is divided by residency: one figure for a pair.
+        if victim.lost_to:
+            continue
         elapsed, latency = victim.slowdown.elapsed, victim.slowdown.latency
         # Of a victim that was not slowed there is no aggressor, and that can be told.
         share = row["share"] if victim.slowed else 0.0
