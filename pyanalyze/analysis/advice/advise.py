@@ -474,6 +474,11 @@ def _each(option: Option, now: Option | None = None) -> str:
     return ", ".join(f"{f.name} {before.get(f.tenant_id, '')}{f.slowdown:.2f}x" for f in option.forecasts)
 
 
+def _named(option: Option) -> str:
+    """The name of an option inside a sentence: MPS with equal caps."""
+    return option.name.replace(", ", " with ")
+
+
 def _bounds(option: Option) -> str:
     each = ", ".join(f"{f.name} {f.low:.2f}-{f.high:.2f}x" for f in option.forecasts)
     return f"{each}; mean (ANTT) {_range(option)}"
@@ -704,9 +709,9 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     refused = [option for option, _ in compared.refused]
     others = [option for option in compared.options if option is not now and option not in refused]
     # Options are in the order of their mean slowdown.
-    other = f"; {others[0].name} {_each(others[0])}" if others else ""
+    other = f"; {_named(others[0])} {_each(others[0])}" if others else ""
     least = min(others, key=lambda option: option.antt_bounds[0], default=None)
-    bound = None if least is None else f"mean slowdown {_range(now)} as it is, {_range(least)} under {least.name}"
+    bound = None if least is None else f"mean slowdown {_range(now)} as it is, {_range(least)} under {_named(least)}"
     if least is not None and least.antt_bounds[0] < now.antt_bounds[1] and now.antt_bounds[0] < least.antt_bounds[1]:
         bound = f"{bound}. The ranges overlap: no gain is certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
@@ -717,16 +722,16 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     # A difference that no digit shows is none.
     if others and others[0].antt < now.antt and means[0] != means[1]:
         gain = f"less than {fmt.percent(WORTH_IT, 0)} (mean elapsed slowdown {' -> '.join(means)})"
-        why = f"{others[0].name} is forecast to gain {gain}"
+        why = f"{_named(others[0])} is forecast to gain {gain}"
         first = (
-            f"{others[0].name} has the smallest mean elapsed slowdown of {len(others) + 1} configurations. The model "
-            f"cannot tell a difference below {fmt.percent(WORTH_IT, 0)}"
+            f"{_named(others[0])} has the smallest mean elapsed slowdown of {len(others) + 1} configurations. "
+            f"The model cannot tell a difference below {fmt.percent(WORTH_IT, 0)}"
         )
     return Advice(
         action=f"Keep the sharing configuration{' of this instance' if inside else ''}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
-        expected=f"modelled slowdown, not measured: as it is ({now.name}) {_each(now)}{other}",
+        expected=f"modelled slowdown, not measured: as it is ({_named(now)}) {_each(now)}{other}",
         bound=bound,
         why=f"{first}{_isolation(compared, verdict.mode)}. Elapsed time is compared, not latency."
         f"{_trust(compared, now)}",
@@ -760,7 +765,7 @@ def _stricter(compared: Options, mode: Mode, *, stays: bool, kube: bool) -> Iter
     best = (_now(compared, mode) or best) if stays else best
     why = (
         f"only it isolates faults, memory and bandwidth; its mean slowdown is {option.antt / best.antt:.2f} times that "
-        f"of {best.name}"
+        f"of {_named(best)}"
     )
     yield _make(option, compared, why, mode, kube=kube)
 
