@@ -728,9 +728,14 @@ def _interference(
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent], mode)
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
-        trace = f"{RECORD_ALL}; with samples only: --work LATENCIES.csv (an association)"
+        how = _OTHERS if tenants else f"{RECORD_ALL}; with samples only: --work LATENCIES.csv (an association)"
+        if tenants and TRAITS[mode].vgpu:
+            # No list of processes in one virtual machine has those of another.
+            why, how = "only this virtual machine is known, and others may have time slices of the same GPU", solo
+            if not TRAITS[mode].time_sliced:
+                why = "only one tenant of this virtual GPU is known"
         for what in ("interference", "slowdown"):
-            missing.append(Missing(what=what, why=why, how=_OTHERS if tenants else trace))
+            missing.append(Missing(what=what, why=why, how=how))
         return None
     # No name stands first: sentences begin with a capital, names stay as they are.
     reasons: dict[str, list[str]] = {}

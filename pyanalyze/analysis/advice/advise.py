@@ -709,7 +709,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     refused = [option for option, _ in compared.refused]
     others = [option for option in compared.options if option is not now and option not in refused]
     # Options are in the order of their mean slowdown.
-    other = f"; {_named(others[0])} {_each(others[0])}" if others else ""
+    other = f"; {_named(others[0])}: {_each(others[0])}" if others else ""
     least = min(others, key=lambda option: option.antt_bounds[0], default=None)
     bound = None if least is None else f"mean slowdown {_range(now)} as it is, {_range(least)} under {_named(least)}"
     if least is not None and least.antt_bounds[0] < now.antt_bounds[1] and now.antt_bounds[0] < least.antt_bounds[1]:
@@ -731,7 +731,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
         action=f"Keep the sharing configuration{' of this instance' if inside else ''}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
-        expected=f"modelled slowdown, not measured: as it is ({_named(now)}) {_each(now)}{other}",
+        expected=f"modelled slowdown, not measured: as it is ({_named(now)}): {_each(now)}{other}",
         bound=bound,
         why=f"{first}{_isolation(compared, verdict.mode)}. Elapsed time is compared, not latency."
         f"{_trust(compared, now)}",
