@@ -130,7 +130,7 @@ def test_ten_questions_are_answered_within_twelve_lines(name: str, tmp_path: Pat
     assert unanswered == [], done.stdout
 
 
-def test_commands_that_do_not_fit_are_counted_in_the_sentence(hardware: Path) -> None:
+def test_commands_that_do_not_fit_are_named_in_the_sentence(hardware: Path) -> None:
     """Caps of a daemon take loops of several lines: no line of the screen stands in for them."""
     capture = hardware / "mps-50-50-A-B.sqlite"
     commands = json.loads(run("advise", capture, "-f", "json").stdout)["devices"][0]["advice"][0]["commands"]
@@ -139,4 +139,4 @@ def test_commands_that_do_not_fit_are_counted_in_the_sentence(hardware: Path) ->
     after = next(n for n, line in enumerate(lines) if n > first and not line.startswith(" "))
     said = " ".join(line.strip() for line in lines[first:after])
     assert len(commands) > 1
-    assert said.endswith(f". `pyanalyze advise` shows its {len(commands)} commands.")
+    assert said.endswith(". `pyanalyze advise` shows its commands.")

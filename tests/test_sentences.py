@@ -508,7 +508,7 @@ def test_waves_of_a_capped_client_say_of_which_sms() -> None:
     kernels = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").kernel_occupancy
     (section,) = [one for one in lay_out(report, kernels).sections if one.id.startswith("occupancy")]
     tables = [one for one in section.blocks if isinstance(one, Table)]
-    assert "Waves are over all 142 SMs: under a cap" in tables[-1].caption
+    assert "Waves are over all 142 SMs: where a process or context has fewer" in tables[-1].caption
 
 
 def test_a_command_of_a_table_can_be_copied_from_markdown(fixtures: Path) -> None:

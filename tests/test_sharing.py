@@ -1114,7 +1114,10 @@ def test_a_daemon_without_a_server_has_no_clients(rows: list[tuple[str, int]], *
     together = {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.4, "streams_used": 1}
     verdict = judge(case(together, configured=configured))
     assert verdict.mode == ("mps" if server else "undetermined")
-    assert verdict.configured == "mps"
+    # Nobody was told where the daemon is, unless a variable says so.
+    assert verdict.configured == ("mps" if server else None)
+    pipe = Configured("environment", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps")
+    assert judge(case(together, configured=[*configured, pipe])).configured == "mps"
 
 
 def test_short_kernels_inside_long_ones_that_are_not_inflated_are_no_exclusion() -> None:
