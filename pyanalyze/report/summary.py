@@ -242,7 +242,7 @@ def _slow(device: Device, impact: Impact) -> list[str]:
             for also in ways
             if len(shown) >= most
         ]
-        said += [f"{slow}; also {fmt.counted(len(shown), 'other tenant')}"] if shown else [slow]
+        said += [f"{slow}; also {len(shown)} more"] if shown else [slow]
         slow = next((one for one in said if len(_lines("Slow", one, 3)) < 3), said[-1])
         if impact.answer is Answer.YES:
             whole, short = (
