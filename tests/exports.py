@@ -176,3 +176,24 @@ def write(
                 marks = ", ".join("?" * len(rows[0]))
                 database.executemany(f"INSERT INTO {name} VALUES ({marks})", [tuple(row.values()) for row in rows])
     return path
+
+
+def launched_after_each_other(path: Path, kernels: int, period_us: int) -> Path:
+    """Two time-sliced processes; what 7 launches runs for 1000 us, each a period after the one before, and no call waits.
+
+    In us of each period: 7 launches from 0 to 10; 8 is resident until 1000, then the kernel of 7 runs until 2000.
+    """
+    rounds = [n * period_us * US for n in range(kernels)]
+    slices = [slot for t in rounds for slot in ((8, 2, t, t + 1000 * US), (7, 1, t + 1000 * US, t + period_us * US))]
+    return write(
+        path,
+        kernels=[
+            *(kernel(7, t + 1000 * US, t + 2000 * US, correlationId=n) for n, t in enumerate(rounds, 1)),
+            *(kernel(8, t + 20 * US, t + 990 * US, correlationId=n) for n, t in enumerate(rounds, 101)),
+        ],
+        calls=[
+            *(call(7, t, t + 10 * US, n) for n, t in enumerate(rounds, 1)),
+            *(call(8, t, t + 10 * US, n) for n, t in enumerate(rounds, 101)),
+        ],
+        switches=[row for pid, context, start, end in slices for row in resident(pid, context, start, end)],
+    )

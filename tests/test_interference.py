@@ -19,7 +19,7 @@ import generate
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from exports import MS, US, call, copy, kernel, recorded_residency, resident, write
+from exports import MS, US, call, copy, kernel, launched_after_each_other, recorded_residency, resident, write
 
 import pyanalyze
 from pyanalyze.analysis.advice.options import options
@@ -917,21 +917,7 @@ def test_forecasts_of_a_host_that_polls_are_those_of_one_that_blocks(tmp_path: P
 def test_a_host_that_goes_on_when_its_kernel_has_ended_waited_for_it(
     tmp_path: Path, kernels: int, period_us: int, solo_us: int, bound: bool
 ) -> None:
-    """By hand, in us: launched from 0 to 10; 8 is resident until 1000, then the kernel runs until 2000. No call waits."""
-    rounds = [n * period_us * US for n in range(kernels)]
-    slices = [slot for t in rounds for slot in ((8, 2, t, t + 1000 * US), (7, 1, t + 1000 * US, t + period_us * US))]
-    path = write(
-        tmp_path / "flag.sqlite",
-        kernels=[
-            *(kernel(7, t + 1000 * US, t + 2000 * US, correlationId=n) for n, t in enumerate(rounds, 1)),
-            *(kernel(8, t + 20 * US, t + 990 * US, correlationId=n) for n, t in enumerate(rounds, 101)),
-        ],
-        calls=[
-            *(call(7, t, t + 10 * US, n) for n, t in enumerate(rounds, 1)),
-            *(call(8, t, t + 10 * US, n) for n, t in enumerate(rounds, 101)),
-        ],
-        switches=[row for pid, context, start, end in slices for row in resident(pid, context, start, end)],
-    )
+    path = launched_after_each_other(tmp_path / "flag.sqlite", kernels, period_us)
     session = pyanalyze.load(path)
     tenant_id = session.tenants.row(by_predicate=pl.col("pid") == 7, named=True)["tenant_id"]
     mine = session.tenant_slowdowns.filter(pl.col("measure").cast(pl.String) == "elapsed", tenant_id=tenant_id)

@@ -2,7 +2,7 @@
 
 use std::hash::Hasher;
 
-use crate::base::hardware::WAKE_NS;
+use crate::base::hardware::{MOSTLY, PAUSE_NS, WAKE_NS};
 use crate::base::maps::{NumberHasher, NumberMap};
 use crate::base::statistics::{median_ns, quantiles, student};
 
@@ -43,6 +43,49 @@ pub(crate) fn work_begins(
     } else {
         0
     }
+}
+
+/// Idle times of a thread with work in flight that must end with that work before it counts as waited for.
+const ENOUGH_WAITS: u32 = 5;
+
+/// Idle times of a thread with work in flight. One that waits for its work without a call, such as for a flag in memory
+/// that a kernel sets, is idle so until about the end of what it launched last:
+///
+/// ```text
+///   host      |la|  ..idle..   |sync||la|  ..idle..       |la|
+///   device        |====k1======|         |=====k2=======|
+/// ```
+/// It may also have been busy with itself by chance. Where that is not so of any other such time, or hardly any, it
+/// waited.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct IdleTimes {
+    with_work: u32,
+    others: u32,
+}
+
+impl IdleTimes {
+    /// The thread was idle from one call to the next, and what it launched ends then.
+    pub fn see(&mut self, from_ns: i64, to_ns: i64, work_ns: i64) {
+        match ends_with(from_ns, to_ns, work_ns) {
+            Some(true) => self.with_work = self.with_work.saturating_add(1),
+            Some(false) => self.others = self.others.saturating_add(1),
+            None => {}
+        }
+    }
+
+    /// Whether those that end with the work are waits; `None`: what was seen says so, but is too little.
+    pub fn are_waits(self) -> Option<bool> {
+        let mostly = self.with_work > 0 && self.with_work >= MOSTLY.saturating_mul(self.others);
+        (!mostly || self.with_work >= ENOUGH_WAITS).then_some(mostly)
+    }
+}
+
+/// Whether a thread was idle, from one call to the next, until about the end of its work; `None`: it was not idle, or
+/// had no work in flight.
+pub(crate) fn ends_with(from_ns: i64, to_ns: i64, work_ns: i64) -> Option<bool> {
+    let idle_ns = to_ns.saturating_sub(from_ns);
+    let apart_ns = to_ns.saturating_sub(work_ns).saturating_abs();
+    (idle_ns > PAUSE_NS && work_ns > from_ns).then(|| apart_ns <= wake_ns(idle_ns, 0))
 }
 
 /// A frame rate shows in so many frames, the part of a program's pauses that end one, and by how much these may differ

@@ -227,6 +227,7 @@ struct Row<'a> {
     unit_ns: Option<(i64, i64)>,
     operations: u64,
     goes_on: bool,
+    unseen_waits: bool,
     sampling_error: Option<f64>,
     basis: &'static str,
     detail: String,
@@ -252,6 +253,7 @@ fn table(
             unit_ns: p.unit_ns,
             operations: p.ops.len() as u64,
             goes_on: p.goes_on,
+            unseen_waits: p.unseen_waits,
             sampling_error: None,
             basis: "observed",
             detail: detail(p, made),
@@ -278,6 +280,7 @@ fn table(
                 unit_ns: t.unit_ns,
                 operations: t.operations,
                 goes_on: p.goes_on,
+                unseen_waits: p.unseen_waits,
                 sampling_error,
                 basis: "modelled",
                 detail: detail(p, made),
@@ -302,6 +305,7 @@ fn table(
         .put("operations", rows.iter().map(|r| Some(r.operations)).collect::<UInt64Array>())
         .put("sampling_error", rows.iter().map(|r| r.sampling_error).collect::<Float64Array>())
         .put("goes_on", rows.iter().map(|r| Some(r.goes_on)).collect::<BooleanArray>())
+        .put("unseen_waits", rows.iter().map(|r| Some(r.unseen_waits)).collect::<BooleanArray>())
         .put_names("basis", rows.iter().map(|r| Some(r.basis)))
         .put("detail", rows.iter().map(|r| Some(r.detail.as_str())).collect::<StringArray>())
         .finish(n)

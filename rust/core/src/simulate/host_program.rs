@@ -12,7 +12,8 @@
 //!   (synchronisation, copies that are not asynchronous). Such a call waited for the operation that ended last before
 //!   the call did, if the two ends lie close together ([`wake_ns`]). A call in which nothing ended waited for nothing; but
 //!   one that waits for all work, when all had ended, would wait where it has not.
-//!   A thread that lets the driver call it back pauses until the work before that is done.
+//!   A thread that lets the driver call it back pauses until the work before that is done. So does one whose idle times
+//!   with work in flight end, almost always, when that work does: it looks for a flag in memory ([`IdleTimes`]).
 //!   A thread that lives in a pause of another one was started by that one, which then waits for its end.
 //! - **Without API calls** a host is assumed for each stream. It waits for the operation before, then for what is left
 //!   of the gap without the residency of other tenants. Think time and waits for other streams cannot be told apart.
@@ -27,7 +28,7 @@ use crate::base::hardware::{
     DEFAULT_SLICE_NS, IDLE_GAP_NS, MOSTLY, PAUSE_NS, RELEASE_NS, SOON_PART, STATE_NS, SUBMIT_NS,
 };
 use crate::base::intervals::Union;
-use crate::base::pauses::{is_paced, wake_ns, DelaysAndPauses, Unit};
+use crate::base::pauses::{ends_with, is_paced, wake_ns, DelaysAndPauses, IdleTimes, Unit};
 use crate::base::statistics::{median_ns, nearest_rank};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
@@ -190,6 +191,8 @@ pub(crate) struct Program {
     pub visible_sms: u32,
     /// When its pauses end.
     pub pauses: Pauses,
+    /// A host may have waited for its work without a call: too little was seen to tell.
+    pub unseen_waits: bool,
     /// It had not come to its end when the recording did: replayed, it is begun again while others are not through.
     pub goes_on: bool,
 }
@@ -522,7 +525,7 @@ impl<'a> Recording<'a> {
             let units = self.units(all.tenant, Some(window));
             let mut program = self.program(all.tenant, &seen, &calls, units.as_ref());
             // What the whole shows better than a part.
-            program.pauses = all.pauses;
+            (program.pauses, program.unseen_waits) = (all.pauses, all.unseen_waits);
             program.barrier = program.barrier.filter(|_| all.barrier.is_some());
             (program.submit_ns, program.release_ns) = (all.submit_ns, all.release_ns);
             (program.goes_on, program.is_window) = (true, true);
@@ -914,6 +917,20 @@ fn waits_for_calls_back(calls: &[&Call], called_back: &[(i64, u32)]) -> bool {
     waited > 0 && otherwise.saturating_mul(MOSTLY) <= waited
 }
 
+/// Idle times of a thread with work in flight; what each call launched last is given.
+fn idle_times(calls: &[&Call], last_of: impl Fn(&Call) -> Option<(i64, u32)>) -> IdleTimes {
+    let mut found = IdleTimes::default();
+    let (mut until_ns, mut work_ns) = (i64::MIN, i64::MIN);
+    for call in calls {
+        if call.end_ns > until_ns {
+            found.see(until_ns, call.start_ns, work_ns);
+            until_ns = call.end_ns;
+        }
+        work_ns = work_ns.max(last_of(call).map_or(i64::MIN, |last| last.0));
+    }
+    found
+}
+
 /// Calls by tenant, each thread's in order; calls inside another one are part of it, and a poll is one call.
 fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<Call>>> {
     let mut found: BTreeMap<u32, Vec<Call>> = BTreeMap::new();
@@ -1071,6 +1088,14 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
     let called_back = called_back(calls, &caused, seen);
     for (host, calls) in (0_u32..).zip(&threads) {
         let called_back = if waits_for_calls_back(calls, &called_back) { &called_back[..] } else { &[] };
+        let last_of = |call: &Call| {
+            let ops = call.correlation.and_then(|id| caused.get(&id)).into_iter().flatten();
+            ops.filter_map(|op| Some((seen.get(*op as usize)?.work.end_ns, *op))).max()
+        };
+        let waits = idle_times(calls, last_of).are_waits();
+        program.unseen_waits |= waits.is_none();
+        // What it launched that ends last.
+        let mut work: Option<(i64, u32)> = None;
         let mut steps: Vec<Step> = Vec::with_capacity(calls.len().saturating_mul(3));
         let mut begin_ns = None;
         let (mut until_ns, mut working_ns) = (0, 0);
@@ -1097,9 +1122,15 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
             if call.end_ns <= until_ns && call.start_ns < until_ns {
                 // Inside the call before: a runtime call and the driver call that it makes.
                 launch(&mut steps, &mut launched, ops);
+                work = work.max(last_of(call));
                 continue;
             }
-            if let Some((end_ns, op)) = waited_in((until_ns, call.start_ns), called_back) {
+            let unseen = || {
+                let (end_ns, op) = work.filter(|_| waits == Some(true))?;
+                let waited = ends_with(until_ns, call.start_ns, end_ns) == Some(true);
+                waited.then_some((end_ns.min(call.start_ns), op))
+            };
+            if let Some((end_ns, op)) = waited_in((until_ns, call.start_ns), called_back).or_else(unseen) {
                 steps.push(Step::Wait(op));
                 until_ns = end_ns;
                 unit.waited(end_ns);
@@ -1116,6 +1147,7 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
                 think(&mut steps, pause_ns);
             }
             launch(&mut steps, &mut launched, ops);
+            work = work.max(last_of(call));
             for s in ops.into_iter().flatten().filter_map(|op| seen.get(*op as usize)) {
                 units_of_work.launched(&mut unit, host, s.name.unwrap_or(u32::MAX), call.start_ns);
             }
@@ -1523,6 +1555,32 @@ mod tests {
         let calls =
             [call(0, 5, Some(1)), Call { calls_back: true, ..call(5, 6, None) }, call(820, 825, Some(2))];
         assert!(!steps(&calls, vec![seen(10, 310), seen(830, 880)]).contains(&waited));
+    }
+
+    #[test]
+    fn a_host_that_is_idle_until_its_work_ends_waits_for_it() {
+        // Each kernel takes 1 ms; the next one is launched 50 us after it, or 1.5 ms after it.
+        let rounds = |count: u32, period_us: i64| {
+            let at = |n: u32| i64::from(n) * period_us;
+            let calls: Vec<Call> = (0..count).map(|n| call(at(n), at(n) + 10, Some(n + 1))).collect();
+            steps(&calls, (0..count).map(|n| seen(at(n) + 50, at(n) + 1050)).collect())
+        };
+        let of = |steps: &[Step], what: fn(&Step) -> bool| steps.iter().filter(|s| what(s)).count();
+        let waits = |s: &Step| matches!(s, Step::Wait(_));
+        let pauses = |s: &Step| matches!(s, Step::Pause { .. });
+        let spins = rounds(6, 1100);
+        assert_eq!((of(&spins, waits), of(&spins, pauses)), (5, 0));
+        assert_eq!(
+            spins.get(..5),
+            Some(
+                &[Step::Launch(0), Step::Think(10_000), Step::Wait(0), Step::Think(50_000), Step::Launch(1)]
+                    [..]
+            )
+        );
+        // Once or twice may be chance; and long after its end nobody waits for it.
+        for busy in [rounds(5, 1100), rounds(6, 2550)] {
+            assert_eq!(of(&busy, waits), 0);
+        }
     }
 
     #[test]

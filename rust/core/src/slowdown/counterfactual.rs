@@ -13,13 +13,13 @@
 //!
 //! An operation that ran concurrently with others takes as long as equal operations took solo in the same capture.
 //! Where there are none, there is no result. This is a model (basis `inferred`): it does not know why a host waits. One
-//! that thinks, almost always, until what it launched ends has waited for that without a call ([`UnseenWaits`]).
+//! that thinks, almost always, until what it launched ends has waited for that without a call ([`IdleTimes`]).
 
 use std::collections::BTreeMap;
 
-use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, MOSTLY, PAUSE_NS, SWITCH_NS};
+use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS};
 use crate::base::maps::{entry, NumberMap};
-use crate::base::pauses::{is_paced, wake_ns, DelaysAndPauses, Unit, UntilMoments};
+use crate::base::pauses::{ends_with, is_paced, wake_ns, DelaysAndPauses, IdleTimes, Unit, UntilMoments};
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::operations::{CoRun, Op, Scene, Tenancy};
 use crate::slowdown::others::common;
@@ -339,21 +339,10 @@ pub(crate) fn replay(
     out
 }
 
-/// Idle times of a thread with work in flight that must end with that work before it counts as waited for.
-const ENOUGH_WAITS: u32 = 5;
-
-/// Threads that wait for their work without a call, such as for a flag in memory that a kernel sets:
-///
-/// ```text
-///   host      |la|  ..idle..   |sync||la|  ..idle..       |la|
-///   device        |====k1======|         |=====k2=======|
-/// ```
-/// Idle so until about the end of what it launched last, a thread may have been busy with itself by chance. Where that
-/// is not so of any other such time, or hardly any, it waited.
+/// Which threads wait for their work without a call.
 #[derive(Debug, Default)]
 struct UnseenWaits {
-    /// By thread: idle times with work in flight that ended with that work, and others.
-    of: NumberMap<u32, [u32; 2]>,
+    of: NumberMap<u32, IdleTimes>,
 }
 
 impl UnseenWaits {
@@ -364,10 +353,7 @@ impl UnseenWaits {
         for (number, call) in calls.iter().enumerate() {
             let (before, work_ns) = threads.entry(call.thread).or_insert((call.start_ns, i64::MIN));
             if call.end_ns > *before {
-                if let Some(ended_with_it) = ends_with(*before, call.start_ns, *work_ns) {
-                    let [with, others] = found.of.entry(call.thread).or_default();
-                    *(if ended_with_it { with } else { others }) += 1;
-                }
+                found.of.entry(call.thread).or_default().see(*before, call.start_ns, *work_ns);
                 *before = call.end_ns;
             }
             while let Some(op) = launched.next_if(|op| ops.call(**op) as usize <= number) {
@@ -379,18 +365,8 @@ impl UnseenWaits {
 
     /// Whether a thread waits so; `None`: what was seen of it says so, but is too little.
     fn by(&self, thread: u32) -> Option<bool> {
-        let [with, others] = self.of.get(&thread).copied().unwrap_or_default();
-        let mostly = with > 0 && with >= MOSTLY.saturating_mul(others);
-        (!mostly || with >= ENOUGH_WAITS).then_some(mostly)
+        self.of.get(&thread).copied().unwrap_or_default().are_waits()
     }
-}
-
-/// Whether a thread was idle, from one call to the next, until about the end of its work; `None`: it was not idle, or
-/// had no work in flight.
-fn ends_with(from_ns: i64, to_ns: i64, work_ns: i64) -> Option<bool> {
-    let idle_ns = to_ns.saturating_sub(from_ns);
-    let apart_ns = to_ns.saturating_sub(work_ns).saturating_abs();
-    (idle_ns > PAUSE_NS && work_ns > from_ns).then(|| apart_ns <= wake_ns(idle_ns, 0))
 }
 
 /// Operations after which the driver calls the program back: of each call that asks for that the last one that its
