@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import itertools
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import generate
+import polars as pl
 import pytest
 from command_line import run
 
@@ -21,6 +23,7 @@ from pyanalyze.analysis.advice import copies as copies_module
 from pyanalyze.analysis.advice import mig
 from pyanalyze.analysis.advice.copies import instances_of
 from pyanalyze.analysis.advice.curve import Measured, Place, fit
+from pyanalyze.analysis.advice.fitted import BLOCKS
 from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig
 from pyanalyze.analysis.advice.pairs import CONFIDENT, Pair, forecast_sign
 from pyanalyze.analysis.advice.replicas import forecast_replicas
@@ -450,15 +453,38 @@ def test_traffic_that_grew_says_that_it_was_kept_away() -> None:
 
 
 def test_errors_that_do_not_depend_on_each_other_are_not_all_at_their_worst() -> None:
-    def variant(*, counts: bool = True, anchored: bool = False) -> Any:
-        return copies_module._Variant(0.0, 0.0, 1, counts=counts, anchored=anchored)
+    def variant(*, counts: bool = True, anchored: bool = False, uneven: float = 0.0) -> Any:
+        return copies_module._Variant(0.0, uneven, 1, counts=counts, anchored=anchored)
 
-    # 3, 4 and 12 at right angles are 13; below the variants span nothing, and 4 and 3 are 5.
-    one = copies_module._estimate([(2.0, variant()), (2 * math.exp(0.3), variant(counts=False))], 0.4, 0.3, 1.2)
-    assert (one.value, one.low, one.high) == pytest.approx((2.0, 2 * math.exp(-0.5), 2 * math.exp(1.3)))
+    # 3, 4 and 12 at right angles are 13; below the variants span nothing.
+    one = copies_module._estimate([(2.0, variant()), (2 * math.exp(0.3), variant(counts=False))], 0.4, 1.2)
+    assert (one.value, one.low, one.high) == pytest.approx((2.0, 2 * math.exp(-0.4), 2 * math.exp(1.3)))
     # Pauses end in one way or in the other: each may be the case, with all of the model's error.
-    one = copies_module._estimate([(2.0, variant()), (4.0, variant(counts=False, anchored=True))], 0.1, 0.0, 0.0)
+    one = copies_module._estimate([(2.0, variant()), (4.0, variant(counts=False, anchored=True))], 0.1, 0.0)
     assert (one.value, one.low, one.high) == pytest.approx((2.0, 2 * math.exp(-0.1), 4 * math.exp(0.1)))
+    # Blocks are strongly uneven, or they are not.
+    strongly = variant(counts=False, uneven=BLOCKS.strongly)
+    one = copies_module._estimate([(2.0, variant()), (1.0, strongly)], 0.1, 0.0)
+    assert (one.value, one.low, one.high) == pytest.approx((2.0, math.exp(-0.1), 2 * math.exp(0.1)))
+
+
+def test_blocks_are_taken_to_be_as_uneven_as_counted_kernels_show(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of kernels of one wave: the part of the kernel's time that the mean block takes, as Nsight Compute counted it."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "bench"))
+    launches = importlib.import_module("launches")
+    counted = launches.counted(corpus / "occupancy" / "nsight-compute" / "launches.csv").filter(
+        pl.col("grid").is_between(16, pl.col("per_sm") * pl.col("sms")), pl.col("duration_ns") >= 100_000
+    )
+    assert (counted.height, counted["source"].n_unique()) == (106, 10)
+    part = counted["measured"] * counted["sms"] / (counted["grid"] * counted["block_warps"])
+    weight = counted.select(1 / pl.len().over("source").sqrt()).to_series()
+    tenth, quarter, half = (launches.quantile(part.to_list(), weight.to_list(), q) for q in (0.1, 0.25, 0.5))
+    # Blocks of `strongly` take 14 eighths of the mean at most, those of `uneven` 10.
+    assert tenth == pytest.approx(8 / 14, abs=0.02)
+    assert quarter == pytest.approx(8 / 10, abs=0.02)
+    assert (8 / 8 + 8 / 10) / 2 <= half <= 1
 
 
 def test_profiles_have_room_for_copies() -> None:

@@ -25,7 +25,7 @@ from pyanalyze.analysis.advice import counted, mps
 from pyanalyze.analysis.advice import demands as sampled
 from pyanalyze.analysis.advice import mig as mig_
 from pyanalyze.analysis.advice.counted import ON_SMS
-from pyanalyze.analysis.advice.fitted import COPIES
+from pyanalyze.analysis.advice.fitted import BLOCKS, COPIES
 from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, alone, both_readings, forecast
 from pyanalyze.analysis.advice.options import (
     AS_GOOD,
@@ -34,9 +34,7 @@ from pyanalyze.analysis.advice.options import (
     FORBIDDEN,
     JITTER,
     LINGERING_NS,
-    RAGGED,
     REPRODUCED,
-    VERY_RAGGED,
     as_checked,
     clients_of,
     is_time_sliced,
@@ -79,7 +77,7 @@ KNOWN_OPERATIONS: Final = 50_000
 #: otherwise fall out of step until each block is an event of its own.
 EVEN = 0.01
 #: How uneven blocks are: what is assumed where the recorded configuration does not show it.
-SPREADS: Final = (0.0, RAGGED)
+SPREADS: Final = (BLOCKS.even, BLOCKS.uneven)
 #: Errors of the recorded configuration that differ by more than this show how uneven blocks are.
 TOLD_APART = 0.05
 #: Copies begin apart by up to this part of what was recorded, and this time: nobody starts them at one instant.
@@ -897,11 +895,13 @@ def _variants(
             found += [replace(v, seed=v.seed + 4, counts=False, parted=True) for v in found]
         return [
             *found,
-            _Variant(low, VERY_RAGGED if uneven else even, 3, counts=False, cache=least),
+            _Variant(low, BLOCKS.strongly if uneven else even, 3, counts=False, cache=least),
             _Variant(high, even, 4, counts=False, cache=most, crowding=1.0, unknown_on_sms=float(unknown)),
         ]
     if candidate.kind == "instances":
         found = [_Variant(0.0, even, 1, cache=usual), _Variant(0.0, uneven, 2, cache=usual)]
+        if uneven:
+            found.append(_Variant(0.0, BLOCKS.strongly, 3, counts=False, cache=usual))
         if caches is not None:
             found += [_Variant(0.0, even, 1, counts=False, cache=one) for one in (least, most)]
         if unknown:
@@ -1019,11 +1019,9 @@ def _option(
     if candidate.current:
         widths, tail_widths = COPIES.recorded, COPIES.recorded_tail
     width = widths[candidate.kind] + (check.elapsed_error or 0.0) + sampling
-    other_mode = candidate.kind in {"together", "overlap", "instances"} and is_time_sliced(scene.verdict)
     if candidate.kind == "instances" and scene.caches is not None:
         width += COPIES.cache_fitted
     tail = tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0) + sampling
-    below = COPIES.from_slices if other_mode else 0.0
     # What L2 loses is in the variants where it was recorded.
     beyond = _beyond(candidate) if scene.caches is None and not candidate.current else 0.0
     solo_ns = {which: max(_ns(row, "elapsed_ns"), 1) for which, row in solo_rows.items()}
@@ -1042,7 +1040,7 @@ def _option(
             above = math.hypot(beyond, math.log1p(started))
         else:
             above = beyond
-        slowdown = _estimate(slow, width, below, above)
+        slowdown = _estimate(slow, width, above)
         if candidate.kind == "time-sliced" and tenant in scene.never_waited and not candidate.current:
             # Nothing says how far its host runs ahead: one that waits for each turn gets an equal part of all turns.
             slice_ns, switch_ns = candidate.config.slice_ns, candidate.config.switch_ns
@@ -1060,7 +1058,7 @@ def _option(
                 return None
             column = f"{latency_of}_{part}_ns" if latency_of == "unit" else f"latency_{part}_ns"
             each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
-            found = _estimate(each, tail if part == "p99" else width, below, above)
+            found = _estimate(each, tail if part == "p99" else width, above)
             if of in scene.paused and candidate.kind != "instances" and not candidate.current:
                 # Pauses may end at the same moments in all copies: one that comes last waits for the others.
                 found = found.model_copy(update={"high": max(found.high, copies * _ns(solo_rows[of, False], column))})
@@ -1121,20 +1119,24 @@ def _beyond(candidate: _Candidate) -> float:
     return COPIES.cache_instances if candidate.placed else COPIES.cache
 
 
-def _estimate(values: Sequence[tuple[float, _Variant]], width: float, below: float, above: float) -> Estimate:
+def _estimate(values: Sequence[tuple[float, _Variant]], width: float, above: float) -> Estimate:
     """Mean of the variants that count, and an interval.
 
-    What variants span, what the model misses and what else may make it faster or slower (logs) do not depend on each
-    other: that all of it is at its worst at once is rarer than the interval claims. So they add as independent errors
-    do. When pauses end, and how long an idle context stays, is one thing or the other: the interval holds what follows
-    from either.
+    What variants span, what the model misses and what else may make it slower (logs) do not depend on each other: that
+    all of it is at its worst at once is rarer than the interval claims. So they add as independent errors do. When
+    pauses end, how long an idle context stays, and whether blocks are strongly uneven, is one thing or the other: the
+    interval holds what follows from either.
     """
     low, high = math.inf, 0.0
-    for reading in {(v.anchored, v.linger_ns) for _, v in values}:
-        of = [(value, v.counts) for value, v in values if (v.anchored, v.linger_ns) == reading]
+
+    def reading_of(v: _Variant) -> tuple[bool, int | None, bool]:
+        return v.anchored, v.linger_ns, v.block_imbalance > BLOCKS.uneven
+
+    for reading in {reading_of(v) for _, v in values}:
+        of = [(value, v.counts) for value, v in values if reading_of(v) == reading]
         middle = statistics.fmean([value for value, counts in of if counts] or [value for value, _ in of])
         least, most = min(of)[0], max(of)[0]
-        low = min(low, middle / math.exp(math.hypot(math.log(middle / least), width, below)))
+        low = min(low, middle / math.exp(math.hypot(math.log(middle / least), width)))
         high = max(high, middle * math.exp(math.hypot(math.log(most / middle), width, above)))
     return Estimate(value=statistics.fmean(value for value, v in values if v.counts), low=low, high=high)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.advice import demands, mps
 from pyanalyze.analysis.advice import mig as mig_
+from pyanalyze.analysis.advice.fitted import BLOCKS
 from pyanalyze.analysis.advice.forecast import (
     Assignment,
     Fitted,
@@ -52,9 +53,6 @@ CONTENTION = (-0.3, 0.03, 0.12)
 MEASURED_CONTENTION = (0.5, 1.0, 1.3)
 #: And this much more may come with other caps, which change what meets what.
 MORE_CONTENTION = 0.08
-#: Block times of real kernels differ; equal ones make whole waves. Both are replayed.
-RAGGED = 0.35
-VERY_RAGGED = 0.45
 #: Operations vary by this from replay to replay, so that no chance meeting of two rhythms becomes the forecast.
 JITTER = 0.04
 #: How long a context without work keeps the engine is not known where no switch records show it: none, and much.
@@ -777,7 +775,8 @@ def as_checked(recording: SharingConfig, measured: float | None) -> list[Sharing
     >>> [config.jitter for config in as_checked(time_slicing(108, [0, 1]), None)]
     [0.0, 0.04]
     """
-    each = [(spread, 0.0) for spread in (0.0, RAGGED)] if recording.together else [(0.0, 0.0), (0.0, JITTER)]
+    uneven = [(BLOCKS.even, 0.0), (BLOCKS.uneven, 0.0)]
+    each = uneven if recording.together else [(BLOCKS.even, 0.0), (BLOCKS.even, JITTER)]
     return [
         recording.varied(
             f"{CHECK} {spread} {jitter}", contention=measured or 0.0, block_imbalance=spread, jitter=jitter, seed=6
@@ -829,13 +828,14 @@ def _variants(option: Option, contention: Contention, *, switches: bool, pauses:
     if option.config.together:
         return [
             *found,
-            _Variant("1", middle, 0.0, 1, counts=True),
-            _Variant("2", middle, RAGGED, 2, counts=True),
-            _Variant("low", contention.low, VERY_RAGGED, 3, counts=False),
+            _Variant("1", middle, BLOCKS.even, 1, counts=True),
+            _Variant("2", middle, BLOCKS.uneven, 2, counts=True),
+            _Variant("low", contention.low, BLOCKS.strongly, 3, counts=False),
             _Variant("high", contention.high, 0.0, 4, counts=False),
         ]
     if option.placement is not None:
-        return [*found, _Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, RAGGED, 2, counts=True)]
+        both = enumerate((BLOCKS.even, BLOCKS.uneven), 1)
+        return [*found, *(_Variant(str(n), 0.0, of, n, counts=True) for n, of in both)]
     found += [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, 0.0, 2, counts=True)]
     if not switches:
         found += [_Variant(f"linger {ns}", 0.0, 0.0, 3, counts=False, linger_ns=ns) for ns in LINGERING_NS]

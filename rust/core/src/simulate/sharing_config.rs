@@ -103,9 +103,9 @@ impl SharingConfig {
         if self.linger_ns.is_some_and(|ns| ns < 0) {
             return wrong("a context without work keeps the engine for 0 ns or longer".to_owned());
         }
-        if !(0.0..=0.5).contains(&self.block_imbalance) || !(0.0..=0.5).contains(&self.jitter) {
+        if !(0.0..=1.0).contains(&self.block_imbalance) || !(0.0..=0.5).contains(&self.jitter) {
             return wrong(format!(
-                "spreads of {} and {} are not between 0 and 0.5",
+                "spreads of {} and {} are not between 0 and 1, and 0 and 0.5",
                 self.block_imbalance, self.jitter
             ));
         }
