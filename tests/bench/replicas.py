@@ -20,10 +20,12 @@ import csv
 import itertools
 import json
 import math
+import multiprocessing
 import random
 import statistics
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -516,16 +518,18 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
 
 
 def simulations(
-    first: int, seeds: int, scenarios: Sequence[str], cases: Path | None, *, verbose: bool
+    first: int, seeds: int, scenarios: Sequence[str], cases: Path | None, processes: int, *, verbose: bool
 ) -> dict[str, Any]:
-    """Compare with the generator."""
+    """Compare with the generator; so many scenarios at a time."""
     (ROOT / "target").mkdir(exist_ok=True)
     rows: list[Simulated] = []
     chosen: list[tuple[float, bool]] = []
     refused = 0
-    for seed in range(first, first + seeds):
-        for base in scenarios:
-            mine, best, why = simulated_copies(base, seed)
+    pairs = [(base, seed) for seed in range(first, first + seeds) for base in scenarios]
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for (base, seed), (mine, best, why) in zip(
+            pairs, pool.map(simulated_copies, *zip(*pairs, strict=True)), strict=True
+        ):
             rows += mine
             chosen += best
             if cases is not None:
@@ -720,7 +724,7 @@ def main() -> int:
     )
     parser.add_argument("--speed", action="store_true", help="time ten forecasts")
     parser.add_argument("--launches", type=int, default=1_000_000)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of the ten forecasts; simulations at a time")
     parser.add_argument("-v", "--verbose", action="store_true", help="every simulation")
     parser.add_argument("--fit", action="store_true", help="print the constants that these measurements give")
     arguments = parser.parse_args()
@@ -733,7 +737,12 @@ def main() -> int:
         fitted_copies(arguments.cases)
     elif arguments.seeds:
         entry["generator"] = simulations(
-            arguments.first, arguments.seeds, arguments.scenario or BASES, arguments.cases, verbose=arguments.verbose
+            arguments.first,
+            arguments.seeds,
+            arguments.scenario or BASES,
+            arguments.cases,
+            arguments.threads,
+            verbose=arguments.verbose,
         )
     if arguments.speed:
         entry["speed"] = speed(arguments.launches, arguments.threads)
