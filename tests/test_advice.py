@@ -35,18 +35,21 @@ from pyanalyze.analysis.advice import (
     mps,
     options,
 )
-from pyanalyze.analysis.advice.advise import _residents
+from pyanalyze.analysis.advice.advise import _residents, advise_device
 from pyanalyze.analysis.advice.forecast import alone, side_by_side, time_slicing
 from pyanalyze.analysis.advice.options import observed_slicing
 from pyanalyze.analysis.advice.simple import Resident, simple_bounds, unknown_tenants
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import Case, Verdict, judge
 from pyanalyze.errors import UsageError
+from pyanalyze.results.interference import Estimate
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.vocabulary import REQUIREMENTS, TRAITS, Mode
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyanalyze.vocabulary import Basis
 
 WITH_CALLS = (*ANALYSIS_TABLES, "api_calls")
 #: The package gives the function of this name, not the module.
@@ -647,6 +650,52 @@ def test_what_gains_nobody_anything_is_no_action() -> None:
     # Against what stays, not against the best of the table: (1.00 + 3.36) / 2 / 1.28.
     assert "its mean slowdown is 1.70 times that of MPS" in offered.why
     assert "only to isolate" not in advise._stay(mixed, (), verdict_of(Mode.MPS), kube=False).why
+
+
+def elapsed(value: float, low: float | None, high: float | None, basis: Basis = "observed") -> Estimate:
+    return Estimate(value=value, low=low, high=high, n=100, basis=basis)
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        # The forecast of what was recorded is 2.5. A quarter above 1.42 is 1.78, a quarter above 2.1 is 2.63.
+        (elapsed(1.4, 1.38, 1.42), "t1 was measured to be slowed 1.40x, and the replay of the recorded configuration"),
+        (elapsed(2.1, 2.0, 2.1), None),
+        # 3.2 less a quarter is 2.56, 3.1 is 2.48.
+        (elapsed(3.2, 3.2, None, "inferred"), "t1 was slowed at least 3.20x, and the replay of the recorded"),
+        (elapsed(3.1, 3.1, None, "inferred"), None),
+        # Another replay measures nothing.
+        (elapsed(1.4, 1.38, 1.42, "inferred"), None),
+    ],
+)
+def test_a_forecast_that_contradicts_what_was_measured_is_none(measured: Estimate, said: str | None) -> None:
+    ways = compared(("time-slicing", 2.5), ("MPS", 1.6), best="MPS", now="time-slicing")
+    found = options_module.contradicted(ways, {1: measured})
+    if said is None:
+        assert found is ways
+        return
+    assert (found.options, found.current, found.recommended) == ((), None, None)
+    assert found.why_not.startswith(said)
+    assert "configuration says 2.50x: one of the two is wrong" in found.why_not
+
+
+def test_advice_names_the_figures_that_contradict_each_other_instead_of_a_forecast() -> None:
+    session = pyanalyze.load(generate.ROOT / "fixtures" / "captures" / "lost-records.sqlite")
+    analysis = session.analysis
+    (plain,) = session.advise()
+    assert any(action.expected and action.exclusive for action in plain.actions)
+    (found,) = analysis.interference
+    slowdown = found.tenants[0].slowdown.model_copy(update={"elapsed": elapsed(9.0, 8.9, 9.1)})
+    first = replace(found.tenants[0], slowdown=slowdown)
+    measured = replace(found, tenants=(first, *found.tenants[1:]))
+    gated = advise_device(
+        analysis.tables, analysis.verdicts[0], analysis.time_splits, {}, {}, analysis.listed, lambda _: measured
+    )
+    assert not gated.options.options
+    assert not any(action.expected for action in gated.actions if action.exclusive)
+    said = f"{first.name} was measured to be slowed 9.00x, and the replay of the recorded configuration says"
+    assert any(said in action.why for action in gated.actions)
 
 
 def test_a_better_row_of_the_table_is_named_where_nothing_is_changed() -> None:

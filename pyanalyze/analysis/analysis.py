@@ -450,6 +450,10 @@ class Analysis:
         # Launch calls are read for them: only where a process was by itself.
         alone = (self.tables.tenants["device_id"].value_counts()["count"] == 1).any()
         streams = self.streams if alone else {}
+
+        def interference(device_id: int) -> DeviceInterference:
+            return next(one for one in self.interference if one.device_id == device_id)
+
         return tuple(
             advise_device(
                 self.tables,
@@ -458,6 +462,7 @@ class Analysis:
                 self.copies,
                 streams,
                 self.listed,
+                interference,
                 require=require,
                 latency_ns=latency_ns,
                 for_kubernetes=for_kubernetes,

@@ -13,6 +13,7 @@ from pyanalyze.analysis.advice.options import (
     Option,
     Options,
     best_of,
+    contradicted,
     full_switch,
     memory_peaks,
     observed_slicing,
@@ -38,7 +39,7 @@ from pyanalyze.text.visible import visible
 from pyanalyze.vocabulary import MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode, unless
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyanalyze.analysis.advice.options import Contention, FullSwitch
     from pyanalyze.analysis.interference import DeviceInterference
@@ -120,6 +121,7 @@ def advise_device(
     copies: Mapping[tuple[int, int], Copies],
     streams: Mapping[tuple[int, int], Streams],
     listed: Listed,
+    interference: Callable[[int], DeviceInterference] | None = None,
     *,
     require: Iterable[Requirement] = (),
     latency_ns: int | None = None,
@@ -136,6 +138,9 @@ def advise_device(
         Where the time of each tenant went, what it copied, and whether its streams overlapped, by device and tenant.
     listed
         What samples and configuration name.
+    interference
+        Finds who was slowed on a device, for the forecast of the recorded configuration to be held against; None: it is
+        not.
     require
         What a mode must promise.
     latency_ns
@@ -166,6 +171,9 @@ def advise_device(
         compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
         compared = options(tables, verdict, required)
+    if interference is not None and compared.current is not None:
+        elapsed = {one.tenant_id: one.slowdown.elapsed for one in interference(verdict.device_id).tenants}
+        compared = contradicted(compared, {tenant: one for tenant, one in elapsed.items() if one is not None})
     named = any(row["pod"] is not None for row in tables.rows_of("tenants", verdict.device_id))
     pods = named or listed.in_cluster
     kube = pods if for_kubernetes is None else for_kubernetes
@@ -300,6 +308,19 @@ def _actions(
             )
         elif in_turn(verdict):
             yield kept_apart(held)
+        elif compared.contradicted:
+            yield Advice(
+                action="Record each tenant solo before changing how the GPU is shared: two figures disagree",
+                commands=[
+                    f"{recording(switches=False)}   # each tenant with no other one on the GPU",
+                    "pyanalyze advise CAPTURE --baseline SOLO.nsys-rep",
+                ],
+                expected=None,
+                bound=None,
+                why=str(compared.why_not),
+                undo=None,
+                exclusive=True,
+            )
         elif verdict.mode != Mode.UNDETERMINED:
             daemon = daemon_of(tables.configured.select("key", "value", "pid").iter_rows())
             bounded = _without_switching(tables, verdict.device_id, held)

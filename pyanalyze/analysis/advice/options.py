@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.results.interference import Estimate
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Requirement
 
@@ -216,6 +217,8 @@ class Options:
         Why nothing could be compared; None where it was.
     postponed
         Nothing was compared because it would take long: asked for by itself it is.
+    contradicted
+        The forecast of the recorded configuration contradicts what was measured: `why_not` has both figures.
     untraced
         Tenants that are not in the replay, because their work was not traced: upper bounds allow for their resident
         time.
@@ -249,6 +252,7 @@ class Options:
     unplaced: Mapping[str, str] = field(default_factory=dict)
     mig_instances: int | None = None
     postponed: bool = False
+    contradicted: bool = False
     untraced: tuple[str, ...] = ()
     replayed: float = 1.0
     daemon: Daemon = DEFAULT_DAEMON
@@ -576,6 +580,41 @@ def missed(error: float) -> str:
         "the replay of the recorded configuration misses the elapsed time of a tenant by "
         f"{fmt.percent(error, 0)} (limit: {fmt.percent(FORBIDDEN, 0)})"
     )
+
+
+def contradicted(compared: Options, measured: Mapping[int, Estimate]) -> Options:
+    """Drop every forecast where that of the recorded configuration contradicts what was measured.
+
+    Parameters
+    ----------
+    compared
+        What the replay says.
+    measured
+        Elapsed slowdowns by tenant, from interference. Those that come from a replay as well say nothing, save that a
+        tenant was slowed by no less.
+
+    Examples
+    --------
+    >>> contradicted(Options(0), {}).why_not is None
+    True
+    """
+    for row in () if compared.current is None else compared.current.forecasts:
+        one = measured.get(row.tenant_id)
+        if one is None or not (one.basis == "observed" or one.from_below):
+            continue
+        low, high = one.value if one.low is None else one.low, math.inf if one.high is None else one.high
+        if low / (1 + FORBIDDEN) <= row.slowdown <= high * (1 + FORBIDDEN):
+            continue
+        was = f"was {'slowed at least' if one.from_below else 'measured to be slowed'} {fmt.ratio(one.value)}"
+        why = (
+            f"{row.name} {was}, and the replay of the recorded configuration says {fmt.ratio(row.slowdown)}: one of "
+            f"the two is wrong (limit: {fmt.percent(FORBIDDEN, 0)} apart)"
+        )
+        return Options(
+            compared.device_id, why_not=why, check=compared.check, clients=compared.clients, untraced=compared.untraced,
+            daemon=compared.daemon, contradicted=True,
+        )  # fmt: skip
+    return compared
 
 
 def best_of(allowed: Sequence[Option], current: Option | None) -> Option | None:
