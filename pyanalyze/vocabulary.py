@@ -104,6 +104,22 @@ UNIT_SOURCE_TEXT: Final[Mapping[UnitSource, str]] = {
 }
 
 
+class CopyCondition(Word):
+    """What a forecast of copies of a tenant depends on."""
+
+    MPI_RANK = "mpi-rank"
+    UNSEEN_WAITS = "unseen-waits"
+
+
+#: The same in words, of the tenants that are named before it.
+COPY_CONDITION_TEXT: Final[Mapping[CopyCondition, str]] = {
+    CopyCondition.MPI_RANK: "called MPI: the forecast is of independent copies, which do not wait for the other ranks "
+    "of a job",
+    CopyCondition.UNSEEN_WAITS: "may have waited for kernels without a call, such as for a flag in memory: slowdowns "
+    "and latencies are at least, and throughput is at most, what is forecast",
+}
+
+
 class SegmentKind(Word):
     """What a part of the duration of a unit of work was; the words of the core, in its order."""
 

@@ -8,8 +8,11 @@ import io
 import itertools
 import json
 import math
+import shutil
+import sqlite3
 import statistics
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +20,15 @@ import generate
 import polars as pl
 import pytest
 from command_line import run
+from exports import launched_after_each_other
 
 import pyanalyze
 from pyanalyze.analysis.advice import copies as copies_module
 from pyanalyze.analysis.advice import mig
-from pyanalyze.analysis.advice.copies import instances_of
+from pyanalyze.analysis.advice.copies import Recorded, instances_of
 from pyanalyze.analysis.advice.curve import Measured, Place, fit
 from pyanalyze.analysis.advice.fitted import BLOCKS
-from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig
+from pyanalyze.analysis.advice.forecast import Assignment, SharingConfig, alone, forecast
 from pyanalyze.analysis.advice.pairs import CONFIDENT, Pair, forecast_sign
 from pyanalyze.analysis.advice.replicas import forecast_replicas
 from pyanalyze.errors import UsageError
@@ -82,9 +86,9 @@ def test_one_size_says_what_others_do() -> None:
     demand = Measured({place: machine(0.004, 0.0, 0.002, place) for place in places})
     asked = [Place(1, 1, 8), Place(4, 4, 32), Place(4, 4, 1)]
     found = forecast_replicas(demand, asked)
-    for place, forecast in zip(asked, found, strict=True):
-        assert forecast.per_copy.value == pytest.approx(machine(0.004, 0.0, 0.002, place), rel=0.12)
-        assert not forecast.measured
+    for place, one in zip(asked, found, strict=True):
+        assert one.per_copy.value == pytest.approx(machine(0.004, 0.0, 0.002, place), rel=0.12)
+        assert not one.measured
 
 
 def test_a_measured_place_is_scaled_to_its_measurement() -> None:
@@ -242,6 +246,56 @@ def test_an_objective_that_nothing_keeps_is_kept_by_nothing() -> None:
     assert {one.meets_slo for one in loose.options} == {"yes"}
     (best,) = [one for one in loose.options if one.recommended]
     assert best.copies == 1
+
+
+def test_what_the_latencies_are_of_is_named() -> None:
+    advice = copies_of("exclusive", [1])
+    (one,) = advice.units
+    (group, *_) = pyanalyze.load(CAPTURES / "exclusive.sqlite").explain().result.groups
+    assert (one.unit, one.source) == (group.name, group.source)
+    page = " ".join(replicas_text([advice]).split())
+    assert f"p50 and p99 are of units of work, {one.unit} (" in page
+
+
+def test_copies_of_a_rank_are_not_said_to_be_ranks(tmp_path: Path) -> None:
+    assert copies_of("exclusive", [1]).conditions == []
+    path = tmp_path / "rank.sqlite"
+    shutil.copy(CAPTURES / "exclusive.sqlite", path)
+    with closing(sqlite3.connect(path)) as db, db:
+        start, end, thread = db.execute(
+            "SELECT start, end, globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME LIMIT 1"
+        ).fetchone()
+        db.execute("INSERT INTO StringIds VALUES (999999, 'MPI_Allreduce')")
+        db.execute("CREATE TABLE MPI_COLLECTIVES_EVENTS (start, end, globalTid, textId)")
+        db.execute("INSERT INTO MPI_COLLECTIVES_EVENTS VALUES (?, ?, ?, 999999)", (start, end, thread))
+    (advice,) = pyanalyze.load(path).replicas([1])
+    (doubt,) = advice.conditions
+    assert doubt.condition == "mpi-rank"
+    page = " ".join(replicas_text([advice]).split())
+    said = "called MPI: the forecast is of independent copies, which do not wait for the other ranks of a job."
+    assert f"{doubt.name} {said}" in page
+
+
+@pytest.mark.parametrize(("kernels", "solo_us", "unsure"), [(10, 9 * 1060 + 1010, False), (5, 4 * 2050 + 1010, True)])
+def test_a_host_that_looks_for_a_flag_waits_in_a_forecast(
+    tmp_path: Path, kernels: int, solo_us: int, unsure: bool
+) -> None:
+    """Ten times 50 us after the end of the kernel before: solo that is 1000 us after its launch, and so all is earlier.
+
+    Four times that may be chance. The host is then taken to be busy, and what is forecast is no more than a bound.
+    """
+    session = pyanalyze.load(launched_after_each_other(tmp_path / "flag.sqlite", kernels, 2050))
+    tenant = session.tenants.row(by_predicate=pl.col("pid") == 7, named=True)["tenant_id"]
+    verdict = session.classify()[0]
+    (row,) = forecast(session.tables, 0, [alone(108, tenant)], time_sliced=True).filter(basis="modelled").to_dicts()
+    assert row["elapsed_ns"] == pytest.approx(solo_us * 1000, rel=0.02)
+    assert row["unseen_waits"] == unsure
+    advice = forecast_replicas(Recorded(session.tables, verdict), [{session.tables.labels(0)[tenant]: 3}])
+    assert {t.at_least for one in advice.options for t in one.tenants} == {unsure}
+    assert ("unseen-waits" in [one.condition for one in advice.conditions]) == unsure
+    page = replicas_text([advice])
+    assert ("at most" in page, "at least" in page) == (unsure, unsure)
+    assert not (unsure and advice.certain)
 
 
 def test_more_copies_than_a_server_takes_are_refused() -> None:

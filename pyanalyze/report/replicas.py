@@ -11,6 +11,7 @@ from pyanalyze.report.forms import file_of
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
+from pyanalyze.vocabulary import COPY_CONDITION_TEXT, UNIT_SOURCE_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import altair as alt
 
     from pyanalyze.results.replicas import Copies, Estimate, Knee, ReplicaAdvice, ReplicaOption
+    from pyanalyze.vocabulary import CopyCondition
 
 __all__ = ["render_replicas", "replicas_page", "replicas_text"]
 
@@ -26,7 +28,10 @@ _PARETO = "Pareto-optimal"
 _MARKS = {"yes": "yes", "no": "no", "cannot-tell": "cannot tell"}
 
 
-def _times(one: Estimate) -> str:
+def _times(option: ReplicaOption) -> str:
+    one = option.throughput
+    if any(t.at_least for t in option.tenants):
+        return f"at most {one.high:.2f}x"
     return f"{one.value:.2f}x ({one.low:.2f}-{one.high:.2f})"
 
 
@@ -57,13 +62,15 @@ def _table(advice: ReplicaAdvice) -> Table:
         slowest = max(option.tenants, key=lambda t: (t.p99_ns or t.slowdown).value)
         copies = {t.tenant_id: str(t.copies) for t in option.tenants}
         cells = ["+".join(copies.get(tenant, "0") for tenant in order), visible(option.name, 60)]
-        cells.append(_times(option.throughput))
+        cells.append(_times(option))
         if mixed or advice.latency_of is None:
             cells.append(f"{max(t.slowdown.value for t in option.tenants):.2f}x")
         if slowest.p50_ns is not None and slowest.p99_ns is not None:
             p99 = slowest.p99_ns
-            cells += [] if slo or mixed else [_ms(slowest.p50_ns.value)]
-            cells.append(f"{_ms(p99.value)} ({_ms(p99.low)}-{_ms(p99.high)})")
+            p50, known = _ms(slowest.p50_ns.value), f"{_ms(p99.value)} ({_ms(p99.low)}-{_ms(p99.high)})"
+            if slowest.at_least:
+                p50, known = f"at least {_ms(slowest.p50_ns.low)}", f"at least {_ms(p99.low)}"
+            cells += [known] if slo or mixed else [p50, known]
         cells.append("" if option.utilisation is None else fmt.percent(option.utilisation, 0))
         cells += [_MARKS[option.meets_slo or "cannot-tell"]] if slo else []
         cells.append(_mark(option))
@@ -100,10 +107,10 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
     if best is not None:
         who = f"{_who(best.tenants)}: {visible(best.name, 60)}"
         what = _BEST[advice.objective]
-        said = f"{who} has {what}: {_times(best.throughput)} of one solo copy."
+        said = f"{who} has {what}: {_times(best)} of one solo copy."
         if _outdone(advice, best):
             said = (
-                f"{who}: {_times(best.throughput)} of one solo copy. No configuration is forecast more than "
+                f"{who}: {_times(best)} of one solo copy. No configuration is forecast more than "
                 f"{fmt.percent(AS_GOOD, 0)} better, and this is the simplest within {fmt.percent(AS_GOOD, 0)} of "
                 "the best."
             )
@@ -189,6 +196,25 @@ def _instead(advice: ReplicaAdvice) -> list[Block]:
     return [Para(f"{visible(other.name, 60)} instead of {visible(current.name, 60)}: {', '.join(each)}.")]
 
 
+def _units(advice: ReplicaAdvice) -> str:
+    """Name the units of work whose time the table has; those of several tenants each."""
+    each = []
+    for one in advice.units:
+        said = f"{visible(one.unit, 60)} ({UNIT_SOURCE_TEXT[one.source]})"
+        if one.others:
+            said += f" and {fmt.counted(one.others, 'other name')}"
+        each.append(f"{visible(one.name, 40)}: {said}" if len(advice.units) > 1 else said)
+    return f"units of work, {'; '.join(each)}" if each else "units of work"
+
+
+def _conditions(advice: ReplicaAdvice) -> list[Block]:
+    """On what the forecasts depend: one sentence for each condition."""
+    names: dict[CopyCondition, list[str]] = {}
+    for one in advice.conditions:
+        names.setdefault(one.condition, []).append(visible(one.name, 40))
+    return [Para(f"{' and '.join(who)} {COPY_CONDITION_TEXT[condition]}.") for condition, who in names.items()]
+
+
 def _front(advice: ReplicaAdvice) -> str:
     """What the mark of the front means, where a row has it."""
     if not any(_mark(option) == _PARETO for option in advice.options):
@@ -265,7 +291,8 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
             )
             if len(names) > 1:
                 blocks.append(Para(f"Copies are of {' + '.join(names.values())}, in this order."))
-            of = {"unit": " of units of work", "kernel": " of kernels, launch to end", None: ""}[advice.latency_of]
+            of = {"unit": f" of {_units(advice)}", "kernel": " of kernels, launch to end", None: ""}[advice.latency_of]
+            blocks += _conditions(advice)
             blocks.append(
                 Para(
                     "Modelled. Throughput is over that of one solo copy, 95 % intervals are in brackets"

@@ -8,13 +8,15 @@ from typing import Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import CopyCondition, Mode, UnitSource
 
 __all__ = [
     "Checked",
     "Copies",
+    "CopyDoubt",
     "Demand",
     "Estimate",
+    "ForecastUnit",
     "Knee",
     "Knowledge",
     "LatencyOf",
@@ -118,6 +120,10 @@ class Copies(Result):
     throughput: Estimate = Field(description="Work of all copies in a time, over that of one solo copy.")
     p50_ns: Estimate | None = Field(description="Median latency of a copy, ns; null: no API calls.")
     p99_ns: Estimate | None = Field(description="99th percentile of the same.")
+    at_least: bool = Field(
+        default=False,
+        description="Slowdown and latency have a lower bound only, and throughput an upper one: see the conditions.",
+    )
 
 
 class ReplicaOption(Result):
@@ -161,6 +167,28 @@ class Demand(Result):
     source: Literal["counted", "sampled"] = Field(description="Nsight Compute counted it, or GPU metrics sampled it.")
 
 
+class ForecastUnit(Result):
+    """The units of work of a tenant whose time is forecast."""
+
+    tenant_id: int = Field(description="Tenant.")
+    name: Text = Field(description="Its name.")
+    unit: Text = Field(description="Name of most of its units, as `explain` has it. Hostile text.")
+    source: UnitSource = Field(description="How they were found.")
+    others: int = Field(ge=0, description="How many other names its units have.")
+
+
+class CopyDoubt(Result):
+    """A condition under which the forecast of a tenant's copies holds."""
+
+    tenant_id: int = Field(description="Tenant.")
+    name: Text = Field(description="Its name.")
+    condition: CopyCondition = Field(
+        description="mpi-rank: it called MPI, and copies are forecast as if they did not wait for each other. "
+        "unseen-waits: its host may have waited for its work without a call, so that slowdowns and latencies are lower "
+        "bounds, and throughput is an upper bound."
+    )
+
+
 class SelfCheck(Result):
     """Does the forecast of the recorded configuration reproduce the recorded run?"""
 
@@ -195,4 +223,6 @@ class ReplicaAdvice(Result):
         ge=0, description="Kernels, graphs and copies that were replayed for one copy of each tenant."
     )
     window_ns: int = Field(ge=0, description="The time in which those were recorded.")
+    units: list[ForecastUnit] = Field(default=[], description="Whose time latencies of units are; empty: of kernels.")
+    conditions: list[CopyDoubt] = Field(default=[], description="On what the forecasts depend, by tenant.")
     missing: list[Missing] = Field(description="What is not known, and what would tell.")

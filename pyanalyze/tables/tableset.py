@@ -531,6 +531,10 @@ class TableSet(Frames):
         """Return CUDA API calls, read from the captures if they were not; None: there is no capture."""
         return self._late_frame("api_calls") if self.paths else None
 
+    def host_calls_read(self) -> pl.DataFrame:
+        """Return calls of MPI, of video codecs and of the C library, read from the captures if they were not."""
+        return self._late_frame("host_calls")
+
     def cpu_runs(self) -> pl.DataFrame | None:
         """Return when threads were on a CPU, read from the captures if it was not; None: it was not recorded."""
         runs = self._late_frame("thread_runs") if self.paths else None

@@ -53,9 +53,28 @@ from pyanalyze.errors import UsageError
 from pyanalyze.inputs.ncu import Resource
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.model import Missing
-from pyanalyze.results.replicas import Copies, Demand, Estimate, Knee, ReplicaAdvice, ReplicaOption, SelfCheck
+from pyanalyze.results.replicas import (
+    Copies,
+    CopyDoubt,
+    Demand,
+    Estimate,
+    ForecastUnit,
+    Knee,
+    ReplicaAdvice,
+    ReplicaOption,
+    SelfCheck,
+)
+from pyanalyze.results.time_split import HostKind
 from pyanalyze.tables.frames import to_frame
-from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode
+from pyanalyze.vocabulary import (
+    ENOUGH_FOR_TAIL,
+    MEMORY_RESERVE,
+    MOST_COPIES,
+    TRAITS,
+    CopyCondition,
+    Mode,
+    UnitSource,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -205,6 +224,8 @@ class _Scene:
     recording: SharingConfig | None
     clients: Sequence[mps.Client]
     units: Mapping[int, list[tuple[int, int]]]
+    unit_names: Sequence[ForecastUnit]
+    ranks: frozenset[int]
     slicing: tuple[int, int]
     switches: bool
     never_waited: frozenset[int]
@@ -308,7 +329,7 @@ def advise_copies(
     if scene.recording is not None and scene.recording.together and check.contention is not None:
         scene, contention = _taken_for_memory(scene, check.contention, contention)
     candidates = [candidate for one in asked for candidate in _candidates(scene, one, threads)]
-    options, latency_of = _forecast(scene, candidates, contention, check, slo_p99_ns, threads)
+    options, latency_of, unseen = _forecast(scene, candidates, contention, check, slo_p99_ns, threads)
     options = _ranked(options, objective)
     missing = [
         Missing(
@@ -339,6 +360,12 @@ def advise_copies(
         checked=COPIES.checked,
         operations=operations,
         window_ns=window_ns,
+        units=list(scene.unit_names) if latency_of == "unit" else [],
+        conditions=[
+            CopyDoubt(tenant_id=tenant, name=scene.names[tenant], condition=condition)
+            for condition, who in ((CopyCondition.MPI_RANK, scene.ranks), (CopyCondition.UNSEEN_WAITS, unseen))
+            for tenant in sorted(who)
+        ],
         missing=missing,
     )
 
@@ -569,6 +596,7 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         recording = replace(recording, assignments=assignments)
     capability = device["compute_major"]
     calls = _calls_at_work(tables, device_id)
+    units, unit_names = _units(tables, device_id, names)
     return _Scene(
         tables=tables,
         verdict=verdict,
@@ -585,7 +613,9 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         caches=None,
         recording=recording,
         clients=clients_of(tables, device_id, names, sm_count),
-        units=_units(tables, device_id, names),
+        units=units,
+        unit_names=unit_names,
+        ranks=_ranks(tables, device_id, names),
         slicing=slicing_of(tables, device_id) if traits.time_sliced else DEFAULT_SLICING,
         switches=observed_slicing(tables, device_id) is not None,
         never_waited=_never_waited(calls, names),
@@ -652,17 +682,39 @@ def _never_waited(calls: pl.DataFrame | None, names: Mapping[int, str]) -> froze
     return frozenset(tenant for tenant in waits["tenant_id"] if tenant in names)
 
 
-def _units(tables: TableSet, device_id: int, names: Mapping[int, str]) -> dict[int, list[tuple[int, int]]]:
-    """Units of work of each tenant, where every tenant has enough of them for percentiles."""
+def _units(
+    tables: TableSet, device_id: int, names: Mapping[int, str]
+) -> tuple[dict[int, list[tuple[int, int]]], list[ForecastUnit]]:
+    """Units of work of each tenant, and what they are, where every tenant has enough of them for percentiles."""
     import polars as pl
 
     units = to_frame(unit_tables(tables, NO_RESIDENCY, None)["units"])
-    units = units.filter(pl.col("device_id") == device_id, _replayed(tables))
-    found = {
-        tenant: sorted(units.filter(pl.col("tenant_id") == tenant).select("start_ns", "range_end_ns").iter_rows())
-        for tenant in names
-    }
-    return found if all(len(mine) >= ENOUGH_FOR_TAIL for mine in found.values()) else {}
+    units = units.filter(pl.col("device_id") == device_id, _replayed(tables)).with_columns(
+        pl.col("name", "source").cast(pl.String)
+    )
+    found, named = {}, []
+    for tenant, name in names.items():
+        mine = units.filter(pl.col("tenant_id") == tenant).sort("start_ns")
+        if mine.height < ENOUGH_FOR_TAIL:
+            return {}, []
+        found[tenant] = list(mine.select("start_ns", "range_end_ns").iter_rows())
+        kinds = mine.group_by("name", "source").len().sort("len", "name", descending=[True, False])
+        unit, source, _ = kinds.row(0)
+        named.append(
+            ForecastUnit(tenant_id=tenant, name=name, unit=unit, source=UnitSource(source), others=kinds.height - 1)
+        )
+    return found, named
+
+
+def _ranks(tables: TableSet, device_id: int, names: Mapping[int, str]) -> frozenset[int]:
+    """Tenants that called MPI."""
+    import polars as pl
+
+    calls = tables.host_calls_read().filter(pl.col("kind").cast(pl.String) == HostKind.MPI).select("capture", "pid")
+    who = tables.tenants.filter(pl.col("device_id") == device_id).join(
+        calls.unique(), on=["capture", "pid"], how="semi", nulls_equal=True
+    )
+    return frozenset(tenant for tenant in who["tenant_id"] if tenant in names)
 
 
 def _spreads(rows: pl.DataFrame, checked: Sequence[SharingConfig], tenants: Mapping[int, str]) -> tuple[float, float]:
@@ -956,8 +1008,8 @@ def _forecast(
     check: SelfCheck,
     slo_p99_ns: int | None,
     threads: int,
-) -> tuple[list[ReplicaOption], LatencyOf | None]:
-    """Replay every candidate with its variants."""
+) -> tuple[list[ReplicaOption], LatencyOf | None, frozenset[int]]:
+    """Replay every candidate with its variants; and say whose hosts may have waited for their work without a call."""
     solo = {
         which: one
         for tenant in scene.names
@@ -995,13 +1047,14 @@ def _forecast(
     if from_calls:
         latency_of = "unit" if scene.units and rows["unit_p99_ns"].null_count() == 0 else "kernel"
     options = []
+    unseen = frozenset(rows.filter("unseen_waits")["tenant_id"])
     for number, candidate in enumerate(candidates):
         runs = [
             ({t: took[f"{number}/{at}", t] for t in candidate.counts}, v) for at, v in enumerate(variants(candidate))
         ]
         base = {which: took[one.name, which[0]][0] for which, one in solo.items() if which[0] in candidate.counts}
-        options.append(_option(scene, candidate, runs, base, check, latency_of, slo_p99_ns))
-    return options, latency_of
+        options.append(_option(scene, candidate, runs, base, unseen, check, latency_of, slo_p99_ns))
+    return options, latency_of, unseen
 
 
 def _option(
@@ -1009,6 +1062,7 @@ def _option(
     candidate: _Candidate,
     runs: Sequence[tuple[Mapping[int, Sequence[Mapping[str, object]]], _Variant]],
     solo_rows: Mapping[tuple[int, bool], Mapping[str, object]],
+    unseen: frozenset[int],
     check: SelfCheck,
     latency_of: LatencyOf | None,
     slo_p99_ns: int | None,
@@ -1073,6 +1127,7 @@ def _option(
                 throughput=Estimate(value=n / slowdown.value, low=n / slowdown.high, high=n / slowdown.low),
                 p50_ns=latency("p50"),
                 p99_ns=latency("p99"),
+                at_least=tenant in unseen and copies > 1,
             )
         )
     memory = [one for one in candidate.memory if one is not None]
@@ -1175,7 +1230,8 @@ def _meets(tenants: Sequence[Copies], slo_p99_ns: int) -> Told:
     known = [t.p99_ns for t in tenants if t.p99_ns is not None]
     if any(one.low > slo_p99_ns for one in known):
         return "no"
-    return "yes" if len(known) == len(tenants) and all(one.high <= slo_p99_ns for one in known) else "cannot-tell"
+    bounded = len(known) == len(tenants) and not any(t.at_least for t in tenants)
+    return "yes" if bounded and all(one.high <= slo_p99_ns for one in known) else "cannot-tell"
 
 
 def _worst(option: ReplicaOption) -> float:
@@ -1242,7 +1298,7 @@ def _as_good(option: ReplicaOption, best: ReplicaOption, objective: Objective) -
 def _certain(options: Sequence[ReplicaOption], objective: Objective) -> bool:
     """Whether the best is told apart from every other one that is allowed."""
     best = next((option for option in options if option.recommended), None)
-    if best is None:
+    if best is None or any(t.at_least for t in best.tenants):
         return False
     others = [option for option in options if option is not best and _allowed(option)]
     if objective == "latency":

@@ -549,6 +549,16 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
             clients=tuple(clients),
             untraced=tuple(untraced),
         )
+    unseen = [name for tenant, name in names.items() if solo.rows[tenant, False]["unseen_waits"]]
+    if unseen:
+        return Options(
+            device_id,
+            why_not=f"{fmt.names(unseen)} may have waited for kernels without a call, such as for a flag in memory: a "
+            "forecast would be no more than a lower bound",
+            check=solo.check,
+            clients=tuple(clients),
+            untraced=tuple(untraced),
+        )
     candidates, unplaced, mig_instances = _candidates(replay, device, clients, sm_count)
     made, replayed, p99_ns = _forecast(replay, solo, candidates, names, sm_count, sum(untraced.values()))
     ranked = sorted(made, key=lambda option: option.antt)
