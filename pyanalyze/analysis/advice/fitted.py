@@ -197,9 +197,9 @@ COPIES: Final = CopyConstants(
     cache_instances=1.8,
     checked=Checked(
         against="simulations by the fixture generator, which shares no code with the replay",
-        n=312,
-        median_error=0.021,
-        p95_error=0.365,
-        coverage=0.949,
+        n=229,
+        median_error=0.026,
+        p95_error=0.295,
+        coverage=0.961,
     ),
 )
