@@ -505,6 +505,8 @@ struct Engine {
     free_since_ns: Option<i64>,
     records: u64,
     slices: Vec<Slice>,
+    /// The interval that the first record ends. How long it was is shown by the work of its process only.
+    leading: Option<Slice>,
     /// Times at which records are evidently missing, whatever the sequence numbers say.
     broken_ns: Vec<i64>,
     counting: Counting,
@@ -574,8 +576,8 @@ impl Engine {
                     let ack = if let State::Unknown(ack) = state { ack } else { Ack::default() };
                     let since = self.free_since_ns.unwrap_or(first_ns);
                     // Resident when recording began, unless another context was resident meanwhile.
-                    if self.resident.is_none() && since < now {
-                        self.slices.push(Slice {
+                    if self.resident.is_none() {
+                        let slice = Slice {
                             capture: event.capture,
                             device: event.device,
                             tenant: None,
@@ -588,12 +590,13 @@ impl Engine {
                             ending: ack.ending(),
                             complete: false,
                             observed: false,
-                        });
-                        if self.free_since_ns.is_some() {
+                        };
+                        if self.free_since_ns.is_none() {
+                            self.leading = Some(slice);
+                        } else if since < now {
+                            self.slices.push(slice);
                             self.broken_ns.push(since);
                         }
-                    }
-                    if self.resident.is_none() {
                         self.free_since_ns = Some(now);
                     }
                     self.states.set(event.hw, State::Out);
@@ -703,6 +706,34 @@ impl Residency {
         self.shared.extend(shared);
         Ok(())
     }
+
+    /// Begins the interval that the first record of a device ends with the first work of its process: a switch to another
+    /// context and back would have been recorded.
+    fn lead<'a>(&mut self, work: impl Iterator<Item = Columns<'a>>) -> Result<()> {
+        let mut leading: Vec<_> = self
+            .engines
+            .iter_mut()
+            .filter_map(|(key, engine)| {
+                let slice = engine.leading.as_mut()?;
+                Some((*key, slice.pid?, slice))
+            })
+            .collect();
+        if leading.is_empty() {
+            return Ok(());
+        }
+        for columns in work {
+            let (capture, device) = (columns.u32("capture")?, columns.u32("device_id")?);
+            let (pid, start) = (columns.u32("pid")?, columns.i64("start_ns")?);
+            for (key, process, slice) in &mut leading {
+                let own = |row: &usize| {
+                    (capture.value(*row), device.value(*row)) == *key && at(pid, *row) == Some(*process)
+                };
+                let first = (0..columns.rows()).filter(own).map(|row| start.value(row)).min();
+                slice.start_ns = slice.start_ns.min(first.unwrap_or(i64::MAX));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl EventPass for Residency {
@@ -710,13 +741,13 @@ impl EventPass for Residency {
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("residency", self.done, 0)?;
-        for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
-            if let Some(columns) = events.get(table) {
-                let (device, end) = (columns.u32("device_id")?, columns.i64("end_ns")?);
-                for (device, end) in device.values().iter().zip(end.values()) {
-                    let last = self.last_work_ns.entry(*device).or_insert(*end);
-                    *last = (*last).max(*end);
-                }
+        let work = [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS];
+        let work = || work.iter().filter_map(|table| events.get(table));
+        for columns in work() {
+            let (device, end) = (columns.u32("device_id")?, columns.i64("end_ns")?);
+            for (device, end) in device.values().iter().zip(end.values()) {
+                let last = self.last_work_ns.entry(*device).or_insert(*end);
+                *last = (*last).max(*end);
             }
         }
         let Some(columns) = events.get(&schema::SWITCH_EVENTS) else {
@@ -752,7 +783,8 @@ impl EventPass for Residency {
         let one = |captures: &[u32]| captures.iter().zip(captures.iter().skip(1)).all(|(a, b)| a == b);
         let clear = rising(time.values()) && one(capture.values());
         if clear || (0..rows.saturating_sub(1)).all(follows) {
-            return self.follow((0..rows).map(event), watch);
+            self.follow((0..rows).map(event), watch)?;
+            return self.lead(work());
         }
         let mut events: Vec<Event> = (0..rows).map(event).collect();
         events.sort_by_key(|e| (e.capture, e.time_ns, e.device));
@@ -765,7 +797,8 @@ impl EventPass for Residency {
                 ties.sort_by_key(|e| e.after(first));
             }
         }
-        self.follow(events.into_iter(), watch)
+        self.follow(events.into_iter(), watch)?;
+        self.lead(work())
     }
 
     fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
@@ -831,6 +864,8 @@ impl EventPass for Residency {
             if let Some(engine) = self.engines.get_mut(&key) {
                 let taken = covered.entry(key.1).or_default();
                 engine.slices.retain(|s| !taken.iter().any(|(a, b)| *a <= s.start_ns && s.start_ns < *b));
+                let leading = engine.leading.take().filter(|s| s.start_ns < s.end_ns && taken.is_empty());
+                engine.slices.splice(0..0, leading);
                 if let Some(first) = engine.first_ns {
                     taken.push((first, engine.last_ns));
                 }
@@ -1043,6 +1078,7 @@ mod tests {
     use super::*;
     use crate::base::watch::Unwatched;
     use crate::table::events::Tables;
+    use crate::test_tables::kernels;
     use arrow_array::Array;
     use arrow_array::{UInt16Array, UInt8Array};
 
@@ -1153,6 +1189,14 @@ mod tests {
         assert_eq!(us(&run(&tables).0[2]), (A, 1600, 9000));
         // A leading end as the first record of all is no row: its length is not known at all.
         assert!(run(&dense(&[(5, 7, A)])).0.is_empty());
+        // Unless work of its process shows that its context was resident before, not that of another's.
+        let mut tables = dense(&[(500, 7, A), (540, 8, B), (1560, 7, B)]);
+        tables
+            .insert("kernels", kernels(&[(0, 9, 0, 1, 7, 50, 90), (0, A as u32 + 1000, 0, 1, 7, 100, 480)]));
+        let (slices, switches, _) = run(&tables);
+        assert_eq!(slices.iter().map(us).collect::<Vec<_>>(), [(A, 100, 500), (B, 540, 1560)]);
+        assert!(!slices[0].complete && !slices[0].observed);
+        assert_eq!(kinds(&switches).len(), 1);
     }
 
     #[test]
