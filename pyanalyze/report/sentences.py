@@ -555,7 +555,7 @@ def switching_text(device: Device) -> str:
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
     if (part := partly_active(device)) is not None:
-        source = f"all active {fmt.percent(part, 0)}; {source}"
+        source = f"lifetimes overlap {fmt.percent(part, 0)}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
@@ -748,7 +748,8 @@ def percentile_text(victim: Victim, *, short: bool = False) -> str:
     if short:
         return f"{what} p{last.percentile} {fmt.ratio(last.ratio)}"
     solo, shared = fmt.duration(last.solo_ns), fmt.duration(last.shared_ns)
-    return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)})"
+    n = f", n = {fmt.count(units[0].latency.n)}" if units else ""
+    return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)}{n})"
 
 
 def _only_process(device: Device) -> str:

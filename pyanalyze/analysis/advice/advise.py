@@ -731,9 +731,9 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     others = [option for option in compared.options if option is not now and option not in refused]
     # Options are in the order of their mean slowdown.
     other = f"; {_named(others[0])}: {_each(others[0])}" if others else ""
-    least = min(others, key=lambda option: option.antt_bounds[0], default=None)
-    bound = None if least is None else f"mean slowdown {_range(now)} as it is, {_range(least)} under {_named(least)}"
-    if least is not None and least.antt_bounds[0] < now.antt_bounds[1] and now.antt_bounds[0] < least.antt_bounds[1]:
+    best = others[0] if others else None
+    bound = None if best is None else f"mean slowdown {_range(now)} as it is, {_range(best)} under {_named(best)}"
+    if best is not None and best.antt_bounds[0] < now.antt_bounds[1] and now.antt_bounds[0] < best.antt_bounds[1]:
         bound = f"{bound}. The ranges overlap: no gain is certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
@@ -742,8 +742,8 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
     # A difference that no digit shows is none.
     if others and others[0].antt < now.antt and means[0] != means[1]:
-        gain = f"less than {fmt.percent(WORTH_IT, 0)} (mean elapsed slowdown {' -> '.join(means)})"
-        why = f"{_named(others[0])} is forecast to gain {gain}"
+        elapsed = f"mean elapsed slowdown {' -> '.join(means)}; latency is not compared"
+        why = f"{_named(others[0])} is forecast to gain less than {fmt.percent(WORTH_IT, 0)} ({elapsed})"
         first = (
             f"{_named(others[0])} has the smallest mean elapsed slowdown of {len(others) + 1} configurations. "
             f"The model cannot tell a difference below {fmt.percent(WORTH_IT, 0)}"
@@ -798,7 +798,7 @@ def _isolation(compared: Options, mode: Mode) -> str:
         return ""
     return (
         f". No tenant is forecast to gain under MIG (mean slowdown {option.antt:.2f}x): use it only to isolate faults "
-        "and bandwidth. `pyanalyze advise --require bandwidth-qos` has its commands"
+        "and bandwidth. `pyanalyze advise CAPTURE --require bandwidth-qos` has its commands"
     )
 
 

@@ -13,6 +13,7 @@ from pyanalyze.results.labels import host_part_name, host_words
 from pyanalyze.results.time_split import HostKind, Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 from pyanalyze.text.shell import shell_line
 from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection
 
@@ -281,10 +282,9 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
     if most.kind is HostKind.VIDEO:
         action = f"Spend less time in {called} in {name}: keep codecs, and feed them from a thread of their own"
         return action, [], why
-    where = f" inside NVTX range {visible(most.range, 40)}" if most.range else ""
-    if most.kind is HostKind.RANGE:
-        where = f" inside {called}"
-    return f"Profile the host code of {name}{where}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
+    if most.range:
+        why = f"{why}. {capital(called)} was called mostly inside NVTX range {visible(most.range, 40)}"
+    return f"Profile the host code of {name}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
 
 
 def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
@@ -292,7 +292,7 @@ def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
     recorded = () if activity is None else activity.recorded
     lacking = [word for word, kind in (("nvtx", HostKind.RANGE), ("osrt", HostKind.OS)) if kind not in recorded]
     if not lacking and sampled:
-        return "nsys-ui CAPTURE   # its CPU samples and OS calls show what the host does"
+        return "nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"
     options = () if sampled else ("--sample=process-tree",)
     profile = recording(*options, trace=",".join(["cuda", *lacking]), switches=False)
     return f"{profile}   # shows what the host does"

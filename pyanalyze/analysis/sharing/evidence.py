@@ -37,8 +37,8 @@ LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 HOW = {
     "switch_events": "nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM   # as root; driver r435 or newer",
     "kernels": "nsys profile -t cuda,nvtx -o NAME PROGRAM",
-    "kernel_records": "call cudaDeviceSynchronize before the program ends, and record until then; where a call failed, "
-    "compute-sanitizer PROGRAM finds the kernel",
+    "kernel_records": "compute-sanitizer PROGRAM   # finds the kernel where a call failed; else call "
+    "cudaDeviceSynchronize before the program ends, and record until then",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
@@ -749,7 +749,7 @@ def _idle_starts(case: Case) -> Iterable[Observation]:
             "idle_start_prompt_share",
             "idle_starts_prompt",
             f"{fmt.percent(prompt.value)} of {prompt.n} kernels that were launched while their process had no work "
-            f"on the GPU started within 0.1 ms, in {periods:.0f} different periods of a time slice",
+            f"on the GPU started within 0.1 ms, spread over {periods:.0f} lengths of a time slice",
         )
     wait, spread = case.facts.get("idle_start_wait_ns"), case.fact("idle_start_wait_spread")
     if wait is None or wait.value is None or spread is None or wait.n < t.MIN_SLICE_WAITS:

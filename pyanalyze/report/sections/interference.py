@@ -168,7 +168,7 @@ def _all_active(device: Device) -> str:
     start_ms, end_ms = -(-both.start_ns // 1_000_000), both.end_ns // 1_000_000
     if start_ms >= end_ms:
         return ""
-    return f": --start {start_ms}ms --end {end_ms}ms leaves only the time in which all were active"
+    return f": --start {start_ms}ms --end {end_ms}ms leaves only the time in which all had begun and none had ended"
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:

@@ -184,8 +184,8 @@ def _assumed_numbers(device: Device) -> str:
     if major.isdecimal() and int(major) < SM_ORDER_ASSUMED_FROM_MAJOR:
         return ""
     return (
-        " SM numbers are assumed: the block scheduler's order among equally full SMs is measured only below compute "
-        f"capability {SM_ORDER_ASSUMED_FROM_MAJOR}.0."
+        f" SM numbers are assumed: from compute capability {SM_ORDER_ASSUMED_FROM_MAJOR}.0 on, the order in which "
+        "blocks reach equally full SMs is not modelled."
     )
 
 
