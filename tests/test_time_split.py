@@ -162,7 +162,7 @@ def test_a_tenant_that_waits_with_launched_work_is_named(tmp_path: Path) -> None
     (device,) = pyanalyze.load(path).report().devices
     assert device.all_at_work is not None
     assert (device.all_at_work.start_ns, device.all_at_work.end_ns) == (500 * US, 10 * MS)
-    assert "lifetimes overlap 86 %" in words
+    assert "overlap 86 %" in words
 
 
 def test_a_call_over_two_gaps_is_one_call(tmp_path: Path) -> None:
