@@ -24,6 +24,7 @@ use crate::explain::units::{thread_of, waits_by_thread, Unit};
 use crate::explain::waits::Waits;
 use crate::residency::observed::Slice;
 use crate::slowdown::operations::{Op, Scene, Tenancy};
+use crate::slowdown::ops::Ops;
 use crate::slowdown::others::Present;
 use crate::table::calls::Calls;
 use crate::table::work::WorkKind;
@@ -194,9 +195,9 @@ impl<'a> Placed<'a> {
 
 const NONE: u32 = u32::MAX;
 
-fn order_by<K: Ord>(ops: &[Op], key: impl Fn(&Op) -> K) -> Vec<u32> {
+fn order_by<K: Ord>(ops: &Ops, key: impl Fn(&Op) -> K) -> Vec<u32> {
     let mut order: Vec<u32> = (0..u32::try_from(ops.len()).unwrap_or(u32::MAX)).collect();
-    order.sort_by_key(|place| ops.get(*place as usize).map(&key));
+    order.sort_by_key(|place| ops.get(*place as usize).map(|op| key(&op)));
     order
 }
 
@@ -217,7 +218,7 @@ pub(crate) struct Device<'a> {
 /// call returned as well.
 fn waits(tenant: &Tenancy, calls: &Calls) -> BTreeMap<u32, Vec<(i64, i64)>> {
     let mut found = waits_by_thread(calls);
-    let call = |op: &Op| calls.get(op.call()? as usize).filter(|call| op.ends_inside(call));
+    let call = |op: Op| calls.get(op.call()? as usize).filter(|call| op.ends_inside(call));
     for call in tenant.ops.iter().filter_map(call) {
         found.entry(call.thread).or_default().push((call.start_ns, call.end_ns));
     }
@@ -247,7 +248,7 @@ impl<'a> Walker<'a> {
         }
         let mut launching: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
         for op in tenant.ops.iter().filter(|op| op.call().is_some()) {
-            if let Some(thread) = thread_of(calls, op) {
+            if let Some(thread) = thread_of(calls, &op) {
                 launching.entry(thread).or_default().push((op.launch_ns, op.called_ns));
             }
         }
@@ -271,12 +272,12 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn op(&self, place: u32) -> Option<&'a Op> {
+    fn op(&self, place: u32) -> Option<Op> {
         self.tenant.ops.get(place as usize)
     }
 
     /// Operations that ended no later than `time_ns`, the last one first.
-    fn ended_before(&self, time_ns: i64) -> impl Iterator<Item = (u32, &'a Op)> + '_ {
+    fn ended_before(&self, time_ns: i64) -> impl Iterator<Item = (u32, Op)> + '_ {
         let behind = self.by_end.partition_point(|p| self.op(*p).is_some_and(|op| op.end_ns <= time_ns));
         let ended = self.by_end.get(..behind).unwrap_or_default().iter().rev().take(LOOK_BACK);
         ended.filter_map(|p| Some((*p, self.op(*p)?)))
@@ -317,7 +318,7 @@ impl<'a> Walker<'a> {
         let behind = by_start.partition_point(|p| op(p).is_some_and(|op| op.start_ns < to_ns));
         let near = by_start.get(..behind)?.iter().rev().take(LOOK_BACK).filter(|p| **p != but);
         let common = |op: &Op| op.end_ns.min(to_ns).saturating_sub(op.start_ns.max(from_ns));
-        near.filter_map(|p| Some((common(op(p)?), *p))).filter(|c| c.0 > 0).max().map(|c| c.1)
+        near.filter_map(|p| Some((common(&op(p)?), *p))).filter(|c| c.0 > 0).max().map(|c| c.1)
     }
 }
 
@@ -406,7 +407,7 @@ impl<'a> Walk<'_, 'a> {
             signature: of.map(|op| op.signature),
             stream: of.map(|op| op.stream),
             usual_ns: None,
-            own: of.is_some_and(|op| self.own(op)),
+            own: of.is_some_and(|op| self.own(&op)),
         }
     }
 
@@ -454,7 +455,7 @@ impl<'a> Walk<'_, 'a> {
 
     /// The chain goes to an operation: one that is not the unit's is followed until `from` was launched.
     fn leave_for(&mut self, place: u32, from: Option<u32>) {
-        let foreign = self.walker.op(place).is_some_and(|op| !self.own(op));
+        let foreign = self.walker.op(place).is_some_and(|op| !self.own(&op));
         let Some(from) = from.filter(|_| foreign && self.detour.is_none()) else { return };
         let Some(op) = self.walker.op(from).filter(|op| op.call().is_some()) else { return };
         self.detour = Some(from);
@@ -466,7 +467,7 @@ impl<'a> Walk<'_, 'a> {
     fn in_flight(&mut self, place: u32) -> At {
         let Some(op) = self.walker.op(place) else { return At::Thread(self.unit.main_thread) };
         let start_ns = op.start_ns.max(self.floor_ns).min(self.time_ns);
-        let own = self.own(op);
+        let own = self.own(&op);
         let kind = match (own, op.kind) {
             (true, WorkKind::Copy) => SegmentKind::Copy,
             (true, _) => SegmentKind::Execution,
@@ -483,7 +484,7 @@ impl<'a> Walk<'_, 'a> {
                 if own && start_ns == op.start_ns && self.time_ns == op.end_ns {
                     segment.usual_ns = self.walker.usual_ns.get(op.signature as usize).copied().flatten();
                 }
-                segment.other = self.beside(op, start_ns, self.time_ns);
+                segment.other = self.beside(&op, start_ns, self.time_ns);
                 self.chain.segments.push(segment);
             }
             self.time_ns = start_ns;
@@ -491,7 +492,7 @@ impl<'a> Walk<'_, 'a> {
         if self.time_ns <= self.floor_ns {
             return At::Op(place);
         }
-        self.released(place, op)
+        self.released(place, &op)
     }
 
     /// The stream that the operation which the detour began with is in; without a detour, of the unit's last.
@@ -509,7 +510,7 @@ impl<'a> Walk<'_, 'a> {
     }
 
     /// Before an operation started: what came last of its launch, its stream, and its tenant's other streams.
-    fn released(&mut self, place: u32, op: &'a Op) -> At {
+    fn released(&mut self, place: u32, op: &Op) -> At {
         let called_ns = op.called_ns.min(op.start_ns).max(op.launch_ns);
         let before = self.walker.before.get(place as usize).copied().filter(|p| *p != NONE);
         let before = before.and_then(|p| Some((p, self.walker.op(p)?)));
@@ -520,7 +521,7 @@ impl<'a> Walk<'_, 'a> {
         }
         let stream_known_ns = if overlaps { i64::MIN } else { stream_ns };
         let known_ns = if op.call().is_some() { called_ns.max(stream_known_ns) } else { stream_known_ns };
-        let other = self.other_stream(place, op, before.map(|b| b.1), known_ns, overlaps);
+        let other = self.other_stream(place, op, before.as_ref().map(|b| &b.1), known_ns, overlaps);
         if let Some((other, x)) = other {
             let same = x.stream == op.stream;
             let kind = if same { SegmentKind::QueueSameStream } else { SegmentKind::QueueOtherStream };
@@ -555,7 +556,7 @@ impl<'a> Walk<'_, 'a> {
         before: Option<&Op>,
         known_ns: i64,
         overlaps: bool,
-    ) -> Option<(u32, &'a Op)> {
+    ) -> Option<(u32, Op)> {
         let walker = self.walker;
         let until_ns = op.start_ns.saturating_add(CLOCK_ERROR_NS);
         let late = |x: &Op| x.end_ns > known_ns.saturating_add(CLOCK_ERROR_NS);
@@ -587,7 +588,7 @@ impl<'a> Walk<'_, 'a> {
             return At::Thread(None);
         }
         self.back(SegmentKind::Launch, op.launch_ns, Some(place));
-        At::Thread(thread_of(self.walker.calls, op))
+        At::Thread(thread_of(self.walker.calls, &op))
     }
 
     /// An operation that could have started at `ready_ns` and had not until `time_ns`; `rest` is what a moment of it is.
@@ -596,7 +597,7 @@ impl<'a> Walk<'_, 'a> {
         let all_ns = self.time_ns.saturating_sub(from_ns);
         let Some(op) = self.walker.op(place).filter(|_| all_ns > 0) else { return };
         let to_ns = self.time_ns;
-        let copy = !self.walker.tenant.needs_context(op);
+        let copy = !self.walker.tenant.needs_context(&op);
         let mut left_ns = all_ns;
         if !copy {
             left_ns = left_ns.saturating_sub(self.away(from_ns, place));
@@ -619,10 +620,10 @@ impl<'a> Walk<'_, 'a> {
             left_ns = left_ns.saturating_sub(self.behind_others(copy, from_ns, to_ns, left_ns));
         }
         if left_ns > 0 {
-            let thread = thread_of(self.walker.calls, op);
+            let thread = thread_of(self.walker.calls, &op);
             let kind = if left_ns <= START_NS {
                 rest
-            } else if self.walker.stream_waits.unknown_event(op, thread) {
+            } else if self.walker.stream_waits.unknown_event(&op, thread) {
                 SegmentKind::Event
             } else {
                 SegmentKind::Unexplained

@@ -152,7 +152,7 @@ fn slices(session: &Tables) -> Result<Vec<Slice>> {
 /// Median of what a tenant's operations took while their context ran, by signature.
 fn usual_ns(tenant: &Tenancy, signatures: usize) -> Vec<Option<i64>> {
     let mut lengths: Vec<Vec<i64>> = vec![Vec::new(); signatures];
-    for op in &tenant.ops {
+    for op in tenant.ops.iter() {
         if let Some(list) = lengths.get_mut(op.signature as usize) {
             list.push(op.ran_ns);
         }

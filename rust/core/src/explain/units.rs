@@ -229,14 +229,14 @@ impl Found {
 fn filled(tenant: &Tenancy, calls: Option<&Calls>, mut unit: Unit) -> Option<Unit> {
     let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
     let mut last_ns = i64::MIN;
-    for (place, op) in tenant.ops.iter().enumerate().skip(from) {
+    for (place, op) in (from..).zip(tenant.ops.from(from)) {
         if op.launch_ns > unit.range_end_ns {
             break;
         }
-        if !unit.has(op, thread_of(calls, op)) {
+        if !unit.has(&op, thread_of(calls, &op)) {
             continue;
         }
-        unit.main_thread = unit.main_thread.or_else(|| thread_of(calls, op));
+        unit.main_thread = unit.main_thread.or_else(|| thread_of(calls, &op));
         unit.operations = unit.operations.saturating_add(1);
         unit.without_call = unit.without_call.saturating_add(u32::from(op.call().is_none()));
         if op.end_ns >= last_ns {
@@ -265,7 +265,8 @@ fn best<'a>(
     named: &'a BTreeMap<String, Vec<Range>>,
     asked: bool,
 ) -> Option<(&'a str, &'a [Range])> {
-    let least_ns = if asked { 0.0 } else { LEAST_TIME * tenant.ops.iter().map(length).sum::<f64>() };
+    let least_ns =
+        if asked { 0.0 } else { LEAST_TIME * tenant.ops.iter().map(|op| length(&op)).sum::<f64>() };
     // Of one thread ranges of one name may be nested in each other: each launch counts once.
     let held = |list: &[Range]| {
         let mut ends: BTreeMap<Option<u32>, i64> = BTreeMap::new();
@@ -275,10 +276,10 @@ fn best<'a>(
             let from_ns = range.start_ns.max(until.saturating_add(1));
             *until = (*until).max(range.end_ns);
             let from = tenant.ops.partition_point(|op| op.launch_ns < from_ns);
-            let inside = tenant.ops.iter().skip(from).take_while(|op| op.launch_ns <= range.end_ns);
+            let inside = tenant.ops.from(from).take_while(|op| op.launch_ns <= range.end_ns);
             for op in inside.filter(|op| may_launch(range.thread, op, thread_of(calls, op))) {
                 count = count.saturating_add(1);
-                held_ns += length(op);
+                held_ns += length(&op);
             }
         }
         if held_ns < least_ns {
@@ -323,8 +324,8 @@ fn of_graphs(tenant: &Tenancy, calls: Option<&Calls>, signatures: &Signatures) -
         found.units.push(Unit {
             source: UnitSource::Graph,
             name,
-            thread: thread_of(calls, op),
-            main_thread: thread_of(calls, op),
+            thread: thread_of(calls, &op),
+            main_thread: thread_of(calls, &op),
             start_ns: op.launch_ns,
             range_end_ns: op.launch_ns,
             end_ns: op.end_ns,
@@ -342,16 +343,16 @@ fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Fo
     // By thread: places of operations, by launch.
     let mut launched: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (place, op) in tenant.ops.iter().enumerate() {
-        if let (Some(thread), Ok(place)) = (thread_of(Some(calls), op), u32::try_from(place)) {
+        if let (Some(thread), Ok(place)) = (thread_of(Some(calls), &op), u32::try_from(place)) {
             launched.entry(thread).or_default().push(place);
         }
     }
-    let least_ns = LEAST_TIME * tenant.ops.iter().map(length).sum::<f64>();
+    let least_ns = LEAST_TIME * tenant.ops.iter().map(|op| length(&op)).sum::<f64>();
     // With the time of their operations.
     let mut groups: BTreeMap<Vec<u32>, (Vec<Unit>, f64)> = BTreeMap::new();
     for (thread, waits) in waits_by_thread(calls) {
         let Some(places) = launched.get(&thread) else { continue };
-        let ops: Vec<(u32, &Op)> =
+        let ops: Vec<(u32, Op)> =
             places.iter().filter_map(|p| Some((*p, tenant.ops.get(*p as usize)?))).collect();
         let mut next = 0;
         for wait in waits {

@@ -72,7 +72,7 @@ impl Waits {
         if waits.streams.len() < 2 {
             return Ok(waits);
         }
-        for (place, op) in (0_u32..).zip(&tenant.ops) {
+        for (place, op) in (0_u32..).zip(tenant.ops.iter()) {
             if let Some(launched) = waits.launched.get_mut(op.stream as usize) {
                 launched.push(place);
             }

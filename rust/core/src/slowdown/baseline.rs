@@ -12,6 +12,7 @@ use crate::base::maps::NumberMap;
 use crate::base::pauses::{work_begins, PAUSE_PART, STARTUP_PART};
 use crate::slowdown::counterfactual::SoloOp;
 use crate::slowdown::operations::{Op, Tenancy};
+use crate::slowdown::ops::Ops;
 
 /// Of the operations, at least this part has a counterpart where runs are laid beside each other.
 const ALIGNED_PART: f64 = 0.98;
@@ -31,9 +32,9 @@ pub(crate) struct Matched {
     pub paused: bool,
 }
 
-fn span_ns(ops: &[Op]) -> Option<i64> {
-    let first = ops.iter().map(|op| op.launch_ns).min()?;
-    let last = ops.iter().map(|op| op.end_ns).max()?;
+fn span_ns(ops: impl Iterator<Item = Op> + Clone) -> Option<i64> {
+    let first = ops.clone().map(|op| op.launch_ns).min()?;
+    let last = ops.map(|op| op.end_ns).max()?;
     Some(last.saturating_sub(first))
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Pause {
 
 impl Pause {
     /// Of operations in order of their starts.
-    pub fn longest(ops: &[Op]) -> Self {
+    pub fn longest(ops: impl Iterator<Item = Op> + Clone) -> Self {
         let mut found = Self::default();
         for (pause_ns, n) in pauses(ops) {
             if pause_ns > found.ns {
@@ -62,16 +63,16 @@ impl Pause {
     }
 
     /// Whether it came once: it is a part of all the time that counts, and much longer than any other.
-    pub fn is_lone(&self, ops: &[Op]) -> bool {
+    pub fn is_lone(&self, ops: impl Iterator<Item = Op> + Clone) -> bool {
         self.ns as f64 >= PAUSE_PART * span_ns(ops).unwrap_or(0) as f64
             && self.ns as f64 >= LONE_TIMES * self.next_ns as f64
     }
 }
 
 /// Times in which a program had nothing in flight and launched nothing, each with the place of the operation behind it.
-fn pauses(ops: &[Op]) -> impl Iterator<Item = (i64, usize)> + Clone + '_ {
+fn pauses(ops: impl Iterator<Item = Op> + Clone) -> impl Iterator<Item = (i64, usize)> + Clone {
     let mut until_ns = i64::MAX;
-    ops.iter().enumerate().map(move |(n, op)| {
+    ops.enumerate().map(move |(n, op)| {
         let pause_ns = op.launch_ns.saturating_sub(until_ns).max(0);
         until_ns = if n == 0 { op.end_ns } else { until_ns.max(op.end_ns) };
         (pause_ns, n)
@@ -79,21 +80,21 @@ fn pauses(ops: &[Op]) -> impl Iterator<Item = (i64, usize)> + Clone + '_ {
 }
 
 /// Operations before the pause after which a program begins its work, in order of their starts.
-fn before_work(ops: &[Op]) -> usize {
+fn before_work(ops: &Ops) -> usize {
     let whole: f64 = ops.iter().map(|op| op.ran_ns as f64).sum();
     let mut done = 0.0;
     let begun = ops.iter().position(|op| {
         done += op.ran_ns as f64;
         done > STARTUP_PART * whole
     });
-    work_begins(pauses(ops), begun.unwrap_or(0), span_ns(ops).unwrap_or(0))
+    work_begins(pauses(ops.iter()), begun.unwrap_or(0), span_ns(ops.iter()).unwrap_or(0))
 }
 
 /// How much of the tenant's work, and of the other's, is of signatures that both have.
 pub(crate) fn likeness(tenant: &Tenancy, other: &Tenancy) -> f64 {
     let sums = |t: &Tenancy| {
         let mut sums: NumberMap<u32, f64> = NumberMap::default();
-        for op in &t.ops {
+        for op in t.ops.iter() {
             *sums.entry(op.signature).or_default() += op.ran_ns as f64;
         }
         // Sums of floats depend on their order.
@@ -120,7 +121,7 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
     }
     let mut used: NumberMap<u32, usize> = NumberMap::default();
     let mut pairs: Vec<Option<usize>> = Vec::with_capacity(tenant.ops.len());
-    for op in &tenant.ops {
+    for op in tenant.ops.iter() {
         let taken = used.entry(op.signature).or_insert(0);
         let found = queues.get(&op.signature).and_then(|q| q.get(*taken)).copied();
         *taken += 1;
@@ -132,14 +133,14 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         && found as f64 >= ALIGNED_PART * until as f64
         && found * 2 >= tenant.ops.len();
     let (startup, base_startup) = (before_work(&tenant.ops), before_work(&base.ops));
-    let worked = base.ops.get(base_startup..).unwrap_or_default();
-    let ran: f64 = worked.iter().map(|op| op.ran_ns as f64).sum();
-    let paused = Pause::longest(worked).is_lone(worked);
-    let elapsed_ratio = span_ns(worked).filter(|_| ran > 0.0).map(|span| span as f64 / ran);
-    let of = |op: &Op| SoloOp {
+    let worked = base.ops.from(base_startup);
+    let ran: f64 = worked.clone().map(|op| op.ran_ns as f64).sum();
+    let paused = Pause::longest(worked.clone()).is_lone(worked.clone());
+    let elapsed_ratio = span_ns(worked.clone()).filter(|_| ran > 0.0).map(|span| span as f64 / ran);
+    let of = |op: Op| SoloOp {
         latency_ns: op.latency_ns(),
         ran_ns: op.ran_ns,
-        parts: base.split(op, switching).parts(),
+        parts: base.split(&op, switching).parts(),
         launch_ns: Some(op.launch_ns),
         held_up: op.held_up(),
     };
@@ -149,13 +150,13 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
     } else {
         let mut means: NumberMap<u32, ([f64; 8], f64)> = NumberMap::default();
         // Not of launches that something held up, unless all of a kind were.
-        let held_up: NumberMap<u32, bool> = worked.iter().fold(NumberMap::default(), |mut all, op| {
+        let held_up: NumberMap<u32, bool> = worked.clone().fold(NumberMap::default(), |mut all, op| {
             let every = all.entry(op.signature).or_insert(true);
             *every &= op.held_up();
             all
         });
-        let usual = |op: &&Op| !op.held_up() || held_up.get(&op.signature) == Some(&true);
-        for op in worked.iter().filter(usual) {
+        let usual = |op: &Op| !op.held_up() || held_up.get(&op.signature) == Some(&true);
+        for op in worked.filter(usual) {
             let solo = of(op);
             let (sums, n) = means.entry(op.signature).or_default();
             let values = [solo.latency_ns, solo.ran_ns].into_iter().chain(solo.parts);
@@ -164,7 +165,7 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
             }
             *n += 1.0;
         }
-        let mean = |op: &Op| {
+        let mean = |op: Op| {
             let ([latency, ran, parts @ ..], n) = means.get(&op.signature)?;
             Some(SoloOp {
                 latency_ns: (latency / n).round() as i64,
@@ -177,7 +178,7 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         tenant.ops.iter().map(mean).collect()
     };
     // A part of a kernel beside all of its like would look like a kernel that got faster.
-    for (n, (slot, op)) in ops.iter_mut().zip(&tenant.ops).enumerate() {
+    for (n, (slot, op)) in ops.iter_mut().zip(tenant.ops.iter()).enumerate() {
         if op.cut() || n < startup {
             *slot = None;
         }

@@ -15,6 +15,7 @@ use crate::base::statistics::{quantile, quantiles, student, Resamples};
 use crate::slowdown::baseline::Pause;
 use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
 use crate::slowdown::operations::{Op, Tenancy};
+use crate::slowdown::ops::Ops;
 use crate::slowdown::ranges::Range;
 use crate::slowdown::LEAST_ADDED;
 use crate::table::work::WorkKind;
@@ -116,9 +117,9 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    pub fn of(ops: &[Op], kept: usize) -> Self {
-        let from_ns = ops.first().map_or(0, |op| op.launch_ns);
-        let to_ns = ops.last().map_or(0, |op| op.launch_ns);
+    pub fn of(ops: &Ops, kept: usize) -> Self {
+        let from_ns = ops.get(0).map_or(0, |op| op.launch_ns);
+        let to_ns = ops.iter().next_back().map_or(0, |op| op.launch_ns);
         let count = (kept / LEAST_IN_BLOCK).clamp(2, MOST_BLOCKS);
         let length_ns = to_ns.saturating_sub(from_ns).saturating_add(1) / count as i64;
         Self { from_ns, length_ns: length_ns.max(1), count }
@@ -133,7 +134,7 @@ impl Blocks {
 /// Hands out the time from each launch to the next, by operation, with and without co-running tenants; what the reference waited for
 /// another phase of the work is taken back from both after. Operations without a launch of the reference are passed over.
 fn advances(
-    ops: &[Op],
+    ops: &Ops,
     solo: &impl Reference,
     launch_of: impl Fn(usize, &SoloOp) -> Option<i64>,
     mut out: impl FnMut(usize, f64, f64),
@@ -286,7 +287,7 @@ pub(crate) fn scatter(base: &Tenancy, solo: &impl Reference) -> Doubt {
     let mut means: NumberMap<u32, ([f64; 3], f64)> = NumberMap::default();
     for (n, op) in base.ops.iter().enumerate() {
         let (sums, count) = means.entry(op.signature).or_default();
-        for (sum, value) in sums.iter_mut().zip(values(n, op)) {
+        for (sum, value) in sums.iter_mut().zip(values(n, &op)) {
             *sum += value;
         }
         *count += 1.0;
@@ -295,8 +296,8 @@ pub(crate) fn scatter(base: &Tenancy, solo: &impl Reference) -> Doubt {
     for (n, op) in base.ops.iter().enumerate() {
         let Some((totals, count)) = means.get(&op.signature) else { continue };
         let block = blocks.at(op.launch_ns);
-        for (place, (value, total)) in values(n, op).into_iter().zip(totals).enumerate() {
-            if place > 0 && !work(op) {
+        for (place, (value, total)) in values(n, &op).into_iter().zip(totals).enumerate() {
+            if place > 0 && !work(&op) {
                 continue;
             }
             for (column, value) in [(2 * place, value), (2 * place + 1, total / count)] {
@@ -380,10 +381,10 @@ pub(crate) fn compare(
     };
     for (n, op) in ops.iter().enumerate() {
         let Some(delayed) = delayed.get_mut(op.stream as usize) else { continue };
-        if !work(op) {
+        if !work(&op) {
             // A kernel behind a copy waits for what the copy waits for.
             if let Some(a) = solo.of(n) {
-                *delayed = roots(tenant.split(op, switching).parts(), a.parts, *delayed);
+                *delayed = roots(tenant.split(&op, switching).parts(), a.parts, *delayed);
             }
             continue;
         }
@@ -406,7 +407,7 @@ pub(crate) fn compare(
         }
         add(0, block, op.latency_ns() as f64);
         add(1, block, a.latency_ns as f64);
-        let split = tenant.split(op, switching).parts();
+        let split = tenant.split(&op, switching).parts();
         let root = roots(split, a.parts, before);
         for (((sum, shared), without), root) in parts.iter_mut().zip(split).zip(a.parts).zip(root) {
             sum[0] += shared as f64;
@@ -515,7 +516,7 @@ pub(crate) fn compare(
         // One after the other: there are as many as kernels in a capture.
         let percentiles = |latency_ns: fn(&Op, &SoloOp) -> i64| {
             let mut values = Vec::with_capacity(kept - no_latency);
-            values.extend(counted().map(|(op, a)| latency_ns(op, &a) as f64));
+            values.extend(counted().map(|(op, a)| latency_ns(&op, &a) as f64));
             quantiles(&mut values, PERCENTILES.map(|(_, part)| part))
         };
         let (shared, without) = (percentiles(|op, _| op.latency_ns()), percentiles(|_, a| a.latency_ns));
@@ -541,11 +542,11 @@ pub(crate) fn compare(
 
 /// A pause of the host that came once, and that the baseline does not have; `None` without one, and for a replay, which
 /// has the pauses of the run itself.
-fn lone_pause_ns(ops: &[Op], solo: &impl Reference, clock: &Clock<'_>) -> Option<f64> {
+fn lone_pause_ns(ops: &Ops, solo: &impl Reference, clock: &Clock<'_>) -> Option<f64> {
     // What a program did before it began its work has no counterpart.
     let begun = ops.iter().enumerate().position(|(n, _)| solo.of(n).is_some())?;
-    let worked = ops.get(begun..)?;
-    let pause = Pause::longest(worked);
+    let worked = ops.from(begun);
+    let pause = Pause::longest(worked.clone());
     let place = begun.saturating_add(pause.place);
     let theirs_ns = match clock {
         Clock::Anchored(..) | Clock::ElapsedRatio(_, true) => return None,
@@ -568,7 +569,7 @@ pub(crate) fn measured_units(
 ) -> Vec<f64> {
     let took = |unit: &Range| {
         let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
-        let inside = tenant.ops.iter().skip(from).take_while(|op| op.launch_ns <= unit.end_ns);
+        let inside = tenant.ops.from(from).take_while(|op| op.launch_ns <= unit.end_ns);
         let mine = inside.filter(|op| unit.thread.is_none() || thread_of(op) == unit.thread);
         let last = mine.map(|op| op.end_ns).max()?;
         Some(last.max(unit.end_ns).saturating_sub(unit.start_ns) as f64)
@@ -588,12 +589,11 @@ pub(crate) fn units(
     let (mut shared, mut without) = (Vec::new(), Vec::new());
     for unit in units {
         let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
-        let inside =
-            tenant.ops.iter().enumerate().skip(from).take_while(|(_, op)| op.launch_ns <= unit.end_ns);
+        let inside = (from..).zip(tenant.ops.from(from)).take_while(|(_, op)| op.launch_ns <= unit.end_ns);
         let (mut last, mut last_alone) = (i64::MIN, i64::MIN);
         let mut begin_alone = None;
         for (n, op) in inside {
-            if unit.thread.is_some() && thread_of(op) != unit.thread {
+            if unit.thread.is_some() && thread_of(&op) != unit.thread {
                 continue;
             }
             // It was launched before any unit that lies in the window.
@@ -783,8 +783,8 @@ fn aggressor_shares(
 }
 
 /// Added latency by whose turn it was; what the turns do not explain is nobody's.
-fn turns<'a>(
-    rows: impl Iterator<Item = (&'a Op, f64)>,
+fn turns(
+    rows: impl Iterator<Item = (Op, f64)>,
     each: &[(u32, &Union)],
     blocks: &Blocks,
     draws: &Resamples,

@@ -111,7 +111,7 @@ impl Reference for Replayed<'_> {
             return None;
         }
         let op = self.tenant.ops.get(place)?;
-        let ran_ns = self.lengths.of(op);
+        let ran_ns = self.lengths.of(&op);
         let begin_ns = end_ns.saturating_sub(ran_ns);
         Some(SoloOp {
             latency_ns: end_ns.saturating_sub(launch_ns),
@@ -222,7 +222,7 @@ fn lengths(tenant: &Tenancy) -> Result<Lengths, Refused> {
     let mut stretch: Vec<Stretch> = Vec::new();
     for op in tenant.ops.iter().filter(|op| op.unusual.is_none()) {
         let Some(s) = entry(&mut stretch, op.signature) else { continue };
-        let slot = if disturbed(op) {
+        let slot = if disturbed(&op) {
             &mut s.beside
         } else if op.co_run == CoRun::Solo || tenant.ran.is_some() {
             &mut s.solo
@@ -234,19 +234,19 @@ fn lengths(tenant: &Tenancy) -> Result<Lengths, Refused> {
     let mut found = Lengths { factors: stretch.iter().map(Stretch::factor).collect(), error: 0.0 };
     let (mut blind, mut whole, mut kernels, mut solo) = (0.0, 0.0, 0.0, 0.0);
     let mut inflated: BTreeMap<u32, f64> = BTreeMap::new();
-    for op in &tenant.ops {
+    for op in tenant.ops.iter() {
         let ran = op.ran_ns as f64;
         whole += ran;
         if op.kind != WorkKind::Copy {
             kernels += ran;
         }
-        if disturbed(op) {
-            match found.factor(op) {
+        if disturbed(&op) {
+            match found.factor(&op) {
                 Some(factor) => *inflated.entry(op.signature).or_default() += ran * factor,
                 None => blind += ran,
             }
         }
-        solo += found.of(op) as f64;
+        solo += found.of(&op) as f64;
     }
     if blind > BLIND_PART * whole {
         return Err(Refused::NeverAlone);
@@ -291,8 +291,10 @@ fn is_brought_back(tenant: &Tenancy, usual_ns: i64) -> bool {
     if tenant.ran.is_some() {
         return false;
     }
-    let some = tenant.ops.iter().step_by(tenant.ops.len() / TELLING + 1);
-    let lone = some.filter(|op| op.co_run == CoRun::Solo && op.kind != WorkKind::Copy);
+    let some = (0..tenant.ops.len()).step_by(tenant.ops.len() / TELLING + 1);
+    let lone = some
+        .filter_map(|place| tenant.ops.get(place))
+        .filter(|op| op.co_run == CoRun::Solo && op.kind != WorkKind::Copy);
     let late: Vec<i64> = lone.filter(|op| others_ran_last(tenant, op)).map(|op| op.waited.rest_ns).collect();
     late.len() >= ENOUGH_RETURNS
         && median(&late).is_some_and(|late| late > (usual_ns + DRAINED_SWITCH_NS / 2) as f64)
@@ -421,14 +423,14 @@ impl<'a> Operations<'a> {
         (t, number.saturating_sub(self.firsts.get(t).copied().unwrap_or(0)) as usize)
     }
 
-    fn get(&self, number: u32) -> Option<&'a Op> {
+    fn get(&self, number: u32) -> Option<Op> {
         let (t, n) = self.place(number);
         self.tenants.get(t)?.ops.get(n)
     }
 
     /// The call that launched it; the last number of all where none did.
     fn call(&self, number: u32) -> u32 {
-        self.get(number).and_then(Op::call).unwrap_or(u32::MAX)
+        self.get(number).and_then(|op| op.call()).unwrap_or(u32::MAX)
     }
 
     fn start_ns(&self, number: u32) -> i64 {
@@ -514,7 +516,7 @@ impl<'a> Play<'a> {
             tenants.iter().zip(&usual_ns).map(|(t, usual_ns)| is_brought_back(t, *usual_ns)).collect();
         // Its own block is gone before those of the run are taken.
         let usual_call_ns = {
-            let of = |op: &Op| op.called_ns.saturating_sub(op.launch_ns);
+            let of = |op: Op| op.called_ns.saturating_sub(op.launch_ns);
             let mut all: Vec<i64> = tenants.iter().flat_map(|t| t.ops.iter().map(of)).collect();
             median_of(&mut all).unwrap_or(0.0) as i64
         };
@@ -552,7 +554,7 @@ impl<'a> Play<'a> {
             return 0;
         }
         let Some(tenant) = self.tenants.get(t) else { return 0 };
-        if tenant.ops.get(n).is_none_or(Op::held_up) {
+        if tenant.ops.get(n).is_none_or(|op| op.held_up()) {
             return 0;
         }
         let others = tenant.others.covered_ns(call.start_ns, call.end_ns);
@@ -568,7 +570,7 @@ impl<'a> Play<'a> {
     fn launched(&self, (t, n): (usize, usize), held_ns: i64) -> Option<Launched> {
         let tenant = self.tenants.get(t)?;
         let op = tenant.ops.get(n)?;
-        let length = self.lengths.get(t).copied().flatten().map_or(op.ran_ns, |lengths| lengths.of(op));
+        let length = self.lengths.get(t).copied().flatten().map_or(op.ran_ns, |lengths| lengths.of(&op));
         let called_ns = op.called_ns.saturating_sub(op.launch_ns).saturating_sub(held_ns);
         // A kernel may start before its launch call returns.
         let called_ns = called_ns.min(op.start_ns.saturating_sub(op.launch_ns)).max(0);
@@ -577,9 +579,9 @@ impl<'a> Play<'a> {
         let returned = || {
             self.brought_back.get(t) == Some(&true)
                 && op.kind != WorkKind::Copy
-                && others_ran_last(tenant, op)
+                && others_ran_last(tenant, &op)
         };
-        let rest = if !undisturbed(tenant, op) {
+        let rest = if !undisturbed(tenant, &op) {
             rest_ns.min(usual)
         } else if rest_ns > usual && returned() {
             rest_ns.saturating_sub(DEFAULT_SLICE_NS + SWITCH_NS).max(usual)

@@ -14,6 +14,7 @@ mod baseline;
 mod compare;
 mod counterfactual;
 pub(crate) mod operations;
+pub(crate) mod ops;
 pub(crate) mod others;
 pub(crate) mod ranges;
 mod thread_waits;
@@ -464,7 +465,7 @@ impl Both {
 }
 
 fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, pool: ThreadPool) -> Vec<SignatureRow> {
-    let work = |op: &&Op| op.kind != WorkKind::Copy;
+    let work = |op: &Op| op.kind != WorkKind::Copy;
     let blocks = Blocks::of(&tenant.ops, tenant.ops.len());
     let base_blocks = base.map(|(_, b)| Blocks::of(&b.ops, b.ops.len()));
     let usual_of = |of: &Tenancy, signature: u32| of.usual.get(signature as usize).copied().unwrap_or([0; 3]);
@@ -499,10 +500,10 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, pool: ThreadPoo
         if let Some(why) = op.unusual {
             both.leave_out(why);
         } else if base.is_some() || op.co_run == CoRun::Contended {
-            both.co_run.add(op, block);
+            both.co_run.add(&op, block);
             both.total_ns = both.total_ns.saturating_add(op.ran_ns);
         } else if op.co_run == CoRun::Solo {
-            both.solo.add(op, block);
+            both.solo.add(&op, block);
         } else {
             both.excluded += 1;
         }
@@ -514,7 +515,7 @@ fn by_signature(tenant: &Tenancy, base: Option<(u32, &Tenancy)>, pool: ThreadPoo
             if let Some(why) = op.unusual {
                 both.leave_out(why);
             } else {
-                both.solo.add(op, blocks.at(op.launch_ns));
+                both.solo.add(&op, blocks.at(op.launch_ns));
             }
         }
     }

@@ -22,6 +22,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median;
 use crate::base::watch::Watch;
 use crate::residency::observed::{is_of_others, Slice};
+use crate::slowdown::ops::Ops;
 use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::calls::{calls, Call, Calls, CallsByProcess};
 use crate::table::columns::{at, Columns};
@@ -145,7 +146,7 @@ pub(crate) enum Unusual {
 }
 
 /// One operation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Op {
     pub kind: WorkKind,
     pub co_run: CoRun,
@@ -156,7 +157,7 @@ pub(crate) struct Op {
     pub signature: u32,
     pub stream: u32,
     /// Before its call is looked up, the correlation id.
-    call: Numbered,
+    pub(super) call: Numbered,
     pub launch_ns: i64,
     pub called_ns: i64,
     pub ready_ns: i64,
@@ -171,7 +172,7 @@ pub(crate) struct Op {
 }
 
 /// What there was while an operation was ready and had not started, in the time in which its context was there.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Waited {
     /// Its own tenant's work was running; of a copy, on its engine.
     pub own_ns: i64,
@@ -195,11 +196,11 @@ impl Waited {
 }
 
 /// A number or none (the largest one) in four bytes: there are as many as kernels in a capture.
-#[derive(Debug, Clone, Copy)]
-struct Numbered(u32);
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Numbered(u32);
 
 impl Numbered {
-    fn of(number: Option<u32>) -> Self {
+    pub(super) fn of(number: Option<u32>) -> Self {
         Self(number.unwrap_or(u32::MAX))
     }
 
@@ -263,7 +264,7 @@ pub(crate) struct Tenancy {
     pub traced: bool,
     /// (capture, pid).
     pub process: (u32, Option<u32>),
-    pub ops: Vec<Op>,
+    pub ops: Ops,
     /// How many operations calls launched, all but migrations of unified memory.
     launched: usize,
     /// When its context ran; none: no records say.
@@ -825,7 +826,7 @@ fn deal(whole: &Events<'_>, who: &Who, tenants: &mut [Tenancy], watch: &dyn Watc
     // Room that grows is asked of the system piece by piece, and a large one is faster had at once.
     let counts = counts(whole, who, tenants.len())?;
     for (tenant, count) in tenants.iter_mut().zip(counts) {
-        tenant.ops.reserve_exact(count);
+        tenant.ops.reserve(count);
     }
     let mut last = LastTenant::default();
     for (n, w) in work(whole)?.enumerate() {
@@ -859,7 +860,7 @@ impl Tenancy {
         let [Some((first_ns, _)), Some((_, last_ns))] = [spans.first(), spans.last()] else { return sum };
         // Of what goes on where the records end, nobody knows how long it ran.
         let kernels = || {
-            let inside = |op: &&Op| op.start_ns >= *first_ns && op.end_ns <= *last_ns;
+            let inside = |op: &Op| op.start_ns >= *first_ns && op.end_ns <= *last_ns;
             self.ops.iter().filter(|op| op.kind == WorkKind::Kernel).filter(inside)
         };
         let mut lengths: Vec<(f64, f64)> = Vec::new();
@@ -920,10 +921,13 @@ impl Tenancy {
     fn without_cuts(&mut self) {
         self.cut_ns = self.each_cut_ns();
         let Some(ran) = self.ran.as_ref().filter(|_| self.cut_ns.0 > 0.0) else { return };
-        for op in self.ops.iter_mut().filter(|op| op.kind != WorkKind::Copy) {
-            let cost = (op.cuts(ran) as f64 * self.cut_ns.0) as i64;
-            op.ran_ns = op.ran_ns.saturating_sub(cost).max(op.ran_ns / 2);
-        }
+        let cut_ns = self.cut_ns.0;
+        self.ops.change(|op| {
+            if op.kind != WorkKind::Copy {
+                let cost = (op.cuts(ran) as f64 * cut_ns) as i64;
+                op.ran_ns = op.ran_ns.saturating_sub(cost).max(op.ran_ns / 2);
+            }
+        });
     }
 
     /// Standard error of all executions together, as a part of them, because of what cuts cost: that is the same of all
@@ -981,9 +985,11 @@ impl Tenancy {
             ran.spans().iter().map(|(a, b)| (a + restore, (b - save).max(a + restore))).collect();
         let ran = Union::of(spans);
         let mut walk = Walk::default();
-        for op in self.ops.iter_mut().filter(|op| op.kind != WorkKind::Copy) {
-            op.ran_ns = walk.covered_ns(&ran, op.start_ns, op.end_ns);
-        }
+        self.ops.change(|op| {
+            if op.kind != WorkKind::Copy {
+                op.ran_ns = walk.covered_ns(&ran, op.start_ns, op.end_ns);
+            }
+        });
         self.ran = Some(ran);
     }
 
@@ -998,7 +1004,7 @@ impl Tenancy {
             }
         };
         self.last_stream = Some((key, stream));
-        self.ops.push(Op {
+        self.ops.push(&Op {
             kind: w.kind,
             co_run: CoRun::Solo,
             unusual: None,
@@ -1028,12 +1034,13 @@ impl Tenancy {
         let mut ends = vec![i64::MIN; self.streams.len()];
         let mut copies = <[Union; 2]>::default();
         let (mut hint, mut walk, mut busy) = (usize::MAX, Walk::default(), Union::default());
-        for op in &mut self.ops {
+        let (ran, many) = (&self.ran, &mut self.launched);
+        self.ops.change(|op| {
             op.signature = found.of(op.kind, op.signature);
             let correlation = std::mem::replace(&mut op.call, Numbered::of(None)).get();
             // Correlation id 0: no call of the host launched it, as migrations of unified memory.
             let launched = correlation != Some(0);
-            self.launched = self.launched.saturating_add(usize::from(launched));
+            *many = many.saturating_add(usize::from(launched));
             let call = correlation.filter(|_| launched).and_then(|id| calls?.find(id, &mut hint));
             // A call that is recorded as later than its work would make latencies negative.
             if let Some((place, call)) = call.filter(|(_, c)| c.start_ns <= op.start_ns) {
@@ -1053,7 +1060,7 @@ impl Tenancy {
                     op.early = calls.is_some() && launched && (op.call().is_none() || op.launch_ns <= first);
                 }
             }
-            op.ran_ns = match (&self.ran, op.kind) {
+            op.ran_ns = match (ran, op.kind) {
                 (Some(ran), WorkKind::Kernel | WorkKind::Graph) => {
                     walk.covered_ns(ran, op.start_ns, op.end_ns)
                 }
@@ -1070,15 +1077,13 @@ impl Tenancy {
                 op.ready_ns = (*end).clamp(op.launch_ns, op.start_ns.max(op.launch_ns));
                 *end = (*end).max(op.end_ns);
             }
-        }
+        });
         self.busy = Arc::new(busy);
         self.copies = copies.map(Arc::new);
         let kernels = self.ops.iter().filter(|op| op.kind != WorkKind::Copy && op.end_ns > op.start_ns);
         if self.ran.is_some() && is_of_others(kernels.map(|op| op.ran_ns)) {
             self.ran = None;
-            for op in &mut self.ops {
-                op.ran_ns = op.end_ns.saturating_sub(op.start_ns);
-            }
+            self.ops.change(|op| op.ran_ns = op.end_ns.saturating_sub(op.start_ns));
         }
     }
 
@@ -1095,7 +1100,8 @@ impl Tenancy {
         let same = Arc::ptr_eq(&self.others, &self.beside);
         let [inside, before, at_work, near] = &mut [OthersWalk::default(); 4];
         let [there, own] = &mut [Walk::default(); 2];
-        for op in &mut self.ops {
+        let (copies, others_copies) = (&self.copies, &self.others_copies);
+        self.ops.change(|op| {
             if let Some(seen) = seen.get_mut(op.signature as usize) {
                 let first = !std::mem::replace(seen, true);
                 op.unusual = op.unusual.or(first.then_some(Unusual::First));
@@ -1106,7 +1112,7 @@ impl Tenancy {
                 CoRun::Contended
             } else if before.covered_ns(others, op.launch_ns, op.start_ns) > 0
                 || engine(&engines, op)
-                    .and_then(|engine| self.others_copies.get(engine as usize))
+                    .and_then(|engine| others_copies.get(engine as usize))
                     .is_some_and(|others| others.covered_ns(op.launch_ns, op.start_ns) > 0)
             {
                 CoRun::Waited
@@ -1126,16 +1132,15 @@ impl Tenancy {
             }
             let (from, to) = (op.free_ns(), op.start_ns);
             if from >= to {
-                continue;
+                return;
             }
             if let Some(engine) = engine(&engines, op) {
                 // A copy waits for others of its engine, and needs no turn on the compute engine.
-                let of_others = self.others_copies.get(engine as usize);
+                let of_others = others_copies.get(engine as usize);
                 let others_ns = of_others.map_or(0, |copies| copies.covered_ns(from, to));
-                let busy_ns =
-                    self.copies.get(engine as usize).map_or(0, |copies| copies.covered_ns(from, to));
+                let busy_ns = copies.get(engine as usize).map_or(0, |copies| copies.covered_ns(from, to));
                 op.waited = Waited::of(to.saturating_sub(from), busy_ns, others_ns, others_ns);
-                continue;
+                return;
             }
             // Where nobody was there between launch and start, nobody was in a part of that; who is beside is there.
             let others_ns = if op.co_run == CoRun::Solo { 0 } else { before.covered_ns(others, from, to) };
@@ -1144,12 +1149,10 @@ impl Tenancy {
                 if same || others_ns == 0 { others_ns } else { near.covered_ns(beside, from, to) };
             let others_ns = if ran.is_some() { co_running_ns } else { others_ns };
             op.waited = Waited::of(resident_ns, own.covered_ns(busy, from, to), co_running_ns, others_ns);
-        }
+        });
         self.usual = usual;
         self.engines = engines;
         let place = |op: &Op| (op.launch_ns, op.start_ns, op.end_ns, op.stream, op.signature);
-        if !self.ops.is_sorted_by_key(place) {
-            self.ops.sort_by_key(place);
-        }
+        self.ops.sort_by_key(place);
     }
 }
