@@ -8,6 +8,7 @@ use arrow_schema::{DataType, Field};
 use pyanalyze_core::table::collect;
 use pyanalyze_core::table::columns::{conform, Columns};
 use pyanalyze_core::table::events::Tables;
+use pyanalyze_core::table::launch::unfold;
 use pyanalyze_core::table::quality;
 use pyanalyze_core::table::schema::{self, Kind};
 use pyanalyze_core::{Result, Watch};
@@ -59,7 +60,8 @@ impl Table {
 
     /// Its rows as dictionaries: a few of them are here sooner than a library that takes tables is imported.
     fn to_dicts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let columns = Columns::new(self.declared, &self.batch);
+        let batch = unfold(&self.batch).map_err(errors::raise)?;
+        let columns = Columns::new(self.declared, &batch);
         let rows: Vec<Bound<'py, PyDict>> = (0..columns.rows()).map(|_| PyDict::new(py)).collect();
         for column in self.declared.columns {
             let name = column.name;
@@ -170,10 +172,11 @@ fn stream<'py>(
     batch: &RecordBatch,
     requested_schema: Option<Bound<'py, PyCapsule>>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
+    let batch = unfold(batch).map_err(errors::raise)?;
     let schema = batch.schema();
     let field =
         Field::new_struct("", schema.fields().clone(), false).with_metadata(schema.metadata().clone());
-    let rows: ArrayRef = Arc::new(StructArray::from(batch.clone()));
+    let rows: ArrayRef = Arc::new(StructArray::from(batch));
     debug_assert!(matches!(rows.data_type(), DataType::Struct(_)));
     let reader = Box::new(ArrayIterator::new([Ok(rows)], Arc::new(field)));
     Ok(to_stream_pycapsule(py, reader, requested_schema)?)

@@ -14,6 +14,7 @@ use pyanalyze_core::base::watch::{StopAfter, Unwatched};
 use pyanalyze_core::read::nsys::{read, Want};
 use pyanalyze_core::table::columns::Columns;
 use pyanalyze_core::table::events::{Tables, EVENT_TABLES};
+use pyanalyze_core::table::launch::unfold;
 use pyanalyze_core::table::schema::{self, Table};
 use pyanalyze_core::Error;
 
@@ -236,6 +237,7 @@ fn check_secrets(what: &str, tables: &Tables) {
 /// Names of the columns that differ between two batches, of those that both schemas hold.
 fn differing(a: &RecordBatch, b: &RecordBatch) -> BTreeSet<String> {
     assert_eq!(a.num_rows(), b.num_rows(), "{}", a.schema().metadata()["pyanalyze.schema"]);
+    let (a, b) = (unfold(a).unwrap(), unfold(b).unwrap());
     let mut found = BTreeSet::new();
     for (at, field) in a.schema().fields().iter().enumerate() {
         let (x, y) = (a.column(at), b.column(at));

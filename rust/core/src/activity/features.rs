@@ -21,6 +21,7 @@ use crate::residency::observed::{creation_contexts, slice_lengths, Slice};
 use crate::table::builder::Builder;
 use crate::table::columns::{at, text_at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
+use crate::table::launch::OfLaunch;
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Tenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -727,7 +728,7 @@ struct Signatures<'a> {
     names: NameColumn<'a>,
     /// A dictionary may hold a text twice: the text decides. By key.
     numbers: Vec<Option<u32>>,
-    launch: [&'a UInt32Array; 6],
+    launch: [OfLaunch<'a>; 6],
     known: NumberMap<Signature, u32>,
     recent: Recent<Signature>,
 }
@@ -741,7 +742,7 @@ impl<'a> Signatures<'a> {
             *texts.entry(text).or_insert(next)
         };
         let numbers = names.texts().map(|text| text.map(&mut number)).collect();
-        let column = |name| kernels.u32(name);
+        let column = |name| kernels.of_launch(name);
         let (grid, block) = (["grid_x", "grid_y", "grid_z"], ["block_x", "block_y", "block_z"]);
         let [grid_x, grid_y, grid_z] = grid.map(column);
         let [block_x, block_y, block_z] = block.map(column);
@@ -752,7 +753,7 @@ impl<'a> Signatures<'a> {
     /// The number of a row; `None` where there is no name.
     fn of(&mut self, row: usize) -> Option<u32> {
         let name = self.numbers.get(self.names.key(row)? as usize).copied().flatten()?;
-        let size = |column: &UInt32Array| at(column, row).map_or(NO_SIZE, u64::from);
+        let size = |column: OfLaunch<'_>| column.at(row).map_or(NO_SIZE, u64::from);
         let [grid_x, grid_y, grid_z, block_x, block_y, block_z] = self.launch;
         let launch = [size(grid_x), size(grid_y), size(grid_z), size(block_x), size(block_y), size(block_z)];
         let signature = (name, launch);

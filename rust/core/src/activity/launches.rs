@@ -28,6 +28,7 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::product;
 use crate::table::columns::{at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
+use crate::table::launch::OfLaunch;
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -399,8 +400,8 @@ impl Sums {
 struct Shapes<'a> {
     name: NameColumn<'a>,
     short_name: NameColumn<'a>,
-    grid: [&'a UInt32Array; 3],
-    block: [&'a UInt32Array; 3],
+    grid: [OfLaunch<'a>; 3],
+    block: [OfLaunch<'a>; 3],
 }
 
 impl<'a> Shapes<'a> {
@@ -408,8 +409,8 @@ impl<'a> Shapes<'a> {
         Ok(Self {
             name: c.names("name")?,
             short_name: c.names("short_name")?,
-            grid: [c.u32("grid_x")?, c.u32("grid_y")?, c.u32("grid_z")?],
-            block: [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?],
+            grid: [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?],
+            block: [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?],
         })
     }
 

@@ -14,7 +14,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array, UInt8Array};
+use arrow_array::types::{Int64Type, UInt8Type};
+use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
 use crate::base::error::Result;
 use crate::base::maps::{Interner, NumberMap, Recent};
@@ -25,6 +26,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::NameColumn;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events};
+use crate::table::launch::OfLaunch;
 use crate::table::schema::{DEVICES, KERNELS, KERNEL_OCCUPANCY, TENANTS};
 
 /// How the SM's memory is split between L1 and shared memory for a launch.
@@ -417,47 +419,47 @@ pub fn tenant_map(tenants: &RecordBatch) -> Result<TenantMap> {
 
 /// The launch-shaped columns of `kernels`.
 pub(crate) struct LaunchColumns<'a> {
-    grid: [&'a UInt32Array; 3],
-    block: [&'a UInt32Array; 3],
-    cluster: [&'a UInt32Array; 3],
-    registers: &'a UInt32Array,
-    static_shared: &'a Int64Array,
-    dynamic_shared: &'a Int64Array,
-    executed: &'a Int64Array,
-    requested: &'a UInt8Array,
-    preference: &'a UInt8Array,
-    max_active_clusters: &'a UInt32Array,
+    grid: [OfLaunch<'a>; 3],
+    block: [OfLaunch<'a>; 3],
+    cluster: [OfLaunch<'a>; 3],
+    registers: OfLaunch<'a>,
+    static_shared: OfLaunch<'a, Int64Type>,
+    dynamic_shared: OfLaunch<'a, Int64Type>,
+    executed: OfLaunch<'a, Int64Type>,
+    requested: OfLaunch<'a, UInt8Type>,
+    preference: OfLaunch<'a, UInt8Type>,
+    max_active_clusters: OfLaunch<'a>,
 }
 
 /// Of the three sides of a grid or block; `None` where one is not known.
-pub(crate) fn product(columns: &[&UInt32Array; 3], row: usize) -> Option<u64> {
-    columns.iter().try_fold(1_u64, |all, column| all.checked_mul(u64::from(at(column, row)?)))
+pub(crate) fn product(columns: &[OfLaunch<'_>; 3], row: usize) -> Option<u64> {
+    columns.iter().try_fold(1_u64, |all, column| all.checked_mul(u64::from(column.at(row)?)))
 }
 
 impl<'a> LaunchColumns<'a> {
     pub(crate) fn new(c: &Columns<'a>) -> Result<Self> {
         Ok(Self {
-            grid: [c.u32("grid_x")?, c.u32("grid_y")?, c.u32("grid_z")?],
-            block: [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?],
-            cluster: [c.u32("cluster_x")?, c.u32("cluster_y")?, c.u32("cluster_z")?],
-            registers: c.u32("registers_per_thread")?,
-            static_shared: c.i64("static_shared_bytes")?,
-            dynamic_shared: c.i64("dynamic_shared_bytes")?,
-            executed: c.i64("shared_executed_bytes")?,
-            requested: c.u8("shared_requested_percent")?,
-            preference: c.u8("cache_preference")?,
-            max_active_clusters: c.u32("max_active_clusters")?,
+            grid: [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?],
+            block: [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?],
+            cluster: [c.of_launch("cluster_x")?, c.of_launch("cluster_y")?, c.of_launch("cluster_z")?],
+            registers: c.of_launch("registers_per_thread")?,
+            static_shared: c.of_launch("static_shared_bytes")?,
+            dynamic_shared: c.of_launch("dynamic_shared_bytes")?,
+            executed: c.of_launch("shared_executed_bytes")?,
+            requested: c.of_launch("shared_requested_percent")?,
+            preference: c.of_launch("cache_preference")?,
+            max_active_clusters: c.of_launch("max_active_clusters")?,
         })
     }
 
     /// What the driver set, else what it was asked for, else what it was asked for in the old way.
     fn carveout(&self, row: usize) -> Carveout {
-        if let Some(bytes) = at(self.executed, row).filter(|v| *v > 0) {
+        if let Some(bytes) = self.executed.at(row).filter(|v| *v > 0) {
             return Carveout::ExecutedBytes(bytes);
         }
-        match at(self.requested, row) {
+        match self.requested.at(row) {
             Some(percent) if percent <= 100 => Carveout::Percent(percent),
-            _ => Carveout::of_cache_preference(u32::from(at(self.preference, row).unwrap_or(0))),
+            _ => Carveout::of_cache_preference(u32::from(self.preference.at(row).unwrap_or(0))),
         }
     }
 
@@ -466,12 +468,12 @@ impl<'a> LaunchColumns<'a> {
         Recorded {
             grid_blocks: product(&self.grid, row).filter(|n| *n > 0),
             block_threads: product(&self.block, row).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0),
-            registers: at(self.registers, row),
-            static_shared: at(self.static_shared, row),
-            dynamic_shared: at(self.dynamic_shared, row),
+            registers: self.registers.at(row),
+            static_shared: self.static_shared.at(row),
+            dynamic_shared: self.dynamic_shared.at(row),
             carveout: self.carveout(row),
             cluster_blocks: clusters,
-            max_active_clusters: at(self.max_active_clusters, row),
+            max_active_clusters: self.max_active_clusters.at(row),
         }
     }
 }

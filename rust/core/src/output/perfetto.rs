@@ -44,6 +44,7 @@ use crate::base::watch::Watch;
 use crate::table::columns::NameColumn;
 use crate::table::columns::{at, in_order, text_at, Columns};
 use crate::table::events::Tables;
+use crate::table::launch::OfLaunch;
 use crate::table::schema::{self, Table};
 use crate::table::tenant_lookup::Who;
 use units::{SegmentRows, UnitRows};
@@ -879,9 +880,9 @@ struct Kernels<'a> {
     work: WorkRows<'a>,
     short_name: Names<'a>,
     name: Names<'a>,
-    grid: [U32s<'a>; 3],
-    block: [U32s<'a>; 3],
-    registers: U32s<'a>,
+    grid: [OfLaunch<'a>; 3],
+    block: [OfLaunch<'a>; 3],
+    registers: OfLaunch<'a>,
     graph_node: U64s<'a>,
 }
 
@@ -891,9 +892,9 @@ impl<'a> Kernels<'a> {
             work: WorkRows::read(&c)?,
             short_name: c.names("short_name")?,
             name: c.names("name")?,
-            grid: [c.u32("grid_x")?, c.u32("grid_y")?, c.u32("grid_z")?],
-            block: [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?],
-            registers: c.u32("registers_per_thread")?,
+            grid: [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?],
+            block: [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?],
+            registers: c.of_launch("registers_per_thread")?,
             graph_node: c.u64("graph_node_id")?,
         })
     }
@@ -912,7 +913,7 @@ impl<'a> Kernels<'a> {
         notes.extend(long.filter(|long| *long != name).map(|long| ("name", Value::Text(long))));
         notes.extend(grid.as_deref().map(|size| ("grid", Value::Text(size))));
         notes.extend(block.as_deref().map(|size| ("block", Value::Text(size))));
-        notes.extend(at(self.registers, row).map(|n| ("registers_per_thread", Value::Uint(n.into()))));
+        notes.extend(self.registers.at(row).map(|n| ("registers_per_thread", Value::Uint(n.into()))));
         notes.extend(at(self.graph_node, row).map(|id| ("graph_node_id", Value::Uint(id))));
         if let Some(attributed) = attributed.filter(|c| c.out.value(row) > 0) {
             notes.push(("switched_out_ns", Value::Int(attributed.out.value(row))));
@@ -923,8 +924,8 @@ impl<'a> Kernels<'a> {
 }
 
 /// Such as `64,1,1`.
-fn size(axes: [U32s<'_>; 3], row: usize) -> Option<String> {
-    let [x, y, z] = axes.map(|axis| at(axis, row));
+fn size(axes: [OfLaunch<'_>; 3], row: usize) -> Option<String> {
+    let [x, y, z] = axes.map(|axis| axis.at(row));
     Some(format!("{},{},{}", x?, y?, z?))
 }
 

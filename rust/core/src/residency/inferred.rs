@@ -29,8 +29,9 @@ use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS};
 use crate::base::watch::Watch;
 use crate::residency::inferred_single as single;
 use crate::table::builder::Builder;
-use crate::table::columns::{at, Columns};
+use crate::table::columns::Columns;
 use crate::table::events::{EventPass, Events, Tables};
+use crate::table::launch::OfLaunch;
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, WorkKind};
@@ -486,8 +487,8 @@ impl Signatures {
     fn of(&mut self, kernels: &Columns<'_>) -> Result<Vec<Option<u32>>> {
         let name = kernels.names("name")?;
         let shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"];
-        let [a, b, c, d, e, f] = shape.map(|column| kernels.u32(column));
-        let shape = [a?, b?, c?, d?, e?, f?];
+        let [a, b, c, d, e, f] = shape.map(|column| kernels.of_launch(column));
+        let shape: [OfLaunch<'_>; 6] = [a?, b?, c?, d?, e?, f?];
         let mut keys: HashMap<u32, u32> = HashMap::new();
         let mut signature = |row: usize| {
             let key = name.key(row)?;
@@ -501,7 +502,7 @@ impl Signatures {
                 }
             };
             let next = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
-            Some(*self.known.entry((name, shape.map(|column| at(column, row)))).or_insert(next))
+            Some(*self.known.entry((name, shape.map(|column| column.at(row)))).or_insert(next))
         };
         Ok((0..kernels.rows()).map(&mut signature).collect())
     }

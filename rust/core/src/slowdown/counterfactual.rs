@@ -423,6 +423,7 @@ impl<'a> Operations<'a> {
         (t, number.saturating_sub(self.firsts.get(t).copied().unwrap_or(0)) as usize)
     }
 
+    #[inline(always)]
     fn get(&self, number: u32) -> Option<Op> {
         let (t, n) = self.place(number);
         self.tenants.get(t)?.ops.get(n)

@@ -14,6 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use arrow_array::types::Int64Type;
+
 use crate::base::error::{Error, Result};
 use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS, MOST_RESTORE_NS, MOST_SAVE_NS};
 use crate::base::intervals::{Union, Walk};
@@ -27,6 +29,7 @@ use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::calls::{calls, Call, Calls, CallsByProcess};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
+use crate::table::launch::OfLaunch;
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -473,23 +476,25 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
     if let Some(batch) = tables.get(schema::KERNELS.name) {
         let c = Columns::new(&schema::KERNELS, batch);
         let name = c.names("name")?;
-        let grid = [c.u32("grid_x")?, c.u32("grid_y")?, c.u32("grid_z")?];
-        let block = [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?];
-        let shared = c.i64("dynamic_shared_bytes")?;
+        let grid: [OfLaunch<'_>; 3] =
+            [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?];
+        let block: [OfLaunch<'_>; 3] =
+            [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?];
+        let shared: OfLaunch<'_, Int64Type> = c.of_launch("dynamic_shared_bytes")?;
         // By dictionary key: text is looked at once per configuration, not once per row.
         let mut seen: NumberMap<Configuration, u32> = NumberMap::default();
         let mut recent: Recent<Configuration> = Recent::default();
         kernels_out.reserve_exact(c.rows());
         for row in 0..c.rows() {
             let shape = [
-                at(grid[0], row),
-                at(grid[1], row),
-                at(grid[2], row),
-                at(block[0], row),
-                at(block[1], row),
-                at(block[2], row),
+                grid[0].at(row),
+                grid[1].at(row),
+                grid[2].at(row),
+                block[0].at(row),
+                block[1].at(row),
+                block[2].at(row),
             ];
-            let key = (name.key(row), shape, at(shared, row));
+            let key = (name.key(row), shape, shared.at(row));
             let mixed = [key.0, shape[0], shape[1], shape[3]].map(|n| u64::from(n.unwrap_or(0)));
             let place = recent.place(mixed, key, || {
                 let place = *seen.entry(key).or_insert_with(|| {

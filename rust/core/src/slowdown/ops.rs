@@ -84,7 +84,8 @@ impl Packed {
         (self.marks & 3 == LONG).then_some(self.signature as usize)
     }
 
-    #[inline]
+    // Of most operations one or two times are asked for: inlined, only those are made.
+    #[inline(always)]
     fn op(&self) -> Op {
         // It was told from the launch before, so that the sum is no larger than any time.
         let at = |since_ns: u32| self.launch_ns.wrapping_add(i64::from(since_ns));
@@ -140,7 +141,7 @@ impl Ops {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn op(&self, packed: &Packed) -> Op {
         match packed.long_place() {
             None => packed.op(),
@@ -157,7 +158,7 @@ impl Ops {
         self.packed.is_empty()
     }
 
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, place: usize) -> Option<Op> {
         Some(self.op(self.packed.get(place)?))
     }

@@ -166,7 +166,7 @@ pub fn names<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> Dictionar
     builder.finish()
 }
 
-/// A batch with some of its columns replaced.
+/// A batch with some of its columns replaced by others of their type.
 pub(crate) fn replace(
     table: &'static Table,
     batch: &RecordBatch,
@@ -180,5 +180,5 @@ pub(crate) fn replace(
             None => return Err(Error::schema(&table.id(), format!("column {name} is missing"))),
         }
     }
-    RecordBatch::try_new(table.schema(), columns).map_err(|e| Error::schema(&table.id(), e.to_string()))
+    RecordBatch::try_new(batch.schema(), columns).map_err(|e| Error::schema(&table.id(), e.to_string()))
 }

@@ -13,6 +13,7 @@ use arrow_schema::DataType;
 
 use crate::base::error::{Error, Result};
 use crate::table::builder::Builder;
+use crate::table::launch::OfLaunch;
 use crate::table::schema::Table;
 
 /// Typed access to the columns of a batch of a declared table.
@@ -75,6 +76,13 @@ impl<'a> Columns<'a> {
     /// An `f64` column.
     pub fn f64(&self, name: &str) -> Result<&'a PrimitiveArray<Float64Type>> {
         self.primitive(name)
+    }
+    /// A column of the table of kernels that may be held once for each launch configuration.
+    pub fn of_launch<T: ArrowPrimitiveType>(&self, name: &str) -> Result<OfLaunch<'a, T>> {
+        let array = self.get(name)?;
+        OfLaunch::new(array).ok_or_else(|| {
+            Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()))
+        })
     }
     /// A boolean column.
     pub fn bool(&self, name: &str) -> Result<&'a BooleanArray> {

@@ -12,6 +12,7 @@ use arrow_select::concat::concat_batches;
 use crate::base::error::{Error, Result};
 use crate::base::watch::Watch;
 use crate::table::columns::Columns;
+use crate::table::launch::{fold, unfold};
 use crate::table::schema::{self, Table};
 
 /// Tables by name.
@@ -106,5 +107,13 @@ pub trait EventPass: Sized {
 /// # Errors
 /// [`Error::Schema`] if they differ in their columns.
 pub fn concat(table: &'static Table, batches: &[RecordBatch]) -> Result<RecordBatch> {
-    concat_batches(&table.schema(), batches).map_err(|e| Error::schema(&table.id(), e.to_string()))
+    if let [one] = batches {
+        return Ok(one.clone());
+    }
+    // Each has launch configurations of its own.
+    let batches = batches.iter().map(unfold).collect::<Result<Vec<_>>>()?;
+    let whole = concat_batches(&table.schema(), &batches);
+    let whole = whole.map_err(|e| Error::schema(&table.id(), e.to_string()))?;
+    drop(batches);
+    fold(table, whole)
 }

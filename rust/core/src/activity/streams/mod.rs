@@ -53,8 +53,8 @@ pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     let shapes = match session.get(schema::KERNELS.name) {
         Some(batch) => {
             let c = Columns::new(&schema::KERNELS, batch);
-            let grid = [c.u32("grid_x")?, c.u32("grid_y")?, c.u32("grid_z")?];
-            Some((grid, [c.u32("block_x")?, c.u32("block_y")?, c.u32("block_z")?]))
+            let grid = [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?];
+            Some((grid, [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?]))
         }
         None => None,
     };

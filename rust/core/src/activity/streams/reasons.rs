@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use arrow_array::types::UInt8Type;
+
 use super::operations::{Awaited, Operation, Process, Recorded};
 use crate::base::error::Result;
 use crate::base::hardware::{CONNECTIONS, WAKE_NS};
@@ -176,7 +178,7 @@ impl<'a> Launches<'a> {
         let Some((_, columns)) = self.columns.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
             return false;
         };
-        columns.u8("launch_type").ok().and_then(|kinds| at(kinds, one.row)).is_some_and(|kind| kind > 1)
+        columns.of_launch::<UInt8Type>("launch_type").is_ok_and(|kinds| kinds.at(one.row) > Some(1))
     }
 }
 

@@ -25,6 +25,7 @@ use super::layout::Place;
 use crate::base::error::{Error, Result};
 use crate::base::parallel::ThreadPool;
 use crate::table::builder::Builder;
+use crate::table::launch::fold;
 use crate::table::quality::{self, Quality};
 use crate::table::schema::{Kind, Table};
 use pyanalyze_sqlite::{replaced, As, Column, Distinct, Row, Value};
@@ -375,7 +376,7 @@ impl Staged {
         }
         let batch = builder.finish(self.rows)?;
         let sorted = self.known.ascending && order.first() == Some(&"start_ns");
-        share_equal(if sorted { batch } else { sort(batch, order)? })
+        fold(self.table, share_equal(if sorted { batch } else { sort(batch, order)? })?)
     }
 }
 

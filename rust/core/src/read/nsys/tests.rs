@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float64Type, Int64Type, UInt64Type};
+use arrow_array::types::{Float64Type, Int64Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::Array;
 use rusqlite::Connection;
 
@@ -59,13 +59,16 @@ fn columns_that_are_equal_are_held_once() {
         INSERT INTO StringIds VALUES (1, 'void f<int>(int)'), (2, 'f'), (3, 'void g<int>(int)'), (4, 'g');
         CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, correlationId, globalPid,
             demangledName, shortName, gridX, gridY, gridZ, blockX, blockY, blockZ);
-        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 1, 7, 1, {mine}, 1, 2, 8, 1, 1, 64, 1, NULL),
-            (30, 40, 0, 1, 7, 2, {mine}, 3, 4, 9, 2, 2, 32, 1, 1)",
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 1, 1, 5, {mine}, 1, 2, 8, 1, 1, 64, 1, NULL),
+            (30, 40, 0, 1, 1, 6, {mine}, 3, 4, 9, 2, 2, 32, 1, 1)",
         mine = global(77)
     );
     let tables = load(&sql, &Want::parse(["kernels"]).unwrap());
     let kernels = table(&tables, "kernels");
-    let u32s = |name: &str| kernels.u32(name).unwrap().iter().collect::<Vec<_>>();
+    let u32s = |name: &str| {
+        let column = kernels.of_launch::<UInt32Type>(name).unwrap();
+        [0, 1].map(|row| column.at(row))
+    };
     assert_eq!([u32s("grid_x"), u32s("grid_y")], [[Some(8), Some(9)], [Some(1), Some(2)]]);
     assert_eq!([u32s("grid_z"), u32s("block_x")], [[Some(1), Some(2)], [Some(64), Some(32)]]);
     assert_eq!([u32s("context_id"), u32s("block_y")], [[Some(1); 2]; 2]);
@@ -77,9 +80,14 @@ fn columns_that_are_equal_are_held_once() {
     assert_eq!(texts("name"), ["void f<int>(int)", "void g<int>(int)"]);
     assert_eq!(texts("short_name"), ["f", "g"]);
     let held = |name: &str| kernels.u32(name).unwrap().values().as_ptr();
-    assert_eq!(held("grid_y"), held("grid_z"));
-    assert_eq!(held("context_id"), held("block_y"));
-    assert_ne!(held("block_y"), held("block_z"));
+    assert_eq!(held("context_id"), held("stream_id"));
+    assert_ne!(held("context_id"), held("correlation_id"));
+    // What belongs to the launch has one column of keys.
+    let launch = |name: &str| {
+        let column = tables["kernels"].column_by_name(name).unwrap();
+        column.as_dictionary::<UInt16Type>().keys().values().as_ptr()
+    };
+    assert_eq!(launch("grid_y"), launch("block_z"));
     let keys = |name: &str| kernels.names(name).unwrap().keys().values().as_ptr();
     assert_eq!(keys("name"), keys("short_name"));
 }
@@ -207,10 +215,12 @@ fn odd_kernels_are_survived_and_counted() {
     let names = kernels.names("name").unwrap();
     let names: Vec<_> = (0..5).map(|r| names.get(r)).collect();
     assert_eq!(names, [Some("same"), Some("same"), Some("b\0c"), None, Some("text name")]);
-    let grid: Vec<_> = kernels.u32("grid_x").unwrap().iter().collect();
-    assert_eq!(grid, [None, Some(2), Some(1), Some(4), Some(5)]);
-    let registers: Vec<_> = kernels.u32("registers_per_thread").unwrap().iter().collect();
-    assert_eq!(registers, [None, Some(32), None, Some(16), None]);
+    let of_launch = |name: &str| {
+        let column = kernels.of_launch::<UInt32Type>(name).unwrap();
+        (0..5).map(|row| column.at(row)).collect::<Vec<_>>()
+    };
+    assert_eq!(of_launch("grid_x"), [None, Some(2), Some(1), Some(4), Some(5)]);
+    assert_eq!(of_launch("registers_per_thread"), [None, Some(32), None, Some(16), None]);
     assert_eq!(count(&tables, quality::BAD_INTERVAL), 2);
     assert_eq!(count(&tables, quality::SENTINEL_PID), 1);
     assert_eq!(count(&tables, quality::NO_PIDS), 1);

@@ -1,0 +1,350 @@
+//! Hold what kernels say of their launch once for each launch configuration.
+//!
+//! A capture has millions of kernels and some hundreds of launch configurations. Inside of the core the columns of
+//! [`LAUNCH`] are dictionaries that share one column of keys; who takes the table out gets it as it is declared:
+//!
+//! ```text
+//!   declared   grid_x |  64   8  64  64 ..   block_x | 256 128 256 256 ..
+//!   held       key    |   0   1   0   0 ..   grid_x  |  64   8   block_x | 256 128
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt16Type, UInt32Type, UInt8Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions, UInt16Array,
+    UInt32Array,
+};
+use arrow_schema::{DataType, Field, Schema};
+use arrow_select::take::take;
+
+use crate::base::error::{Error, Result};
+use crate::base::maps::NumberMap;
+use crate::base::parallel::ThreadPool;
+use crate::table::columns::at;
+use crate::table::schema::{Table, KERNELS};
+
+/// What all kernels of a launch configuration have in common.
+const LAUNCH: [&str; 18] = [
+    "launch_type",
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "registers_per_thread",
+    "static_shared_bytes",
+    "dynamic_shared_bytes",
+    "shared_executed_bytes",
+    "shared_requested_percent",
+    "cache_preference",
+    "local_per_thread_bytes",
+    "cluster_x",
+    "cluster_y",
+    "cluster_z",
+    "max_active_clusters",
+];
+
+/// Rows that are looked at together.
+const BLOCK: usize = 1024;
+/// Configurations seen last, each at the place that its hash gives.
+const RECENT: usize = 1024;
+
+/// A column of the table of kernels that may be held once for each launch configuration.
+#[derive(Debug)]
+pub struct OfLaunch<'a, T: ArrowPrimitiveType = UInt32Type> {
+    keys: Option<&'a UInt16Array>,
+    values: &'a PrimitiveArray<T>,
+}
+
+impl<T: ArrowPrimitiveType> Clone for OfLaunch<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: ArrowPrimitiveType> Copy for OfLaunch<'_, T> {}
+
+impl<'a, T: ArrowPrimitiveType> OfLaunch<'a, T> {
+    /// `None` for a column of another type.
+    pub(crate) fn new(array: &'a ArrayRef) -> Option<Self> {
+        if let Some(values) = array.as_primitive_opt() {
+            return Some(Self { keys: None, values });
+        }
+        let dictionary = array.as_dictionary_opt::<UInt16Type>()?;
+        Some(Self { keys: Some(dictionary.keys()), values: dictionary.values().as_primitive_opt()? })
+    }
+
+    /// The value of a row; `None` for null and past the end.
+    #[must_use]
+    #[inline(always)]
+    pub fn at(&self, row: usize) -> Option<T::Native> {
+        let place = match self.keys {
+            Some(keys) => usize::from(at(keys, row)?),
+            None => row,
+        };
+        at(self.values, place)
+    }
+}
+
+/// A column whose values tell configurations apart.
+enum Telling<'a> {
+    U8(&'a PrimitiveArray<UInt8Type>),
+    U32(&'a UInt32Array),
+    I64(&'a PrimitiveArray<Int64Type>),
+}
+
+macro_rules! every {
+    ($of:expr, $array:ident => $do:expr) => {
+        match $of {
+            Telling::U8($array) => $do,
+            Telling::U32($array) => $do,
+            Telling::I64($array) => $do,
+        }
+    };
+}
+
+impl<'a> Telling<'a> {
+    fn of(array: &'a ArrayRef) -> Option<Self> {
+        let u8s = || array.as_primitive_opt().map(Self::U8);
+        let u32s = || array.as_primitive_opt().map(Self::U32);
+        u8s().or_else(u32s).or_else(|| array.as_primitive_opt().map(Self::I64))
+    }
+
+    /// Where its values stand.
+    fn place(&self) -> *const u8 {
+        every!(self, array => array.values().inner().as_ptr())
+    }
+
+    #[allow(clippy::useless_conversion)] // of one of the three types
+    fn value(&self, row: usize) -> Option<i64> {
+        every!(self, array => at(array, row).map(i64::from))
+    }
+
+    /// Lets the values of the rows from `from` on count in their hashes.
+    #[allow(clippy::useless_conversion)] // of one of the three types
+    fn mix(&self, from: usize, hashes: &mut [u64]) {
+        every!(self, array => {
+            let values = array.values().get(from..).unwrap_or_default();
+            for (hash, value) in hashes.iter_mut().zip(values) {
+                *hash = mixed(*hash, i64::from(*value).cast_unsigned());
+            }
+            if let Some(nulls) = array.nulls() {
+                for (row, hash) in (from..).zip(hashes) {
+                    *hash = mixed(*hash, u64::from(nulls.is_valid(row)));
+                }
+            }
+        });
+    }
+
+    /// Whether the rows from `from` on have the values of the rows `firsts` that their keys name.
+    fn is_as(&self, from: usize, keys: &[u16], firsts: &[u32]) -> bool {
+        let first = |key: &u16| firsts.get(usize::from(*key)).map_or(usize::MAX, |row| *row as usize);
+        every!(self, array => {
+            let own = array.values().get(from..).unwrap_or_default();
+            own.iter().zip(keys).all(|(value, key)| array.values().get(first(key)) == Some(value))
+                && array.nulls().is_none_or(|nulls| {
+                    (from..).zip(keys).all(|(row, key)| nulls.is_valid(row) == at(array, first(key)).is_some())
+                })
+        })
+    }
+}
+
+fn mixed(hash: u64, word: u64) -> u64 {
+    (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// Finds the configurations of the rows from `from` on: puts the key of each row, and gives the first row of each key.
+/// `None`: there are too many, or two of them have one hash.
+fn find(columns: &[Telling<'_>], from: usize, keys: &mut [u16]) -> Option<Vec<u32>> {
+    let mut firsts: Vec<u32> = Vec::new();
+    let mut known: NumberMap<u64, u16> = NumberMap::default();
+    let mut recent: Vec<Option<(u64, u16)>> = vec![None; RECENT];
+    let mut hashes = [0; BLOCK];
+    for (from, keys) in (from..).step_by(BLOCK).zip(keys.chunks_mut(BLOCK)) {
+        let hashes = hashes.get_mut(..keys.len())?;
+        hashes.fill(0);
+        columns.iter().for_each(|column| column.mix(from, hashes));
+        for ((row, key), hash) in (from..).zip(keys.iter_mut()).zip(hashes) {
+            let slot = recent.get_mut((*hash >> 54) as usize)?;
+            *key = match *slot {
+                Some((same, key)) if same == *hash => key,
+                _ => match known.get(hash) {
+                    Some(key) => *key,
+                    None => {
+                        let key = u16::try_from(firsts.len()).ok()?;
+                        firsts.push(u32::try_from(row).ok()?);
+                        known.insert(*hash, key);
+                        key
+                    }
+                },
+            };
+            *slot = Some((*hash, *key));
+        }
+        if !columns.iter().all(|column| column.is_as(from, keys, &firsts)) {
+            return None;
+        }
+    }
+    Some(firsts)
+}
+
+/// The key of each row, and the first row of each key.
+fn keys_of(columns: &[Telling<'_>], rows: usize) -> Option<(Vec<u16>, UInt32Array)> {
+    let pool = ThreadPool::for_rows(rows);
+    let part = pool.rows(rows).next_multiple_of(BLOCK).max(BLOCK);
+    let mut keys = vec![0; rows];
+    let parts = (0..).step_by(part).zip(keys.chunks_mut(part)).collect();
+    let found = pool.each(parts, |(from, keys): (usize, &mut [u16])| find(columns, from, keys));
+    let (mut firsts, mut known) = (Vec::new(), HashMap::new());
+    let mut moved = Vec::with_capacity(found.len());
+    for (found, keys) in found.into_iter().zip(keys.chunks_mut(part)) {
+        let mut places = Vec::new();
+        for row in found? {
+            let values: Vec<Option<i64>> = columns.iter().map(|column| column.value(row as usize)).collect();
+            let next = u16::try_from(firsts.len());
+            places.push(match known.get(&values) {
+                Some(key) => *key,
+                None => {
+                    firsts.push(row);
+                    *known.entry(values).or_insert(next.ok()?)
+                }
+            });
+        }
+        moved.push((places, keys));
+    }
+    pool.each(moved, |(places, keys): (Vec<u16>, &mut [u16])| {
+        for key in keys {
+            *key = places.get(usize::from(*key)).copied().unwrap_or(0);
+        }
+    });
+    Some((keys, firsts.into()))
+}
+
+/// The table with each launch configuration held once; as it is where it has none, or too many.
+///
+/// # Errors
+/// [`Error::Schema`] for a table that is not what it is declared to be.
+pub fn fold(table: &Table, batch: RecordBatch) -> Result<RecordBatch> {
+    if table.name != KERNELS.name {
+        return Ok(batch);
+    }
+    let wrong = |detail: String| Error::schema(&KERNELS.id(), detail);
+    let schema = batch.schema();
+    let places: Vec<usize> = LAUNCH.iter().filter_map(|name| schema.index_of(name).ok()).collect();
+    let held: Vec<&ArrayRef> = places.iter().filter_map(|place| batch.columns().get(*place)).collect();
+    let mut telling: Vec<Telling<'_>> = Vec::new();
+    // A column without any value tells nothing, and neither does one whose values are those of another.
+    for array in held.iter().filter(|array| array.null_count() < array.len()) {
+        let Some(column) = Telling::of(array) else { return Ok(batch) };
+        if array.null_count() > 0 || telling.iter().all(|other| other.place() != column.place()) {
+            telling.push(column);
+        }
+    }
+    let Some((keys, firsts)) = keys_of(&telling, batch.num_rows()) else { return Ok(batch) };
+    let keys = UInt16Array::from(keys);
+    let mut folded: Option<DictionaryArray<UInt16Type>> = None;
+    let mut columns = batch.columns().to_vec();
+    let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
+    for place in places {
+        let (Some(column), Some(field)) = (columns.get_mut(place), fields.get_mut(place)) else { continue };
+        let values = take(column, &firsts, None).map_err(|e| wrong(e.to_string()))?;
+        // That there is a value for every key is looked at once: all have as many.
+        let dictionary = match &folded {
+            Some(other) => other.with_values(values),
+            None => DictionaryArray::try_new(keys.clone(), values).map_err(|e| wrong(e.to_string()))?,
+        };
+        *field = Arc::new(Field::new(field.name(), dictionary.data_type().clone(), field.is_nullable()));
+        *column = Arc::new(folded.insert(dictionary).clone());
+    }
+    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+    RecordBatch::try_new(Arc::new(schema), columns).map_err(|e| wrong(e.to_string()))
+}
+
+/// The same rows as they are declared.
+///
+/// # Errors
+/// [`Error::Schema`] for keys without a value.
+pub fn unfold(batch: &RecordBatch) -> Result<RecordBatch> {
+    let wrong = |detail: String| Error::schema(&KERNELS.id(), detail);
+    let schema = batch.schema();
+    let folded = |field: &Field| matches!(field.data_type(), DataType::Dictionary(_, value) if **value != DataType::Utf8);
+    if !schema.fields().iter().any(|field| folded(field)) {
+        return Ok(batch.clone());
+    }
+    let mut columns = batch.columns().to_vec();
+    let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
+    for (column, field) in columns.iter_mut().zip(&mut fields).filter(|(_, field)| folded(field)) {
+        let Some(dictionary) = column.as_dictionary_opt::<UInt16Type>() else { continue };
+        let plain = take(dictionary.values(), dictionary.keys(), None).map_err(|e| wrong(e.to_string()))?;
+        *field = Arc::new(Field::new(field.name(), plain.data_type().clone(), field.is_nullable()));
+        *column = plain;
+    }
+    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(schema), columns, &options).map_err(|e| wrong(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::draws::draws;
+    use crate::table::builder::Builder;
+    use crate::table::columns::Columns;
+
+    /// Kernels of so many launch configurations, with and without nulls.
+    fn kernels(rows: usize, configurations: u64, seed: u64) -> RecordBatch {
+        let mut draw = draws(seed);
+        let drawn: Vec<i64> = (0..rows).map(|_| draw(configurations)).collect();
+        let u32s = |of: &dyn Fn(i64) -> Option<i64>| -> UInt32Array {
+            drawn.iter().map(|n| of(*n).map(|n| n as u32)).collect()
+        };
+        let i64s = drawn.iter().map(|n| (n % 5 > 0).then_some(n << 33));
+        let times: PrimitiveArray<Int64Type> = (0..rows as i64).map(Some).collect();
+        Builder::new(&KERNELS)
+            .put("capture", u32s(&|_| Some(0)))
+            .put("device_id", u32s(&|_| Some(0)))
+            .put("start_ns", times.clone())
+            .put("end_ns", times)
+            .put("grid_x", u32s(&|n| Some(n / 3)))
+            .put("grid_y", u32s(&|_| Some(1)))
+            .put("grid_z", u32s(&|n| (n % 2 > 0).then_some(0)))
+            .put("block_x", u32s(&|n| Some(n % 3)))
+            .put("dynamic_shared_bytes", i64s.collect::<PrimitiveArray<Int64Type>>())
+            .put(
+                "launch_type",
+                drawn.iter().map(|n| Some((n % 7) as u8)).collect::<PrimitiveArray<UInt8Type>>(),
+            )
+            .finish(rows)
+            .unwrap()
+    }
+
+    #[test]
+    fn kernels_come_back_as_they_were() {
+        // More rows than one thread takes, too.
+        for (seed, rows) in [0, 1, 5, 1_023, 3_000, 400_000].into_iter().enumerate() {
+            let plain = kernels(rows, 200, seed as u64);
+            let folded = fold(&KERNELS, plain.clone()).unwrap();
+            let keys = |name: &str| {
+                let column = folded.column_by_name(name).unwrap();
+                column.as_dictionary::<UInt16Type>().keys().values().inner().clone()
+            };
+            assert!(keys("grid_x").ptr_eq(&keys("launch_type")), "one column of keys");
+            assert_eq!(unfold(&folded).unwrap(), plain, "{rows} rows");
+            let (held, declared) = (Columns::new(&KERNELS, &folded), Columns::new(&KERNELS, &plain));
+            for name in ["grid_x", "grid_y", "grid_z", "block_x", "block_y"] {
+                let (held, declared) =
+                    (held.of_launch::<UInt32Type>(name).unwrap(), declared.u32(name).unwrap());
+                assert!((0..rows + 2).all(|row| held.at(row) == at(declared, row)), "{name} of {rows} rows");
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_configurations_as_kernels_are_not_folded() {
+        let plain = kernels(100_000, 1 << 30, 1);
+        assert_eq!(fold(&KERNELS, plain.clone()).unwrap(), plain);
+    }
+}
