@@ -17,12 +17,16 @@ from pyanalyze.errors import CaptureUnreadable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["RECORD_ALL", "Nsys", "find_nsys", "message_of", "recording", "release", "run"]
+__all__ = ["TRACE", "Nsys", "find_nsys", "message_of", "record_all", "recording", "release", "run"]
 
 _VERSION = re.compile(r"version\s+(\d+(?:\.\d+)+(?:-\w+)?)")
 
 
-def recording(*more: str, trace: str = "cuda,nvtx", switches: bool = True) -> str:
+#: What is traced: kernels, and the ranges that are units of work.
+TRACE = "cuda,nvtx"
+
+
+def recording(*more: str, trace: str = TRACE, switches: bool = True) -> str:
     """Return the command that records kernels, the ranges that are units of work, and switch records.
 
     Parameters
@@ -45,11 +49,18 @@ def recording(*more: str, trace: str = "cuda,nvtx", switches: bool = True) -> st
     return " ".join((f"nsys profile -t {trace}", *switch_records, *more, "-o NAME PROGRAM"))
 
 
-#: How to record tenants that were not traced.
-RECORD_ALL = (
-    f"{recording()}   # as root; one for each tenant, at the same time, or one around the process that starts them "
-    "all; then pyanalyze A.nsys-rep B.nsys-rep"
-)
+def record_all(trace: str = TRACE) -> str:
+    """Return the command that records tenants that were not traced, and how often it is run.
+
+    Examples
+    --------
+    >>> record_all().partition("; ")[0]
+    'nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM   # as root'
+    """
+    return (
+        f"{recording(trace=trace)}   # as root; one for each tenant, at the same time, or one around the process that "
+        "starts them all; then pyanalyze A.nsys-rep B.nsys-rep"
+    )
 
 
 @dataclass(frozen=True)

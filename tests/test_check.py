@@ -15,7 +15,7 @@ from command_line import run
 import pyanalyze
 from pyanalyze.analysis.gate import check, read_limits
 from pyanalyze.errors import UsageError
-from pyanalyze.nsys_tool import RECORD_ALL
+from pyanalyze.nsys_tool import record_all
 from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.interference import BaselineNotUsed, Estimate, Slowdown
 from pyanalyze.results.occupancy import Bounded
@@ -145,7 +145,7 @@ def test_sms_that_an_untraced_tenant_may_have_filled_fail_no_gate() -> None:
         return outcome.status, outcome.how
 
     half = examples.LENGTH // 2
-    assert status(0.1, half) == ("inconclusive", RECORD_ALL)
+    assert status(0.1, half) == ("inconclusive", record_all())
     assert status(0.1, half // 2) == ("failed", ""), "0.1 and a quarter are not half, whatever it did"
     assert status(0.6, half) == ("passed", "")
 

@@ -284,6 +284,9 @@ def test_an_encoder_that_is_busier_than_the_sms_is_named() -> None:
     text = " ".join(render_text(report, sections=("samples",)).split())
     assert "Idle 31.2 % (of 16 samples, below 1 %)" in text
     assert "Not used in any sample: decoder, JPEG engine and optical flow engine." in text
+    # `nsys profile --help`, 2023.4.4: -t nvvideo traces the calls of codecs, which -t cuda,nvtx leaves out.
+    assert "nsys profile -t cuda,nvtx,nvvideo --gpuctxsw=true " in screen
+    assert "record every tenant at the same time, as root, before changing anything" in screen
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")

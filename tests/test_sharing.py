@@ -1326,3 +1326,17 @@ def test_one_median_of_residency_intervals_stands_on_all_pages(hardware: Path) -
     assert set(re.findall(r"median residency interval ([0-9.]+ [mu]s)", pages)) == {f"{middle / 1e6:.3f} ms"}
     # The line of the chart marks the median of the intervals that it draws: the same.
     assert f"median {middle / 1e6:.3f} ms" in str(session.chart("slices").to_dict())
+
+
+def test_what_is_recorded_again_has_all_that_the_capture_had(corpus: Path) -> None:
+    """The OS calls of 7,052 rows, on which the advice rests, are traced again; other tables of host calls are not there."""
+    path = corpus / "exports" / "apax-4070" / "report1.nsys2026.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT count(*) FROM OSRT_API").fetchone() == (7052,)
+        names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert not [name for name in names if name.startswith(("MPI_", "NVVIDEO_"))]
+    (device,) = pyanalyze.load(path).report().devices
+    hows = {gap.what: gap.how for gap in device.sharing.missing}
+    assert hows["context_switches"].startswith("nsys profile -t cuda,nvtx,osrt --gpuctxsw=true ")
+    assert hows["gpu_metrics"].startswith("nsys profile -t cuda,nvtx,osrt --gpu-metrics-devices=all ")
+    assert "as root" in hows["gpu_metrics"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.impact import sole_tenant, untraced_share
 from pyanalyze.errors import UsageError
-from pyanalyze.nsys_tool import RECORD_ALL, recording
+from pyanalyze.nsys_tool import record_all, recording
 from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.results.sharing import most_likely
@@ -88,7 +88,7 @@ def check(
     if not active:
         # Samples only, or a capture in which nothing ran: but for memory, every threshold is asked of nobody.
         why = "no activity of any tenant was recorded"
-        how = RECORD_ALL
+        how = record_all()
         sampled = [d for d in report.devices if d.memory is not None and d.memory.peak_bytes is not None]
         for gate in limits.asked():
             if gate == "max_memory" and sampled:
@@ -183,7 +183,7 @@ def _slowdowns(device: Device, limits: Limits) -> Iterator[Outcome]:
     traced = [t for t in device.tenants if t.busy_ns is not None and t.tenant_id not in divided]
     if not traced:
         detail = "no tenant was traced, so no slowdown is known"
-        yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how=RECORD_ALL)
+        yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how=record_all())
     for tenant in traced:
         if limits.max_slowdown is not None:
             yield _slowdown(device, tenant, limits.max_slowdown, limits.slowdown)
@@ -342,7 +342,7 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     untraced, how = untraced_share(device), ""
     if status == "failed" and found.high + untraced >= least and untraced > NEGLIGIBLE_RESIDENCY:
         # Only traced kernels are replayed: what was found is a lower bound.
-        status, how = "inconclusive", RECORD_ALL
+        status, how = "inconclusive", record_all()
         detail += (
             f"; untraced processes were resident for {fmt.percent(untraced)} of the window, and their work is not known"
         )

@@ -17,7 +17,7 @@ from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
-from pyanalyze.nsys_tool import RECORD_ALL, recording
+from pyanalyze.nsys_tool import TRACE, record_all, recording
 from pyanalyze.report.sentences import why_sharing
 from pyanalyze.report.shown import MOST_TENANTS
 from pyanalyze.results.advice import MigProfile, MpsPercentage, SharingOption
@@ -79,6 +79,11 @@ _NAMED = 4
 _LONG_PAUSE = 0.25
 #: How to see whether there is a second tenant.
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
+#: What samples without a capture can say of a slowdown.
+_LATENCIES = (
+    "without a capture, --work LATENCIES.csv (columns start and latency_ms) says whether latency rises with the use of "
+    "another tenant, not why"
+)
 
 
 def clock_of(tables: TableSet) -> Clock:
@@ -239,6 +244,7 @@ def _device(
     window = _window(usage)
     case = analysis.case_by_device.get(verdict.device_id)
     pairs = () if case is None else case.pairs
+    trace = TRACE if case is None else case.trace
     if analysis.processes is not None:
         pairs = pairs_of(
             tables.of_device("overlaps", verdict.device_id).iter_rows(named=True),
@@ -266,6 +272,8 @@ def _device(
             )
         modelled = tables.of_device("sm_occupancy", verdict.device_id)
         occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
+        if occupancy is not None and occupancy.check_against_counters is None:
+            missing.append(_no_counters(tables, device, trace))
     compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
     work = analysis.work if Part.WORK in parts else {}
     splits = analysis.time_splits if Part.ADVICE in parts else {}
@@ -282,7 +290,7 @@ def _device(
         tenants = _with_mps_group(tenants, group, span_ns, analysis.attributed_in_groups)
     interference = None
     if found is not None:
-        interference = _interference(found, usage, tables, missing, verdict.mode)
+        interference = _interference(found, usage, tables, missing, verdict.mode, trace)
         missing += _lost_launches(analysis.launch_records.get(verdict.device_id))
         missing += _unsplit(found, tables.labels(found.device_id))
     by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), ())
@@ -680,8 +688,8 @@ def _unsplit(found: DeviceInterference, labels: Mapping[int, str]) -> list[Missi
 
 def _how_kernels(verdict: Verdict) -> str:
     """How to capture kernels; where launches have no record, tracing them again is not enough."""
-    lost = next((gap.how for gap in verdict.missing if gap.what == "kernel_records"), None)
-    return HOW["kernels"] if lost is None else lost
+    found = (gap.how for gap in verdict.missing if gap.what in ("kernels", "kernel_records"))
+    return next(found, recording(switches=False))
 
 
 def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missing: Sequence[Missing]) -> str:
@@ -696,10 +704,25 @@ def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missin
     # Where a capture lost its kernels, tracing them again is no answer.
     lost = any(gap.what == "kernel_records" for gap in verdict.missing)
     if untraced.height and not lost:
-        return RECORD_ALL
+        return record_all()
     if tables.paths and usage.filter("traced").height == 1 and not lost:
         return "pyanalyze advise CAPTURE --replicas 1..4   # forecasts copies of the one that was recorded"
-    return "" if tables.paths else HOW["kernels"]
+    return "" if tables.paths else _how_kernels(verdict)
+
+
+def _no_counters(tables: TableSet, device: Mapping[str, Any], trace: str) -> Missing:
+    """Why the model is not checked by hardware counters, and how it could be."""
+    if device["mig_profile"] is not None:
+        why, how = "hardware counters are of the whole board: they cannot check the model of a MIG instance", ""
+    elif tables.row_count("gpu_metrics"):
+        why, how = "the capture has too few hardware counters in its window to check the model", ""
+    else:
+        why = "the capture has no hardware counters to check the model"
+        how = (
+            f"{recording('--gpu-metrics-devices=all', trace=trace, switches=False)}   # as root, or with "
+            "NVreg_RestrictProfilingToAdminUsers=0, while no DCGM reads the counters"
+        )
+    return Missing(what="gpu_metrics", why=why, how=how)
 
 
 def _serving(usage: pl.DataFrame) -> set[int]:
@@ -715,7 +738,7 @@ def _lost_launches(found: LaunchRecords | None) -> list[Missing]:
 
 
 def _interference(
-    found: DeviceInterference, usage: pl.DataFrame, tables: TableSet, missing: list[Missing], mode: Mode
+    found: DeviceInterference, usage: pl.DataFrame, tables: TableSet, missing: list[Missing], mode: Mode, trace: str
 ) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
     names = tables.labels(found.device_id)
@@ -728,7 +751,7 @@ def _interference(
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent], mode)
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
-        how = _OTHERS if tenants else f"{RECORD_ALL}; with samples only: --work LATENCIES.csv (an association)"
+        how = _OTHERS if tenants else f"{record_all(trace)}; {_LATENCIES}"
         if tenants and TRAITS[mode].vgpu:
             # No list of processes in one virtual machine has those of another.
             why, how = "only this virtual machine is known, and others may have time slices of the same GPU", solo
@@ -751,7 +774,7 @@ def _interference(
         # A group has no recording of its own.
         solo = "record a run in which each group also executes while no other does"
     if silent or blind:
-        missing.append(Missing(what="slowdown", why=why, how=solo if silent else RECORD_ALL))
+        missing.append(Missing(what="slowdown", why=why, how=solo if silent else record_all()))
     if not known or len(tenants) < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None
@@ -763,7 +786,9 @@ def _interference(
             "every tenant: "
         )
         text += why or "some are not known"
-        missing.append(Missing(what="interference.figures", why=text, how=RECORD_ALL if blind and not silent else solo))
+        missing.append(
+            Missing(what="interference.figures", why=text, how=record_all() if blind and not silent else solo)
+        )
     return found.figures
 
 

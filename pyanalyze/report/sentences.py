@@ -167,6 +167,7 @@ def why_missing_or_nothing(device: Device, key: str) -> str:
 _MISSING_WORDS = {
     "co_run": "a co-run",
     "configured_mode": "configured mode",
+    "gpu_metrics": "GPU metrics",
     "interference": "interference between tenants",
     "interference.figures": "mean slowdown, system throughput and fairness",
     "occupancy.part": "a part of occupancy",

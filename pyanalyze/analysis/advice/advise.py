@@ -267,9 +267,10 @@ def _actions(
     # What a process can gain by itself does not depend on who else was there, unless its kernels limit it: time slices
     # of another process would be in their durations.
     by_itself = undetermined and len(held) == 1 and bool(own) and not in_kernels
+    missing_first = record_first(verdict, mig=_in_mig_mode(tables, verdict, device), captured=bool(tables.paths))
     yield from unlisted_process(verdict, held)
     if undetermined and not by_itself:
-        yield from record_first(verdict, mig=_in_mig_mode(tables, verdict, device))
+        yield from missing_first
     elif not undetermined:
         yield from unknown_tenants(held)
     yield from _memory(compared, device)
@@ -278,7 +279,7 @@ def _actions(
     # Python's sort keeps the order of what has nothing at stake that is known.
     yield from sorted((*change, *host, *own), key=lambda item: -(item.at_stake_ns or 0))
     if by_itself:
-        yield from record_first(verdict, mig=_in_mig_mode(tables, verdict, device))
+        yield from missing_first
     if compared.options:
         if stays:
             yield _stay(compared, required, verdict, kube=kube)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, PIPE
-from pyanalyze.nsys_tool import RECORD_ALL
+from pyanalyze.nsys_tool import record_all
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
@@ -57,8 +57,10 @@ class Resident:
     fills_sms: bool | None = None
 
 
-def record_first(verdict: Verdict, *, mig: bool = False) -> Iterator[Advice]:
+def record_first(verdict: Verdict, *, mig: bool = False, captured: bool = True) -> Iterator[Advice]:
     """Say what to record where the mode is not known; on a board in MIG mode, or in an instance, no switch records.
+
+    Without a capture it takes a recording of every tenant, and a first screen has no room for a long comment.
 
     Examples
     --------
@@ -75,9 +77,10 @@ def record_first(verdict: Verdict, *, mig: bool = False) -> Iterator[Advice]:
     # How sharing was set up does not say what happened.
     useless.add("configured_mode")
     commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how and gap.what not in useless))
+    what = "what is missing" if captured or mig else "every tenant at the same time, as root,"
     if commands:
         yield Advice(
-            action="Not enough data to decide: record what is missing before changing anything",
+            action=f"Not enough data to decide: record {what} before changing anything",
             commands=commands[:3],
             expected=None,
             bound=None,
@@ -114,7 +117,7 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
                 commands=[
                     f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}   # while it runs",
                     f"cat /proc/{tenant.host_pid}/cgroup",
-                    RECORD_ALL,
+                    record_all(),
                 ],
                 expected=None,
                 bound=None,
@@ -145,7 +148,7 @@ def unlisted_process(verdict: Verdict, tenants: Sequence[Resident]) -> Iterator[
         commands=[
             "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv   # while it runs",
             "nvidia-smi pmon -c 1   # lists graphics as well",
-            RECORD_ALL,
+            record_all(),
         ],
         expected=None,
         bound=None,

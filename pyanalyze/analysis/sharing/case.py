@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from pyanalyze.analysis.listed import VIDEO_ENGINES
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
 from pyanalyze.analysis.sharing.evidence import (
@@ -24,6 +25,7 @@ from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.context import names_gpu
+from pyanalyze.nsys_tool import TRACE
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.boards import board_of, samples_of
 from pyanalyze.tables.launch_records import launch_records
@@ -168,6 +170,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 driver=driver,
                 untraced=_untraced(usage),
                 served=sum(row["served_by"] is not None for row in tenants),
+                trace=_trace(tables, number),
             )
         )
     if len(tables.paths) == 1 and tables.selection == Selection():
@@ -217,6 +220,10 @@ def _tables_of(
     return narrowed(physical, None if pids & several or not pids else pids, device["cuda_ordinal"], device["gpu_id"])
 
 
+#: What nsys calls each tracing of host calls, and how the tables that it makes begin.
+_HOST_CALLS = {"mpi": "MPI_", "nvvideo": "NVVIDEO_", "osrt": "OSRT_API"}
+
+
 def _source_states(tables: TableSet) -> dict[str, str]:
     """Best state of each source over the captures: present beats empty beats absent."""
     order = {"present": 0, "empty": 1, "unread": 2, "absent": 3}
@@ -226,6 +233,17 @@ def _source_states(tables: TableSet) -> dict[str, str]:
         if order[state] < order.get(best.get(source, "absent"), 3) or source not in best:
             best[source] = state
     return best
+
+
+def _trace(tables: TableSet, device_id: int) -> str:
+    """What to trace again: what the captures did, and calls of codecs where samples show their engines in use."""
+    calls = tables.sources.filter(pl.col("source").cast(pl.String) == "host_calls")["physical_table"].drop_nulls()
+    traced = {word for word, table in _HOST_CALLS.items() if any(table in names for names in calls)}
+    sampled = tables.board_samples_of(device_id)
+    engines = [rows for one in VIDEO_ENGINES if (rows := sampled.get(f"{one}_utilization_pct")) is not None]
+    if any((rows["value"] > 0).any() for rows in engines):
+        traced.add("nvvideo")
+    return ",".join([TRACE, *sorted(traced)])
 
 
 def _visible_sms(contexts: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, MPS_PERCENTAGE, mig_sm
 from pyanalyze.analysis.mps_daemon import DEFAULT_LOGS, daemon_of, server_ran
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
+from pyanalyze.nsys_tool import TRACE, record_all, recording
 from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
@@ -35,8 +36,6 @@ LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 
 #: How to record what is missing; one place, so that every answer prints the same command.
 HOW = {
-    "switch_events": "nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM   # as root; driver r435 or newer",
-    "kernels": "nsys profile -t cuda,nvtx -o NAME PROGRAM",
     "kernel_records": "compute-sanitizer PROGRAM   # finds the kernel where a call failed; else call "
     "cudaDeviceSynchronize before the program ends, and record until then",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
@@ -270,6 +269,8 @@ class Case:
     untraced: Sequence[str] = ()
     #: tenants whose work goes through an MPS server's context
     served: int = 0
+    #: what to trace when it is recorded again
+    trace: str = TRACE
     #: the tables of the export by source, where one export shows one GPU: queries over it then give the same numbers
     tables: Mapping[str, str | None] = field(default_factory=dict)
     observations: Mapping[str, Observation] = field(default_factory=dict)
@@ -1131,7 +1132,9 @@ def gaps(case: Case) -> list[Missing]:
             "permitted (root) or paused by MIG; this is no sign of exclusive use",
             "present": "no context-switch record belongs to this GPU",
         }.get(state, "the context-switch table was not read")
-        how = HOW["switch_events"]
+        again = f"{recording(trace=case.trace)}   # as root; driver r435 or newer"
+        # Where nothing was traced there is no recording to repeat: it takes one of every tenant.
+        how = again if case.captured else record_all(case.trace)
         traced = case.setting("gpu_context_switch_trace")
         if state == "empty" and traced is not None and traced.value == "true":
             why = (
@@ -1154,7 +1157,7 @@ def gaps(case: Case) -> list[Missing]:
         found.append(Missing(what="kernel_records", why=case.launches.describe(), how=HOW["kernel_records"]))
     elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         why = "the capture has no CUDA kernels" if case.captured else "there is no capture, only samples"
-        found.append(Missing(what="kernels", why=why, how=HOW["kernels"]))
+        found.append(Missing(what="kernels", why=why, how=recording(trace=case.trace, switches=False)))
     if not case.pids_known:
         found.append(
             Missing(what="process_ids", why="the capture has no process ids (a trimmed export)", how=HOW["export"])

@@ -100,9 +100,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         ranges = _INTERVALS if occupancy.basis == "modelled" else ""
         if check is None:
-            text = f"{ranges}This capture has no hardware counters to check the model. "
-            text += why_missing_or_nothing(device, "gpu_metrics")
-            blocks.append(Para(text.strip(), "muted"))
+            blocks.append(Para(f"{ranges}{why_missing_or_nothing(device, 'gpu_metrics')}".strip(), "muted"))
         else:
             if check.agrees is False:
                 text = "The counters saw another occupancy than the model: " + visible(check.detail, LONG)
