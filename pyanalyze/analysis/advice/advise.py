@@ -503,7 +503,8 @@ def _named(option: Option) -> str:
 
 def _bounds(option: Option) -> str:
     each = ", ".join(f"{f.name} {f.low:.2f}-{f.high:.2f}x" for f in option.forecasts)
-    return f"{each}; mean (ANTT) {_range(option)}"
+    # A range may reach above today's slowdown: it is of what is advised, not of what was recorded.
+    return f"{each}; mean (ANTT) {_range(option)}, all under {_named(option)}"
 
 
 def _range(option: Option) -> str:

@@ -581,7 +581,7 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
         modes = f"{a.mode or 'no activity'} in both{unless(a.condition, a.mode)}"
     else:
         before, after = (f"{run.mode or 'no activity'}{unless(run.condition, run.mode)}" for run in (a, b))
-        modes = f"A {before}; B {after}"
+        modes = f"sharing mode of A: {before}; of B: {after}"
     text = f"{work}; {modes}."
     changed = [pair for pair in tenants if pair.change is not None]
     # A small change that is certain goes before a large one that is not.
