@@ -318,7 +318,7 @@ def test_a_tenant_of_two_runs_has_one_colour() -> None:
 
 def test_samples_from_before_the_capture_stay_right_of_the_axis() -> None:
     points = [
-        {"pid": None, "what": what, "time_ns": time_ns, "value": 0.5}
+        {"pid": None, "what": what, "time_ns": time_ns, "value": 0.5, "part": 0}
         for what in ("utilization", "memory")
         for time_ns in (-1_500_000_000, 0, 2_000_000_000)
     ]

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyanalyze
+from pyanalyze.analysis.sampled import series_of
 from pyanalyze.cli import cli
 from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.report.sampled_text import health_parts
@@ -155,15 +156,20 @@ def test_the_first_screen_needs_no_verb() -> None:
 
 def test_time_without_samples_is_said(tmp_path: Path) -> None:
     """A sample every second from 0 to 9 s and from 20 to 29 s: none for 10 of 29 s. One late sample is no hole."""
-    for seconds, said in (
-        ([*range(10), *range(20, 30)], "20 samples, none for 34 % of the 29.00 s"),
-        ([*range(10), *range(11, 30)], "29 samples"),
+    for seconds, said, lines in (
+        ([*range(10), *range(20, 30)], "20 samples, none for 34 % of the 29.00 s", [0] * 10 + [1] * 10),
+        ([*range(10), *range(11, 30)], "29 samples", [0] * 29),
     ):
         rows = [f"0,0.500,4,{1_657_289_505 + second}" for second in seconds]
         path = tmp_path / "dcgm.csv"
         path.write_text("\n".join(["EntityId,GRACT,FBUSD,TimeStamp", *rows, ""]), encoding="utf-8")
-        sampled = pyanalyze.load(samples=path).report().devices[0]
-        assert (sampled_sentence(sampled) or "").endswith(f"; {said}")
+        session = pyanalyze.load(samples=path)
+        # A chart draws no line over the hole.
+        drawn = series_of(session.tables, 0)
+        for what in ("utilization", "memory"):
+            assert [point["part"] for point in drawn if point["what"] == what] == lines
+        sampled = session.report().devices[0]
+        assert (sampled_sentence(sampled) or "").startswith(f"{said}; ")
 
 
 def test_info_says_what_the_samples_hold() -> None:
@@ -279,14 +285,17 @@ def test_an_encoder_that_is_busier_than_the_sms_is_named() -> None:
     assert sms.mean == pytest.approx(374 / 1600)
     assert (sms.n, device.sampled.n, device.sampled.idle_share) == (16, 16, 5 / 16)
     screen = " ".join(str(session).split())
-    assert "Engines the encoder was busy 31.0 % of the time (peak 67.0 %), more than the SMs (23.4 %)" in screen
-    assert "ffmpeg (pid 20038) 6.2 %, encoder 40.4 %, 681 MiB; ffmpeg (pid 20037) 1.4 %, encoder 22.6 %" in screen
+    assert "Engines the encoder was busy 31.0 % of the time (14 samples, peak 67.0 %), more than the SMs" in screen
+    assert "more than the SMs (23.4 %, 16 samples) Sampled 16 samples, none for 87 % of the 15.65 s; a kernel" in screen
+    # pmon has five samples of each; the lists of processes, which have times, name them from 15.00 to 15.65 s.
+    assert "Use mean of 5 samples, listed for 650.0 ms of the 15.65 s: ffmpeg (pid 20038) kernels 6.2 %" in screen
+    assert "encoder 40.4 %, 681 MiB; ffmpeg (pid 20037) kernels 1.4 %, encoder 22.6 %" in screen
     text = " ".join(render_text(report, sections=("samples",)).split())
     assert "Idle 31.2 % (of 16 samples, below 1 %)" in text
     assert "Not used in any sample: decoder, JPEG engine and optical flow engine." in text
     # `nsys profile --help`, 2023.4.4: -t nvvideo traces the calls of codecs, which -t cuda,nvtx leaves out.
     assert "nsys profile -t cuda,nvtx,nvvideo --gpuctxsw=true " in screen
-    assert "record every tenant at the same time, as root, before changing anything" in screen
+    assert "record all tenants at once, as root, before any change. nsys" in screen
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")

@@ -217,6 +217,8 @@ def _errors(values: Mapping[str, pl.Series], prefixes: tuple[str, ...]) -> int |
 def series_of(tables: TableSet, device_id: int) -> list[dict[str, Any]]:
     """Utilisation and memory over time, for a chart: of the device, and of each process that has its own.
 
+    ``part`` numbers the stretches of each between holes: nothing is known of the time of a hole.
+
     Examples
     --------
     >>> import pyanalyze
@@ -229,21 +231,24 @@ def series_of(tables: TableSet, device_id: int) -> list[dict[str, Any]]:
         .with_columns(pl.col("metric").cast(pl.String))
     )
     whole, own = here.filter(pl.col("pid").is_null()), here.filter(pl.col("pid").is_not_null())
-    found: list[dict[str, Any]] = []
-    for metric, scale in UTILIZATION:
-        rows = whole.filter((pl.col("metric") == metric) & pl.col("value").is_not_null())
-        if rows.height:
-            found += [
-                {"pid": None, "what": "utilization", "time_ns": time, "value": value / scale}
-                for time, value in rows.select("time_ns", "value").sort("time_ns").iter_rows()
-            ]
-            break
-    parts = (("process_sm_pct", "utilization", 100.0, own), ("memory_used_bytes", "memory", 1.0, whole),
-             ("process_memory_bytes", "memory", 1.0, own))  # fmt: skip
-    for metric, what, scale, of in parts:
-        rows = of.filter((pl.col("metric") == metric) & pl.col("value").is_not_null())
-        found += [
-            {"pid": pid, "what": what, "time_ns": time, "value": value / scale}
-            for pid, time, value in rows.select("pid", "time_ns", "value").sort("pid", "time_ns").iter_rows()
-        ]
-    return found
+    use = [(metric, "utilization", scale, whole) for metric, scale in UTILIZATION]
+    used = next((one for one in use if _timed(whole, one[0]).height), use[0])
+    series = (used, ("process_sm_pct", "utilization", 100.0, own), ("memory_used_bytes", "memory", 1.0, whole),
+              ("process_memory_bytes", "memory", 1.0, own))  # fmt: skip
+    return [
+        {"pid": pid, "what": what, "time_ns": time, "value": value / scale, "part": part}
+        for metric, what, scale, of in series
+        for pid, time, value, part in _timed(of, metric).iter_rows()
+    ]
+
+
+def _timed(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Process, time, value and stretch between holes of the samples of a metric, by process and time."""
+    interval = pl.col("time_ns").diff()
+    usual = interval.filter(interval > 0).median()
+    return (
+        rows.filter((pl.col("metric") == metric) & pl.col("value").is_not_null())
+        .select("pid", "time_ns", "value")
+        .sort("pid", "time_ns")
+        .with_columns(part=(interval > _HOLE * usual).fill_null(value=False).cum_sum().over("pid"))
+    )

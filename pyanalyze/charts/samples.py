@@ -29,7 +29,8 @@ def sampled_use(
     Parameters
     ----------
     series
-        Points: ``pid`` (None: the device), ``what`` (``utilization`` or ``memory``), ``time_ns``, ``value``.
+        Points: ``pid`` (None: the device), ``what`` (``utilization`` or ``memory``), ``time_ns``, ``value``, ``part``
+        (which stretch without a hole: no line is drawn from one to the next).
     labels
         Shown name per pid.
     memory_bytes
@@ -39,7 +40,7 @@ def sampled_use(
 
     Examples
     --------
-    >>> points = [{"pid": None, "what": "utilization", "time_ns": s * 10**9, "value": 0.5} for s in (0, 1)]
+    >>> points = [{"pid": None, "what": "memory", "time_ns": s * 10**9, "value": 9.0, "part": 0} for s in (0, 1)]
     >>> "whole device" in str(sampled_use(points, {}).to_dict())
     True
     """
@@ -60,6 +61,7 @@ def sampled_use(
             "x": (point["time_ns"] - first_ns) / 1e9,
             "y": point["value"] * scales[what],
             "k": what,
+            "part": point["part"],
             "text": words[what](point["value"]),
         }
         for (pid, what), points in lines.items()
@@ -74,10 +76,15 @@ def sampled_use(
     top = {"utilization": 100.0, "memory": None if memory_bytes is None else memory_bytes / 2**30}
     titles = {"utilization": "Utilisation (%)", "memory": "Memory (GiB)"}
     drawn = [what for what in titles if any(row["k"] == what for row in rows)]
+    tenants = {what: [name for name in colors if any((row["k"], row["t"]) == (what, name) for row in rows)]
+               for what in drawn}  # fmt: skip
+    # One legend stands for both only where both draw the same.
+    alike = len({tuple(names) for names in tenants.values()}) == 1
     views = []
     for what in drawn:
         title = titles[what]
         mine = [row for row in rows if row["k"] == what]
+        names = tenants[what]
         # Both have the same times: they stand below the lower one.
         lowest = what == drawn[-1]
         high = top[what] or max(*(row["y"] for row in mine), 1e-9)
@@ -91,7 +98,7 @@ def sampled_use(
             y=alt.Y("y:Q", title=title, scale=alt.Scale(domain=[0, high]), axis=alt.Axis(tickCount=5)),
             color=alt.Color(
                 "t:N",
-                scale=alt.Scale(domain=list(colors), range=list(colors.values())),
+                scale=alt.Scale(domain=names, range=[colors[name] for name in names]),
                 legend=alt.Legend(orient="top", title=None, columns=2, labelLimit=260),
             ),
             tooltip=[
@@ -101,9 +108,9 @@ def sampled_use(
             ],
         )
         views.append(
-            alt.layer(base.mark_line(interpolate="step-before"), base.mark_circle(size=18)).properties(
-                width=width, height=120
-            )
+            alt.layer(
+                base.mark_line(interpolate="step-before").encode(detail="part:N"), base.mark_circle(size=18)
+            ).properties(width=width, height=120)
         )
     summary = "; ".join(
         f"{_WHOLE if pid is None else labels.get(pid, pid)}: mean {what} "
@@ -111,5 +118,7 @@ def sampled_use(
         for (pid, what), points in list(lines.items())[:12]
     )
     chart = alt.vconcat(*views) if len(views) > 1 else views[0]
+    if not alike:
+        chart = chart.resolve_scale(color="independent")
     done: alt.TopLevelMixin = decorate(chart, gutter=90, summary=f"{summary}.")
     return done

@@ -17,6 +17,7 @@ from pyanalyze.report.sampled_text import (
     set_up_text,
     sharing_sentence,
     span_text,
+    use_basis,
     use_sentence,
 )
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
@@ -96,7 +97,7 @@ def lead_of(report: Report, device: Device) -> tuple[str, ...]:
     who = sharing_sentence(report, device) or set_up_text(report, device)
     use, sampled = use_sentence(device), sampled_sentence(device)
     parts = [
-        f"Use of the GPU: {use}." if use else "",
+        f"Use of the GPU{f', {basis}' if (basis := use_basis(device)) else ''}: {use}." if use else "",
         f"{capital(busier)}." if (busier := engines_sentence(device)) is not None else "",
         f"Sampled: {sampled}." if sampled else "",
         *(f"{capital(wrong)}." for wrong in health_parts(device)),

@@ -28,12 +28,14 @@ __all__ = [
     "health_parts",
     "only_sampled",
     "outside_window",
+    "sampled_times",
     "set_up_text",
     "share_text",
     "sharing_sentence",
     "span_text",
     "throttling_text",
     "unplaced_sentence",
+    "use_basis",
     "use_sentence",
 ]
 
@@ -67,6 +69,8 @@ _COUNTERS = {
 }
 #: What the driver calls the engines beside the SMs, in words.
 _ENGINES = {"encoder": "encoder", "decoder": "decoder", "jpeg": "JPEG engine", "ofa": "optical flow engine"}
+#: Samples of less than this part of a time do not speak for all of it.
+ALMOST_ALL = 0.9
 #: Memory that no listed process has, from which on it is named: contexts and the driver take less.
 NOTABLE_BYTES = 2 * 2**30
 #: Tenants that one sentence names.
@@ -273,13 +277,14 @@ def engines_sentence(device: Device) -> str | None:
     sms = found.counter("sm_active") or found.counter("gpu_utilization")
     engines = [(name, found.counter(f"{name}_utilization")) for name in _ENGINES]
     busier = [
-        f"the {_ENGINES[name]} was busy {fmt.percent(one.mean)} of the time (peak {fmt.percent(one.high)})"
+        f"the {_ENGINES[name]} was busy {fmt.percent(one.mean)} of the time "
+        f"({fmt.counted(one.n, 'sample')}, peak {fmt.percent(one.high)})"
         for name, one in engines
         if one is not None and sms is not None and one.mean > sms.mean
     ]
     if not busier or sms is None:
         return None
-    return f"{' and '.join(busier)}, more than the SMs ({fmt.percent(sms.mean)})"
+    return f"{' and '.join(busier)}, more than the SMs ({fmt.percent(sms.mean)}, {fmt.counted(sms.n, 'sample')})"
 
 
 def counters_table(device: Device) -> list[Block]:
@@ -313,20 +318,50 @@ def memory_text(tenant: ListedTenant) -> str:
     return fmt.bytes_(tenant.memory_peak_bytes)
 
 
-def use_sentence(device: Device) -> str | None:
-    """Utilisation and memory of each compute tenant, most first; None where neither was sampled."""
+def sampled_times(tenant: ListedTenant) -> int | None:
+    """How many samples the utilisation of a tenant is a mean of, or the use of its other engines; None: none."""
+    shares = [*([] if tenant.utilization is None else [tenant.utilization]), *tenant.engines.values()]
+    return max((share.n for share in shares), default=None)
+
+
+def _used(device: Device) -> list[tuple[ListedTenant, str]]:
+    """Compute tenants of which use or memory was sampled, with their labels."""
     labels = listed_labels(device.listed)
-    found = [
+    return [
         (one, labels[number])
         for number, one in enumerate(device.listed)
         if one.computes and (one.utilization is not None or one.memory_peak_bytes is not None)
     ]
+
+
+def use_basis(device: Device) -> str:
+    """How many samples the use of tenants is a mean of, and for what part of the sampled time lists name them."""
+    found = [one for one, _ in _used(device)]
+    counts = sorted({n for one in found if (n := sampled_times(one)) is not None})
+    parts = []
+    if counts:
+        several = f"{fmt.count(counts[0])} to " if len(counts) > 1 else ""
+        parts.append(f"mean of {several}{fmt.counted(counts[-1], 'sample')}")
+    firsts = [one.first_ns for one in found if one.first_ns is not None]
+    lasts = [one.last_ns for one in found if one.last_ns is not None]
+    whole = device.sampled
+    if whole is not None and whole.start_ns is not None and whole.end_ns is not None and firsts and lasts:
+        listed_ns, whole_ns = max(lasts) - min(firsts), whole.end_ns - whole.start_ns
+        if listed_ns < ALMOST_ALL * whole_ns:
+            listed = f"for {fmt.duration(listed_ns)}" if listed_ns else "at one moment"
+            parts.append(f"listed {listed} of the {fmt.duration(whole_ns)}")
+    return ", ".join(parts)
+
+
+def use_sentence(device: Device) -> str | None:
+    """Utilisation and memory of each compute tenant, most first; None where neither was sampled."""
+    found = _used(device)
     if not found:
         return None
     found.sort(key=lambda pair: (-_busy(pair[0]), -(pair[0].memory_peak_bytes or 0)))
     each = []
     for one, label in found[:4]:
-        parts = [share_text(one)] if one.utilization is not None else []
+        parts = [f"kernels {share_text(one)}"] if one.utilization is not None else []
         parts += [engines] if (engines := engines_text(one)) else []
         parts += [memory_text(one)] if one.memory_peak_bytes is not None else []
         each.append(f"{label} {', '.join(parts)}")

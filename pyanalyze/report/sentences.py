@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
+from pyanalyze.report.sampled_text import ALMOST_ALL
 from pyanalyze.results.labels import device_title, host_words, tenant_labels
 from pyanalyze.results.residency import SwitchPart
 from pyanalyze.results.sharing import most_likely
@@ -105,8 +106,6 @@ __all__ = [
 _ROUNDING = 0.01
 #: Characters of a reason inside a sentence.
 _SHORT = 160
-#: Samples of less than this part of the window do not speak for all of it.
-_ALMOST_ALL = 0.9
 
 
 #: Longest text taken over from a detail or a summary, in characters.
@@ -956,12 +955,13 @@ def sampled_sentence(device: Device) -> str | None:
         parts.append(processes_text(sampled.processes))
     if busy is not None and sampled.dram_active is None:
         parts.append(f"memory busy {fmt.percent(busy.mean)} of the time")
-    return "; ".join([*parts, f"{fmt.counted(sampled.n, 'sample')}{_holes(sampled)}"])
+    # Of how many samples, and of what part of the time, is read before the figures.
+    return "; ".join([f"{fmt.counted(sampled.n, 'sample')}{_holes(sampled)}", *parts])
 
 
 def _holes(sampled: Sampled) -> str:
     """Say how much of their time has no sample, where it is notable: means say nothing of it."""
-    if sampled.covered_share is None or sampled.covered_share >= _ALMOST_ALL:
+    if sampled.covered_share is None or sampled.covered_share >= ALMOST_ALL:
         return ""
     if sampled.start_ns is None or sampled.end_ns is None:
         return ""
@@ -1029,7 +1029,7 @@ def samples_text(device: Device, found: CounterCheck | GpuMetrics) -> str:
     whole = max(window.end_ns - window.start_ns, 1)
     inside = max(min(found.end_ns, window.end_ns) - max(found.start_ns, window.start_ns), 0)
     # Times before and after the window count in a mean of all samples.
-    if inside >= _ALMOST_ALL * max(whole, length):
+    if inside >= ALMOST_ALL * max(whole, length):
         return f"{said} in the window"
     if length > whole:
         return f"{said} over {fmt.duration(length)}, the window has {fmt.duration(whole)}"

@@ -22,6 +22,7 @@ from pyanalyze.report.sampled_text import (
     sharing_sentence,
     span_text,
     unplaced_sentence,
+    use_basis,
     use_sentence,
 )
 from pyanalyze.report.sentences import (
@@ -88,6 +89,8 @@ _WITH_WORK = 20
 _RULE = "│ "
 #: What only makes a verdict more certain: lists of processes, and how sharing was set up.
 _ONLY_SURER = ("process_list", "mps_clients", "configured_mode")
+#: Lines that an action with its command takes, where only samples are known.
+_ADVICE_LINES = 3
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -187,14 +190,15 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     use, sampled, wrong = use_sentence(device), sampled_sentence(device), health_parts(device)
     who, busier = sharing_sentence(report, device), engines_sentence(device)
     configured = set_up_text(report, device) or agreement_text(device)
-    lines = [
+    basis = use_basis(device)
+    before = [
         *_lines("Mode", _mode(device, configured=False), 2),
         *(_lines("Tenants", who, 3) if who is not None and not device.tenants else [_line("Configured", configured)]),
         *_unplaced(report),
-        *([] if use is None else _lines("Use", use, 2)),
+        *([] if use is None else _lines("Use", f"{basis}: {use}" if basis else use, 2)),
         *([] if busier is None else _lines("Engines", busier, 2)),
-        # What is known of each tenant leaves less room for the whole.
-        *([] if sampled is None else _whole("Sampled", sampled, 2 if use is None else 1)),
+    ]
+    after = [
         *([_line("Health", "; ".join(wrong))] if wrong else []),
         *(line for one in device.associations[:1] for line in _lines("Latency", association_text(one), 2)),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 1)),
@@ -207,7 +211,11 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         *_lost(report),
         *_whole("Samples", f"{device_title(device)}; {span_text(report, device) or 'time not known'}", 1),
     ]
-    return [*lines, *_advice(device, max(min(room - len(lines) - len(facts), 4), 1)), *facts][:room]
+    left = room - len(before) - len(after) - len(facts) - _ADVICE_LINES
+    # What is known of each tenant leaves less room for the whole.
+    whole = [] if sampled is None else _whole("Sampled", sampled, 2 if use is None or left > 1 else 1)
+    advice = _advice(device, max(min(left + _ADVICE_LINES - len(whole), 4), 1))
+    return [*before, *whole, *after, *advice, *facts][:room]
 
 
 def _unplaced(report: Report) -> list[str]:

@@ -77,10 +77,12 @@ def record_first(verdict: Verdict, *, mig: bool = False, captured: bool = True) 
     # How sharing was set up does not say what happened.
     useless.add("configured_mode")
     commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how and gap.what not in useless))
-    what = "what is missing" if captured or mig else "every tenant at the same time, as root,"
+    what = "what is missing before changing anything"
+    if not (captured or mig):
+        what = "all tenants at once, as root, before any change"
     if commands:
         yield Advice(
-            action=f"Not enough data to decide: record {what} before changing anything",
+            action=f"Not enough data to decide: record {what}",
             commands=commands[:3],
             expected=None,
             bound=None,

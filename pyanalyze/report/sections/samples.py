@@ -27,6 +27,7 @@ from pyanalyze.report.sampled_text import (
     memory_text,
     only_sampled,
     outside_window,
+    sampled_times,
     share_text,
     sharing_sentence,
     throttling_text,
@@ -78,7 +79,8 @@ def use_chart(device: Device) -> Chart:
     return Chart(
         chart_key("samples", device.device_id),
         "Utilisation and memory over time",
-        "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was.",
+        "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was. A line ends where "
+        "samples are missing; values without a time are not drawn.",
     )
 
 
@@ -135,6 +137,7 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
             value_cell(visible(one.requested, LONG) or fmt.UNKNOWN),
             value_cell(share_text(one)),
             value_cell(engines_text(one) or ("none" if one.engines else fmt.UNKNOWN)),
+            value_cell(fmt.count(sampled_times(one))),
             value_cell(memory_text(one)),
             value_cell(_seen(one, origin)),
         )
@@ -147,8 +150,9 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
         Column("Namespace/pod/container"),
         Column("MIG instance"),
         Column("Requested", "configured"),
-        Column("Utilisation", "sampled", True),
-        Column("Other engines", "sampled"),
+        Column("Utilisation", "mean, sampled", True),
+        Column("Other engines", "mean, sampled"),
+        Column("Samples", "of the means", True),
         Column("Memory", "peak, sampled", True),
         Column("Seen"),
     )
