@@ -296,6 +296,9 @@ def test_an_encoder_that_is_busier_than_the_sms_is_named() -> None:
     # `nsys profile --help`, 2023.4.4: -t nvvideo traces the calls of codecs, which -t cuda,nvtx leaves out.
     assert "nsys profile -t cuda,nvtx,nvvideo --gpuctxsw=true " in screen
     assert "record all tenants at once, as root, before any change. nsys" in screen
+    # pmon and dmon write no times here.
+    assert session.samples["time_ns"].null_count() == 200
+    assert screen.endswith("; 15.65 s, local time of unknown zone; 200 values without a time")
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")

@@ -190,7 +190,10 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     use, sampled, wrong = use_sentence(device), sampled_sentence(device), health_parts(device)
     who, busier = sharing_sentence(report, device), engines_sentence(device)
     configured = set_up_text(report, device) or agreement_text(device)
-    basis = use_basis(device)
+    basis, span = use_basis(device), span_text(report, device)
+    # Of several devices the count does not say whose they are.
+    timeless = sum(row.count for row in report.quality if row.name == "samples_not_aligned")
+    untimed = f"; {fmt.counted(timeless, 'value')} without a time" if timeless and len(report.devices) == 1 else ""
     before = [
         *_lines("Mode", _mode(device, configured=False), 2),
         *(_lines("Tenants", who, 3) if who is not None and not device.tenants else [_line("Configured", configured)]),
@@ -209,7 +212,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         *_others(report, device),
         _line("Missing", _missing(device)),
         *_lost(report),
-        *_whole("Samples", f"{device_title(device)}; {span_text(report, device) or 'time not known'}", 1),
+        *_whole("Samples", f"{device_title(device)}; {f'{span}{untimed}' if span else 'time not known'}", 1),
     ]
     left = room - len(before) - len(after) - len(facts) - _ADVICE_LINES
     # What is known of each tenant leaves less room for the whole.
