@@ -164,7 +164,8 @@ def test_what_was_launched_is_added_up_without_holding_the_launches(large: Path)
     import pyanalyze.analysis.comparison.work
 
     session = pyanalyze.load(large)
-    # All that is imported at first use is there, and the table that is read.
+    # All that is imported at first use is there, and what is read: a table, and who shares a context.
+    assert not any(session.analysis.mps_groups.values())
     assert session.tenant_usage["kernels"].sum() == 600_000
     assert session.table("kernel_attribution").num_rows == 600_000
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
