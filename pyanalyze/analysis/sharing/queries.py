@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 #: Slices: of every hardware context, from a RESTORE_START (8) to its next SAVE_END (7); who came last may have stayed
-#: to the end of the recording.
+#: to the end of the recording, and whose SAVE_END is the first record was there since its process had work.
 _INTERVALS = """
 last AS (SELECT max(t) AS t FROM (SELECT max(timestamp) AS t FROM {switches} UNION ALL {ends})),
 edge AS (
@@ -21,7 +21,10 @@ edge AS (
   WINDOW w AS (PARTITION BY contextId ORDER BY timestamp, tag)),
 interval AS (
   SELECT globalPid, contextId, t, coalesce(next, (SELECT t FROM last)) - t AS ns FROM edge
-  WHERE tag = 8 AND (after = 7 OR (after IS NULL AND t = (SELECT max(timestamp) FROM {switches} WHERE tag = 8))))
+  WHERE tag = 8 AND (after = 7 OR (after IS NULL AND t = (SELECT max(timestamp) FROM {switches} WHERE tag = 8)))
+  UNION ALL SELECT edge.globalPid, edge.contextId, min(start), t - min(start) FROM edge
+  JOIN {kernels} AS k ON k.globalPid = edge.globalPid AND k.start < t
+  WHERE tag = 7 AND t = (SELECT min(t) FROM edge) GROUP BY edge.globalPid, edge.contextId, t)
 """
 _RESIDENT = _INTERVALS + ", resident AS (SELECT globalPid, sum(ns) AS ns FROM interval GROUP BY globalPid)"  # noqa: S608 - constants
 #: Kernels and whole graphs; up to `{short_ns}` a kernel is short beside a time slice.

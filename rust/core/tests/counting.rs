@@ -300,10 +300,14 @@ proptest! {
                 free = free.max(*end);
             }
             let sum = |of: fn(&Batch) -> i64| found.batches.iter().map(of).sum::<i64>();
-            prop_assert_eq!(
-                [sum(|b| b.idle_ns), sum(|b| b.absent_ns), sum(|b| b.beside_ns), sum(|b| b.busy_ns)],
-                expected
-            );
+            // Pauses before the work begins, in which nothing of anybody was in flight, are told by themselves.
+            let [idle, absent] = [sum(|b| b.idle_ns), sum(|b| b.absent_ns)];
+            prop_assert_eq!([sum(|b| b.beside_ns), sum(|b| b.busy_ns)], [expected[2], expected[3]]);
+            prop_assert_eq!(idle + absent + found.startup_ns, expected[0] + expected[1]);
+            prop_assert!(idle <= expected[0] && absent <= expected[1]);
+            let any = naive(all.iter().map(|b| (b.1, b.2)));
+            let nobody = (mine[0].0..free).filter(|ns| !any.contains(ns)).count() as i64;
+            prop_assert!(found.startup_ns <= nobody);
             // n launches in batches of at least two, as equal as they can be.
             let (n, count) = (mine.len(), (mine.len() / 2).clamp(1, 20));
             let sizes: Vec<usize> = found.batches.iter().map(|b| b.launches as usize).collect();
