@@ -209,12 +209,22 @@ class Analysis:
         }
 
     @cached_property
-    def attributed_in_groups(self) -> dict[int, tuple[int, int]]:
-        """Of traced clients of such groups: busy time while the group was resident, and how long it was resident."""
-        from pyanalyze.analysis.residency import attributed_in_group
+    def _in_one_context(self) -> dict[str, AnyTable]:
+        """Tables that are others where clients of such groups go through one context."""
+        from pyanalyze.analysis.residency import in_one_context
 
-        each = (attributed_in_group(self.tables, device, group) for device, group in self.mps_groups.items() if group)
-        return {client: times for found in each for client, times in found.items()}
+        return in_one_context(self.tables, self.mps_groups)
+
+    @cached_property
+    def attributed_in_groups(self) -> dict[int, int | None]:
+        """Of clients of such groups: busy time while the group was resident; None: not traced."""
+        import polars as pl
+
+        clients = frozenset().union(*self.mps_groups.values())
+        if not clients:
+            return {}
+        usage = pl.DataFrame(self._in_one_context["tenant_usage"]).select("tenant_id", "attributed_ns")
+        return {tenant: ns for tenant, ns in usage.iter_rows() if tenant in clients}
 
     @cached_property
     def _shared_residency(self) -> dict[str, AnyTable]:
@@ -290,9 +300,8 @@ class Analysis:
     def work(self) -> dict[tuple[int, int], Work]:
         """What every traced tenant did, by device and tenant."""
         from pyanalyze.analysis.comparison.work import work_of
-        from pyanalyze.analysis.residency import in_one_context
 
-        return work_of(self.tables, in_one_context(self.tables, self.mps_groups))
+        return work_of(self.tables, self._in_one_context)
 
     @cached_property
     def _stream_tables(self) -> Mapping[str, AnyTable]:

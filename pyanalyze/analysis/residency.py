@@ -8,11 +8,9 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.intervals import times, union
 from pyanalyze.core import _core
 from pyanalyze.results.model import Text
 from pyanalyze.results.residency import CostKind, ResidencySummary, ResidencyTotals
-from pyanalyze.tables.selections import of_process
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, ResidencyDoubt
 
@@ -243,48 +241,6 @@ def in_one_context(tables: TableSet, groups: Mapping[int, frozenset[int]]) -> di
         "tenant_usage": usage["tenant_usage"],
         "kernel_attribution": _core.attribution(given, None)["kernel_attribution"],
     }
-
-
-def attributed_in_group(tables: TableSet, device_id: int, group: frozenset[int]) -> dict[int, tuple[int, int]]:
-    """How long each traced client of an MPS group was busy while the group was resident, and how long that was.
-
-    Parameters
-    ----------
-    tables
-        The tables.
-    device_id, group
-        What :func:`mps_group` found of a device.
-
-    Returns
-    -------
-    dict of int to (int, int)
-        By tenant: both in nanoseconds.
-
-    Examples
-    --------
-    >>> import pyanalyze
-    >>> attributed_in_group(pyanalyze.load(capture).tables, 0, frozenset())
-    {}
-    """
-    import polars as pl
-
-    clients = tables.tenants.filter("traced", pl.col("device_id") == device_id, pl.col("tenant_id").is_in(list(group)))
-    if clients.is_empty():
-        return {}
-    here = pl.col("device_id") == device_id
-    mine = tables.residency.filter(here, pl.col("tenant_id").is_in(list(group))).select("start_ns", "end_ns")
-    resident = union(mine)
-    resident_ns, _ = times(mine, resident)
-    work = pl.concat(
-        tables.columns(name, "device_id", "capture", "pid", "start_ns", "end_ns")
-        for name in ("kernels", "graph_launches")
-        if name in tables
-    ).filter(here)
-    found = {}
-    for client in clients.iter_rows(named=True):
-        busy_ns, outside_ns = times(work.filter(of_process(client)), resident)
-        found[client["tenant_id"]] = (busy_ns - outside_ns, resident_ns)
-    return found
 
 
 def residency_summary(

@@ -638,14 +638,14 @@ def _with_gpu_time(
 
 
 def _with_mps_group(
-    tenants: Sequence[Tenant], group: frozenset[int], span_ns: int, attributed: Mapping[int, tuple[int, int]]
+    tenants: Sequence[Tenant], group: frozenset[int], span_ns: int, attributed: Mapping[int, int | None]
 ) -> list[Tenant]:
     """Give the clients of an MPS group the GPU time share of the group: records name any of them for all."""
     together_ns = sum(tenant.resident_ns or 0 for tenant in tenants if tenant.tenant_id in group)
     share = together_ns / span_ns if span_ns else None
     update = {"in_mps_group": True, "gpu_time_share": share, "gpu_time_basis": None if share is None else "observed"}
     return [
-        tenant.model_copy(update={**update, "attributed_ns": attributed.get(tenant.tenant_id, (None,))[0]})
+        tenant.model_copy(update={**update, "attributed_ns": attributed.get(tenant.tenant_id)})
         if tenant.tenant_id in group
         else tenant
         for tenant in tenants
