@@ -229,7 +229,7 @@ fn whole_column(parts: Vec<Option<Vec<u64>>>, rows: usize, len: usize) -> Option
 }
 
 /// A cell that outlives its row.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owned {
     /// NULL.
     Null,
