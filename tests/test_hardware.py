@@ -640,6 +640,15 @@ def test_forecasts_are_near_what_was_measured(name: str) -> None:
     # MPS gained on time-slicing for both.
     for sliced, mps in zip(options["time-slicing"], options["MPS"], strict=True):
         assert mps.slowdown < sliced.slowdown
+    # The page says what is forecast now.
+    page = (ROOT / "docs" / "questions" / "change.md").read_text(encoding="utf-8")
+    for way, case in (("time-slicing", "slices-A-B"), ("MPS", "mps-A-B")):
+        said = [
+            f"{forecast.slowdown:.2f}x ({forecast.low:.2f}-{forecast.high:.2f}), {measured_slowdown(case, one):.2f}x"
+            for forecast, one in zip(options[way], "AB", strict=True)
+        ]
+        (row,) = (line for line in page.splitlines() if line.startswith(f"| `{name}.sqlite` | {way}"))
+        assert row.endswith(f"| {said[0]} | {said[1]} |")
 
 
 def test_bounds_allow_for_kernels_that_gain_nothing_beside_each_other() -> None:

@@ -311,3 +311,12 @@ def test_labels_are_unique_whatever_the_names() -> None:
     ]
     labels = tenant_labels(tenants)
     assert labels == {0: "a (pid 1)", 1: "a (pid 1) #1", 2: "a (pid 2)", 3: "unnamed"}
+
+
+def test_baselines_of_tenants_whose_kernels_were_not_traced_are_said_not_to_be_used(fixtures: Path) -> None:
+    session = pyanalyze.load(fixtures / "node-switches-only.sqlite", baselines=[fixtures / "exclusive.sqlite"])
+    (entry,) = session.report().devices[0].missing_for("slowdown")
+    assert entry.why.endswith(" were not traced, so they were not compared with exclusive.sqlite")
+    # It is kernels that lack, not solo recordings.
+    assert "--gpuctxsw=true" in entry.how
+    assert "solo" not in entry.how

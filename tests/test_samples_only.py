@@ -172,6 +172,28 @@ def test_time_without_samples_is_said(tmp_path: Path) -> None:
         assert (sampled_sentence(sampled) or "").startswith(f"{said}; ")
 
 
+def test_without_times_there_is_nothing_to_draw_or_to_hold_latencies_against(tmp_path: Path) -> None:
+    path, latencies = tmp_path / "dmon.txt", tmp_path / "latencies.csv"
+    path.write_text("#Entity   GRACT  FBUSD\nGPU 0  0.500  4\nGPU 0  0.000  4\n", encoding="utf-8")
+    latencies.write_text("time,latency_ms\n1s,12\n", encoding="utf-8")
+    session = pyanalyze.load(samples=path)
+    assert session.samples["time_ns"].null_count() == session.samples.height > 0
+    commands = [entry.how for entry in session.report().devices[0].missing_for("slowdown")]
+    assert commands
+    assert not any("LATENCIES.csv" in how for how in commands)
+    with pytest.raises(UsageError, match="latencies need samples with times to compare with, and these have none"):
+        pyanalyze.load(samples=path, work=latencies)
+    page, report = tmp_path / "report.html", tmp_path / "report.md"
+    for out in (page, report):
+        done = CliRunner().invoke(cli, ["report", "--samples", str(path), "-o", str(out)])
+        assert done.exit_code == 0, done.output
+    assert "GPU use over time" not in page.read_text(encoding="utf-8")
+    text = report.read_text(encoding="utf-8")
+    assert "Pictures are omitted" not in text
+    assert "| Sharing mode | undetermined | no evidence |  |" in text
+    assert "| Idle | 50.0 % | of 2 samples: Engine active below 1 % | sampled |" in text
+
+
 def test_info_says_what_the_samples_hold() -> None:
     result = CliRunner().invoke(cli, ["info", "--samples", str(SAMPLES / "query.xml")], catch_exceptions=False)
     assert "samples only, no capture, driver 535.161.08" in result.output
@@ -291,7 +313,7 @@ def test_an_encoder_that_is_busier_than_the_sms_is_named() -> None:
     assert "Use mean of 5 samples, listed for 650.0 ms of the 15.65 s: ffmpeg (pid 20038) kernels 6.2 %" in screen
     assert "encoder 40.4 %, 681 MiB; ffmpeg (pid 20037) kernels 1.4 %, encoder 22.6 %" in screen
     text = " ".join(render_text(report, sections=("samples",)).split())
-    assert "Idle 31.2 % (of 16 samples, below 1 %)" in text
+    assert "Idle 31.2 % (of 16 samples: Utilisation below 1 %)" in text
     assert "Not used in any sample: decoder, JPEG engine and optical flow engine." in text
     # `nsys profile --help`, 2023.4.4: -t nvvideo traces the calls of codecs, which -t cuda,nvtx leaves out.
     assert "nsys profile -t cuda,nvtx,nvvideo --gpuctxsw=true " in screen

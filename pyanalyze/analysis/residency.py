@@ -55,8 +55,8 @@ class DeviceResidency(ResidencySummary):
     start_ns, end_ns
         The window.
     switches, creations, unclear
-        Switches between two contexts that both had work, those to or from a context that ran nothing yet, and those of
-        which that is not known; None without switch records.
+        Switches between two contexts that both had work, those to or from a context taken for one being created, and
+        those of which that is not known; None without switch records.
     cost_kind, median_cost_ns, total_cost_ns, overhead_share
         Cost of switches: `gap` or `full`; None without switch records.
     dropped

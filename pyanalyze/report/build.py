@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.analysis.sharing.evidence import Pair
+    from pyanalyze.inputs.baselines import Baseline
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.listed import ConfiguredSharing
     from pyanalyze.results.streams import Streams
@@ -81,7 +82,7 @@ _LONG_PAUSE = 0.25
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 #: What samples without a capture can say of a slowdown.
 _LATENCIES = (
-    "without a capture, --work LATENCIES.csv (columns start and latency_ms) says whether latency rises with the use of "
+    "without a capture, --work LATENCIES.csv (columns time and latency_ms) says whether latency rises with the use of "
     "another tenant, not why"
 )
 
@@ -290,7 +291,7 @@ def _device(
         tenants = _with_mps_group(tenants, group, span_ns, analysis.attributed_in_groups)
     interference = None
     if found is not None:
-        interference = _interference(found, usage, tables, missing, verdict.mode, trace)
+        interference = _interference(found, usage, tables, missing, verdict.mode, trace, analysis.baselines)
         missing += _lost_launches(analysis.launch_records.get(verdict.device_id))
         missing += _unsplit(found, tables.labels(found.device_id))
     by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), ())
@@ -738,7 +739,13 @@ def _lost_launches(found: LaunchRecords | None) -> list[Missing]:
 
 
 def _interference(
-    found: DeviceInterference, usage: pl.DataFrame, tables: TableSet, missing: list[Missing], mode: Mode, trace: str
+    found: DeviceInterference,
+    usage: pl.DataFrame,
+    tables: TableSet,
+    missing: list[Missing],
+    mode: Mode,
+    trace: str,
+    baselines: Sequence[Baseline],
 ) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
     names = tables.labels(found.device_id)
@@ -751,7 +758,8 @@ def _interference(
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent], mode)
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
-        how = _OTHERS if tenants else f"{record_all(trace)}; {_LATENCIES}"
+        timed = tables.nvml_samples["time_ns"].null_count() < tables.row_count("nvml_samples")
+        how = _OTHERS if tenants else f"{record_all(trace)}; {_LATENCIES}" if timed else record_all(trace)
         if tenants and TRAITS[mode].vgpu:
             # No list of processes in one virtual machine has those of another.
             why, how = "only this virtual machine is known, and others may have time slices of the same GPU", solo
@@ -770,6 +778,11 @@ def _interference(
     if blind:
         untraced = fmt.names([names[number] for number in blind], _NAMED)
         why += f"{'; ' if why else ''}kernels of {untraced} were not traced"
+        # Each traced tenant says itself which baselines it is not compared with.
+        if baselines and not found.tenants:
+            files = fmt.names([one.path.name for one in baselines], _NAMED)
+            why += f", so they were not compared with {files}"
+            solo = record_all(trace)
     if any(t.is_group for t in found.tenants):
         # A group has no recording of its own.
         solo = "record a run in which each group also executes while no other does"

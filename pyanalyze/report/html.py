@@ -98,7 +98,8 @@ def render_html(
 def html_page(page: Page, charts: Charts, generated_with: str, painter: Painter | None = None) -> str:
     """A laid-out page as one HTML document, with its charts by key."""
     drawn = _drawn(charts, painter)
-    sections = [_view(section, drawn) for section in page.sections]
+    shown = [one for one in page.sections if not all(is_empty(block, drawn) for block in one.blocks)]
+    sections = [_view(section, drawn) for section in shown]
     taken: Counter[str] = Counter()
     for view in sections:
         _label(view, view["value"].title, taken)

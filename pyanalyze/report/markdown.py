@@ -72,7 +72,8 @@ def markdown_page(page: Page, pictures: Mapping[str, str] | None = None, omitted
         out += [f"## {esc(title)}", ""]
         for block in section.blocks:
             out += _block(block, links)
-    if omitted and not links:
+    # Where pictures were asked for and there are none, there is nothing to draw.
+    if omitted and pictures is None:
         out += [_line(esc(omitted)), ""]
     return "\n".join(out).rstrip() + "\n"
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyanalyze.report.blocks import Block
     from pyanalyze.results.association import Association
     from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare
-    from pyanalyze.results.report import Device, Report
+    from pyanalyze.results.report import Device, Report, Sampled
 
 __all__ = [
     "association_text",
@@ -26,6 +26,7 @@ __all__ = [
     "general_sentence",
     "gpu_text",
     "health_parts",
+    "idle_note",
     "only_sampled",
     "outside_window",
     "sampled_times",
@@ -39,6 +40,8 @@ __all__ = [
     "use_sentence",
 ]
 
+#: Counters that say whether the device is idle; where several were sampled, the first.
+_IDLE_BY = ("gpu_utilization", "gr_engine_active", "sm_active")
 #: What sampled counters of the whole device are, in words, and how they are defined.
 _COUNTERS = {
     "gpu_utilization": ("Utilisation", "share of time in which a kernel ran"),
@@ -309,6 +312,12 @@ def counters_table(device: Device) -> list[Block]:
         names = fmt.names([_ENGINES[one.name.removesuffix("_utilization")] for one in unused])
         caption += f" Not used in any sample: {names}."
     return [Table((Column("Quantity"), *heads, Column("What it is")), tuple(rows), caption)]
+
+
+def idle_note(found: Sampled) -> str:
+    """Of how many samples the idle ones are a part, and by which counter they are: the first that has values."""
+    use = next((one for one in found.counters if one.name in _IDLE_BY), None)
+    return "of all samples" if use is None else f"of {fmt.counted(use.n, 'sample')}: {_COUNTERS[use.name][0]} below 1 %"
 
 
 def memory_text(tenant: ListedTenant) -> str:

@@ -30,7 +30,11 @@ class ContextSwitches(Result):
     """
 
     count: int = Field(ge=0, description="Switches between two contexts that both had work.")
-    context_creations: int = Field(ge=0, description="Switches to or from a context that ran nothing yet.")
+    context_creations: int = Field(
+        ge=0,
+        description="Switches to or from a context resident at most twice, beside another of its process: taken for "
+        "one being created.",
+    )
     median_slice_ns: int | None = Field(description="Median length of complete slices, ns.")
     median_cost_ns: int | None = Field(description="Median cost of a switch, ns.")
     mean_cost_ns: Number = Field(description="Mean cost of a switch, ns.")

@@ -42,8 +42,8 @@ HOW = {
     "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv",
     "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
     "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
-    "configured_mode": "kubectl get nodes,pods,configmaps -A -o json > objects.json   # in Kubernetes; then --context "
-    "objects.json",
+    "configured_mode": "nvidia-smi -L > gpus.txt   # MIG; in Kubernetes: kubectl get nodes,pods,configmaps -A -o json "
+    "> objects.json; then each as --context",
     "co_run": "record while the workloads run at the same time",
 }
 

@@ -72,7 +72,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
         Column("Capture" if recorded else "Samples"),
         Column("nsys"),
         Column("Schema"),
-        Column("First record", "of work on the GPU or of a switch" if recorded else ""),
+        Column("First record", "of work on the GPU, a switch or a counter" if recorded else ""),
         Column("Duration", "to the last" if recorded else "", numeric=True),
         Column("Clock offset", numeric=True),
         Column("Uncertainty", numeric=True),

@@ -20,6 +20,7 @@ from pyanalyze.text.escape import visible
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
     from pyanalyze.results.residency import ContextSwitches, ResidencyTotals
+    from pyanalyze.vocabulary import Basis
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -44,12 +45,21 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             chart_key("slices", device.device_id),
             "Lengths of residency intervals",
             "Complete residency intervals, per tenant; the line marks the median of all."
-            + (" Intervals of contexts that ran nothing yet are left out." if switches.context_creations else ""),
+            + (
+                " Those of contexts resident at most twice, beside another of their process, are left out."
+                if switches.context_creations
+                else ""
+            ),
         )
     )
-    rows = [
+    rows: list[tuple[str, str, str, Basis]] = [
         ("Switches", fmt.count(switches.count), "between contexts with work", "observed"),
-        ("Context creations", fmt.count(switches.context_creations), "not counted as switches", "observed"),
+        (
+            "Switches left out",
+            fmt.count(switches.context_creations),
+            "to or from a context resident at most twice, beside another of its process: taken for one being created",
+            "inferred",
+        ),
         (
             "Median residency interval",
             "none" if switches.median_slice_ns is None else fmt.duration(switches.median_slice_ns),
@@ -64,7 +74,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             for kind, n in sorted(switches.endings.items())
         )
         rows.append(("Reasons for the ends of intervals", text, _reasons_note(switches), "observed"))
-    cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis="observed")) for a, b, c, _ in rows)
+    cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis=basis)) for a, b, c, basis in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Scope"), Column("Basis"))
     blocks.append(Table(columns, cells, "Context switches."))
     if switches.count:
@@ -85,7 +95,7 @@ _REASON_WORDS = {
 
 
 def _reasons_note(switches: ContextSwitches) -> str:
-    words = ["with those of contexts that ran nothing yet"] if switches.context_creations else []
+    words = ["with those to or from contexts resident at most twice"] if switches.context_creations else []
     words += [text for kind, text in _REASON_WORDS.items() if kind in switches.endings]
     if _NO_REASON in switches.endings:
         words.append("not recorded: release drivers write no acknowledgement record, which would say why")

@@ -24,6 +24,7 @@ from pyanalyze.report.sampled_text import (
     engines_sentence,
     engines_text,
     health_parts,
+    idle_note,
     memory_text,
     only_sampled,
     outside_window,
@@ -80,7 +81,7 @@ def use_chart(device: Device) -> Chart:
         chart_key("samples", device.device_id),
         "Utilisation and memory over time",
         "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was. A line ends where "
-        "samples are missing; values without a time are not drawn.",
+        "no value came for over three usual intervals; values without a time are not drawn.",
     )
 
 
@@ -89,8 +90,6 @@ def _figures(device: Device) -> Facts:
     if found is None:
         return Facts(())
     memory, used = device.memory, found.counter("memory_used")
-    # The first of these that has values is what idle samples are counted of.
-    use = found.counter("gpu_utilization") or found.counter("gr_engine_active") or found.counter("sm_active")
     peak, total = (None, None) if memory is None else (memory.peak_bytes, memory.total_bytes)
     of_device = f"; {fmt.percent(peak / total)} of the device" if peak is not None and total else ""
     errors = (
@@ -98,7 +97,7 @@ def _figures(device: Device) -> Facts:
         fmt.UNKNOWN if found.ecc_uncorrected is None else fmt.count(found.ecc_uncorrected),
     )
     rows = (
-        ("Idle", fmt.percent(found.idle_share), f"of {_samples(use)}, below 1 %"),
+        ("Idle", fmt.percent(found.idle_share), idle_note(found)),
         (
             "Memory",
             fmt.bytes_(peak),
@@ -165,6 +164,9 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
             " Utilisation is a range where some samples have no value of the process: the lower end counts these as no "
             "use, the upper end leaves them out."
         )
+    uses = [one.utilization.value for one in listed if one.utilization is not None]
+    if sum(use for use in uses if use is not None) > 1:
+        caption += " Together it is over 100 %: it does not divide the GPU between tenants, as GPU time does."
     blocks: list[Block] = [Table(columns, tuple(rows[:_MOST]), caption)]
     if len(rows) > _MOST:
         blocks.append(Fold(f"{len(rows) - _MOST} more", (Table(columns, tuple(rows[_MOST:])),)))

@@ -35,7 +35,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             "Sharing mode",
             sharing.mode,
             _confidence(device),
-            sharing.basis,
+            sharing.basis if sharing.evidence else None,
         ),
         Fact("Configured", sharing.configured or fmt.UNKNOWN, agreement_note(device)),
     ]

@@ -115,7 +115,7 @@ pub const RESIDENCY_BY_DEVICE: Table = Table {
         opt("resident_ns", I64, "no activity recorded", "In this window, somebody held it; all of it where only one tenant was traced and nothing recorded."),
         opt("idle_ns", I64, NO_RECORDS, "In this window, nobody held it and it was not being handed over."),
         opt("switches", U64, NO_RECORDS, "Back to back from one context to another that both had work."),
-        opt("creations", U64, NO_RECORDS, "To or from a context that ran nothing yet."),
+        opt("creations", U64, NO_RECORDS, "To or from a context resident at most twice, beside another of its process: taken for one being created."),
         opt("unclear", U64, NO_RECORDS, "Changes around which records are missing."),
         opt("cost_kind", Name, "no switch", "`gap`: SAVE_END to the next RESTORE_START; `full`: acknowledgement to CONTEXT_START, where every switch has both."),
         opt("median_cost_ns", I64, "no switch", "Median cost of a switch."),
@@ -147,7 +147,7 @@ pub const SWITCHES: Table = Table {
         opt("save_ns", I64, "no acknowledgement record", "Acknowledgement to SAVE_END."),
         opt("restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
         col("ending", Name, "How the outgoing slice ended, see `residency`."),
-        col("kind", Name, "`switch`: back to back, counted as cost. `idle`: the engine stood idle in between, not a cost. `creation`: to or from a context that ran no kernel yet. `same-context`: the same context again. `lost-records`: records are missing in between."),
+        col("kind", Name, "`switch`: back to back, counted as cost. `idle`: the engine stood idle in between, not a cost. `creation`: to or from a context resident at most twice, beside another of its process, taken for one being created. `same-context`: the same context again. `lost-records`: records are missing in between."),
     ],
 };
 
