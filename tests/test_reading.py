@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -131,7 +133,22 @@ def test_a_counter_without_detail_says_what_it_means(fixtures: Path) -> None:
     (row, *_) = report.quality
     bare = row.model_copy(update={"name": "diagnostic_warning", "detail": "", "severity": "notice"})
     text = " ".join(render_text(report.model_copy(update={"quality": [bare]}), sections=("quality",)).split())
-    assert "nsys itself warned while recording" in text
+    assert "nsys itself warned or reported errors while recording" in text
+
+
+def test_the_query_for_messages_of_nsys_finds_all_that_were_counted(corpus: Path) -> None:
+    """Six warnings and two errors, none of which says that data was lost."""
+    path = corpus / "exports" / "ngp-graph" / "baseline.nsys2026.sqlite"
+    report = pyanalyze.load(path).report()
+    (row,) = (one for one in report.quality if one.name == "diagnostic_warning")
+    shown = " ".join(render_text(report, sections=("quality",)).split())
+    said = re.search(r"SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN \([\d, ]+\)", shown)
+    assert said is not None
+    with closing(sqlite3.connect(path)) as db:
+        query = """SELECT level.name, count(*) FROM DIAGNOSTIC_EVENT AS event
+            JOIN ENUM_DIAGNOSTIC_SEVERITY_LEVEL AS level ON level.id = event.severity GROUP BY 1"""
+        counted = dict(db.execute(query).fetchall())
+        assert row.count == len(db.execute(said.group()).fetchall()) == counted["Warning"] + counted["Error"] == 8
 
 
 def test_what_lists_clients_is_what_is_asked_for() -> None:

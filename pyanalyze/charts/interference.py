@@ -331,8 +331,7 @@ def latency_over_time(
             "t": label_of(r["tenant_id"], labels),
             "x": (r["start_ns"] - window[0]) / 1e6,
             "x2": (r["end_ns"] - window[0]) / 1e6,
-            # A tenant can be on the device no longer than time passes, however many of its kernels overlap.
-            "b": min(r["busy_ns"] / (r["end_ns"] - r["start_ns"]), 1),
+            "b": r["busy_ns"] / (r["end_ns"] - r["start_ns"]),
         }
         for r in shown
         if r["busy_ns"]
@@ -363,7 +362,7 @@ def latency_over_time(
             y=alt.Y("t:N", title=None, sort=None, axis=alt.Axis(minExtent=40, maxExtent=40, labels=False, ticks=False)),
             color=color,
             opacity=alt.Opacity("b:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None),
-            tooltip=[alt.Tooltip("t:N", title="Tenant"), alt.Tooltip("b:Q", title="executing", format=".0%")],
+            tooltip=[alt.Tooltip("t:N", title="Tenant"), alt.Tooltip("b:Q", title="in flight", format=".0%")],
         )
         .properties(width=width, height=alt.Step(14))
     )

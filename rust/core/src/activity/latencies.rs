@@ -6,7 +6,7 @@
 //!   launch call  |=|          |=|    |=|
 //!   kernel          |====|           |======|       |===|
 //!   latency      |-------|    |-------------:-------|---|...   counted in the bin of the launch
-//!   busy            |----|           |------|       |---|      counted in the bin of the kernel's start
+//!   busy            |----|           |---:--|       |---|      counted in every bin that it reaches into
 //! ```
 
 use std::collections::BTreeMap;
@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use arrow_array::{Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::base::error::{Error, Result};
+use crate::base::intervals::Growing;
 use crate::base::statistics::median_ns;
 use crate::base::watch::Watch;
 use crate::table::builder::Builder;
@@ -52,7 +53,7 @@ struct Bin {
     busy_ns: i64,
 }
 
-/// `latencies` of one device: `[start_ns, end_ns)` in `n_bins` equal bins; what lies outside counts to the outermost.
+/// `latencies` of one device: `[start_ns, end_ns)` in `n_bins` equal bins; latencies outside count to the outermost.
 ///
 /// # Errors
 /// [`Error::Argument`] for an empty window or no bins, [`Error::Schema`] for tables that are not what they are declared
@@ -123,8 +124,11 @@ pub fn latencies(
     let who = Who::read(tables)?;
     let step_ns = end_ns.saturating_sub(start_ns).div_euclid(i64::from(n_bins)).max(1);
     let last_bin = i64::from(n_bins.saturating_sub(1));
+    let last_ns = start_ns.saturating_add(step_ns.saturating_mul(i64::from(n_bins)));
     let bin_of = |time: i64| time.saturating_sub(start_ns).div_euclid(step_ns).clamp(0, last_bin);
     let mut bins: BTreeMap<(u32, i64), Bin> = BTreeMap::new();
+    // Kernels come by start, so that of each only its part behind the latest end is new.
+    let mut in_flight: BTreeMap<u32, Growing> = BTreeMap::new();
     for_runs(
         columns.rows(),
         watch,
@@ -141,8 +145,19 @@ pub fn latencies(
                 });
                 let began = launched.unwrap_or(from);
                 bins.entry((tenant, bin_of(began))).or_default().latencies.push(to.saturating_sub(began));
-                let busy = bins.entry((tenant, bin_of(from))).or_default();
-                busy.busy_ns = busy.busy_ns.saturating_add(to.saturating_sub(from));
+                // Clipped first: a kernel has no more parts than there are bins.
+                let inside = (from.max(start_ns), to.min(last_ns));
+                let Some((mut from, to)) = in_flight.entry(tenant).or_default().add(inside.0, inside.1)
+                else {
+                    continue;
+                };
+                while from < to {
+                    let bin = bin_of(from);
+                    let until = to.min(start_ns.saturating_add((bin + 1).saturating_mul(step_ns)));
+                    let busy = bins.entry((tenant, bin)).or_default();
+                    busy.busy_ns = busy.busy_ns.saturating_add(until.saturating_sub(from));
+                    from = until;
+                }
             }
             Ok(())
         },
@@ -284,10 +299,21 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_counts_to_the_outermost_bins() {
+    fn busy_time_is_in_every_bin_that_a_kernel_reaches_into() {
+        //          0         100        200        300        400 us
+        // kernels     50|========================================|450
+        //                            |220==280|  beside it: adds nothing
+        let tables = session(&[(0, 7, 0, 1, 7, 50, 450), (0, 7, 0, 1, 8, 220, 280)], &[]);
+        let made = latencies(&tables, 0, 0, 400_000, 4, &Unwatched).unwrap();
+        let busy: Vec<_> = shown(&made).iter().map(|row| (row.1, row.2, row.5)).collect();
+        assert_eq!(busy, [(0, 1, 50), (100, 0, 100), (200, 1, 100), (300, 0, 100)]);
+    }
+
+    #[test]
+    fn latencies_outside_count_to_the_outermost_bins_and_busy_time_does_not() {
         let tables = session(&[(0, 7, 0, 1, 7, -50, -40), (0, 7, 0, 1, 7, 900, 930)], &[]);
         let made = latencies(&tables, 0, 0, 200_000, 2, &Unwatched).unwrap();
-        assert_eq!(shown(&made), [(0, 0, 1, Some(10), Some(10), 10), (0, 100, 1, Some(30), Some(30), 30)]);
+        assert_eq!(shown(&made), [(0, 0, 1, Some(10), Some(10), 0), (0, 100, 1, Some(30), Some(30), 0)]);
     }
 
     #[test]

@@ -96,7 +96,7 @@ counters! {
     PID_BRIDGED = "pid_bridged", Notice, "import", "Kernels carry container pids and switch records host pids; they were tied together by time.";
     PID_UNMATCHED = "pid_unmatched", Notice, "import", "Traced processes that no single process of the host (by switch records, else by NVML) could be tied to: their residency is not known.";
     LOW_MATCH_RATE = "low_match_rate", Notice, "import", "Many kernels start outside the residency of their process: clocks disagree, records are lost, or the pids do not mean the same.";
-    DIAGNOSTIC_WARNING = "diagnostic_warning", Notice, "capture", "nsys itself warned while recording. Its messages may name paths: SELECT text FROM DIAGNOSTIC_EVENT WHERE severity = 2 shows them in the export.";
+    DIAGNOSTIC_WARNING = "diagnostic_warning", Notice, "capture", "nsys itself warned or reported errors while recording. Its messages may name paths: SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) shows them in the export.";
     DIAGNOSTIC_LOSS = "diagnostic_loss", DataLoss, "capture", "nsys reported lost or dropped data. Its messages say what, and may name paths: SELECT text FROM DIAGNOSTIC_EVENT shows them in the export.";
     RECOVERED_COPY = "recovered_copy", Info, "import", "The database had an unfinished journal or write-ahead log; it was recovered in a private copy and read there.";
     READ_BY_SQLITE = "read_by_sqlite", Info, "import", "Tables that SQLite stepped through, because what is in them is not read exactly from the pages of the file; the result is the same, reading takes several times as long.";

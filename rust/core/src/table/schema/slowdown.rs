@@ -14,8 +14,8 @@ const AGAINST_RUN: Column = col(
 /// Latency over time, for a chart.
 pub const LATENCIES: Table = Table {
     name: "latencies",
-    version: 1,
-    doc: "Kernels of each tenant in equal bins of time: how long they took from launch to end, and how much they were at work. What lies outside of the window counts to the outermost bins.",
+    version: 2,
+    doc: "Kernels of each tenant in equal bins of time: how long they took from launch to end, and how long any was in flight. Latencies of kernels launched outside of the window count to the outermost bins.",
     columns: &[
         DEVICE_ID,
         TENANT_ID,
@@ -24,7 +24,7 @@ pub const LATENCIES: Table = Table {
         col("kernels", U64, "Kernels whose launch call began in the bin; where no call is known, that started in it."),
         opt("p50_ns", I64, "no kernel was launched in the bin", "Median of the times from begin of launch call to end of kernel."),
         opt("p95_ns", I64, "no kernel was launched in the bin", "95th percentile of the same, the nearest value."),
-        col("busy_ns", I64, "Sum of the lengths of kernels that started in the bin; more than the bin where kernels overlap."),
+        col("busy_ns", I64, "The part of the bin with a kernel in flight."),
     ],
 };
 
@@ -79,7 +79,7 @@ pub const TENANT_SLOWDOWNS: Table = Table {
     columns: &[
         TENANT_ID,
         DEVICE_ID,
-        col("measure", Name, "`elapsed`: first launch to last end, without pauses of the program above 20 ms and three times its usual ones. `latency`: sum of end minus launch over kernels; `latency_p50`, `_p95`, `_p99`: its percentiles. `resident`: sum of execution time. `none`: no comparison, see reason."),
+        col("measure", Name, "`elapsed`: first launch to last end, without pauses of the program longer than both 20 ms and three times its usual pause. `latency`: sum of end minus launch over kernels; `latency_p50`, `_p95`, `_p99`: its percentiles. `resident`: sum of execution time. `none`: no comparison, see reason."),
         opt("work", Name, "of its kernels", "Units of work: the name of NVTX ranges or of given ones, from their begin to the end of the last operation launched inside. Hostile text."),
         AGAINST_RUN,
         BASELINE_ID,
