@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,66 @@ def test_pinned_copies_are_not_told_to_be_pinned(tmp_path: Path) -> None:
     (advice,) = pyanalyze.load(path).advise()
     assert not any("pinned" in item.action for item in advice.actions)
     assert any(item.action.startswith("Copy less in train") for item in advice.actions)
+
+
+def test_copies_and_memsets_without_a_kernel(hardware: Path) -> None:
+    """Of each process by SQL: its time with a copy or memset and no kernel in flight, in all and of memsets alone."""
+    path = hardware / "torch-mps-serve-train.sqlite"
+    (device,) = pyanalyze.load(path).report().devices
+    with closing(sqlite3.connect(path)) as db:
+        for tenant in device.tenants:
+            mine = f"WHERE globalPid >> 24 & 0xFFFFFF = {tenant.pid}"
+            kernels, copied, sets = (
+                db.execute(f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{table} {mine}').fetchall()
+                for table in ("KERNEL", "MEMCPY", "MEMSET")
+            )
+            exposed = covered(kernels + copied + sets) - covered(kernels)
+            assert tenant.time_split is not None and tenant.copies is not None and tenant.copies.memsets is not None
+            assert tenant.time_split.copies_ns == exposed
+            memsets = tenant.copies.memsets
+            assert (memsets.count, memsets.time_ns) == (len(sets), covered(sets))
+            assert memsets.exposed_ns == covered(kernels + sets) - covered(kernels)
+            assert sum(kind.copies for kind in tenant.copies.kinds) == len(copied)
+    page = run("report", path, "-f", "md").stdout
+    assert len(re.findall(r"\| memsets \| [\d\W]+ x ", page)) == 2
+
+
+def covered(spans: list[tuple[int, int]]) -> int:
+    """Length of the union."""
+    whole, until = 0, 0
+    for start, end in sorted(spans):
+        whole += max(end - max(start, until), 0)
+        until = max(until, end)
+    return whole
+
+
+def test_memsets_that_hold_up_kernels_are_advised_on(tmp_path: Path) -> None:
+    """
+    memset  |0=========8|
+    copy                |8=10|
+    kernel                    |10==18|
+    """
+    path = write(
+        tmp_path / "a.sqlite", kernels=[kernel(41, 10 * MS, 18 * MS)], copies=[moved(8, 10, 16, TO_DEVICE, PINNED)],
+        processes={41: "train"},
+    )  # fmt: skip
+    row = copy(41, 0, 8 * MS)
+    row = {
+        name: row[name] for name in ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid")
+    }
+    row |= {"value": 0, "bytes": 1 << 20, "memKind": DEVICE}
+    with closing(sqlite3.connect(path)) as db, db:
+        columns = ", ".join(f'"{name}"' for name in row)
+        db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_MEMSET ({columns})")
+        db.execute(f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES ({', '.join('?' * len(row))})", list(row.values()))
+    found = copies_of(path).memsets
+    assert found is not None
+    assert (found.count, found.bytes, found.time_ns, found.exposed_ns) == (1, 1 << 20, 8 * MS, 8 * MS)
+    (advice,) = pyanalyze.load(path).advise()
+    (item,) = (one for one in advice.actions if one.action.startswith("Set less memory in train"))
+    assert item.at_stake_ns == 10 * MS
+    assert "copies and memsets were in flight without a kernel for 10.00 ms of 18.00 ms" in item.why
+    assert item.why.endswith("Most of it: 1 memset, 1.00 MiB")
 
 
 def test_unified_memory(tmp_path: Path) -> None:

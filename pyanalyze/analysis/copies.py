@@ -1,11 +1,11 @@
-"""What did each process copy, how fast, from which memory, and what of it kept kernels from running?"""
+"""What did each process copy and set, how fast, in which memory, and what of it kept kernels from running?"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.intervals import times, union
-from pyanalyze.results.copies import Copies, CopyKind, Migrations
+from pyanalyze.results.copies import Copies, CopyKind, Memsets, Migrations
 from pyanalyze.tables.selections import of_process
 from pyanalyze.vocabulary import CopyDirection, HostMemory
 
@@ -34,7 +34,7 @@ _PAGE_FAULT, _EVICTION = 2, 4
 
 
 def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
-    """Add up the copies of every traced tenant.
+    """Add up the copies and memsets of every traced tenant.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
     Returns
     -------
     dict of (int, int) to Copies
-        By device and tenant; tenants of which no copy was recorded are left out.
+        By device and tenant; tenants of which no copy and no memset was recorded are left out.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         "device_id", "capture", "pid", "start_ns", "end_ns", "copy_kind", "source_kind", "destination_kind", "bytes",
         "migration_cause",
     )  # fmt: skip
-    rows = tables.columns("memops", *columns).filter(pl.col("copy_kind").is_not_null())
+    rows = tables.columns("memops", *columns)
     for tenant in tables.tenants.filter("traced").join(usage, on=["tenant_id", "device_id"]).iter_rows(named=True):
         if not tenant["memops"] or tenant["first_ns"] is None:
             continue
@@ -81,6 +81,7 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
             window_ns=tenant["last_ns"] - tenant["first_ns"],
             kinds=_kinds(own.filter(~pl.col("copy_kind").is_in(_MIGRATED)), kernels),
             migrations=_migrations(own.filter(pl.col("copy_kind").is_in(_MIGRATED)), kernels),
+            memsets=_memsets(own.filter(pl.col("copy_kind").is_null()), kernels),
         )
     return found
 
@@ -142,6 +143,13 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
             )
         )
     return sorted(found, key=lambda one: (-one.time_ns, one.direction))
+
+
+def _memsets(rows: pl.DataFrame, kernels: pl.DataFrame) -> Memsets | None:
+    if rows.is_empty():
+        return None
+    time_ns, exposed_ns = times(rows, kernels)
+    return Memsets(count=rows.height, bytes=int(rows["bytes"].sum()), time_ns=time_ns, exposed_ns=exposed_ns)
 
 
 def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:

@@ -1,4 +1,4 @@
-"""Copies and unified memory of one process: how much, how fast, and what of it kept kernels from running."""
+"""Copies, memsets and unified memory of one process: how much, how fast, what of it kept kernels from running."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pydantic import Field
 from pyanalyze.results.model import Number, Result
 from pyanalyze.vocabulary import CopyDirection, HostMemory
 
-__all__ = ["Copies", "CopyKind", "Migrations"]
+__all__ = ["Copies", "CopyKind", "Memsets", "Migrations"]
 
 
 class CopyKind(Result):
@@ -30,6 +30,15 @@ class CopyKind(Result):
     best_pinned_bytes_per_s: Number = Field(
         description="The same of pinned memory only; null: no such copy, so that it is not known what pinning brings."
     )
+
+
+class Memsets(Result):
+    """Memory that was set to a value."""
+
+    count: int = Field(ge=0, description="Memsets.")
+    bytes: int = Field(ge=0, description="Bytes.")
+    time_ns: int = Field(ge=0, description="Union of their intervals, ns.")
+    exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
 
 
 class Migrations(Result):
@@ -55,6 +64,7 @@ class Copies(Result):
     window_ns: int = Field(ge=0, description="First start to last end of its operations, ns.")
     kinds: list[CopyKind] = Field(description="By direction and memory of the host, most time first.")
     migrations: Migrations | None = Field(description="Unified memory; null: no migration was recorded.")
+    memsets: Memsets | None = Field(default=None, description="Memory that was set; null: no memset was recorded.")
 
     @property
     def pageable(self) -> list[CopyKind]:

@@ -127,7 +127,7 @@ class TimeSplit(Result):
     limit: Limit = Field(description="The largest part.")
     window_ns: int = Field(ge=0, description="First start to last end of its operations, ns.")
     kernels_ns: int = Field(ge=0, description="Kernels or whole graphs were in flight.")
-    copies_ns: int = Field(ge=0, description="Copies or sets were in flight, and no kernel.")
+    copies_ns: int = Field(ge=0, description="Copies or memsets were in flight, and no kernel.")
     launches_ns: int = Field(ge=0, description="Nothing was in flight, in gaps of at most 250 us: launching.")
     api_calls_ns: int | None = Field(
         ge=0,

@@ -89,7 +89,7 @@ def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None)
     """Advise a process that shares its device, where launching or copying limits it: no other tenant causes that."""
     least = LIMITS_BESIDE_OTHERS.get(split.limit)
     if least is not None and split.part_ns(split.limit) > least * split.window_ns:
-        spent = {Limit.LAUNCHES: "launching takes", Limit.COPIES: "copies take"}[split.limit]
+        spent = {Limit.LAUNCHES: "launching takes", Limit.COPIES: "copies and memsets take"}[split.limit]
         wrong_if = f"{spent} much less of a solo run of {name}"
         yield _item(name, split, split.limit, copies, wrong_if=wrong_if, shared=True)
     if copies is not None:
@@ -177,8 +177,8 @@ def _item(
     sampled: bool = False,
 ) -> Advice:
     at_stake_ns = split.part_ns(limit)
-    action, commands, what = _what_to_do(name, split, limit, sampled=sampled)
-    if limit is Limit.COPIES and copies is not None and copies.kinds:
+    action, commands, what = _what_to_do(name, split, limit, copies, sampled=sampled)
+    if limit is Limit.COPIES and copies is not None and (copies.kinds or copies.memsets):
         what = f"{what}. {_mostly(copies)}"
     if limit is Limit.KERNELS:
         at_stake_ns = min(max(split.top_kernel_ns, split.graphs_ns), at_stake_ns)
@@ -214,8 +214,17 @@ def _item(
     )
 
 
+def _mostly_memsets(copies: Copies | None) -> bool:
+    """Whether memsets kept kernels from running for longer than copies of any kind."""
+    if copies is None or copies.memsets is None:
+        return False
+    return copies.memsets.exposed_ns > max((kind.exposed_ns for kind in copies.kinds), default=0)
+
+
 def _mostly(copies: Copies) -> str:
-    """Which copies took most time, and how fast they were."""
+    """Which copies took most time, and how fast they were; or that memsets did."""
+    if copies.memsets is not None and (_mostly_memsets(copies) or not copies.kinds):
+        return f"Most of it: {fmt.counted(copies.memsets.count, 'memset')}, {fmt.bytes_(copies.memsets.bytes)}"
     most = max(copies.kinds, key=lambda kind: kind.exposed_ns)
     ways = {CopyDirection.TO_DEVICE: "to the device", CopyDirection.TO_HOST: "to the host"}
     memory = "" if most.host_memory is None else f" ({most.host_memory} memory)"
@@ -227,20 +236,23 @@ def _mostly(copies: Copies) -> str:
     )
 
 
-def _what_to_do(name: str, split: TimeSplit, limit: Limit, *, sampled: bool) -> tuple[str, list[str], str]:
+def _what_to_do(
+    name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, sampled: bool
+) -> tuple[str, list[str], str]:
     """Action, commands and evidence."""
     part = f"{fmt.duration(split.part_ns(limit))} of {fmt.duration(split.window_ns)}"
     match limit:
         case Limit.KERNELS:
             return _faster_kernels(name, split, part)
         case Limit.COPIES:
-            action = f"Copy less in {name}, or overlap its copies with kernels"
+            least, what = ("Set less memory", "memsets") if _mostly_memsets(copies) else ("Copy less", "copies")
+            action = f"{least} in {name}, or overlap its {what} with kernels"
             shared = "Copy engines and the link are shared in every mode, MIG included"
             if split.kernels_ns < split.copies_ns:
-                action = f"Copy less in {name}"
+                action = f"{least} in {name}"
                 hidden = fmt.duration(split.kernels_ns)
                 shared = f"Overlap with its kernels can hide {hidden} of that at most, copying less all of it. {shared}"
-            return action, [], f"copies were in flight without a kernel for {part}. {shared}"
+            return action, [], f"copies and memsets were in flight without a kernel for {part}. {shared}"
         case Limit.LAUNCHES:
             action = f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)"
             gaps = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"

@@ -1,4 +1,4 @@
-"""Copies of each process, how fast they were, and unified memory."""
+"""Copies and memsets of each process, how fast copies were, and unified memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pyanalyze.vocabulary import CopyDirection
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyanalyze.results.copies import Copies, CopyKind, Migrations
+    from pyanalyze.results.copies import Copies, CopyKind, Memsets, Migrations
     from pyanalyze.results.report import Device
 
 _CAPTION = (
-    "Observed copies. Without a kernel: no kernel of the process was in flight. Rate is over copies of all sizes: "
-    "small ones never reach that of large ones."
+    "Observed copies and memsets. Without a kernel: no kernel of the process was in flight. Rate is over copies of all "
+    "sizes: small ones never reach that of large ones."
 )
 _FASTEST = (
     " Fastest: the fastest copy of at least 1 MiB of this process in the same direction, or the mean rate of that row "
@@ -31,12 +31,10 @@ _LINK = " The link can do at least that; its generation and width are not record
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     found = [(labels[one.tenant_id], one.copies) for one in device.tenants if one.copies is not None]
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        row for label, copies in found for row in (_row(label, copies, kind) for kind in copies.kinds)
-    )
+    rows: tuple[tuple[Cell, ...], ...] = tuple(row for label, copies in found for row in _rows(label, copies))
     columns: tuple[Column, ...] = (
         Column("Tenant"),
-        Column("Copies"),
+        Column("Kind"),
         Column("n", "x mean size", True),
         Column("Time", "share of its time", True),
         Column("Without a kernel", "share of its time", True),
@@ -57,23 +55,29 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     return blocks
 
 
-def _row(label: str, copies: Copies, kind: CopyKind) -> tuple[Cell, ...]:
-    memory = "" if kind.host_memory is None else f", {HOST_MEMORY_WORDS[kind.host_memory]}"
-    window = copies.window_ns or 1
+def _rows(label: str, copies: Copies) -> Iterator[tuple[Cell, ...]]:
+    for kind in copies.kinds:
+        memory = "" if kind.host_memory is None else f", {HOST_MEMORY_WORDS[kind.host_memory]}"
+        pinned = kind.best_pinned_bytes_per_s
+        yield (
+            Cell(label, tone="code"),
+            Cell(f"{DIRECTION_WORDS[kind.direction]}{memory}"),
+            *_amounts(kind.copies, kind, copies.window_ns),
+            Cell(fmt.rate(kind.bytes_per_s)),
+            Cell(fmt.rate(kind.best_bytes_per_s), note="" if pinned is None else f"pinned {fmt.rate(pinned)}"),
+        )
+    if copies.memsets is not None:
+        # How fast memory is set says nothing of the link.
+        amounts = _amounts(copies.memsets.count, copies.memsets, copies.window_ns)
+        yield (Cell(label, tone="code"), Cell("memsets"), *amounts, Cell("–"), Cell("–"))
+
+
+def _amounts(n: int, of: CopyKind | Memsets, window_ns: int) -> tuple[Cell, ...]:
+    window = window_ns or 1
     return (
-        Cell(label, tone="code"),
-        Cell(f"{DIRECTION_WORDS[kind.direction]}{memory}"),
-        Cell(
-            f"{fmt.count(kind.copies)} x {fmt.bytes_(kind.bytes / max(kind.copies, 1))}",
-            note=f"{fmt.bytes_(kind.bytes)} in all",
-        ),
-        Cell(f"{fmt.duration(kind.time_ns)} ({fmt.percent(kind.time_ns / window)})"),
-        Cell(f"{fmt.duration(kind.exposed_ns)} ({fmt.percent(kind.exposed_ns / window)})"),
-        Cell(fmt.rate(kind.bytes_per_s)),
-        Cell(
-            fmt.rate(kind.best_bytes_per_s),
-            note="" if kind.best_pinned_bytes_per_s is None else f"pinned {fmt.rate(kind.best_pinned_bytes_per_s)}",
-        ),
+        Cell(f"{fmt.count(n)} x {fmt.bytes_(of.bytes / max(n, 1))}", note=f"{fmt.bytes_(of.bytes)} in all"),
+        Cell(f"{fmt.duration(of.time_ns)} ({fmt.percent(of.time_ns / window)})"),
+        Cell(f"{fmt.duration(of.exposed_ns)} ({fmt.percent(of.exposed_ns / window)})"),
     )
 
 
@@ -99,4 +103,4 @@ def _unified(label: str, copies: Copies, moved: Migrations) -> str:
     )
 
 
-SECTION = DeviceSection("copies", "Copies and unified memory", _blocks)
+SECTION = DeviceSection("copies", "Copies, memsets and unified memory", _blocks)
