@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from command_line import run
 from exports import MS, US, copy, global_pid, kernel, nvtx_range, write
 
 import pyanalyze
@@ -92,7 +94,7 @@ def test_the_first_screen_says_what_limits_it(process: Path) -> None:
         "Limit train is limited by CUDA calls: they ran, with nothing of this process on the GPU, for 43.8 % of its time"
         in words
     )
-    assert "cudaMalloc 25.0 %; kernels 25.0 %, host 18.1 %, copies only 12.5 %" in words
+    assert "cudaMalloc 25.0 %; kernels 25.0 %, host 18.1 %, copies and memsets 12.5 %" in words
     assert "Upper bound of the gain: 4.000 ms, 25.0 % of its time" in words
 
 
@@ -277,6 +279,12 @@ def test_kernels_of_one_library_name_are_told_apart(tmp_path: Path) -> None:
     (action, *_) = pyanalyze.load(path).advise()[0].actions
     assert action.action == "Make the 2 kernels Kernel<Gemm> of train faster"
     assert action.commands == ["ncu --set full -c 4 --kernel-name-base demangled -k regex:Gemm PROGRAM"]
+    page = run("report", path, "-f", "md").stdout
+    assert sorted(re.findall(r"^\| (Kernel&\S*) \|", page, re.MULTILINE)) == [
+        "Kernel&#60;Gemm>",
+        "Kernel&#60;Gemm>",
+        "Kernel&#60;ReduceSplitK>",
+    ]
 
 
 def test_a_kernel_beside_others_is_worth_what_it_ran_alone(tmp_path: Path) -> None:

@@ -7,20 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.results.time_split import HostActivity, HostKind, HostPart, Limit, LongestGap, TimeSplit
-from pyanalyze.tables.selections import covered_ns, of_process
+from pyanalyze.tables.selections import covered_ns, kernel_name, of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import polars as pl
-
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["time_splits"]
 
-#: Names that libraries give to all of their kernels: `cutlass::Kernel<...>`.
-_GENERIC = r"^(device_?)?[kK]ernel\d*$"
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name", "name")
 
 
@@ -147,15 +143,6 @@ class _TopKernel:
     kinds: int
 
 
-def _told() -> pl.Expr:
-    """Name kernels so that one name is one kind: the first template argument tells those of one name apart."""
-    import polars as pl
-
-    plain, full = pl.col("short_name").cast(pl.String), pl.col("name").cast(pl.String)
-    inner = full.str.extract(r"[kK]ernel\w*<\(?(?:\w+::)*(\w+)")
-    return pl.when(plain.str.contains(_GENERIC)).then(pl.format("{}<{}>", plain, inner)).fill_null(plain)
-
-
 def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> int:
     """Time in which kernels of this name were in flight, and nothing else of the tenant."""
     import polars as pl
@@ -163,7 +150,7 @@ def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> i
     mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
     kernels = tables.columns("kernels", *_OF_KERNELS).filter(mine)
     names = kernels.select("short_name", "name").unique()
-    others = names.filter(_told().ne_missing(name))
+    others = names.filter(kernel_name().ne_missing(name))
     rest = kernels.join(others, on=["short_name", "name"], how="semi", nulls_equal=True)
     graphs = tables.columns("graph_launches", *_OF_KERNELS[:5]).filter(mine)
     work = pl.concat([rest.select("start_ns", "end_ns"), graphs.select("start_ns", "end_ns")])
@@ -175,7 +162,7 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
     import polars as pl
 
     tenant = ["device_id", "tenant_id"]
-    named = tables.kernel_occupancy.group_by(*tenant, _told().alias("short_name"))
+    named = tables.kernel_occupancy.group_by(*tenant, kernel_name().alias("short_name"))
     names = named.agg(pl.col("total_ns").sum(), kinds=pl.col("name").cast(pl.String).n_unique())
     names = names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
     top = names.group_by(tenant, maintain_order=True).agg(

@@ -18,6 +18,7 @@ from pyanalyze.charts.style import (
     pan_and_zoom,
     tenant_scale,
 )
+from pyanalyze.tables.selections import kernel_name
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import duration
@@ -314,6 +315,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     mine = only_device(table, device_id).sort("total_ns", descending=True).head(_KERNELS)
     if mine.is_empty():
         return empty("No kernel launch was captured on this device.")
+    mine = mine.with_columns(short_name=kernel_name())
     rows: list[dict[str, Any]] = []
     for rank, row in enumerate(mine.iter_rows(named=True), 1):
         resources = [r.strip() for r in (row["limiters"] or "").split(",") if r.strip()]

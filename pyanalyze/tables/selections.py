@@ -1,4 +1,4 @@
-"""Which rows belong to a process, which calls have a name: conditions for the tables of events."""
+"""Which rows belong to a process, which calls have a name, what a kernel is called: for the tables of events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["covered_ns", "named", "of_process"]
+__all__ = ["covered_ns", "kernel_name", "named", "of_process"]
+
+#: Names that libraries give to all of their kernels: `cutlass::Kernel<...>`.
+_GENERIC = r"^(device_?)?[kK]ernel\d*$"
 
 
 def covered_ns(spans: pl.DataFrame) -> int:
@@ -26,6 +29,24 @@ def covered_ns(spans: pl.DataFrame) -> int:
     # Of each only what lies behind the latest end before it.
     behind = pl.max_horizontal("start_ns", pl.col("end_ns").cum_max().shift(1))
     return int(spans.sort("start_ns").select((pl.col("end_ns") - behind).clip(0).sum()).item() or 0)
+
+
+def kernel_name() -> pl.Expr:
+    """Name kernels by `short_name`; where a library calls all of its kernels so, with the first template argument.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> full = "void cutlass::Kernel<cutlass::gemm::Gemm<cutlass::half_t>>(T1::Params)"
+    >>> kernels = pl.DataFrame({"short_name": ["Kernel", "adam_step"], "name": [full, "void adam_step<float>()"]})
+    >>> kernels.select(kernel_name()).to_series().to_list()
+    ['Kernel<Gemm>', 'adam_step']
+    """
+    import polars as pl
+
+    plain, full = pl.col("short_name").cast(pl.String), pl.col("name").cast(pl.String)
+    inner = full.str.extract(r"[kK]ernel\w*<\(?(?:\w+::)*(\w+)")
+    return pl.when(plain.str.contains(_GENERIC)).then(pl.format("{}<{}>", plain, inner)).fill_null(plain)
 
 
 def named(calls: pl.DataFrame, pattern: str) -> pl.Expr:

@@ -33,6 +33,7 @@ from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
+from pyanalyze.tables.selections import kernel_name
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
 from pyanalyze.text.visible import visible
@@ -451,7 +452,8 @@ def _without_switching(tables: TableSet, device_id: int, tenants: Iterable[Resid
         if tenant.inflation is None or taken_ns is None:
             yield tenant
         else:
-            yield replace(tenant, inflation=tenant.inflation / (1 - taken_ns / row["attributed_ns"]))
+            inflation = tenant.inflation / (1 - taken_ns / row["attributed_ns"])
+            yield replace(tenant, inflation=inflation, switching=taken_ns / row["busy_ns"])
 
 
 def _fills_sms(tables: TableSet, device_id: int, tenant_id: int) -> bool | None:
@@ -915,7 +917,7 @@ def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
     if kernel is None:
         return ""
     sms = tables.devices.filter(pl.col("device_id") == device_id)["sm_count"].item()
-    named = pl.col("short_name").cast(pl.String) == kernel
+    named = kernel_name() == kernel
     grids = tables.of_device("kernel_occupancy", device_id).filter(named)["grid_blocks"]
     most = grids.max()
     if not sms or not isinstance(most, int) or grids.null_count() or most >= sms:
