@@ -251,6 +251,18 @@ def test_units_that_are_all_slow_are_not_left_out(hardware: Path) -> None:
     assert re.search(r"kit \(pid 1251\): 82 units .* its units are slow as a rule", page)
 
 
+def test_units_that_are_too_few_for_percentiles_are_said(hardware: Path) -> None:
+    path = hardware / "torch-mps-serve-train.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        query = """SELECT globalTid >> 24 & 0xFFFFFF, coalesce(text, value), count(*)
+            FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE eventType = 59 GROUP BY 1, 2 ORDER BY 1"""
+        assert db.execute(query).fetchall() == [(1287, "request", 37), (1288, "step", 10)]
+    (device,) = pyanalyze.load(path).report().devices
+    assert [(one.tenant, one.name, one.count) for one in device.few_units] == [("python3 (pid 1288)", "step", 10)]
+    page = run("report", path, "-f", "md").stdout
+    assert "python3 (pid 1288): 10 units of step (NVTX ranges), too few for percentiles (20)." in page
+
+
 def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) -> None:
     """No step of app_a takes 1.2 times the median: but nearly half of them ran before others came."""
     path = fixtures / "demo-time-slicing.sqlite"

@@ -259,7 +259,8 @@ def units_by_tail(
     import polars as pl
 
     found = _prepared(tables, made, Choice(), doubts)
-    enough = [group for group in _groups(found) if group.count >= ENOUGH_FOR_TAIL]
+    groups = _groups(found)
+    enough = [group for group in groups if group.count >= ENOUGH_FOR_TAIL]
     slow = {(group.tenant_id, group.name): group for group in enough if group.p99_ns >= SLOW_TAIL * group.p50_ns}
     names = pl.DataFrame(list(slow), schema={name: found.units.schema[name] for name in _GROUP}, orient="row")
     longest_first = found.units.join(names, on=_GROUP, how="semi").sort("dur_ns", "unit", descending=[True, False])
@@ -270,15 +271,21 @@ def units_by_tail(
     for group in sorted(enough, key=lambda one: -one.count * one.p50_ns):
         if group.tenant_id not in uneven:
             even.setdefault(group.tenant_id, group)
+    counted = {group.tenant_id for group in enough}
+    few: dict[int, UnitGroup] = {}
+    for group in sorted(groups, key=lambda one: -one.count * one.p50_ns):
+        if group.tenant_id not in counted:
+            few.setdefault(group.tenant_id, group)
     return UnitsByTail(
         tuple(SlowUnits(group=group, slowest=by_group[key]) for key, group in slow.items()),
         tuple(even[tenant_id] for tenant_id in sorted(even)),
+        tuple(few[tenant_id] for tenant_id in sorted(few)),
     )
 
 
 @dataclass(frozen=True)
 class UnitsByTail:
-    """Units of work that have a tail of slow ones, and those of tenants that have none.
+    """Units of work that have a tail of slow ones, those of tenants that have none, and those that are too few to tell.
 
     Attributes
     ----------
@@ -287,10 +294,13 @@ class UnitsByTail:
     even
         Of each tenant without such units: those with most time. All of them take about as long, which may be too long,
         or many are shorter than the median.
+    few
+        Of each tenant with too few units of every name: those with most time.
     """
 
     slow: tuple[SlowUnits, ...]
     even: tuple[UnitGroup, ...]
+    few: tuple[UnitGroup, ...]
 
 
 @dataclass(frozen=True)

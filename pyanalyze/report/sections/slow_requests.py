@@ -10,7 +10,7 @@ from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.results.explain import MOST_GROUPS, cause_text, main_cause_text, ranges_text, waited_for_text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import UNIT_SOURCE_TEXT, SegmentKind
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, UNIT_SOURCE_TEXT, SegmentKind
 
 if TYPE_CHECKING:
     from pyanalyze.results.explain import ExplainedUnit, SlowUnits, UnitGroup
@@ -47,6 +47,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks += [Para(_even(group, device, slowed=group.tenant_id in slowed)) for group in even[:MOST_GROUPS]]
     if (more := len(even) - MOST_GROUPS) > 0:
         blocks.append(Para(f"So do the units of {fmt.counted(more, 'more tenant')}: pyanalyze explain CAPTURE."))
+    few = [one for one in device.few_units if device.slow_units or one.tenant_id in slowed]
+    blocks += [Para(_few(group)) for group in few[:MOST_GROUPS]]
     return blocks
 
 
@@ -85,6 +87,13 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     # The tables of causes have what was added only.
     solo = " Its execution and its own queueing are there solo as well." if len(device.tenants) > 1 else ""
     return f"{_found(group, device)} {every} {typical}: {parts}.{solo}"
+
+
+def _few(group: UnitGroup) -> str:
+    return (
+        f"{visible(group.tenant, 30)}: {fmt.counted(group.count, 'unit')} of {visible(group.name, 60)} "
+        f"({UNIT_SOURCE_TEXT[group.source]}), too few for percentiles ({ENOUGH_FOR_TAIL})."
+    )
 
 
 def _excess(group: UnitGroup) -> Table:
