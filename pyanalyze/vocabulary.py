@@ -52,11 +52,10 @@ class Condition(Word):
 #: The same in words.
 _CONDITION_TEXT: Final[Mapping[Condition, str]] = {
     Condition.UNLESS_UNTRACED_TENANT: "if no other process used the GPU",
-    Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: "if no other process ran under MPS, in another instance, or from time to "
-    "time",
-    Condition.UNLESS_MPS_OR_RARE_TENANT: "if no other process ran under MPS or from time to time",
-    Condition.UNLESS_MIG_OR_RARE_TENANT: "if no other process ran in another MIG instance or from time to time",
-    Condition.UNLESS_RARE_TENANT: "if no other process ran from time to time",
+    Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: "if no other process ran under MPS, in another instance, or now and then",
+    Condition.UNLESS_MPS_OR_RARE_TENANT: "if no other process ran under MPS or now and then",
+    Condition.UNLESS_MIG_OR_RARE_TENANT: "if no other process ran in another MIG instance or now and then",
+    Condition.UNLESS_RARE_TENANT: "if no other process ran now and then (a busy one would show)",
 }
 
 
@@ -81,7 +80,7 @@ def unless(condition: Condition | None, mode: Mode | None) -> str:
     Examples
     --------
     >>> "exclusive" + unless(Condition.UNLESS_RARE_TENANT, Mode.EXCLUSIVE), "mps" + unless(None, Mode.MPS)
-    ('exclusive, if no other process ran from time to time', 'mps')
+    ('exclusive, if no other process ran now and then (a busy one would show)', 'mps')
     """
     return "" if condition is None else f", {condition_text(condition, mode)}"
 
@@ -517,7 +516,7 @@ _EXCLUSIVE = Promises(
 _STREAMS = Promises(
     memory_protection=False, fault_isolation=False, bandwidth_qos=False, own_sms=False, max_partitions=None,
     reconfigurable="by the program", telemetry="one process: nothing per stream",
-    not_isolated="streams of one process share its memory and its faults", sources=(_CUDA,),
+    not_isolated="streams of one process share its memory, its faults, DRAM bandwidth and L2", sources=(_CUDA,),
 )  # fmt: skip
 _TIME_SLICING = Promises(
     memory_protection=True, fault_isolation=None, bandwidth_qos=False, own_sms=True, max_partitions=None,

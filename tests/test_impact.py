@@ -210,10 +210,13 @@ def test_how_much_a_victim_was_switched_out(times: dict[str, int | None], expect
 
 
 def test_the_headline_counts_waits_of_a_latency_on_top_of_what_was_switched_out() -> None:
-    """Of 100 ns in flight 60 were switched out: of twice the latency, which begins at the launch, that is a part."""
+    """Of 100 ns in flight 60 were switched out: 2.5 times as long. A larger factor of the latency has waits as well."""
     for given, said in (
-        (slowdown(SLOWED), "in flight."),
-        (slowdown(None, SLOWED), "in flight, and waits before they started."),
+        (slowdown(at(5.0, 4.9, 5.1)), "in flight."),
+        (slowdown(None, at(2.5, 2.4, 2.6)), "in flight."),
+        # Less than 2 % of it: 1 - 2.5 / 2.55 and 1 - 2.5 / 2.56.
+        (slowdown(None, at(2.55, 2.4, 2.6)), "in flight."),
+        (slowdown(None, at(2.56, 2.4, 2.6)), "in flight; and waits before they started."),
     ):
         text = lead_sentences(device(tenants(given, slowdown(NOT_SLOWED), attributed_ns=40)))[0]
         assert f"Cause: switched out for 60.0 % of the time its kernels were {said}" in text

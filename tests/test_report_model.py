@@ -37,7 +37,7 @@ KEYS = {
     "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window all_at_work memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches residency_summary tenants occupancy interference sharing_is_the_cause advice host sampled gpu_metrics listed configured_sharing settings associations options slow_units even_units",
+    "relations segments context_switches residency_summary tenants occupancy interference sharing_is_the_cause advice host sampled gpu_metrics listed configured_sharing settings associations options slow_units even_units few_units",
     "devices.window": "start_ns end_ns",
     "view": "start_ns end_ns gpu redacted",
     "devices.memory": "total_bytes peak_bytes",
@@ -56,7 +56,7 @@ KEYS = {
     "devices.residency_summary.tenants": "tenant_id clients slices cut_slices gpu_time_share idle_ns idle_share p10_slice_ns "
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod group_of contexts served_by busy_ns resident_ns "
-    "attributed_ns gpu_time_share gpu_time_basis in_mps_group slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown causes root_causes added_latency_ns work "
+    "attributed_ns gpu_time_share gpu_time_basis in_mps_group slices median_slice_ns sm_share occupancy memory_peak_bytes slowdown assumed_switch_ns causes root_causes added_latency_ns work "
     "time_split copies streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns startup_ns batches",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import generate
 import pytest
-from exports import kernel, write
+from exports import MS, kernel, write
 from test_idle_starts import launched
 from verdicts import judged
 
@@ -25,6 +25,7 @@ from pyanalyze.analysis.sharing.evidence import Pair
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.analysis.sharing.turns import turn_facts
+from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import render
 from pyanalyze.report.summary import render_summary
 from pyanalyze.vocabulary import MIN_CONFIDENCE, Mode
@@ -575,6 +576,16 @@ def test_one_kernel_says_nothing_of_other_processes() -> None:
     assert verdict.condition == "unless-untraced-tenant"
     assert "if no other process used the GPU" in verdict.summary
     assert verdict.missing
+
+
+def test_what_a_mode_says_of_bandwidth(tmp_path: Path) -> None:
+    """A sole process has all bandwidth for itself; its streams do not each have a part."""
+    own, shared = [kernel(41, 0, 5 * MS)], [kernel(41, 0, 5 * MS), kernel(41, MS, 6 * MS, streamId=8)]
+    for kernels, mode, said in ((own, "exclusive", "not shared"), (shared, "streams", "no")):
+        path = write(tmp_path / f"{mode}.sqlite", kernels=kernels, processes={41: "train"})
+        report = pyanalyze.load(path).report()
+        assert report.devices[0].sharing.mode == mode
+        assert f"| DRAM bandwidth and L2 partitioned | {said} |" in render_markdown(report)
 
 
 #: What excludes busy tenants that are time-sliced, and all that was traced is one process.
@@ -1268,8 +1279,32 @@ def test_more_streams_than_queues_are_said() -> None:
     said = told(judge(case(facts, tenants=("a",), configured=one_queue)), "streams")
     assert said["hardware_queues"].startswith("CUDA_DEVICE_MAX_CONNECTIONS=1, fewer")
     assert "queued behind another stream" in said["apart_queues"]
-    said = told(judge(case(facts, tenants=("a",))), "streams")
-    assert "waited for an event" in said["apart_queues"]
+    said = told(judge(case({**facts, "stream_late_share": 0.5}, tenants=("a",))), "streams")
+    assert "waited for an event, a copy, the order of its graph" in said["apart_queues"]
+    assert said["apart_launch_bound"] == (
+        "50.0 % of 90 kernels that followed one of another stream without overlap: "
+        "after a pause, launched late or waiting for a copy, an event or their graph"
+    )
+
+
+def test_kernels_that_followed_one_of_another_stream_are_counted_as_said(corpus: Path) -> None:
+    """By SQL: at their start nothing of their context was in flight, and what had ended last was of another stream."""
+    path = corpus / "exports" / "ngp-graph" / "baseline.nsys2026.sqlite"
+    followed = in_graphs = late = 0
+    last_stream, last_end = None, 0
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = 'SELECT start, "end", streamId, graphNodeId FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start'
+        for start, end, stream, node in db.execute(query):
+            if last_stream not in (None, stream) and start >= last_end:
+                followed += 1
+                in_graphs += node is not None
+                late += start - last_end > 4000
+            if end >= last_end:
+                last_stream, last_end = stream, end
+    # All but one are nodes of graphs: it is the order of a graph that they wait for.
+    assert (followed, in_graphs) == (1052, 1051)
+    said = told(pyanalyze.load(path).classify()[0], "streams")["apart_launch_bound"].replace("\u202f", "")
+    assert said.startswith(f"{100 * late / followed:.1f} % of {followed} kernels that followed one of another stream")
 
 
 def test_details_reach_json_text_and_report() -> None:

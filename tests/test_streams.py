@@ -17,8 +17,10 @@ import pyanalyze
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.report.markdown import render_markdown
+from pyanalyze.report.sentences import lost_streams_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 from pyanalyze.report.text import render_text
+from pyanalyze.results.streams import StreamPair, Streams
 from pyanalyze.vocabulary import StreamReason
 
 if TYPE_CHECKING:
@@ -410,6 +412,29 @@ def test_a_tiny_overlap_gives_no_slowdown(tmp_path: Path) -> None:
     assert all(one.ratio is None for one in slowdowns)
 
 
+def test_why_a_slowdown_beside_a_stream_is_not_known(tmp_path: Path) -> None:
+    """A in stream 7 and B in stream 8, always at once; then with two launches of each that are alone."""
+    both = [kernel(41, n * 2 * MS, n * 2 * MS + MS, streamId=7 + half) for n in range(10) for half in (0, 1)]
+    alone = [kernel(41, (20 + n) * 2 * MS, (20 + n) * 2 * MS + MS, streamId=7 + n % 2) for n in range(4)]
+    for kernels, why in ((both, "no launch ran"), ([*both, *alone], "fewer than 5 launches ran")):
+        path = write(tmp_path / f"{len(kernels)}.sqlite", kernels=kernels, processes={41: "train"})
+        text = " ".join(render_text(pyanalyze.load(path).report(), sections=("streams",)).split())
+        assert f"The slowdown of kernels beside another stream is not known: {why} without that stream." in text
+
+
+def test_the_order_of_a_graph_is_no_loss_that_one_could_win_back() -> None:
+    pair = StreamPair(
+        context_a=1, stream_a=14, context_b=1, stream_b=22, both_had_work_ns=9 * MS, overlap_ns=0, lost_ns=4 * MS,
+        late_ns=MS, alternations=3, reason=StreamReason.GRAPH, losses=[],
+    )  # fmt: skip
+    streams = Streams(window_ns=10 * MS, streams=[], pairs=[pair], slowdowns=[], calls_known=True)
+    said = "by the order inside one graph, streams 14 and 22 did not overlap for 5.000 ms, 50.0 % of its time."
+    assert lost_streams_text("train", streams) == f"train: {said}"
+    other = streams.model_copy(update={"pairs": [pair.model_copy(update={"reason": StreamReason.COPY_ENGINE})]})
+    said = "streams 14 and 22 lost 5.000 ms of overlap, 50.0 % of its time: copies share a copy engine."
+    assert lost_streams_text("train", other) == f"train: {said}"
+
+
 def test_contexts_of_one_process_alternate(tmp_path: Path) -> None:
     kernels = [kernel(41, n * MS, n * MS + 900 * US, contextId=1 + n % 2, streamId=7 + 10 * (n % 2)) for n in range(20)]
     path = write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"}, contexts=[(41, 2)])
@@ -425,7 +450,7 @@ def test_the_first_screen_and_the_command_say_it(tmp_path: Path) -> None:
     summary = render_summary(report)
     assert all(len(line) <= SUMMARY_COLUMNS for line in summary.splitlines())
     assert "Streams     train: streams 13 and 14 lost" in summary
-    assert "of its time): insufficient SM resources beside k." in " ".join(summary.split())
+    assert "of its time: insufficient SM resources beside k." in " ".join(summary.split())
     assert "## Streams of train" in render_markdown(report)
     shown = run("streams", path)
     assert shown.returncode == 0 and "insufficient SM resources" in shown.stdout

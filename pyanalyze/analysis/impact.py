@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pyanalyze.vocabulary import EXCLUDED_ABOVE, TRAITS, Answer, Condition, is_slowed, threshold_of
+from pyanalyze.vocabulary import EXCLUDED_ABOVE, SMALL_SHARE, TRAITS, Answer, Condition, is_slowed, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,6 +141,20 @@ class Victim:
         """Of a latency that is known only from below, the part in which another context was resident."""
         only = self.tenant.causes is None and self.estimate.from_below
         return 1 - 1 / self.estimate.value if only and self.kind == "latency" and self.estimate.value > 1 else None
+
+    @property
+    def saving(self) -> float | None:
+        """Fraction of its busy time that is assumed to be saving and restoring; None: nothing, or a negligible part."""
+        assumed_ns, tenant = self.tenant.assumed_switch_ns, self.tenant
+        if assumed_ns is None or not tenant.busy_ns or not tenant.attributed_ns:
+            return None
+        return assumed_ns / tenant.busy_ns if assumed_ns >= SMALL_SHARE * tenant.attributed_ns else None
+
+    @property
+    def waited(self) -> bool:
+        """Whether its latency has waits before kernels started, too: more than time lost in flight explains."""
+        inside = (self.switched_out or 0.0) + (self.saving or 0.0)
+        return self.kind == "latency" and self.estimate.value * (1 - inside) * (1 - SMALL_SHARE) > 1
 
     @property
     def slowed(self) -> bool:

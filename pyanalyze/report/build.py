@@ -294,7 +294,7 @@ def _device(
         interference = _interference(found, usage, tables, missing, verdict.mode, trace, analysis.baselines)
         missing += _lost_launches(analysis.launch_records.get(verdict.device_id))
         missing += _unsplit(found, tables.labels(found.device_id))
-    by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), ())
+    by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), (), ())
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else _how_options(tables, verdict, usage, missing)
@@ -327,6 +327,7 @@ def _device(
         options=None if advice is None else _options(advice),
         slow_units=[one for one in by_tail.slow if one.group.device_id == verdict.device_id],
         even_units=[one for one in by_tail.even if one.device_id == verdict.device_id],
+        few_units=[one for one in by_tail.few if one.device_id == verdict.device_id],
     )
     if Part.INTERFERENCE not in parts:
         return made
@@ -583,6 +584,7 @@ def _tenants(
                 if group
                 else row["memory_peak_bytes"] or memory.get(row["host_pid"] or row["pid"]),
                 slowdown=Slowdown(elapsed=None, latency=None, resident=None) if found is None else found.slowdown,
+                assumed_switch_ns=None if found is None else found.assumed_switch_ns,
                 # Of a tenant that was not slowed there are no causes.
                 causes=found.causes if found is not None and found.slowed else None,
                 root_causes=found.root_causes if found is not None and found.slowed else None,

@@ -23,6 +23,7 @@ from pyanalyze.vocabulary import (
     SMALL_SHARE,
     TRAITS,
     Answer,
+    Condition,
     CopyDirection,
     HostMemory,
     Mode,
@@ -254,7 +255,7 @@ def mode_text(device: Device) -> str:
 #: What a process had on the GPU, by the part of its time that limits it.
 _LIMITED_BY = {
     Limit.KERNELS: "its kernels: they were in flight for",
-    Limit.COPIES: "copies: they were in flight, without a kernel, for",
+    Limit.COPIES: "copies and memsets: they were in flight, without a kernel, for",
     Limit.LAUNCHES: "launching: short gaps between its operations took",
     Limit.API_CALLS: "CUDA calls: they ran, with nothing of this process on the GPU, for",
     Limit.HOST: "the host: nothing of this process was on the GPU, and no CUDA call ran, for",
@@ -262,7 +263,7 @@ _LIMITED_BY = {
 #: The parts of a process's time in words.
 PART_WORDS = {
     Limit.KERNELS: "kernels",
-    Limit.COPIES: "copies only",
+    Limit.COPIES: "copies and memsets",
     Limit.LAUNCHES: "launching",
     Limit.API_CALLS: "CUDA calls",
     Limit.HOST: "host",
@@ -373,10 +374,13 @@ def lost_streams_text(label: str, streams: Streams) -> str:
             return f"{text}, {fmt.percent(most.overlap_ns / most.both_had_work_ns)} of the time in which both had work."
         if pair is None:
             return f"{label} used {len(streams.streams)} streams, which never had work at the same time."
-    lost = f"{fmt.duration(pair.lost_ns + pair.late_ns)} of overlap (lost and late, {fmt.percent(streams.lost_share)} "
+    lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(streams.lost_share)} of its time"
     a, b = _stream_names(pair)
+    if pair.reason is StreamReason.GRAPH:
+        # Nothing is to be had there: the program made that order.
+        return f"{label}: by {stream_reason(pair)}, streams {a} and {b} did not overlap for {lost}, {part}."
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
-    return f"{label}: streams {a} and {b} lost {lost}of its time){why}."
+    return f"{label}: streams {a} and {b} lost {lost} of overlap, {part}{why}."
 
 
 def stream_reason(pair: StreamPair) -> str:
@@ -756,6 +760,8 @@ def _only_process(device: Device) -> str:
     sharing = device.sharing
     if sharing.condition is None:
         return "only one process used the GPU"
+    if sharing.condition is Condition.UNLESS_RARE_TENANT:
+        return "only one process is known; another would show, unless it ran only now and then"
     return f"only one process is known; that holds {condition_text(sharing.condition, sharing.mode)}"
 
 
@@ -796,8 +802,9 @@ def why_sharing(device: Device) -> str:
             if victim.lost is not None:
                 return f"{_lost_text(victim)} of {label}"
             lost = fmt.percent(victim.switched_out)
+            saving = "" if victim.saving is None else f"; for {fmt.percent(victim.saving)} it {_SAVING}"
             # A latency begins at the launch, before the kernel is in flight.
-            more = "; waits before they started come on top" if victim.kind == "latency" else ""
+            more = f"{saving}{'; waits before they started come on top' * victim.waited}"
             return f"for {lost} of the time that kernels of {label} were in flight, its context was switched out{more}"
         case Reason.CAUSES_UNKNOWN:
             return f"{label} was slowed, but where the time went is not known"
@@ -805,6 +812,10 @@ def why_sharing(device: Device) -> str:
             return "no cause could be measured"
         case _:
             return cause_text(victim)
+
+
+#: What a context did while resident, where no record and no kernel shows it.
+_SAVING: Final = "was saving or restoring (assumed)"
 
 
 def _lost_text(victim: Victim) -> str:
@@ -1118,9 +1129,10 @@ def _slowed(device: Device) -> list[str]:
         parts.append(f"Cause: {_lost_text(victim)}.")
     elif victim.tenant.causes is None and victim.switched_out is not None:
         lost = fmt.percent(victim.switched_out)
+        saving = "" if victim.saving is None else f"; for {fmt.percent(victim.saving)} its context {_SAVING}"
         # A latency begins at the launch, before the kernel is in flight.
-        waits = ", and waits before they started" if victim.kind == "latency" else ""
-        parts.append(f"Cause: switched out for {lost} of the time its kernels were in flight{waits}.")
+        waits = "; and waits before they started" * victim.waited
+        parts.append(f"Cause: switched out for {lost} of the time its kernels were in flight{saving}{waits}.")
     else:
         parts.append(f"Cause: {cause_text(victim)}.")
     return parts
@@ -1168,5 +1180,10 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
     # records name one client for all.
     others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id and t.resident_ns]
     if victim.switched_out is not None and len(others) == 1 and not TRAITS[device.sharing.mode].mps:
-        return f"slowed by {labels[others[0].tenant_id]}, the only other resident tenant"
+        (other,) = others
+        who = labels[other.tenant_id]
+        if other.busy_ns is None and other.pid is not None and f"pid {other.pid}" not in who:
+            # The name of a program alone may read as any word.
+            who = f"process {who} (pid {other.host_pid or other.pid})"
+        return f"slowed by {who}, the only other resident tenant"
     return "the aggressor is not known"

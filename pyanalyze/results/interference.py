@@ -62,8 +62,8 @@ class Slowdown(Result):
     """Three ratios, because they answer different questions."""
 
     elapsed: Estimate | None = Field(
-        description="First launch to last end of the same work, shared over alone; without long pauses of the program: "
-        "more than 20 ms, and three times its usual ones."
+        description="First launch to last end of the same work, shared over alone; without pauses of the program "
+        "longer than both 20 ms and three times its usual pause."
     )
     latency: Estimate | None = Field(description="Sum of end minus launch over the same units, shared over alone.")
     resident: Estimate | None = Field(

@@ -269,6 +269,11 @@ class Tenant(Result):
     occupancy: Number = Field(description="Mean resident warps over the device's warp slots, 0 to 1; modelled.")
     memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")
     slowdown: Slowdown = Field(description="How much slower than alone.")
+    assumed_switch_ns: int | None = Field(
+        default=None,
+        description="Of attributed_ns, what slowdowns take for saving and restoring inside kernels, as on other "
+        "boards, ns; null: nothing is assumed.",
+    )
     causes: Causes | None = Field(description="Where the added latency went; null: not known, or nothing was added.")
     root_causes: Causes | None = Field(
         default=None,
@@ -364,6 +369,11 @@ class Device(Result):
         default=[],
         description="Of each tenant without such units: those with most time. All of them take about as long, which "
         "may be too long, or none is much longer than the median and many are shorter (`ranges`).",
+    )
+    few_units: list[UnitGroup] = Field(
+        default=[],
+        description="Of each tenant with fewer than 20 units of every name, which are too few for percentiles: those "
+        "with most time.",
     )
     residency: list[ResidencySlice] | None = Field(default=None, description="Only with --detail.")
     sm_warps: SmWarps | None = Field(default=None, description="Only with --detail.")

@@ -303,7 +303,7 @@ def advise_copies(
     >>> session = pyanalyze.load(capture)
     >>> found = advise_copies(Recorded(session.tables, session.classify()[0]), [{"app_a": 1}])
     >>> found.missing[0].why
-    'tenant app_c was resident for 254.4 ms, but its work was not traced, so it cannot be forecast'
+    'the work of app_c (resident for 254.4 ms) was not traced'
     """
     tables, verdict = recorded.tables, recorded.verdict
     scene = _scene(tables, verdict, recorded.counted)

@@ -520,7 +520,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     >>> analysis = pyanalyze.load(capture).analysis
     >>> found = options(analysis.tables, analysis.verdicts[0])
     >>> found.why_not
-    'tenant app_c was resident for 254.4 ms, but its work was not traced, so it cannot be forecast'
+    'the work of app_c (resident for 254.4 ms) was not traced'
     """
     required = tuple(require)
     device_id = verdict.device_id
@@ -666,10 +666,7 @@ def not_replayable(
     whole = sum(value or 0 for value in usage["resident_ns"])
     if untraced and sum(untraced.values()) > MAX_UNTRACED * whole:
         name, mine = max(untraced.items(), key=lambda item: item[1])
-        return (
-            f"tenant {name} was resident for {fmt.duration(mine)}, but its work was not traced, so it cannot be "
-            "forecast"
-        )
+        return f"the work of {name} (resident for {fmt.duration(mine)}) was not traced"
     return None
 
 

@@ -41,6 +41,8 @@ class Resident:
     inflation
         Its busy time over its attributed time, less what is assumed to be switching: what time-slicing cost its kernels
         at most; None: not known.
+    switching
+        The fraction of its busy time that is assumed to be switching; None: nothing is assumed.
     named
         The capture names its process.
     fills_sms
@@ -55,6 +57,7 @@ class Resident:
     inflation: float | None
     named: bool = False
     fills_sms: bool | None = None
+    switching: float | None = None
 
 
 def record_first(verdict: Verdict, *, mig: bool = False, captured: bool = True) -> Iterator[Advice]:
@@ -225,14 +228,18 @@ def simple_bounds(
     bound, waits = None, ""
     if worst is not None and worst.inflation is not None:
         if worst.inflation >= NOTABLE_INFLATION:
+            less, of = 1 - 1 / worst.inflation, "switched out"
+            if worst.switching is not None:
+                out, saving = fmt.percent(less - worst.switching), fmt.percent(worst.switching)
+                of = f"switched out {out}, saving and restoring {saving}, assumed"
             bound = (
-                f"kernels of {worst.name} are in flight for at most {worst.inflation:.2f}x less time (none switched "
-                "out), and wait less before they start (not in this figure). Contention may take part of both"
+                f"kernels of {worst.name} are in flight for at most {fmt.percent(less)} less time ({of}), and wait "
+                "less before they start (not in this figure). Contention may take part of both"
             )
         else:
             waits = " Kernels were hardly switched out while in flight: only waits before they start can shrink."
     unknown = [t.name for t in tenants if t.fills_sms is None]
-    because = "" if why_not is None else f" A forecast is not possible: {why_not}."
+    because = "" if why_not is None else f" No forecast: {why_not}."
     action = "Run the tenants under MPS instead of time-slicing"
     commands = [f"{daemon.start}   # stop all tenants; run this as the user that they run as; start them again"]
     undo = daemon.quit

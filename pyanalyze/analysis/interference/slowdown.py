@@ -112,6 +112,8 @@ class TenantInterference:
         Baselines that are not of this tenant, or cannot be compared, with the reasons; the notes say the same.
     is_group
         It is a group of work of a process: only its execution is compared.
+    assumed_switch_ns
+        Of its attributed time, what is assumed to be saving and restoring inside kernels; None: nothing is assumed.
     lost_to
         Where nothing but time lost is known: the part of it in which each other tenant was resident.
     """
@@ -133,6 +135,7 @@ class TenantInterference:
     baselines_not_used: tuple[BaselineNotUsed, ...] = ()
     is_group: bool = False
     root_causes: Causes | None = None
+    assumed_switch_ns: int | None = None
     lost_to: Mapping[int, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -592,7 +595,8 @@ def _slowed(
         notes.append(SLEEPS_UNTIL)
     elif elapsed is not None and elapsed.from_below:
         notes.append(MAY_HAVE_WAITED)
-    if against == "counterfactual" and (assumed_ns := assumed_switch_ns(tables, row)) is not None:
+    assumed_ns = assumed_switch_ns(tables, row) if against == "counterfactual" else None
+    if assumed_ns is not None:
         share = assumed_ns / row["attributed_ns"]
         if share >= SMALL_SHARE:
             notes.append(
@@ -640,6 +644,7 @@ def _slowed(
         execution_reasons=reasons,
         execution_hows=hows,
         root_causes=None if roots is None else Causes(**roots, execution_split=None),
+        assumed_switch_ns=assumed_ns,
     )
 
 

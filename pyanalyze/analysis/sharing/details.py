@@ -112,7 +112,7 @@ def _streams(case: Case) -> Iterable[Detail]:
     causes = {
         "launch-bound": (
             case.fact("stream_late_share") or 0.0,
-            "no kernel was in flight before it. It was launched late, or waited for a copy or an event",
+            "after a pause, launched late or waiting for a copy, an event or their graph",
         ),
         "default-stream": (
             case.fact("stream_default_share") or 0.0,
@@ -126,7 +126,8 @@ def _streams(case: Case) -> Iterable[Detail]:
             case.fact("stream_waited_share") or 0.0,
             "SM resources were free, but queues are fewer than streams: the kernel queued behind another stream"
             if limited
-            else "SM resources were free: the kernel waited for an event, a copy, or another stream of its queue",
+            else "SM resources were free. The kernel waited for an event, a copy, the order of its graph, or another "
+            "stream of its queue",
         ),
     }
     for name, (part, why) in sorted(causes.items(), key=lambda item: -item[1][0]):
@@ -137,7 +138,8 @@ def _streams(case: Case) -> Iterable[Detail]:
                 value=part,
                 unit="1",
                 basis="inferred",
-                detail=f"{fmt.percent(part)} of {n:.0f} kernels that ran after one of another stream: {why}",
+                detail=f"{fmt.percent(part)} of {fmt.count(round(n))} kernels that followed one of another stream "
+                f"without overlap: {why}",
             )
 
 

@@ -90,9 +90,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(
             Chart(
                 chart_key("latency", device.device_id),
-                "Kernel latency over time, and the activity of all tenants",
+                "Kernel latency over time, and time with kernels in flight",
                 "Dot: median latency (launch to end) of the kernels launched in the interval. Line above it: p95. "
-                "Below: how busy each tenant was in the interval.",
+                "Below: the part of the interval in which kernels of a traced tenant were in flight.",
             )
         )
         blocks.append(
@@ -145,8 +145,8 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     of = ""
     if any(t.slowdown.elapsed for t in device.tenants):
         of = (
-            " Pauses of the program above 20 ms and three times its usual ones count neither in elapsed time nor in "
-            "kernels/s."
+            " Pauses of the program longer than both 20 ms and three times its usual pause count neither in elapsed "
+            "time nor in kernels/s."
         )
     if any(t.throughput is not None for t in device.tenants):
         of += " Kernels/s counts the work that is in both runs."

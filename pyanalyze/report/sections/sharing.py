@@ -159,13 +159,15 @@ def _unknown_relation(relation: Relation, device: Device) -> str:
 def _promises(device: Device) -> Table:
     """Properties of a mode from its documentation; nothing in them was measured."""
     traits = TRAITS[device.sharing.mode]
-    known, shared = traits.promises, not traits.solo or traits.mig_instance
+    known = traits.promises
+    # A sole process has all of it; its streams share that.
+    whole = traits.solo and not traits.mig_instance and known.bandwidth_qos
     says = {True: "yes", False: "no", None: "sources disagree"}
     instances = ("Maximum number of instances", most_instances(device.name))
     rows = (
         ("Memory protection", says[known.memory_protection]),
         ("Fault isolation", says[known.fault_isolation]),
-        ("DRAM bandwidth and L2 partitioned", says[known.bandwidth_qos] if shared else "not shared"),
+        ("DRAM bandwidth and L2 partitioned", "not shared" if whole else says[known.bandwidth_qos]),
         ("Exclusive SMs while it runs", says[known.own_sms]),
         ("Maximum number of tenants", "not fixed" if known.max_partitions is None else str(known.max_partitions)),
         *([instances] if traits.mig_instance else []),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Rows shown of each table; the JSON has all.
 _TOP = 12
+#: Launches beside another stream, and without it, that the core needs to compare them.
+_LEAST = 5
 
 
 def _titled(device: Device) -> str:
@@ -72,15 +74,23 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
     unknown = {_kernel(one) for one in streams.slowdowns} - {_kernel(one) for one in known}
     if unknown:
         whose = f"The slowdown of {_names(unknown)}" if known else "The slowdown of kernels"
-        yield Para(
-            f"{whose} beside another stream is not known: fewer than five launches beside that stream or without it, "
-            "or an interval too wide to tell."
-        )
+        whys = dict.fromkeys(_why_unknown(one) for one in streams.slowdowns if _kernel(one) in unknown)
+        yield Para(f"{whose} beside another stream is not known: {' or '.join(whys)}.")
 
 
 def _names(kernels: Iterable[tuple[str | None, int | None, int | None]]) -> str:
     """Names of kernels; several configurations of one are named once."""
     return fmt.names(sorted({operation_text(name, 30) or "unnamed" for name, _, _ in kernels}), most=3)
+
+
+def _why_unknown(one: StreamSlowdown) -> str:
+    """Why the slowdown of a kernel beside another stream is not known, as the core decides it."""
+    if one.n_solo < _LEAST:
+        few = "no launch" if one.n_solo == 0 else f"fewer than {_LEAST} launches"
+        return f"{few} ran without that stream"
+    if one.n < _LEAST:
+        return f"fewer than {_LEAST} launches ran beside that stream"
+    return "its interval is too wide to tell"
 
 
 def _kernel(one: StreamSlowdown) -> tuple[str | None, int | None, int | None]:
