@@ -686,9 +686,8 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "inflated_share",
             "kernel_durations_stable",
-            f"durations are stable: {fmt.percent(inflated.value)} of {fmt.count(inflated.n)} repeated kernels "
-            f"{_INFLATED}, in pause-free stretches that add up to {fmt.count(round(unbroken))} time slices (of 2.1 ms, "
-            "assumed)",
+            f"durations are stable: {fmt.percent(inflated.value)} of {inflated.n} repeated kernels {_INFLATED}, in "
+            f"pause-free stretches that add up to {unbroken:.0f} time slices (of 2.1 ms, assumed)",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(
