@@ -74,8 +74,9 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
     unknown = {_kernel(one) for one in streams.slowdowns} - {_kernel(one) for one in known}
     if unknown:
         whose = f"The slowdown of {_names(unknown)}" if known else "The slowdown of kernels"
-        whys = dict.fromkeys(_why_unknown(one) for one in streams.slowdowns if _kernel(one) in unknown)
-        yield Para(f"{whose} beside another stream is not known: {' or '.join(whys)}.")
+        *whys, last = sorted({_why_unknown(one) for one in streams.slowdowns if _kernel(one) in unknown})
+        why = f"{', '.join(whys)}, or {last}" if whys else last
+        yield Para(f"{whose} beside another stream is not known: {why}.")
 
 
 def _names(kernels: Iterable[tuple[str | None, int | None, int | None]]) -> str:
@@ -90,7 +91,7 @@ def _why_unknown(one: StreamSlowdown) -> str:
         return f"{few} ran without that stream"
     if one.n < _LEAST:
         return f"fewer than {_LEAST} launches ran beside that stream"
-    return "its interval is too wide to tell"
+    return "the interval is too wide to tell"
 
 
 def _kernel(one: StreamSlowdown) -> tuple[str | None, int | None, int | None]:
