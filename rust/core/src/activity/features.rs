@@ -21,7 +21,7 @@ use crate::residency::observed::{creation_contexts, slice_lengths, Slice};
 use crate::table::builder::Builder;
 use crate::table::columns::{at, text_at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
-use crate::table::launch::OfLaunch;
+use crate::table::launch::{OfLaunch, RowKey, SharedKeys};
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Tenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -729,8 +729,9 @@ struct Signatures<'a> {
     /// A dictionary may hold a text twice: the text decides. By key.
     numbers: Vec<Option<u32>>,
     launch: [OfLaunch<'a>; 6],
+    keys: SharedKeys<'a>,
     known: NumberMap<Signature, u32>,
-    recent: Recent<Signature>,
+    recent: Recent<(u32, RowKey<[u64; 6]>)>,
 }
 
 impl<'a> Signatures<'a> {
@@ -747,21 +748,24 @@ impl<'a> Signatures<'a> {
         let [grid_x, grid_y, grid_z] = grid.map(column);
         let [block_x, block_y, block_z] = block.map(column);
         let launch = [grid_x?, grid_y?, grid_z?, block_x?, block_y?, block_z?];
-        Ok(Self { names, numbers, launch, known: NumberMap::default(), recent: Recent::default() })
+        let keys = SharedKeys::of(launch.map(|column| column.keys()));
+        Ok(Self { names, numbers, launch, keys, known: NumberMap::default(), recent: Recent::default() })
     }
 
     /// The number of a row; `None` where there is no name.
     fn of(&mut self, row: usize) -> Option<u32> {
         let name = self.numbers.get(self.names.key(row)? as usize).copied().flatten()?;
-        let size = |column: OfLaunch<'_>| column.at(row).map_or(NO_SIZE, u64::from);
-        let [grid_x, grid_y, grid_z, block_x, block_y, block_z] = self.launch;
-        let launch = [size(grid_x), size(grid_y), size(grid_z), size(block_x), size(block_y), size(block_z)];
-        let signature = (name, launch);
-        let mixed = [u64::from(name), launch[0], launch[1], launch[3]];
+        let columns = self.launch;
+        let launch = || columns.map(|column| column.at(row).map_or(NO_SIZE, u64::from));
+        let held = self.keys.held(row, launch);
+        let mixed = match held {
+            RowKey::Key(key) => [u64::from(name), u64::from(key), 0, 0],
+            RowKey::Values([grid_x, grid_y, _, block_x, ..]) => [u64::from(name), grid_x, grid_y, block_x],
+        };
         let known = &mut self.known;
-        let id = self.recent.place(mixed, signature, || {
+        let id = self.recent.place(mixed, (name, held), || {
             let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
-            *known.entry(signature).or_insert(next) as usize
+            *known.entry((name, launch())).or_insert(next) as usize
         });
         u32::try_from(id).ok()
     }

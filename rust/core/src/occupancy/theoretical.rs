@@ -26,7 +26,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::NameColumn;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events};
-use crate::table::launch::OfLaunch;
+use crate::table::launch::{OfLaunch, RowKey, SharedKeys};
 use crate::table::schema::{DEVICES, KERNELS, KERNEL_OCCUPANCY, TENANTS};
 
 /// How the SM's memory is split between L1 and shared memory for a launch.
@@ -429,6 +429,7 @@ pub(crate) struct LaunchColumns<'a> {
     requested: OfLaunch<'a, UInt8Type>,
     preference: OfLaunch<'a, UInt8Type>,
     max_active_clusters: OfLaunch<'a>,
+    keys: SharedKeys<'a>,
 }
 
 /// Of the three sides of a grid or block; `None` where one is not known.
@@ -438,7 +439,7 @@ pub(crate) fn product(columns: &[OfLaunch<'_>; 3], row: usize) -> Option<u64> {
 
 impl<'a> LaunchColumns<'a> {
     pub(crate) fn new(c: &Columns<'a>) -> Result<Self> {
-        Ok(Self {
+        let mut columns = Self {
             grid: [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?],
             block: [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?],
             cluster: [c.of_launch("cluster_x")?, c.of_launch("cluster_y")?, c.of_launch("cluster_z")?],
@@ -449,7 +450,35 @@ impl<'a> LaunchColumns<'a> {
             requested: c.of_launch("shared_requested_percent")?,
             preference: c.of_launch("cache_preference")?,
             max_active_clusters: c.of_launch("max_active_clusters")?,
-        })
+            keys: SharedKeys::of([]),
+        };
+        let [grid_x, grid_y, grid_z] = columns.grid.map(|column| column.keys());
+        let [block_x, block_y, block_z] = columns.block.map(|column| column.keys());
+        let [cluster_x, cluster_y, cluster_z] = columns.cluster.map(|column| column.keys());
+        columns.keys = SharedKeys::of([
+            grid_x,
+            grid_y,
+            grid_z,
+            block_x,
+            block_y,
+            block_z,
+            cluster_x,
+            cluster_y,
+            cluster_z,
+            columns.registers.keys(),
+            columns.static_shared.keys(),
+            columns.dynamic_shared.keys(),
+            columns.executed.keys(),
+            columns.requested.keys(),
+            columns.preference.keys(),
+            columns.max_active_clusters.keys(),
+        ]);
+        Ok(columns)
+    }
+
+    /// The launch configuration of a row, not read where a key stands for it.
+    fn held(&self, row: usize) -> RowKey<Recorded> {
+        self.keys.held(row, || self.read(row))
     }
 
     /// What the driver set, else what it was asked for, else what it was asked for in the old way.
@@ -570,6 +599,9 @@ struct Key {
     launch: Recorded,
 }
 
+/// Device, tenant, dictionary keys of the name and the short name, launch configuration.
+type SeenKey = (u32, Option<u32>, Option<u32>, Option<u32>, RowKey<Recorded>);
+
 /// The `kernel_occupancy` table, one row per device, tenant, kernel and launch configuration.
 #[derive(Debug)]
 pub struct KernelOccupancy {
@@ -618,7 +650,7 @@ impl EventPass for KernelOccupancy {
         let mut long_ids: HashMap<u32, u32> = HashMap::new();
         let mut short_ids: HashMap<u32, u32> = HashMap::new();
         // Programs launch the same configurations again and again: most rows need no map.
-        let mut recent: Recent<Key> = Recent::default();
+        let mut recent: Recent<SeenKey> = Recent::default();
         let mut sums: Vec<(Key, u64, i64)> = Vec::new();
         let mut known = None;
         let total = c.rows() as u64;
@@ -639,17 +671,18 @@ impl EventPass for KernelOccupancy {
             };
             known = Some((process, tenant));
             // By dictionary keys first; texts are compared once per configuration.
-            let launch = launches.read(row);
+            let launch = launches.held(row);
             let (long_key, short_key) = (name.key(row), short.key(row));
-            let seen = Key { device: process.2, tenant, name: long_key, short_name: short_key, launch };
-            let mixed = [
-                u64::from(long_key.unwrap_or(0)),
-                launch.grid_blocks.unwrap_or(0),
-                u64::from(tenant.unwrap_or(0)),
-            ];
+            let seen = (process.2, tenant, long_key, short_key, launch);
+            let launched = match launch {
+                RowKey::Key(key) => u64::from(key),
+                RowKey::Values(launch) => launch.grid_blocks.unwrap_or(0),
+            };
+            let mixed = [u64::from(long_key.unwrap_or(0)), launched, u64::from(tenant.unwrap_or(0))];
             let place = recent.place(mixed, seen, || {
                 let (name, short_name) = (intern(&name, &mut long_ids), intern(&short, &mut short_ids));
-                sums.push((Key { name, short_name, ..seen }, 0, 0));
+                let (device, launch) = (process.2, launches.read(row));
+                sums.push((Key { device, tenant, name, short_name, launch }, 0, 0));
                 sums.len() - 1
             });
             if let Some((_, count, sum_ns)) = sums.get_mut(place) {

@@ -29,7 +29,7 @@ use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::calls::{calls, Call, Calls, CallsByProcess};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
-use crate::table::launch::OfLaunch;
+use crate::table::launch::{OfLaunch, RowKey, SharedKeys};
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -463,7 +463,9 @@ impl Tenancy {
 
 /// Context, stream.
 pub(crate) type StreamKey = (Option<u32>, Option<u32>);
-/// Dictionary key of the name, grid and block, dynamic shared memory.
+/// Grid and block, dynamic shared memory.
+type Launch = ([Option<u32>; 6], Option<i64>);
+/// Dictionary key of the name, and the same.
 type Configuration = (Option<u32>, [Option<u32>; 6], Option<i64>);
 /// Signatures of the three tables of work.
 fn signatures_of(tables: &Tables) -> Result<Found> {
@@ -483,27 +485,30 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
         let shared: OfLaunch<'_, Int64Type> = c.of_launch("dynamic_shared_bytes")?;
         // By dictionary key: text is looked at once per configuration, not once per row.
         let mut seen: NumberMap<Configuration, u32> = NumberMap::default();
-        let mut recent: Recent<Configuration> = Recent::default();
+        let mut recent: Recent<(Option<u32>, RowKey<Launch>)> = Recent::default();
+        let [grid_x, grid_y, grid_z] = grid.map(|column| column.keys());
+        let [block_x, block_y, block_z] = block.map(|column| column.keys());
+        let keys = SharedKeys::of([grid_x, grid_y, grid_z, block_x, block_y, block_z, shared.keys()]);
         kernels_out.reserve_exact(c.rows());
         for row in 0..c.rows() {
-            let shape = [
-                grid[0].at(row),
-                grid[1].at(row),
-                grid[2].at(row),
-                block[0].at(row),
-                block[1].at(row),
-                block[2].at(row),
-            ];
-            let key = (name.key(row), shape, shared.at(row));
-            let mixed = [key.0, shape[0], shape[1], shape[3]].map(|n| u64::from(n.unwrap_or(0)));
-            let place = recent.place(mixed, key, || {
-                let place = *seen.entry(key).or_insert_with(|| {
+            let launch = || {
+                let ([x, y, z], [a, b, c]) = (grid.map(|of| of.at(row)), block.map(|of| of.at(row)));
+                ([x, y, z, a, b, c], shared.at(row))
+            };
+            let (name_key, held) = (name.key(row), keys.held(row, launch));
+            let mixed = match held {
+                RowKey::Key(key) => [name_key, Some(u32::from(key)), None, None],
+                RowKey::Values(([grid_x, grid_y, _, block_x, ..], _)) => [name_key, grid_x, grid_y, block_x],
+            };
+            let place = recent.place(mixed.map(|n| u64::from(n.unwrap_or(0))), (name_key, held), || {
+                let (shape, bytes) = launch();
+                let place = *seen.entry((name_key, shape, bytes)).or_insert_with(|| {
                     enter(Signature {
                         kind: WorkKind::Kernel,
                         name: name.get(row).map(str::to_owned),
                         grid: [shape[0], shape[1], shape[2]],
                         block: [shape[3], shape[4], shape[5]],
-                        bytes: key.2,
+                        bytes,
                         copy_kind: None,
                     })
                 });

@@ -78,6 +78,11 @@ impl<'a, T: ArrowPrimitiveType> OfLaunch<'a, T> {
         Some(Self { keys: Some(dictionary.keys()), values: dictionary.values().as_primitive_opt()? })
     }
 
+    /// The keys by which it holds its values; `None`: it holds one for each row.
+    pub(crate) fn keys(&self) -> Option<&'a UInt16Array> {
+        self.keys
+    }
+
     /// The value of a row; `None` for null and past the end.
     #[must_use]
     #[inline(always)]
@@ -87,6 +92,37 @@ impl<'a, T: ArrowPrimitiveType> OfLaunch<'a, T> {
             None => row,
         };
         at(self.values, place)
+    }
+}
+
+/// The keys of several columns, where all have the same: rows of one key are alike in each of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SharedKeys<'a>(Option<&'a UInt16Array>);
+
+/// What a row holds in such columns: the key that stands for it, or its values where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowKey<V> {
+    Key(u16),
+    Values(V),
+}
+
+impl<'a> SharedKeys<'a> {
+    /// Of the keys of each column.
+    pub fn of<const N: usize>(keys: [Option<&'a UInt16Array>; N]) -> Self {
+        let first = keys.first().copied().flatten().filter(|first| {
+            let same = |other: &UInt16Array| {
+                other.null_count() == 0 && other.values().inner().ptr_eq(first.values().inner())
+            };
+            keys.iter().all(|other| other.is_some_and(same))
+        });
+        Self(first)
+    }
+
+    /// What a row holds: two that hold the same are alike, two that do not may be.
+    #[inline(always)]
+    pub fn held<V>(self, row: usize, values: impl FnOnce() -> V) -> RowKey<V> {
+        let key = self.0.and_then(|keys| keys.values().get(row).copied());
+        key.map_or_else(|| RowKey::Values(values()), RowKey::Key)
     }
 }
 
@@ -340,6 +376,32 @@ mod tests {
                 assert!((0..rows + 2).all(|row| held.at(row) == at(declared, row)), "{name} of {rows} rows");
             }
         }
+    }
+
+    #[test]
+    fn rows_with_one_key_are_alike_in_all_columns_that_share_it() {
+        let plain = kernels(3_000, 200, 9);
+        let folded = fold(&KERNELS, plain.clone()).unwrap();
+        let keys = |batch: &RecordBatch| {
+            let c = Columns::new(&KERNELS, batch);
+            let keys = ["grid_x", "grid_z", "block_x"].map(|n| c.of_launch::<UInt32Type>(n).unwrap().keys());
+            (0..3_000).map(|row| SharedKeys::of(keys).held(row, || row)).collect::<Vec<_>>()
+        };
+        let c = Columns::new(&KERNELS, &folded);
+        let values = |row| {
+            ["grid_x", "grid_z", "block_x"].map(|name| c.of_launch::<UInt32Type>(name).unwrap().at(row))
+        };
+        let mut of_key: HashMap<u16, usize> = HashMap::new();
+        for (row, held) in keys(&folded).into_iter().enumerate() {
+            let RowKey::Key(key) = held else { panic!("row {row} has no key") };
+            assert_eq!(values(*of_key.entry(key).or_insert(row)), values(row), "row {row}");
+        }
+        assert_eq!(of_key.len(), 200);
+        // Without keys a row stands for itself, and so it does where one column has others.
+        assert!(keys(&plain).into_iter().enumerate().all(|(row, held)| held == RowKey::Values(row)));
+        let own = UInt16Array::from(vec![0; 3_000]);
+        let grid = c.of_launch::<UInt32Type>("grid_x").unwrap().keys();
+        assert_eq!(SharedKeys::of([grid, Some(&own)]).held(7, || ()), RowKey::Values(()));
     }
 
     #[test]
