@@ -97,14 +97,28 @@ impl<K, T> Default for ByKey<K, T> {
 
 impl<K: Copy + Ord, T: Default> ByKey<K, T> {
     /// That of a key; made if it is not there yet.
+    #[inline]
     pub(crate) fn entry(&mut self, key: K) -> Option<&mut T> {
-        if self.get_mut(key).is_none() {
-            self.places.insert(key, self.all.len());
-            self.all.push((key, T::default()));
-        }
-        self.get_mut(key)
+        let place = match self.last {
+            Some((same, place)) if same == key => place,
+            _ => self.place(key),
+        };
+        self.all.get_mut(place).map(|(_, of)| of)
     }
 
+    /// The place of a key that is not the last one.
+    #[cold]
+    fn place(&mut self, key: K) -> usize {
+        let all = &mut self.all;
+        let place = *self.places.entry(key).or_insert_with(|| {
+            all.push((key, T::default()));
+            all.len().saturating_sub(1)
+        });
+        self.last = Some((key, place));
+        place
+    }
+
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
         let place = match self.last {
             Some((same, place)) if same == key => place,

@@ -18,6 +18,7 @@ use arrow_array::{Array, BooleanArray, Float64Array, RecordBatch, StringArray, U
 
 use crate::base::error::Result;
 use crate::base::intervals::Union;
+use crate::base::maps::ByKey;
 use crate::base::watch::Watch;
 use crate::identity::pid_match::{Memory, Steps};
 use crate::residency::observed::Slice;
@@ -89,6 +90,7 @@ fn same_program(one: &str, other: &str) -> bool {
 #[derive(Debug, Default)]
 struct Seen {
     contexts: BTreeSet<u32>,
+    last_context: Option<u32>,
     kernels: u64,
     /// Kernel starts inside the residency of each host pid.
     inside: BTreeMap<u32, u64>,
@@ -101,7 +103,7 @@ pub struct Tenants {
     slices: Vec<Slice>,
     switches: RecordBatch,
     resident: BTreeMap<u32, BTreeMap<u32, Union>>,
-    seen: BTreeMap<(u32, u32, Option<u32>), Seen>,
+    seen: ByKey<Process, Seen>,
     contexts: BTreeMap<(u32, u32, Option<u32>), BTreeSet<u32>>,
     names: BTreeMap<(u32, u32), String>,
     traced: BTreeSet<(u32, u32)>,
@@ -169,7 +171,7 @@ impl Tenants {
                 identities.entry(pid).or_default().names.insert(name.clone());
             }
         }
-        let seen = BTreeMap::new();
+        let seen = ByKey::default();
         let memory = Memory::read(session)?;
         let mut clocks = BTreeMap::new();
         if let Some(batch) = session.get(schema::CAPTURE.name) {
@@ -256,9 +258,10 @@ impl Tenants {
 
     /// Whether no other traced process fits that one of the host as well; a pid that was written down is enough.
     fn only(&self, process: &Process, host: u32) -> bool {
-        let mut other_hosts = self.seen.keys().filter(|other| other.0 == process.0 && *other != process);
+        let all = self.seen.sorted().map(|(other, _)| other);
+        let mut others = all.filter(|other| other.0 == process.0 && other != process);
         let fit = self.fit(process, host);
-        fit.same_pid || other_hosts.all(|other| self.fit(other, host) < fit)
+        fit.same_pid || others.all(|other| self.fit(&other, host) < fit)
     }
 
     /// Ties every traced process to a host pid: (device, capture, pid) -> (host pid, bridged); and the clients of an MPS
@@ -269,16 +272,16 @@ impl Tenants {
         let mut taken: BTreeSet<(u32, u32)> = BTreeSet::new();
         let recorded: BTreeSet<(u32, u32, u32)> =
             self.slices.iter().filter_map(|s| s.pid.map(|p| (s.device, s.capture, p))).collect();
-        for (device, capture, pid) in self.seen.keys() {
-            if let Some(pid) = pid.filter(|p| recorded.contains(&(*device, *capture, *p))) {
-                ties.insert((*device, *capture, Some(pid)), (pid, false));
-                taken.insert((*device, pid));
+        for ((device, capture, pid), _) in self.seen.sorted() {
+            if let Some(pid) = pid.filter(|p| recorded.contains(&(device, capture, *p))) {
+                ties.insert((device, capture, Some(pid)), (pid, false));
+                taken.insert((device, pid));
             }
         }
         let mut wanted: BTreeMap<(u32, u32), Vec<Process>> = BTreeMap::new();
-        let loose: Vec<(&Process, &Seen)> =
-            self.seen.iter().filter(|(key, _)| !ties.contains_key(*key)).collect();
-        for (key, seen) in loose {
+        let loose: Vec<(Process, &Seen)> =
+            self.seen.sorted().filter(|(key, _)| !ties.contains_key(key)).collect();
+        for (key, seen) in &loose {
             let Some(pids) = self.resident.get(&key.0) else {
                 let free = |host: &u32| !taken.contains(&(key.0, *host));
                 match self.listed(key).as_slice() {
@@ -342,7 +345,7 @@ impl Tenants {
             if keys.iter().any(|(_, capture, _)| self.is_mps_server(*capture, host)) {
                 served.extend(keys.iter().map(|key| (*key, host)));
             } else if let [(_, capture, pid)] = keys.as_slice() {
-                let seen = self.seen.get(&(device, *capture, *pid));
+                let seen = self.seen.get((device, *capture, *pid));
                 let share = |host: u32| {
                     seen.map_or(0.0, |s| {
                         100.0 * s.inside.get(&host).copied().unwrap_or(0) as f64 / s.kernels.max(1) as f64
@@ -459,8 +462,12 @@ impl EventPass for Tenants {
                 watch.progress("tenants", self.done, 0)?;
             }
             self.done = self.done.saturating_add(1);
-            let seen = self.seen.entry((w.device, w.capture, w.pid)).or_default();
-            seen.contexts.extend(w.context);
+            let Some(seen) = self.seen.entry((w.device, w.capture, w.pid)) else { continue };
+            // A process mostly goes on in one context.
+            if seen.last_context != w.context {
+                seen.contexts.extend(w.context);
+                seen.last_context = w.context;
+            }
             if w.kind == WorkKind::Kernel {
                 seen.kernels = seen.kernels.saturating_add(1);
                 for (pid, union) in self.resident.get(&w.device).into_iter().flatten() {
@@ -479,9 +486,9 @@ impl EventPass for Tenants {
         let (ties, served) = self.tie(&mut quality);
         let mut rows: Vec<Row> = Vec::new();
         let mut owner: BTreeMap<(u32, Holder), u32> = BTreeMap::new();
-        for (key, seen) in &self.seen {
-            let (device, capture, pid) = *key;
-            let tie = ties.get(key).copied();
+        for (key, seen) in self.seen.sorted() {
+            let (device, capture, pid) = key;
+            let tie = ties.get(&key).copied();
             let rate = tie
                 .filter(|_| seen.kernels > 0)
                 .map(|(host, _)| seen.inside.get(&host).map_or(0.0, |n| *n as f64 / seen.kernels as f64));
@@ -490,7 +497,7 @@ impl EventPass for Tenants {
                 quality.add(Some(capture), quality::LOW_MATCH_RATE, u64::from(rate < 0.9), detail);
             }
             let mut contexts = seen.contexts.clone();
-            contexts.extend(self.contexts.get(key).into_iter().flatten());
+            contexts.extend(self.contexts.get(&key).into_iter().flatten());
             if let (Some((host, _)), Ok(id)) = (tie, u32::try_from(rows.len())) {
                 owner.insert((device, Holder::Pid(host)), id);
             }

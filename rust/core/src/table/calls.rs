@@ -128,6 +128,7 @@ impl Calls {
     }
 
     /// The call at a place.
+    #[inline]
     pub fn get(&self, place: usize) -> Option<Call> {
         let row = self.row(place)?;
         let name = at(&self.table.name, row);

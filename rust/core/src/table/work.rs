@@ -47,6 +47,7 @@ struct Stream<'a> {
 }
 
 impl Stream<'_> {
+    #[inline(always)]
     fn row(&self) -> Option<usize> {
         match &self.order {
             Some(order) => order.get(self.next).copied(),
@@ -54,11 +55,12 @@ impl Stream<'_> {
         }
     }
 
+    #[inline(always)]
     fn peek(&self) -> Option<(i64, WorkKind)> {
         self.row().map(|row| (self.start.value(row), self.kind))
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, row: usize) -> Work {
         self.next += 1;
         let start_ns = self.start.value(row);
@@ -88,22 +90,30 @@ pub(crate) struct Merged<'a> {
 impl Iterator for Merged<'_> {
     type Item = Work;
 
-    // Every pass over events goes through it: inlined, a row is not copied from place to place.
-    #[inline]
+    // Every pass over events goes through it: inlined, a row is not copied from place to place, and only what is asked
+    // for is read.
+    #[inline(always)]
     fn next(&mut self) -> Option<Work> {
-        let stream = self.streams.get_mut(self.now)?;
-        if let Some(row) = stream.row() {
-            let key = (stream.start.value(row), stream.kind);
-            if self.until.is_none_or(|until| key < until) {
-                return Some(stream.take(row));
-            }
+        let until = self.until;
+        let goes_on =
+            |stream: &Stream<'_>| stream.peek().is_some_and(|first| until.is_none_or(|until| first < until));
+        if !self.streams.get(self.now).is_some_and(goes_on) {
+            self.change()?;
         }
+        let stream = self.streams.get_mut(self.now)?;
+        Some(stream.take(stream.row()?))
+    }
+}
+
+impl Merged<'_> {
+    /// Goes on with the stream whose first row is the first of all.
+    #[cold]
+    fn change(&mut self) -> Option<()> {
         let firsts = || self.streams.iter().enumerate().filter_map(|(n, s)| Some((s.peek()?, n)));
         let (_, now) = firsts().min()?;
         self.until = firsts().filter(|(_, n)| *n != now).map(|(key, _)| key).min();
         self.now = now;
-        let stream = self.streams.get_mut(now)?;
-        stream.row().map(|row| stream.take(row))
+        Some(())
     }
 }
 
