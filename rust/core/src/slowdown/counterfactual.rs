@@ -15,10 +15,11 @@
 //! Where there are none, there is no result. This is a model (basis `inferred`): it does not know why a host waits. One
 //! that thinks, almost always, until what it launched ends has waited for that without a call ([`IdleTimes`]).
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS};
-use crate::base::maps::{entry, NumberMap};
+use crate::base::maps::{entry, ByKey, NumberMap};
 use crate::base::pauses::{ends_with, is_paced, wake_ns, DelaysAndPauses, IdleTimes, Unit, UntilMoments};
 use crate::base::statistics::{median, median_of, quantiles};
 use crate::slowdown::operations::{CoRun, Op, Scene, Tenancy};
@@ -52,7 +53,7 @@ pub(crate) struct SoloOp {
 }
 
 /// What a tenant's operations are held against: the same ones without co-running tenants, by the place of each.
-pub(crate) trait Reference {
+pub(crate) trait Reference: Sync {
     /// `None` for an operation without a counterpart.
     fn of(&self, place: usize) -> Option<SoloOp>;
 }
@@ -68,11 +69,10 @@ impl Reference for Vec<Option<SoloOp>> {
 struct Again {
     /// `NOT_PLAYED` for none.
     launch_ns: i64,
-    called_ns: i64,
     end_ns: i64,
 }
 
-const NOT_PLAYED: Again = Again { launch_ns: i64::MIN, called_ns: 0, end_ns: 0 };
+const NOT_PLAYED: Again = Again { launch_ns: i64::MIN, end_ns: 0 };
 
 /// The same, with a host that sleeps until moments instead of for times.
 #[derive(Debug, Clone, Copy, Default)]
@@ -82,15 +82,34 @@ pub(crate) struct Anchored {
 }
 
 /// A tenant's operations as they would have been, by both readings of the host's pauses.
-type Played = (Vec<Again>, Vec<Anchored>);
+#[derive(Debug)]
+struct Played {
+    again: Vec<Again>,
+    anchored: Vec<Anchored>,
+    /// By how much calls that somebody held back return earlier, by the place of their operation: hardly any.
+    held_ns: NumberMap<usize, i64>,
+}
+
+impl Played {
+    fn new(operations: usize) -> Self {
+        let anchored = vec![Anchored::default(); operations];
+        Self { again: vec![NOT_PLAYED; operations], anchored, held_ns: NumberMap::default() }
+    }
+}
+
+/// How long the launch call of an operation takes if nobody holds it back.
+fn call_takes_ns(op: &Op, held_ns: i64) -> i64 {
+    let called_ns = op.called_ns.saturating_sub(op.launch_ns).saturating_sub(held_ns);
+    // A kernel may start before its launch call returns.
+    called_ns.min(op.start_ns.saturating_sub(op.launch_ns)).max(0)
+}
 
 /// A tenant's run without the others.
 #[derive(Debug)]
 pub(crate) struct Replayed<'a> {
     tenant: &'a Tenancy,
     lengths: Lengths,
-    again: Vec<Again>,
-    pub anchored: Vec<Anchored>,
+    played: Played,
     /// How many of its host's pauses end at moments.
     pub until_moments: UntilMoments,
     /// How much earlier its host may have been because of waits without a call, of which too few were seen to tell.
@@ -98,6 +117,11 @@ pub(crate) struct Replayed<'a> {
 }
 
 impl Replayed<'_> {
+    /// The operations by the other reading of the host's pauses.
+    pub fn anchored(&self) -> &[Anchored] {
+        &self.played.anchored
+    }
+
     /// Standard error of all lengths together, on the logarithm.
     pub fn error(&self) -> f64 {
         self.lengths.error
@@ -106,13 +130,15 @@ impl Replayed<'_> {
 
 impl Reference for Replayed<'_> {
     fn of(&self, place: usize) -> Option<SoloOp> {
-        let Again { launch_ns, called_ns, end_ns } = *self.again.get(place)?;
+        let Again { launch_ns, end_ns } = *self.played.again.get(place)?;
         if launch_ns == NOT_PLAYED.launch_ns {
             return None;
         }
         let op = self.tenant.ops.get(place)?;
         let ran_ns = self.lengths.of(&op);
         let begin_ns = end_ns.saturating_sub(ran_ns);
+        let held_ns = self.played.held_ns.get(&place).copied().unwrap_or(0);
+        let called_ns = launch_ns.saturating_add(call_takes_ns(&op, held_ns));
         Some(SoloOp {
             latency_ns: end_ns.saturating_sub(launch_ns),
             ran_ns,
@@ -332,9 +358,9 @@ pub(crate) fn replay(
     }
     let Some(calls) = scene.calls.get(&process).filter(|_| !lengths_of.is_empty()) else { return out };
     let (played, until_moments, unsure_ns) = Play::new(&tenants, &lengths_of, calls).run(calls);
-    for (tenant, (again, anchored)) in tenants.iter().zip(played) {
+    for (tenant, played) in tenants.iter().zip(played) {
         if let Some(lengths) = lengths_of.remove(&tenant.id) {
-            let run = Replayed { tenant, lengths, again, anchored, until_moments, unsure_ns };
+            let run = Replayed { tenant, lengths, played, until_moments, unsure_ns };
             out.insert(tenant.id, Ok(run));
         }
     }
@@ -344,22 +370,25 @@ pub(crate) fn replay(
 /// Which threads wait for their work without a call.
 #[derive(Debug, Default)]
 struct UnseenWaits {
-    of: NumberMap<u32, IdleTimes>,
+    of: ByKey<u32, IdleTimes>,
 }
 
 impl UnseenWaits {
-    fn of(calls: &Calls, ops: &Operations<'_>, by_call: &[u32]) -> Self {
+    fn of(calls: &Calls, ops: &Operations<'_>, by_call: &InOrder) -> Self {
         let mut found = Self::default();
-        let mut threads: NumberMap<u32, (i64, i64)> = NumberMap::default();
-        let mut launched = by_call.iter().peekable();
+        let mut threads: ByKey<u32, Option<(i64, i64)>> = ByKey::default();
+        let mut launched = by_call.iter().map(|op| (ops.call(op) as usize, op)).peekable();
         for (number, call) in calls.iter().enumerate() {
-            let (before, work_ns) = threads.entry(call.thread).or_insert((call.start_ns, i64::MIN));
+            let Some(thread) = threads.entry(call.thread) else { continue };
+            let (before, work_ns) = thread.get_or_insert((call.start_ns, i64::MIN));
             if call.end_ns > *before {
-                found.of.entry(call.thread).or_default().see(*before, call.start_ns, *work_ns);
+                if let Some(times) = found.of.entry(call.thread) {
+                    times.see(*before, call.start_ns, *work_ns);
+                }
                 *before = call.end_ns;
             }
-            while let Some(op) = launched.next_if(|op| ops.call(**op) as usize <= number) {
-                *work_ns = (*work_ns).max(ops.end_ns(*op));
+            while let Some((_, op)) = launched.next_if(|(call, _)| *call <= number) {
+                *work_ns = (*work_ns).max(ops.end_ns(op));
             }
         }
         found
@@ -367,17 +396,18 @@ impl UnseenWaits {
 
     /// Whether a thread waits so; `None`: what was seen of it says so, but is too little.
     fn by(&self, thread: u32) -> Option<bool> {
-        self.of.get(&thread).copied().unwrap_or_default().are_waits()
+        self.of.get(thread).copied().unwrap_or_default().are_waits()
     }
 }
 
 /// Operations after which the driver calls the program back: of each call that asks for that the last one that its
 /// thread launched before. The stream is not recorded with it.
-fn callbacks(calls: &Calls, ops: &Operations<'_>, by_call: &[u32]) -> Vec<(i64, u32)> {
+fn callbacks(calls: &Calls, ops: &Operations<'_>, by_call: &InOrder) -> Vec<(i64, u32)> {
     let mut found = Vec::new();
     if !calls.has_callbacks() {
         return found;
     }
+    let by_call: Vec<u32> = by_call.iter().collect();
     let mut last: NumberMap<u32, (i64, u32)> = NumberMap::default();
     let mut launched = by_call.chunk_by(|a, b| ops.call(*a) == ops.call(*b)).peekable();
     for (number, call) in calls.iter().enumerate() {
@@ -434,12 +464,47 @@ impl<'a> Operations<'a> {
         self.get(number).and_then(|op| op.call()).unwrap_or(u32::MAX)
     }
 
-    fn start_ns(&self, number: u32) -> i64 {
-        self.get(number).map_or(0, |op| op.start_ns)
-    }
-
     fn end_ns(&self, number: u32) -> i64 {
         self.get(number).map_or(0, |op| op.end_ns)
+    }
+}
+
+/// Numbers of operations in an order, mostly that of the numbers.
+#[derive(Debug)]
+enum InOrder {
+    All(u32),
+    These(Vec<u32>),
+}
+
+impl InOrder {
+    /// Those that have a key, by key and number.
+    fn by<K: Ord>(ops: &Operations<'_>, key: impl Fn(&Op) -> Option<K>) -> Self {
+        let all = || ops.tenants.iter().flat_map(|tenant| tenant.ops.iter());
+        let mut keys = all().map(|op| key(&op));
+        let as_they_stand = keys.next().is_none_or(|first| {
+            let mut last = first;
+            last.is_some() && keys.all(|key| key.is_some() && std::mem::replace(&mut last, key) <= last)
+        });
+        if as_they_stand {
+            return Self::All(ops.count);
+        }
+        let mut these = Vec::with_capacity(ops.count as usize);
+        these.extend((0..ops.count).zip(all()).filter(|(_, op)| key(op).is_some()).map(|(number, _)| number));
+        // Nearly in order already, which a stable sort sees; those of one key stand by their numbers.
+        these.sort_by_key(|number| ops.get(*number).and_then(|op| key(&op)));
+        Self::These(these)
+    }
+
+    #[inline(always)]
+    fn get(&self, place: usize) -> Option<u32> {
+        match self {
+            Self::All(count) => u32::try_from(place).ok().filter(|place| place < count),
+            Self::These(these) => these.get(place).copied(),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..).map_while(|place| self.get(place))
     }
 }
 
@@ -473,7 +538,7 @@ impl Launched {
         let called_ns = start.saturating_add(self.called_ns);
         let end_ns = called_ns.max(*free).saturating_add(self.took_ns);
         *free = end_ns;
-        Again { launch_ns: start, called_ns, end_ns }
+        Again { launch_ns: start, end_ns }
     }
 }
 
@@ -484,11 +549,12 @@ struct Play<'a> {
     lengths: Vec<Option<&'a Lengths>>,
     usual_ns: Vec<i64>,
     brought_back: Vec<bool>,
-    usual_call_ns: i64,
+    /// Looked for when a call takes long: most runs have none.
+    usual_call_ns: OnceCell<i64>,
     /// Operations that a call launched, in order of calls' starts.
-    by_call: Vec<u32>,
+    by_call: InOrder,
     /// Operations in order of their ends as recorded.
-    by_end: Vec<u32>,
+    by_end: InOrder,
     /// Operations after which the driver calls the program back, by end as recorded.
     callbacks: Vec<(i64, u32)>,
     unseen_waits: UnseenWaits,
@@ -515,31 +581,15 @@ impl<'a> Play<'a> {
             .collect();
         let brought_back =
             tenants.iter().zip(&usual_ns).map(|(t, usual_ns)| is_brought_back(t, *usual_ns)).collect();
-        // Its own block is gone before those of the run are taken.
-        let usual_call_ns = {
-            let of = |op: Op| op.called_ns.saturating_sub(op.launch_ns);
-            let mut all: Vec<i64> = tenants.iter().flat_map(|t| t.ops.iter().map(of)).collect();
-            median_of(&mut all).unwrap_or(0.0) as i64
-        };
         let ops = Operations::of(tenants);
-        let mut by_call = Vec::with_capacity(ops.count as usize);
-        by_call.extend((0..ops.count).filter(|op| ops.get(*op).is_some_and(|op| op.call().is_some())));
-        let mut by_end: Vec<u32> = (0..ops.count).collect();
-        // Nearly in order already, which a stable sort sees; most are in order, and it takes a block then.
-        let by_start = |op: &u32| (ops.call(*op), ops.start_ns(*op), *op);
-        if !by_call.is_sorted_by_key(by_start) {
-            by_call.sort_by_key(by_start);
-        }
-        let by_its_end = |op: &u32| (ops.end_ns(*op), *op);
-        if !by_end.is_sorted_by_key(by_its_end) {
-            by_end.sort_by_key(by_its_end);
-        }
+        let by_call = InOrder::by(&ops, |op| Some((op.call()?, op.start_ns)));
+        let by_end = InOrder::by(&ops, |op| Some(op.end_ns));
         Self {
             tenants,
             lengths: tenants.iter().map(|t| lengths.get(&t.id)).collect(),
             usual_ns,
             brought_back,
-            usual_call_ns,
+            usual_call_ns: OnceCell::new(),
             callbacks: callbacks(calls, &ops, &by_call),
             unseen_waits: UnseenWaits::of(calls, &ops, &by_call),
             by_call,
@@ -548,10 +598,19 @@ impl<'a> Play<'a> {
         }
     }
 
+    /// How long a launch call usually takes.
+    fn usual_call_ns(&self) -> i64 {
+        *self.usual_call_ns.get_or_init(|| {
+            let of = |op: Op| op.called_ns.saturating_sub(op.launch_ns);
+            let mut all: Vec<i64> = self.tenants.iter().flat_map(|t| t.ops.iter().map(of)).collect();
+            median_of(&mut all).unwrap_or(0.0) as i64
+        })
+    }
+
     /// The part of a launch call in which somebody held it back.
     fn held_ns(&self, t: usize, n: usize, call: &Call) -> i64 {
         let length = call.end_ns.saturating_sub(call.start_ns);
-        if length < BLOCKED_CALL_NS.max(BLOCKED_CALL_TIMES.saturating_mul(self.usual_call_ns)) {
+        if length < BLOCKED_CALL_NS || length < BLOCKED_CALL_TIMES.saturating_mul(self.usual_call_ns()) {
             return 0;
         }
         let Some(tenant) = self.tenants.get(t) else { return 0 };
@@ -561,7 +620,7 @@ impl<'a> Play<'a> {
         let others = tenant.others.covered_ns(call.start_ns, call.end_ns);
         let own = tenant.busy.covered_ns(call.start_ns, call.end_ns);
         if others.saturating_mul(2) > length && own.saturating_mul(2) < length {
-            length.saturating_sub(self.usual_call_ns)
+            length.saturating_sub(self.usual_call_ns())
         } else {
             0
         }
@@ -572,9 +631,7 @@ impl<'a> Play<'a> {
         let tenant = self.tenants.get(t)?;
         let op = tenant.ops.get(n)?;
         let length = self.lengths.get(t).copied().flatten().map_or(op.ran_ns, |lengths| lengths.of(&op));
-        let called_ns = op.called_ns.saturating_sub(op.launch_ns).saturating_sub(held_ns);
-        // A kernel may start before its launch call returns.
-        let called_ns = called_ns.min(op.start_ns.saturating_sub(op.launch_ns)).max(0);
+        let called_ns = call_takes_ns(&op, held_ns);
         let rest_ns = op.waited.rest_ns;
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         let returned = || {
@@ -596,24 +653,21 @@ impl<'a> Play<'a> {
     /// How much earlier an operation that was played ended, by reading of the host's pauses.
     fn earlier(&self, op: u32, played: &[Played]) -> Option<[i64; 2]> {
         let (t, n) = self.ops.place(op);
-        let (again, anchored) = played.get(t)?;
-        let ends = [again.get(n)?.end_ns, anchored.get(n)?.end_ns];
+        let played = played.get(t)?;
+        let ends = [played.again.get(n)?.end_ns, played.anchored.get(n)?.end_ns];
         Some(ends.map(|end_ns| self.ops.end_ns(op).saturating_sub(end_ns)))
     }
 
     /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been, and
     /// how many of the pauses end at moments, and how much earlier a host may have been that waits without a call.
     fn run(&self, calls: &Calls) -> (Vec<Played>, UntilMoments, i64) {
-        let mut out: Vec<Played> = self
-            .tenants
-            .iter()
-            .map(|t| (vec![NOT_PLAYED; t.ops.len()], vec![Anchored::default(); t.ops.len()]))
-            .collect();
+        let mut out: Vec<Played> = self.tenants.iter().map(|t| Played::new(t.ops.len())).collect();
         let mut threads: NumberMap<u32, HostThread> = NumberMap::default();
         let (mut pauses, mut delays) = (Vec::new(), DelaysAndPauses::default());
         let streams: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
         let mut stream_ends = [streams.clone(), streams];
-        let (mut next_op, mut next_end) = (0_usize, 0_usize);
+        let mut by_call = self.by_call.iter().map(|op| (self.ops.call(op) as usize, op)).peekable();
+        let mut next_end = 0_usize;
         let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
         let called_back_ns: Vec<i64> = self.callbacks.iter().map(|callback| callback.0).collect();
         let mut thread_waits = ThreadWaits::of(calls, &called_back_ns);
@@ -661,12 +715,7 @@ impl<'a> Play<'a> {
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
             let (mut held_ns, mut waits) = (0, call.waits);
-            while let Some(launched) = self.by_call.get(next_op).copied() {
-                let of = self.ops.call(launched) as usize;
-                if of > number {
-                    break;
-                }
-                next_op += 1;
+            while let Some((of, launched)) = by_call.next_if(|(of, _)| *of <= number) {
                 if of != number {
                     continue;
                 }
@@ -679,15 +728,18 @@ impl<'a> Play<'a> {
                     delays.launched(unit, call.thread, op.signature, shifts[0]);
                 }
                 held_ns = self.held_ns(place.0, place.1, &call);
-                let Some((again, anchored)) = out.get_mut(place.0) else { continue };
+                let Some(out) = out.get_mut(place.0) else { continue };
+                if held_ns > 0 {
+                    out.held_ns.insert(place.1, held_ns);
+                }
                 let Some(op) = self.launched(place, held_ns) else { continue };
                 let mut played = starts.iter().zip(&mut stream_ends).filter_map(|(start, ends)| {
                     Some(op.at(*start, ends.get_mut(place.0)?.get_mut(op.stream as usize)?))
                 });
-                if let (Some(slot), Some(played)) = (again.get_mut(place.1), played.next()) {
+                if let (Some(slot), Some(played)) = (out.again.get_mut(place.1), played.next()) {
                     *slot = played;
                 }
-                if let (Some(slot), Some(played)) = (anchored.get_mut(place.1), played.next()) {
+                if let (Some(slot), Some(played)) = (out.anchored.get_mut(place.1), played.next()) {
                     *slot = Anchored { launch_ns: played.launch_ns, end_ns: played.end_ns };
                 }
             }
@@ -699,12 +751,12 @@ impl<'a> Play<'a> {
             let mut waited = false;
             if waits {
                 let ended = |op: &u32| self.ops.end_ns(*op) <= call.end_ns.saturating_add(1_000);
-                while let Some(op) = self.by_end.get(next_end).copied().filter(ended) {
+                while let Some(op) = self.by_end.get(next_end).filter(ended) {
                     last_end = last_end.max(self.ops.end_ns(op));
                     let (t, n) = self.ops.place(op);
                     let played = out.get(t);
-                    let again = played.and_then(|p| p.0.get(n)).map_or(0, |a| a.end_ns);
-                    let anchored = played.and_then(|p| p.1.get(n)).map_or(0, |a| a.end_ns);
+                    let again = played.and_then(|p| p.again.get(n)).map_or(0, |a| a.end_ns);
+                    let anchored = played.and_then(|p| p.anchored.get(n)).map_or(0, |a| a.end_ns);
                     last_end_again = [last_end_again[0].max(again), last_end_again[1].max(anchored)];
                     next_end += 1;
                 }

@@ -268,8 +268,9 @@ pub(crate) struct Tenancy {
     /// (capture, pid).
     pub process: (u32, Option<u32>),
     pub ops: Ops,
-    /// How many operations calls launched, all but migrations of unified memory.
+    /// How many operations calls launched, all but migrations of unified memory; and of how many the call is known.
     launched: usize,
+    called: usize,
     /// When its context ran; none: no records say.
     pub ran: Option<Union>,
     /// What each cut inside a kernel took of its residency beside that, and its standard error: no execution.
@@ -858,8 +859,7 @@ fn engine(engines: &[Option<CopyEngine>], op: &Op) -> Option<CopyEngine> {
 impl Tenancy {
     /// Whether nine tenths of what calls launch have their calls in the capture: else waiting cannot be seen.
     pub fn calls_known(&self) -> bool {
-        let called = self.ops.iter().filter(|op| op.call().is_some()).count();
-        self.launched > 0 && called.saturating_mul(10) >= self.launched.saturating_mul(9)
+        self.launched > 0 && self.called.saturating_mul(10) >= self.launched.saturating_mul(9)
     }
 
     /// What being switched out inside costs a kernel while its context runs, by its kernels.
@@ -1044,7 +1044,7 @@ impl Tenancy {
         let mut ends = vec![i64::MIN; self.streams.len()];
         let mut copies = <[Union; 2]>::default();
         let (mut hint, mut walk, mut busy) = (usize::MAX, Walk::default(), Union::default());
-        let (ran, many) = (&self.ran, &mut self.launched);
+        let (ran, many, called) = (&self.ran, &mut self.launched, &mut self.called);
         self.ops.change(|op| {
             op.signature = found.of(op.kind, op.signature);
             let correlation = std::mem::replace(&mut op.call, Numbered::of(None)).get();
@@ -1055,6 +1055,7 @@ impl Tenancy {
             // A call that is recorded as later than its work would make latencies negative.
             if let Some((place, call)) = call.filter(|(_, c)| c.start_ns <= op.start_ns) {
                 op.call = Numbered::of(Some(place));
+                *called = called.saturating_add(1);
                 op.launch_ns = call.start_ns;
                 // What its call waited for is no part of launching it.
                 op.called_ns = if op.ends_inside(&call) { call.start_ns } else { call.end_ns };
