@@ -32,9 +32,10 @@ pub(crate) struct Matched {
     pub paused: bool,
 }
 
-fn span_ns(ops: impl Iterator<Item = Op> + Clone) -> Option<i64> {
-    let first = ops.clone().map(|op| op.launch_ns).min()?;
-    let last = ops.map(|op| op.end_ns).max()?;
+fn span_ns(mut ops: impl Iterator<Item = Op>) -> Option<i64> {
+    let one = ops.next()?;
+    let wider = |(first, last): (i64, i64), op: Op| (first.min(op.launch_ns), last.max(op.end_ns));
+    let (first, last) = ops.fold((one.launch_ns, one.end_ns), wider);
     Some(last.saturating_sub(first))
 }
 
@@ -63,7 +64,7 @@ impl Pause {
     }
 
     /// Whether it came once: it is a part of all the time that counts, and much longer than any other.
-    pub fn is_lone(&self, ops: impl Iterator<Item = Op> + Clone) -> bool {
+    pub fn is_lone(&self, ops: impl Iterator<Item = Op>) -> bool {
         self.ns as f64 >= PAUSE_PART * span_ns(ops).unwrap_or(0) as f64
             && self.ns as f64 >= LONE_TIMES * self.next_ns as f64
     }

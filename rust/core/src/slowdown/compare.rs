@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 
 use crate::base::intervals::{Union, Walk};
 use crate::base::maps::NumberMap;
+use crate::base::parallel::ThreadPool;
 use crate::base::pauses::UntilMoments;
 use crate::base::statistics::{quantile, quantiles, student, Resamples};
 use crate::slowdown::baseline::Pause;
-use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
+use crate::slowdown::counterfactual::{Anchored, Reference};
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::slowdown::ops::Ops;
 use crate::slowdown::ranges::Range;
@@ -132,59 +133,74 @@ impl Blocks {
 }
 
 /// Hands out the time from each launch to the next, by operation, with and without co-running tenants; what the reference waited for
-/// another phase of the work is taken back from both after. Operations without a launch of the reference are passed over.
-fn advances(
-    ops: &Ops,
-    solo: &impl Reference,
-    launch_of: impl Fn(usize, &SoloOp) -> Option<i64>,
-    mut out: impl FnMut(usize, f64, f64),
-) {
-    let both = || {
-        ops.iter().enumerate().filter_map(|(n, op)| {
-            let a = solo.of(n)?;
-            Some((n, op, a.latency_ns, launch_of(n, &a)?))
-        })
-    };
-    let mut pauses: Vec<f64> = Vec::new();
-    // What is a phase is known when all pauses are: operation before it, and how long either side was idle.
-    let mut phases: Vec<(usize, f64, f64)> = Vec::new();
-    let (mut end_shared, mut end_alone) = (i64::MIN, i64::MIN);
-    let mut last: Option<(usize, i64, i64)> = None;
-    for (n, op, latency_ns, launch) in both() {
-        if let Some((before, shared_launch, alone_launch)) = last {
-            let pause = launch.saturating_sub(end_alone) as f64;
+/// another phase of the work is taken back from both after.
+struct Advances {
+    pauses: Vec<f64>,
+    /// What is a phase is known when all pauses are: operation before it, and how long either side was idle.
+    phases: Vec<(Before, f64, f64)>,
+    end_shared: i64,
+    end_alone: i64,
+    /// The operation before, and when the reference launched it.
+    last: Option<(Before, i64)>,
+}
+
+/// An operation whose time to the next launch is handed out: its place, and when it was launched.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    place: usize,
+    launch_ns: i64,
+}
+
+impl Advances {
+    fn new() -> Self {
+        let (end_shared, end_alone) = (i64::MIN, i64::MIN);
+        Self { pauses: Vec::new(), phases: Vec::new(), end_shared, end_alone, last: None }
+    }
+
+    /// Takes the next operation, with the latency that the reference has of it and when that launched it.
+    fn see(
+        &mut self,
+        place: usize,
+        op: &Op,
+        latency_ns: i64,
+        launch: i64,
+        mut out: impl FnMut(Before, f64, f64),
+    ) {
+        if let Some((before, alone_launch)) = self.last {
+            let pause = launch.saturating_sub(self.end_alone) as f64;
             if pause > PAUSE_NS {
-                pauses.push(pause);
+                self.pauses.push(pause);
             }
             if pause > PHASE_NS as f64 {
-                phases.push((before, op.launch_ns.saturating_sub(end_shared).max(0) as f64, pause));
+                let shared = op.launch_ns.saturating_sub(self.end_shared).max(0) as f64;
+                self.phases.push((before, shared, pause));
             }
-            let shared = op.launch_ns.saturating_sub(shared_launch) as f64;
+            let shared = op.launch_ns.saturating_sub(before.launch_ns) as f64;
             out(before, shared, launch.saturating_sub(alone_launch) as f64);
         }
-        end_shared = end_shared.max(op.end_ns);
-        end_alone = end_alone.max(launch.saturating_add(latency_ns));
-        last = Some((n, op.launch_ns, launch));
+        self.end_shared = self.end_shared.max(op.end_ns);
+        self.end_alone = self.end_alone.max(launch.saturating_add(latency_ns));
+        self.last = Some((Before { place, launch_ns: op.launch_ns }, launch));
     }
-    pauses.sort_by(f64::total_cmp);
-    // Few pauses are phases of the work; five of a kind are how it waits, and of ten the odd ones are left aside.
-    let usual = match pauses.len() {
-        ..5 => None,
-        5..10 => quantile(&pauses, 0.5),
-        10.. => quantile(&pauses, 0.9),
-    }
-    .unwrap_or(0.0);
-    for (before, shared, pause) in phases {
-        if pause > PHASE_TIMES * usual {
-            out(before, -shared, -pause);
+
+    fn finish(mut self, mut out: impl FnMut(Before, f64, f64)) {
+        self.pauses.sort_by(f64::total_cmp);
+        // Few pauses are phases of the work; five of a kind are how it waits, and of ten the odd ones are left aside.
+        let usual = match self.pauses.len() {
+            ..5 => None,
+            5..10 => quantile(&self.pauses, 0.5),
+            10.. => quantile(&self.pauses, 0.9),
         }
-    }
-    if let Some((n, shared_launch, alone_launch)) = last {
-        out(
-            n,
-            end_shared.saturating_sub(shared_launch) as f64,
-            end_alone.saturating_sub(alone_launch) as f64,
-        );
+        .unwrap_or(0.0);
+        for (before, shared, pause) in self.phases {
+            if pause > PHASE_TIMES * usual {
+                out(before, -shared, -pause);
+            }
+        }
+        if let Some((last, alone_launch)) = self.last {
+            let shared = self.end_shared.saturating_sub(last.launch_ns) as f64;
+            out(last, shared, self.end_alone.saturating_sub(alone_launch) as f64);
+        }
     }
 }
 
@@ -269,16 +285,18 @@ pub(crate) fn scatter(base: &Tenancy, solo: &impl Reference) -> Doubt {
     }
     let blocks = Blocks::of(&base.ops, kept);
     let mut passed = vec![0.0; base.ops.len()];
-    advances(
-        &base.ops,
-        solo,
-        |_, a| a.launch_ns,
-        |n, _, without| {
-            if let Some(slot) = passed.get_mut(n) {
-                *slot += without;
-            }
-        },
-    );
+    let mut pass = |before: Before, _: f64, without: f64| {
+        if let Some(slot) = passed.get_mut(before.place) {
+            *slot += without;
+        }
+    };
+    let mut advances = Advances::new();
+    for (n, op) in base.ops.iter().enumerate() {
+        if let Some((a, launch)) = solo.of(n).and_then(|a| Some((a, a.launch_ns?))) {
+            advances.see(n, &op, a.latency_ns, launch, &mut pass);
+        }
+    }
+    advances.finish(pass);
     let values = |n: usize, op: &Op| {
         let advance = passed.get(n).copied().unwrap_or(0.0);
         [advance, op.latency_ns() as f64, op.ran_ns as f64]
@@ -355,35 +373,74 @@ pub(crate) fn compare(
     switching: Option<&Union>,
     latencies: bool,
     doubt: &Doubt,
+    pool: ThreadPool,
+) -> Compared {
+    let ops = &tenant.ops;
+    let counts = |(n, op): &(usize, Op)| op.kind != WorkKind::Copy && solo.of(*n).is_some();
+    // More than fill all blocks need not be counted twice.
+    let some = ops.iter().enumerate().filter(counts).take(FILLED).count();
+    if some == 0 {
+        return Compared::default();
+    }
+    let blocks = Blocks::of(ops, some);
+    let (aggressors, compared) = pool.both(
+        || aggressor_shares(tenant, solo, &blocks, &Resamples::new(blocks.count)),
+        || sums_compared(tenant, solo, clock, switching, latencies, doubt, &blocks),
+    );
+    Compared { aggressors, blocks: blocks.count, ..compared }
+}
+
+/// The same by sums over its operations, without the aggressors.
+fn sums_compared(
+    tenant: &Tenancy,
+    solo: &impl Reference,
+    clock: &Clock<'_>,
+    switching: Option<&Union>,
+    latencies: bool,
+    doubt: &Doubt,
+    blocks: &Blocks,
 ) -> Compared {
     let ops = &tenant.ops;
     let work = |op: &Op| op.kind != WorkKind::Copy;
     let mut out = Compared::default();
-    // More than fill all blocks need not be counted twice.
-    let some =
-        ops.iter().enumerate().filter(|(n, op)| work(op) && solo.of(*n).is_some()).take(FILLED).count();
-    if some == 0 {
-        return out;
-    }
-    let blocks = Blocks::of(ops, some);
-    out.blocks = blocks.count;
-    let draws = Resamples::new(blocks.count);
     let mut sums = vec![vec![0.0_f64; blocks.count]; 6];
     let mut parts = [[0.0_f64; 3]; 6];
     // Of each stream, what its last operation was delayed by.
     let mut delayed = vec![[0.0_f64; 6]; tenant.streams()];
     let (mut kept, mut cut, mut no_latency) = (0, 0, 0);
     let mut ran = [0.0_f64; 2];
+    // Latencies, shared and solo.
+    let mut values = [(); 2].map(|()| Vec::with_capacity(if latencies { ops.len() } else { 0 }));
+    // By the launches of the reference, and by the other reading of its pauses.
+    let (mut advances, mut by_moments, mut moments_ns) = (Advances::new(), Advances::new(), [0.0; 2]);
     let mut add = |column: usize, block: usize, value: f64| {
         if let Some(slot) = sums.get_mut(column).and_then(|c| c.get_mut(block)) {
             *slot += value;
         }
     };
     for (n, op) in ops.iter().enumerate() {
+        let a = solo.of(n);
+        if let (Some(a), Clock::Own | Clock::Anchored(..)) = (&a, clock) {
+            if let Some(launch) = a.launch_ns {
+                advances.see(n, &op, a.latency_ns, launch, |before, shared, without| {
+                    let block = blocks.at(before.launch_ns);
+                    add(4, block, shared);
+                    add(5, block, without);
+                });
+            }
+            if let Clock::Anchored(launches, ..) = clock {
+                if let Some(other) = launches.get(n) {
+                    by_moments.see(n, &op, a.latency_ns, other.launch_ns, |_, shared, without| {
+                        moments_ns[0] += shared;
+                        moments_ns[1] += without;
+                    });
+                }
+            }
+        }
         let Some(delayed) = delayed.get_mut(op.stream as usize) else { continue };
         if !work(&op) {
             // A kernel behind a copy waits for what the copy waits for.
-            if let Some(a) = solo.of(n) {
+            if let Some(a) = a {
                 *delayed = roots(tenant.split(&op, switching).parts(), a.parts, *delayed);
             }
             continue;
@@ -394,7 +451,7 @@ pub(crate) fn compare(
             cut += 1;
             continue;
         }
-        let Some(a) = solo.of(n) else { continue };
+        let Some(a) = a else { continue };
         kept += 1;
         let block = blocks.at(op.launch_ns);
         add(2, block, op.ran_ns as f64);
@@ -407,6 +464,10 @@ pub(crate) fn compare(
         }
         add(0, block, op.latency_ns() as f64);
         add(1, block, a.latency_ns as f64);
+        if latencies {
+            values[0].push(op.latency_ns() as f64);
+            values[1].push(a.latency_ns as f64);
+        }
         let split = tenant.split(&op, switching).parts();
         let root = roots(split, a.parts, before);
         for (((sum, shared), without), root) in parts.iter_mut().zip(split).zip(a.parts).zip(root) {
@@ -420,28 +481,17 @@ pub(crate) fn compare(
     let mut other_reading = None;
     match clock {
         Clock::Own | Clock::Anchored(..) => {
-            let block_of = |n: usize| ops.get(n).map_or(0, |op| blocks.at(op.launch_ns));
-            advances(
-                ops,
-                solo,
-                |_, a| a.launch_ns,
-                |n, shared, without| {
-                    let block = block_of(n);
-                    add(4, block, shared);
-                    add(5, block, without);
-                },
-            );
-            if let Clock::Anchored(launches, until_moments, _) = clock {
-                let (mut a, mut b) = (0.0, 0.0);
-                advances(
-                    ops,
-                    solo,
-                    |n, _| launches.get(n).map(|a| a.launch_ns),
-                    |_, shared, without| {
-                        a += shared;
-                        b += without;
-                    },
-                );
+            advances.finish(|before, shared, without| {
+                let block = blocks.at(before.launch_ns);
+                add(4, block, shared);
+                add(5, block, without);
+            });
+            if let Clock::Anchored(_, until_moments, _) = clock {
+                by_moments.finish(|_, shared, without| {
+                    moments_ns[0] += shared;
+                    moments_ns[1] += without;
+                });
+                let [a, b] = moments_ns;
                 other_reading = (a > 0.0 && b > 0.0).then_some((a / b, *until_moments));
             }
         }
@@ -508,18 +558,8 @@ pub(crate) fn compare(
         out.figures.push(Figure { measure, value, bounds, n, shared_ns, solo_ns });
     }
     if latencies {
-        let counted = || {
-            let known = ops.iter().enumerate().filter(|(_, op)| work(op) && !op.cut() && !op.early);
-            let pairs = known.filter_map(|(n, op)| Some((op, solo.of(n)?)));
-            pairs.filter(|(op, a)| !op.held_up() && !a.held_up)
-        };
-        // One after the other: there are as many as kernels in a capture.
-        let percentiles = |latency_ns: fn(&Op, &SoloOp) -> i64| {
-            let mut values = Vec::with_capacity(kept - no_latency);
-            values.extend(counted().map(|(op, a)| latency_ns(&op, &a) as f64));
-            quantiles(&mut values, PERCENTILES.map(|(_, part)| part))
-        };
-        let (shared, without) = (percentiles(|op, _| op.latency_ns()), percentiles(|_, a| a.latency_ns));
+        let [shared, without] =
+            values.map(|mut values| quantiles(&mut values, PERCENTILES.map(|(_, part)| part)));
         for ((measure, _), pair) in PERCENTILES.iter().zip(shared.into_iter().zip(without)) {
             let (Some(shared_ns), Some(solo_ns)) = pair else { continue };
             if solo_ns > 0.0 {
@@ -536,7 +576,6 @@ pub(crate) fn compare(
         };
         out.parts = PARTS.iter().zip(parts).map(part).collect();
     }
-    out.aggressors = aggressor_shares(tenant, solo, &blocks, &draws);
     out
 }
 
@@ -687,11 +726,10 @@ fn aggressor_shares(
     if tenant.ran.is_some() && tenant.beside.total_ns() == 0 {
         return turns(rows(), &each, blocks, draws);
     }
-    let count = rows().count();
     let mut exposed: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for (other, union) in &each {
         let mut walk = Walk::default();
-        let mut times = Vec::with_capacity(count);
+        let mut times = Vec::with_capacity(tenant.ops.len());
         times.extend(rows().map(|(op, _)| walk.covered_ns(union, op.launch_ns, op.end_ns) as f64));
         if times.iter().any(|t| *t > 0.0) {
             exposed.insert(*other, times);
@@ -699,6 +737,7 @@ fn aggressor_shares(
     }
     let ids: Vec<u32> = exposed.keys().copied().collect();
     let columns: Vec<&Vec<f64>> = exposed.values().collect();
+    let Some(count) = columns.first().map(|column| column.len()) else { return Vec::new() };
     let total = |c: &[f64]| c.iter().sum::<f64>();
     // Who always comes together is looked at together: the pair's sum stands for both.
     let mut with: BTreeMap<u32, u32> = BTreeMap::new();

@@ -313,7 +313,7 @@ fn of_process<'a>(
                     doubt = doubt.of_part(held_against as f64 / base.ops.len() as f64);
                 }
                 doubt = doubt.with_cuts(2.0 * tenant.cut_doubt());
-                let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt);
+                let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt, pool);
                 let solo_units = SoloUnits {
                     scene: theirs,
                     tenant: base,
@@ -362,7 +362,7 @@ fn of_process<'a>(
                 let doubt = Doubt::Model(ModelDoubt { error: run.error(), residency });
                 let clock = Clock::Anchored(run.anchored(), run.until_moments, run.unsure_ns);
                 Row {
-                    compared: compare(tenant, &run, &clock, switching, latencies, &doubt),
+                    compared: compare(tenant, &run, &clock, switching, latencies, &doubt, pool),
                     units: of_units(scene, tenant, &run, work, None, &doubt),
                     reason: None,
                     ..refused(Refused::Nothing)

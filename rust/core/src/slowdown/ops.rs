@@ -164,11 +164,11 @@ impl Ops {
     }
 
     /// All from a place on.
-    pub fn from(&self, place: usize) -> impl DoubleEndedIterator<Item = Op> + ExactSizeIterator + Clone + '_ {
-        self.packed.get(place..).unwrap_or_default().iter().map(|packed| self.op(packed))
+    pub fn from(&self, place: usize) -> Iter<'_> {
+        Iter { ops: self, packed: self.packed.get(place..).unwrap_or_default().iter() }
     }
 
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Op> + ExactSizeIterator + Clone + '_ {
+    pub fn iter(&self) -> Iter<'_> {
         self.from(0)
     }
 
@@ -202,6 +202,40 @@ impl Ops {
         self.packed = packed;
     }
 }
+
+/// Operations, one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Iter<'a> {
+    ops: &'a Ops,
+    packed: std::slice::Iter<'a, Packed>,
+}
+
+// Inlined, so that of each operation only what is asked for is made: one that is handed over whole is twice as large as
+// it is packed, and there are as many as kernels in a capture.
+impl Iterator for Iter<'_> {
+    type Item = Op;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Op> {
+        Some(self.ops.op(self.packed.next()?))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.packed.size_hint()
+    }
+
+    fn nth(&mut self, n: usize) -> Option<Op> {
+        Some(self.ops.op(self.packed.nth(n)?))
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    fn next_back(&mut self) -> Option<Op> {
+        Some(self.ops.op(self.packed.next_back()?))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
 
 #[cfg(test)]
 mod tests {
