@@ -301,7 +301,8 @@ impl Staged {
                     let there = BooleanBuffer::new(words, 0, numbers.values.len());
                     numbers.nulls = Some(NullBuffer::new(there));
                 }
-                self.put_array(name, PrimitiveArray::<$type>::new(numbers.values.into(), numbers.nulls));
+                let array = PrimitiveArray::<$type>::new(numbers.values.into(), numbers.nulls);
+                self.put_array(name, without_zeroes(array));
             }};
         }
         match column {
@@ -360,7 +361,7 @@ impl Staged {
                 Sink::I32(mut sink) => Arc::new(sink.finish()),
                 Sink::I64(mut sink) => Arc::new(sink.finish()),
                 Sink::F64(mut sink) => Arc::new(sink.finish()),
-                Sink::Device(slots) => Arc::new(replaced(slots, &device_of)),
+                Sink::Device(slots) => Arc::new(without_zeroes(replaced(slots, &device_of))),
                 Sink::Whole(array) => array,
                 Sink::Name(names) => {
                     let (array, missing) = resolve(names, strings)?;
@@ -378,6 +379,16 @@ impl Staged {
         let sorted = self.known.ascending && order.first() == Some(&"start_ns");
         fold(self.table, share_equal(if sorted { batch } else { sort(batch, order)? })?)
     }
+}
+
+/// The same column; one of zeroes only takes no memory: the system has them until somebody writes to them.
+fn without_zeroes<T: ArrowPrimitiveType>(array: PrimitiveArray<T>) -> PrimitiveArray<T> {
+    let zero = T::Native::default();
+    if array.values().iter().any(|value| *value != zero) {
+        return array;
+    }
+    let nulls = array.nulls().cloned();
+    PrimitiveArray::new(vec![zero; array.len()].into(), nulls)
 }
 
 /// Names as a dictionary; different ids may stand for one text. Also: how many rows point nowhere.
