@@ -424,19 +424,38 @@ def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int) -> Windo
     # Who was busy for most of it leaves no room for a long pause of all.
     if int(working["busy_ns"].max() or 0) > (1 - _LONG_PAUSE) * (last - first):  # type: ignore[arg-type]
         return Window(start_ns=first, end_ns=last)
+    pause_ns = _LONG_PAUSE * (last - first)
+    # Other work can only shorten what kernels leave: mostly they say it, and millions of rows need not be copied.
+    if _longest_without_kernels_ns(tables, device_id, first, last) < pause_ns:
+        return Window(start_ns=first, end_ns=last)
     inside = (pl.col("device_id") == device_id) & (pl.col("end_ns") > first) & (pl.col("start_ns") < last)
     work = pl.concat(
         tables.columns(name, "device_id", "start_ns", "end_ns").filter(inside)
         for name in ("kernels", "graph_launches", "memops")
     ).sort("start_ns")
     idle = pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1)
-    pauses = work.with_columns(idle=idle).filter(pl.col("idle") >= _LONG_PAUSE * (last - first))
+    pauses = work.with_columns(idle=idle).filter(pl.col("idle") >= pause_ns)
     if pauses.is_empty():
         return Window(start_ns=first, end_ns=last)
     ends, idle_ns = pauses.sort("idle").select("start_ns", "idle").row(-1)
     if 2 * work.filter(pl.col("start_ns") >= ends).height >= work.height:
         return Window(start_ns=ends, end_ns=last)
     return Window(start_ns=first, end_ns=ends - idle_ns)
+
+
+def _longest_without_kernels_ns(tables: TableSet, device_id: int, first: int, last: int) -> int:
+    """The longest part of a time in which no kernel was in flight on a device."""
+    import polars as pl
+
+    longest, until = 0, first
+    for piece in tables.batches("kernels", "device_id", "start_ns", "end_ns"):
+        # Kernels are in order of their start.
+        here = piece.lazy().filter(pl.col("device_id") == device_id, pl.col("start_ns") < last)
+        latest = pl.col("end_ns").cum_max().clip(until)
+        idle = pl.col("start_ns") - latest.shift(1, fill_value=until)
+        idle_ns, latest_ns = here.select(idle.max(), latest.max().alias("latest")).collect().row(0)
+        longest, until = max(longest, idle_ns or 0), max(until, latest_ns or until)
+    return max(longest, last - until)
 
 
 def _resident_within(usage: pl.DataFrame, tables: TableSet, device_id: int, window: Window) -> pl.DataFrame:
