@@ -131,10 +131,13 @@ def _streams(tables: TableSet, device_id: int) -> dict[tuple[int, int | None], d
 
     found: dict[tuple[int, int | None], dict[int, _Stream]] = {}
     for piece in tables.batches("kernels", "device_id", "capture", "pid", "stream_id", "start_ns", "end_ns"):
+        # The streaming engine groups rows as they stand: few streams need no copy of the keys of a million rows.
         rows = (
-            piece.filter(pl.col("device_id") == device_id, pl.col("stream_id").is_not_null())
+            piece.lazy()
+            .filter(pl.col("device_id") == device_id, pl.col("stream_id").is_not_null())
             .group_by("capture", "pid", "stream_id")
             .agg(pl.len(), pl.col("start_ns").min(), pl.col("end_ns").max())
+            .collect(engine="streaming")
         )
         for capture, pid, stream, n, first_ns, last_ns in rows.iter_rows():
             known = found.setdefault((capture, pid), {}).setdefault(stream, _Stream(0, first_ns, last_ns))
