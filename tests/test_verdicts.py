@@ -544,7 +544,7 @@ def test_launches_without_a_kernel_are_counted_and_their_errors_named(tmp_path: 
     path = write(tmp_path / "x.sqlite", processes={7: "a"}, calls=made)
     verdict = pyanalyze.load(path).classify()[0]
     said = (
-        "3 of 3 launches have no kernel record; 1 cudaDeviceSynchronize call failed with error 700 (illegal address); "
+        "3 of 3 launch calls have no kernel record; 1 cudaDeviceSynchronize call failed with error 700 (illegal address); "
         "1 cudaLaunchKernel call failed with error 700 (illegal address)"
     )
     assert said in verdict.summary
@@ -566,7 +566,7 @@ def test_some_lost_kernels_are_counted_and_captured_graphs_are_not(tmp_path: Pat
     )  # fmt: skip
     report = pyanalyze.load(write(tmp_path / "x.sqlite", kernels=kernels, calls=made)).report().devices[0]
     (gap,) = [gap for gap in report.sharing.missing if gap.what == "kernel_records"]
-    assert gap.why == "1 of 3 launches have no kernel record"
+    assert gap.why == "1 of 3 launch calls has no kernel record: the recording ended first"
 
 
 def test_real_launches_have_their_kernels(corpus: Path) -> None:

@@ -75,7 +75,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             launches_ns=parts[Limit.LAUNCHES],
             api_calls_ns=None if found_calls is None else parts[Limit.API_CALLS],
             host_ns=parts[Limit.HOST],
-            waiting_ns=_waiting_ns(found_calls, idle_ns),
+            waiting_ns=_waiting_ns(found_calls, parts[Limit.API_CALLS] + parts[Limit.HOST]),
             api_call=call,
             api_call_ns=0 if call is None else min(by_name[call][0], parts[Limit.API_CALLS]),
             api_call_count=0 if call is None else by_name[call][1],
@@ -92,10 +92,10 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     return found
 
 
-def _waiting_ns(calls: Mapping[str, Any] | None, idle_ns: int) -> int | None:
+def _waiting_ns(calls: Mapping[str, Any] | None, most_ns: int) -> int | None:
     """Time with launched work and nothing on the device; None: calls were not read, or no launch is known by its id."""
     waiting_ns = None if calls is None else calls["waiting_ns"]
-    return None if waiting_ns is None else min(waiting_ns, idle_ns)
+    return None if waiting_ns is None else min(waiting_ns, most_ns)
 
 
 def _has_gaps(usage: Mapping[str, Any]) -> bool:

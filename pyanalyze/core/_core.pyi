@@ -243,9 +243,10 @@ def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> lis
 def launch_records(
     session: Mapping[str, Any], processes: set[tuple[int, int | None]] | None = None, progress: _Progress = None
 ) -> dict[str, Any] | None:
-    """Count `launches`, those `without_record` of their work, and failed calls: `errors` (function, code, how many).
+    """Count `launches`, `graphs` among them, those `without_record` of their work, and failed calls.
 
-    Of some processes (capture, pid; None: of all); None where they called nothing.
+    `without_record_at_end` are those after the last one of their process with a record; `errors` are function, code and
+    how many. Of some processes (capture, pid; None: of all); None where they called nothing.
     """
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:

@@ -78,6 +78,8 @@ if TYPE_CHECKING:
 _NAMED = 4
 #: Part of the time in which all were at work from which on a pause of all divides it.
 _LONG_PAUSE = 0.25
+#: How to record the work that the end of a recording cut off.
+_UNFINISHED = "call cudaDeviceSynchronize before the program ends, and record until then"
 #: How to see whether there is a second tenant.
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 #: What samples without a capture can say of a slowdown.
@@ -756,7 +758,8 @@ def _lost_launches(found: LaunchRecords | None) -> list[Missing]:
     """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
     if found is None or not found.without_record:
         return []
-    return [Missing(what="kernel_records", why=found.describe(), how=HOW["kernel_records"])]
+    how = _UNFINISHED if found.only_unfinished else HOW["kernel_records"]
+    return [Missing(what="kernel_records", why=found.describe(), how=how)]
 
 
 def _interference(

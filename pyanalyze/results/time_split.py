@@ -172,7 +172,7 @@ class TimeSplit(Result):
         Examples
         --------
         >>> import pyanalyze
-        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].waiting_share
+        >>> round(pyanalyze.load(capture).analysis.time_splits[0, 0].waiting_share, 3)
         0.0
         """
         return None if self.waiting_ns is None or not self.window_ns else self.waiting_ns / self.window_ns

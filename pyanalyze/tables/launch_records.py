@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
+from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -45,11 +46,28 @@ class LaunchRecords:
         Those of which no kernel, graph or copy has a record.
     errors
         API calls that failed: function, code, how many; most first.
+    graphs
+        Calls that launched a graph.
+    without_record_at_end
+        Those without a record that came after the last one of their process with a record.
     """
 
     launches: int
     without_record: int
     errors: tuple[tuple[str, int, int], ...]
+    graphs: int = 0
+    without_record_at_end: int = 0
+
+    @property
+    def only_unfinished(self) -> bool:
+        """Whether only the last launches have no record: the recording ended before their work.
+
+        Examples
+        --------
+        >>> LaunchRecords(3, 2, (), 0, 2).only_unfinished, LaunchRecords(3, 2, (), 0, 1).only_unfinished
+        (True, False)
+        """
+        return 0 < self.without_record == self.without_record_at_end and not self.errors
 
     def describe_errors(self) -> str:
         """The errors for a sentence; empty without any.
@@ -71,9 +89,16 @@ class LaunchRecords:
         Examples
         --------
         >>> LaunchRecords(3, 2, ()).describe()
-        '2 of 3 launches have no kernel record'
+        '2 of 3 launch calls have no kernel record'
+        >>> LaunchRecords(3, 1, (), 2, 1).describe()
+        '1 of 3 launch calls (a graph counts as one) has no kernel record: the recording ended first'
         """
-        said = f"{self.without_record} of {self.launches} launches have no kernel record"
+        graphs = " (a graph counts as one)" if self.graphs else ""
+        have = "has" if self.without_record == 1 else "have"
+        of = f"{fmt.count(self.without_record)} of {fmt.count(self.launches)}"
+        said = f"{of} launch calls{graphs} {have} no kernel record"
+        if self.only_unfinished:
+            return f"{said}: the recording ended first"
         errors = self.describe_errors()
         return f"{said}; {errors}" if errors else said
 
@@ -107,4 +132,10 @@ def launch_records(
     found = _core.launch_records(tables.with_late("api_calls"), wanted)
     if found is None:
         return None
-    return LaunchRecords(found["launches"], found["without_record"], tuple(found["errors"]))
+    return LaunchRecords(
+        found["launches"],
+        found["without_record"],
+        tuple(found["errors"]),
+        found["graphs"],
+        found["without_record_at_end"],
+    )

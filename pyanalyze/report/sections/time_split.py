@@ -42,7 +42,9 @@ def _at_most(split: TimeSplit, ns: int) -> str:
 
 
 def _waiting(split: TimeSplit) -> str:
-    return _at_most(split, split.host_ns) if split.waiting_share is None else fmt.percent(split.waiting_share)
+    if split.waiting_share is None:
+        return _at_most(split, split.launches_ns + split.host_ns)
+    return fmt.percent(split.waiting_share)
 
 
 def _longest_call(split: TimeSplit) -> str:

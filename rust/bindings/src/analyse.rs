@@ -253,7 +253,9 @@ pub(crate) fn calls_in_gaps(
 #[derive(IntoPyObject)]
 pub(crate) struct LaunchRecords {
     launches: u64,
+    graphs: u64,
     without_record: u64,
+    without_record_at_end: u64,
     errors: Vec<(String, i32, u64)>,
 }
 
@@ -272,7 +274,9 @@ pub(crate) fn launch_records(
     let found = found.map_err(|e| watch.raise(e))?;
     Ok(found.map(|found| LaunchRecords {
         launches: found.launches,
+        graphs: found.graphs,
         without_record: found.without_record,
+        without_record_at_end: found.without_record_at_end,
         errors: found.errors,
     }))
 }

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::activity::host_activity::{HostActivity, HostEvents, Span};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::hardware::LAUNCH_GAP_NS;
 use crate::base::id_set::IdSet;
 use crate::base::intervals::{Growing, Union, Walk};
@@ -30,6 +30,7 @@ const HANDS_OVER: [&str; 4] = ["Launch", "Async", "EventRecord", "StreamWaitEven
 /// Calls that launch a kernel or a graph, after `cuda` or `cu`; the last one only without more behind it.
 const LAUNCHES: [&str; 4] = ["LaunchKernel", "LaunchCooperativeKernel", "Launch_", "GraphLaunch"];
 const LAUNCH: &str = "Launch";
+const GRAPH_LAUNCH: &str = "GraphLaunch";
 /// Between these a thread captures a graph: what it launches does not run.
 const BEGINS_CAPTURE: &str = "StreamBeginCapture";
 const ENDS_CAPTURE: &str = "StreamEndCapture";
@@ -49,8 +50,8 @@ pub struct CallsInGaps {
     pub long_ns: i64,
     /// In shorter gaps, of calls that hand over no work, where none that does ran beside them.
     pub short_ns: i64,
-    /// In long gaps, from the end of the launch call of what ends the gap: it was launched, and had not started. `None`:
-    /// no such call is known.
+    /// Of gaps, from the end of the launch call of what ends the gap: it was launched, and had not started. Of short ones
+    /// only what counts in `short_ns`. `None`: no such call is known.
     pub waiting_ns: Option<i64>,
     /// By name without the version that CUPTI appends: the time of each in gaps, and how many calls.
     pub by_name: BTreeMap<String, (i64, u64)>,
@@ -78,8 +79,12 @@ pub struct Gap {
 pub struct LaunchRecords {
     /// Calls that launched a kernel or a graph; a runtime call and the driver call inside it are one.
     pub launches: u64,
-    /// Those of which no kernel, graph or copy has a record.
+    /// Those that launched a graph.
+    pub graphs: u64,
+    /// Launches of which no kernel, graph or copy has a record.
     pub without_record: u64,
+    /// Those of them after the last launch of their process that has a record.
+    pub without_record_at_end: u64,
     /// API calls that failed: function, code, how many; most first.
     pub errors: Vec<(String, i32, u64)>,
 }
@@ -125,13 +130,51 @@ struct Gaps {
     in_long: Walk,
     in_short: Walk,
     found: CallsInGaps,
-    /// Long gaps, by correlation id of the operation that ends each; 0: it has none, and no call is its launch.
-    ended_by: NumberMap<u32, (i64, i64)>,
+    /// Long gaps, by what ends them.
+    ended: EndedGaps,
+    /// A long gap that no migration ends.
+    long_ended: bool,
+    /// Calls that hand over no work and reach into short gaps.
+    quiet: Union,
+    waits: Option<ShortWaits>,
     /// By key of the name.
     by_key: NumberMap<u32, (i64, u64)>,
     /// Where something is recorded of the host: calls in long gaps, and by start of a gap the thread that ends it.
     called: Union,
     ended_on: BTreeMap<i64, u32>,
+}
+
+/// Gaps by the correlation id of the operation that ends each: those of one graph have one id.
+#[derive(Default)]
+struct EndedGaps {
+    last: NumberMap<u32, u32>,
+    gaps: Vec<EndedGap>,
+}
+
+struct EndedGap {
+    start_ns: i64,
+    end_ns: i64,
+    /// Another gap of the same id.
+    before: Option<u32>,
+}
+
+impl EndedGaps {
+    fn add(&mut self, id: u32, start_ns: i64, end_ns: i64) {
+        let place = u32::try_from(self.gaps.len()).unwrap_or(u32::MAX);
+        let before = self.last.insert(id, place);
+        self.gaps.push(EndedGap { start_ns, end_ns, before });
+    }
+
+    /// Takes out those that what a call launched ended.
+    fn take(&mut self, call: &Call) -> impl Iterator<Item = (i64, i64)> + '_ {
+        let mut next = call.correlation.filter(|id| *id > 0).and_then(|id| self.last.remove(&id));
+        let gaps = &self.gaps;
+        std::iter::from_fn(move || {
+            let gap = gaps.get(next? as usize)?;
+            next = gap.before;
+            Some((gap.start_ns, gap.end_ns))
+        })
+    }
 }
 
 impl Gaps {
@@ -140,8 +183,9 @@ impl Gaps {
             let length_ns = start_ns.saturating_sub(free_ns);
             let is_long = migration || length_ns > LAUNCH_GAP_NS;
             if is_long { &mut self.long } else { &mut self.short }.add(free_ns, start_ns);
-            if is_long && !migration {
-                self.ended_by.insert(correlation.unwrap_or(0), (free_ns, start_ns));
+            self.long_ended |= is_long && !migration;
+            if let Some(id) = correlation.filter(|id| is_long && *id > 0) {
+                self.ended.add(id, free_ns, start_ns);
             }
             if length_ns > self.found.longest.map_or(0, |gap| gap.end_ns.saturating_sub(gap.start_ns)) {
                 let operations_before = self.found.operations;
@@ -162,9 +206,7 @@ impl Gaps {
     }
 
     fn add_call(&mut self, call: &Call, host_known: bool) {
-        if let Some((free_ns, start_ns)) =
-            call.correlation.filter(|id| *id > 0).and_then(|id| self.ended_by.remove(&id))
-        {
+        for (free_ns, start_ns) in self.ended.take(call) {
             if let Some(thread) = call.thread.filter(|_| host_known) {
                 self.ended_on.insert(free_ns, thread);
             }
@@ -188,6 +230,9 @@ impl Gaps {
         self.found.long_ns = self.found.long_ns.saturating_add(first.0);
         self.found.short_ns = self.found.short_ns.saturating_add(first.1).saturating_sub(handing_over.1);
         let Some((key, hands_over)) = call.name else { return };
+        if short_ns > 0 && !hands_over {
+            self.quiet.add(call.start_ns, call.end_ns);
+        }
         let ns = if hands_over { long_ns } else { long_ns.saturating_add(short_ns) };
         if ns > 0 {
             let (sum_ns, calls) = self.by_key.entry(key).or_default();
@@ -225,6 +270,64 @@ impl Gaps {
     }
 }
 
+/// What ends a short gap was launched, and a call that hands over no work ran, none beside it that does.
+#[derive(Default)]
+struct ShortWaits {
+    free_ns: Option<i64>,
+    in_quiet: Walk,
+    ended: EndedGaps,
+    /// From the end of the launch call to the end of the gap: those that are not over.
+    launched: BTreeMap<i64, i64>,
+    /// `None`: no launch is known.
+    waiting_ns: Option<i64>,
+}
+
+impl ShortWaits {
+    fn add_work(&mut self, quiet: &Union, (start_ns, end_ns): (i64, i64), correlation: Option<u32>) {
+        let gap =
+            self.free_ns.filter(|free_ns| (1..=LAUNCH_GAP_NS).contains(&start_ns.saturating_sub(*free_ns)));
+        if let Some((free_ns, id)) = gap.zip(correlation.filter(|id| *id > 0)) {
+            if self.in_quiet.covered_ns(quiet, free_ns, start_ns) > 0 {
+                self.ended.add(id, free_ns, start_ns);
+            }
+        }
+        self.free_ns = Some(self.free_ns.map_or(end_ns, |free_ns| free_ns.max(end_ns)));
+    }
+
+    fn add_call(&mut self, call: &Call) {
+        // Calls come in order of their starts: no later one reaches back.
+        while self.launched.first_key_value().is_some_and(|(_, end_ns)| *end_ns <= call.start_ns) {
+            self.launched.pop_first();
+        }
+        let (mut waiting_ns, mut known) = (0_i64, self.waiting_ns.is_some());
+        for (free_ns, end_ns) in self.ended.take(call) {
+            known = true;
+            let from_ns = free_ns.max(call.end_ns);
+            if from_ns >= end_ns {
+                continue;
+            }
+            self.launched.insert(from_ns, end_ns);
+            // What calls that began before this one have of it.
+            let until = |reached_ns: Option<i64>| reached_ns.unwrap_or(from_ns).clamp(from_ns, end_ns);
+            let of_quiet = until(call.reached_ns).saturating_sub(until(call.reached_handing_over_ns));
+            waiting_ns = waiting_ns.saturating_add(of_quiet);
+        }
+        let (all_ns, handing_ns) = (self.launched_ns(call.first), self.launched_ns(call.first_handing_over));
+        waiting_ns = waiting_ns.saturating_add(all_ns).saturating_sub(handing_ns);
+        if known {
+            self.waiting_ns = Some(self.waiting_ns.unwrap_or(0).saturating_add(waiting_ns));
+        }
+    }
+
+    /// Of a part of a call: what ends the gap was launched.
+    fn launched_ns(&self, part: Option<(i64, i64)>) -> i64 {
+        let Some((start_ns, end_ns)) = part else { return 0 };
+        self.launched.range(..end_ns).fold(0_i64, |sum, (a, b)| {
+            sum.saturating_add(end_ns.min(*b).saturating_sub(start_ns.max(*a)).max(0))
+        })
+    }
+}
+
 /// A call, and the parts of it in which no earlier one ran: of all, and of those that hand over work.
 struct Call {
     name: Option<(u32, bool)>,
@@ -234,6 +337,9 @@ struct Call {
     end_ns: i64,
     first: Option<(i64, i64)>,
     first_handing_over: Option<(i64, i64)>,
+    /// Latest end of the calls up to this one, and of those that hand over work.
+    reached_ns: Option<i64>,
+    reached_handing_over_ns: Option<i64>,
 }
 
 /// A process: its tenants, and when any of its calls ran.
@@ -268,26 +374,40 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
     let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
     let names = Names::new(columns.names("name")?, hands_over);
     let order = in_order(start);
-    for n in 0..columns.rows() {
-        if n % PROGRESS_ROWS == 0 {
-            watch.progress("calls", n as u64, columns.rows() as u64)?;
+    // Calls in order of their starts, twice: what they have of short gaps is known before what of it was launched.
+    let each = |hosts: &mut ByKey<Process, Host>, take: fn(&mut Gaps, &Call, bool)| {
+        for n in 0..columns.rows() {
+            if n % PROGRESS_ROWS == 0 {
+                watch.progress("calls", n as u64, columns.rows() as u64)?;
+            }
+            let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
+            let Some(host) = hosts.get_mut((capture.value(row), at(pid, row))) else { continue };
+            let (start_ns, end_ns) = (start.value(row), end.value(row));
+            let name = names.of(row);
+            let handing = matches!(name, Some((_, true)));
+            host.called = true;
+            let call = Call {
+                name,
+                correlation: at(correlation, row),
+                thread: if host.known { at(tid, row) } else { None },
+                start_ns,
+                end_ns,
+                first: host.calling.add(start_ns, end_ns),
+                first_handing_over: handing.then(|| host.handing_over.add(start_ns, end_ns)).flatten(),
+                reached_ns: host.calling.end_ns(),
+                reached_handing_over_ns: host.handing_over.end_ns(),
+            };
+            host.tenants.iter_mut().for_each(|gaps| take(gaps, &call, host.known));
         }
-        let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
-        let Some(host) = hosts.get_mut((capture.value(row), at(pid, row))) else { continue };
-        let (start_ns, end_ns) = (start.value(row), end.value(row));
-        let name = names.of(row);
-        let handing = matches!(name, Some((_, true)));
-        host.called = true;
-        let call = Call {
-            name,
-            correlation: at(correlation, row),
-            thread: if host.known { at(tid, row) } else { None },
-            start_ns,
-            end_ns,
-            first: host.calling.add(start_ns, end_ns),
-            first_handing_over: handing.then(|| host.handing_over.add(start_ns, end_ns)).flatten(),
-        };
-        host.tenants.iter_mut().for_each(|gaps| gaps.add_call(&call, host.known));
+        Ok::<(), Error>(())
+    };
+    each(&mut hosts, Gaps::add_call)?;
+    if find_short_waits(session, &mut hosts)? {
+        each(&mut hosts, |gaps, call, _| {
+            if let Some(waits) = &mut gaps.waits {
+                waits.add_call(call);
+            }
+        })?;
     }
     let mut found = Vec::new();
     let of_hosts = hosts
@@ -295,9 +415,12 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
         .flat_map(|host| host.tenants.into_iter().map(move |of| ((host.process, host.called), of)));
     for ((process, called), gaps) in of_hosts {
         let host = events.in_spans(process, || gaps.host_spans());
-        let Gaps { found: mut one, by_key, ended_by, .. } = gaps;
+        let Gaps { found: mut one, by_key, long_ended, waits, .. } = gaps;
         (one.called, one.host) = (called, host);
-        if ended_by.is_empty() {
+        if let Some(waiting_ns) = waits.and_then(|waits| waits.waiting_ns) {
+            one.waiting_ns = Some(one.waiting_ns.unwrap_or(0).saturating_add(waiting_ns));
+        }
+        if !long_ended && one.short_ns == 0 {
             one.waiting_ns.get_or_insert(0);
         }
         for (key, (ns, calls)) in by_key {
@@ -309,6 +432,29 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
     }
     found.sort_by_key(|one| (one.device, one.tenant));
     Ok(found)
+}
+
+/// Notes what ends the short gaps of tenants in which calls ran that hand over no work; whether there are any.
+fn find_short_waits(session: &Tables, hosts: &mut ByKey<Process, Host>) -> Result<bool> {
+    let mut some = false;
+    for host in hosts.values_mut() {
+        (host.calling, host.handing_over) = (Growing::default(), Growing::default());
+        for gaps in host.tenants.iter_mut().filter(|gaps| gaps.found.short_ns > 0) {
+            gaps.waits = Some(ShortWaits::default());
+            some = true;
+        }
+    }
+    if !some {
+        return Ok(false);
+    }
+    for w in work(&Events::of(session))? {
+        let Some(host) = hosts.get_mut((w.capture, w.pid)) else { continue };
+        let here = host.tenants.iter_mut().find(|gaps| gaps.found.device == w.device);
+        if let Some(Gaps { waits: Some(waits), quiet, .. }) = here {
+            waits.add_work(quiet, (w.start_ns, w.end_ns), w.correlation);
+        }
+    }
+    Ok(true)
 }
 
 /// The gaps in the work of every tenant, by process.
@@ -339,6 +485,7 @@ fn hosts(session: &Tables) -> Result<ByKey<Process, Host>> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Launch,
+    GraphLaunch,
     BeginCapture,
     EndCapture,
     Other,
@@ -346,7 +493,11 @@ enum Role {
 
 fn role(name: &str) -> Role {
     if launches(name) {
-        Role::Launch
+        if name.contains(GRAPH_LAUNCH) {
+            Role::GraphLaunch
+        } else {
+            Role::Launch
+        }
     } else if name.contains(BEGINS_CAPTURE) {
         Role::BeginCapture
     } else if name.contains(ENDS_CAPTURE) {
@@ -360,6 +511,10 @@ fn role(name: &str) -> Role {
 #[derive(Default)]
 struct Launched {
     ids: IdSet,
+    /// Those that launched a graph.
+    graphs: IdSet,
+    /// The last id of a launch with a record; ids rise with the calls of a process.
+    recorded: Option<u32>,
     captured: Vec<u32>,
     /// By thread: graphs that it is capturing.
     capturing: NumberMap<u32, i64>,
@@ -455,9 +610,12 @@ fn launches_and_records(
         match role {
             Role::BeginCapture => *mine.capturing.entry(thread).or_default() += 1,
             Role::EndCapture => *mine.capturing.entry(thread).or_default() -= 1,
-            Role::Launch => {
+            Role::Launch | Role::GraphLaunch => {
                 let Some(id) = at(correlation, row) else { continue };
                 mine.ids.insert(id);
+                if role == Role::GraphLaunch {
+                    mine.graphs.insert(id);
+                }
                 if mine.capturing.get(&thread).is_some_and(|graphs| *graphs > 0) {
                     mine.captured.push(id);
                 }
@@ -469,12 +627,15 @@ fn launches_and_records(
         return Ok(None);
     }
     let mut found = LaunchRecords::default();
-    for Launched { ids, captured, .. } in launched.values_mut() {
+    for Launched { ids, graphs, captured, .. } in launched.values_mut() {
         captured.iter().for_each(|id| ids.remove(*id));
         found.launches = found.launches.saturating_add(ids.len());
+        found.graphs = found.graphs.saturating_add(graphs.len());
     }
     take_recorded(session, &mut launched)?;
     found.without_record = launched.values().map(|of| of.ids.len()).sum();
+    found.without_record_at_end =
+        launched.values().map(|of| of.recorded.map_or(0, |id| of.ids.len_after(id))).sum();
     let mut errors: Vec<_> = errors.into_iter().map(|((name, code), calls)| (name, code, calls)).collect();
     errors.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| (&a.0, a.1).cmp(&(&b.0, b.1))));
     found.errors = errors;
@@ -490,8 +651,9 @@ fn take_recorded(session: &Tables, launched: &mut ByKey<Process, Launched>) -> R
         let correlation = columns.u32("correlation_id")?;
         for row in 0..columns.rows() {
             let of = launched.get_mut((capture.value(row), at(pid, row)));
-            if let (Some(of), Some(id)) = (of, at(correlation, row)) {
+            if let Some((of, id)) = of.zip(at(correlation, row)).filter(|(of, id)| of.ids.contains(*id)) {
                 of.ids.remove(id);
+                of.recorded = of.recorded.max(Some(id));
             }
         }
     }
@@ -613,6 +775,28 @@ mod tests {
     }
 
     #[test]
+    fn in_short_gaps_launched_work_waits_while_a_call_hands_over_nothing() {
+        // Nothing runs from 100 to 200 and from 210 to 300 us; one graph, launched from 90 to 120 us, ends both gaps.
+        let work = with_ids(&[kernel(0, 100), kernel(200, 210), kernel(300, 400)], &[1, 2, 2]);
+        let (mut tables, _) = named([(schema::KERNELS.name, work)].into());
+        let mut waiting_ns = |rest: &[C<'_>]| {
+            let mut rows = vec![("cudaGraphLaunch", 2, 0, 90, 120)];
+            rows.extend(rest);
+            rows.sort_by_key(|row| row.3);
+            tables.insert(schema::API_CALLS.name, calls(&rows));
+            calls_in_gaps(&tables, &Unwatched).unwrap()[0].waiting_ns
+        };
+        // The thread waits from 130 us on; another one has waited from the begin; that one launches from 150 to 220 us.
+        assert_eq!(waiting_ns(&[("cudaStreamSynchronize", 3, 0, 130, 400)]), Some((70 + 90) * 1000));
+        assert_eq!(waiting_ns(&[("cudaStreamSynchronize", 3, 0, 0, 400)]), Some((80 + 90) * 1000));
+        let launches = ("cudaLaunchKernel", 4, 0, 150, 220);
+        assert_eq!(waiting_ns(&[("cudaStreamSynchronize", 3, 0, 0, 400), launches]), Some((30 + 80) * 1000));
+        // Without such a call the process is launching.
+        assert_eq!(waiting_ns(&[]), Some(0));
+        assert_eq!(waiting_ns(&[("cudaLaunchKernel", 3, 0, 130, 400)]), Some(0));
+    }
+
+    #[test]
     fn gaps_are_there_without_calls() {
         let (tables, _) =
             named([(schema::KERNELS.name, kernels(&[kernel(0, 100), kernel(150, 200)]))].into());
@@ -661,7 +845,22 @@ mod tests {
         );
         let errors =
             vec![("cudaDeviceSynchronize".to_owned(), 700, 2), ("cudaLaunchKernel".to_owned(), 700, 1)];
-        assert_eq!(found, Some(LaunchRecords { launches: 3, without_record: 1, errors }));
+        let without =
+            LaunchRecords { launches: 3, graphs: 1, without_record: 1, without_record_at_end: 0, errors };
+        assert_eq!(found, Some(without));
+    }
+
+    #[test]
+    fn launches_after_the_last_one_with_a_record_are_told_apart() {
+        let rows: Vec<C<'_>> = (1..=5).map(|id| ("cudaLaunchKernel", id, 0, i64::from(id), 9)).collect();
+        let lost = |recorded: &[u32]| {
+            let found = records(&rows, recorded).unwrap();
+            (found.without_record, found.without_record_at_end)
+        };
+        assert_eq!(lost(&[1, 2, 3]), (2, 2));
+        assert_eq!(lost(&[1, 3]), (3, 2));
+        assert_eq!(lost(&[5, 1]), (3, 0));
+        assert_eq!(lost(&[]), (5, 0));
     }
 
     #[test]

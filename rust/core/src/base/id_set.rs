@@ -54,6 +54,16 @@ impl IdSet {
     pub fn len(&self) -> u64 {
         self.chunks.values().flat_map(|chunk| chunk.0.iter()).map(|word| u64::from(word.count_ones())).sum()
     }
+
+    /// How many numbers it holds that are larger than this one.
+    pub fn len_after(&self, id: u32) -> u64 {
+        let first = id.saturating_add(1);
+        let near = first..=first | (CHUNK_IDS - 1);
+        let in_chunk = near.filter(|one| *one > id && self.contains(*one)).count() as u64;
+        let behind = self.chunks.sorted().filter(|(upper, _)| *upper > first / CHUNK_IDS);
+        let words = behind.flat_map(|(_, chunk)| chunk.0.iter());
+        in_chunk.saturating_add(words.map(|word| u64::from(word.count_ones())).sum())
+    }
 }
 
 /// Its word in a chunk, and its bit there.
@@ -75,6 +85,10 @@ mod tests {
         assert_eq!(ids.len(), 5);
         assert!([0, 7, 65_535, 65_536, u32::MAX].iter().all(|id| ids.contains(*id)));
         assert!(![1, 8, 65_534, 65_537, u32::MAX - 1].iter().any(|id| ids.contains(*id)));
+        assert_eq!(
+            [0, 6, 7, 65_534, 65_535, 65_536, u32::MAX].map(|id| ids.len_after(id)),
+            [4, 4, 3, 3, 2, 1, 0]
+        );
     }
 
     #[test]
