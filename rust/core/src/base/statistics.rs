@@ -247,6 +247,22 @@ pub fn quantile(sorted: &[f64], part: f64) -> Option<f64> {
     sorted.get(place.saturating_sub(1)).copied()
 }
 
+/// The same of values with weights, in any order: the smallest up to which at least this part of the weight lies.
+#[must_use]
+pub fn weighted_quantiles<const N: usize>(values: &mut [(f64, f64)], parts: [f64; N]) -> [Option<f64>; N] {
+    values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    let whole: f64 = values.iter().map(|(_, weight)| weight).sum();
+    parts.map(|part| {
+        let mut passed = 0.0;
+        let reached = |(_, weight): &&(f64, f64)| {
+            passed += weight;
+            // A sum of parts of one may miss a whole number by its last bits.
+            passed >= part * whole * (1.0 - f64::EPSILON.sqrt())
+        };
+        values.iter().find(reached).map(|(value, _)| *value)
+    })
+}
+
 /// The same of whole numbers in any order.
 #[must_use]
 pub fn nearest_rank(values: &mut [i64], part: f64) -> Option<i64> {
@@ -344,5 +360,15 @@ mod tests {
         );
         assert_eq!(quantiles(&mut [7.0], [0.5, 0.95, 0.99]), [Some(7.0); 3]);
         assert_eq!(quantiles(&mut [], [0.5]), [None]);
+    }
+
+    #[test]
+    fn a_value_with_weight_counts_as_often() {
+        // 1 1 1 1 1 1 2 3 3 3
+        let mut values = [(3.0, 1.5), (1.0, 6.0), (2.0, 1.0), (3.0, 1.5)];
+        assert_eq!(weighted_quantiles(&mut values, [0.6, 0.7, 0.75]), [Some(1.0), Some(2.0), Some(3.0)]);
+        let mut thirds = [1.0, 2.0, 3.0].map(|value| (value, 1.0 / 3.0));
+        assert_eq!(weighted_quantiles(&mut thirds, [1.0 / 3.0, 1.0]), [Some(1.0), Some(3.0)]);
+        assert_eq!(weighted_quantiles(&mut [], [0.5]), [None]);
     }
 }

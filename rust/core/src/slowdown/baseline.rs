@@ -2,17 +2,19 @@
 //!
 //! The k-th operation of a signature stands for the k-th of the same signature. Where both runs did the same work in
 //! the same mix, every operation has its counterpart, and the runs are compared operation by operation (`aligned`).
-//! Otherwise each operation is compared with the mean of its signature, and elapsed time with the baseline's elapsed
-//! time per unit of kernel time.
+//! Otherwise each operation is compared with the mean of its signature, percentiles with those of the baseline's
+//! operations, and elapsed time with the baseline's elapsed time per unit of kernel time.
 
 use std::collections::BTreeMap;
 
 use crate::base::intervals::Union;
 use crate::base::maps::NumberMap;
 use crate::base::pauses::{work_begins, PAUSE_PART, STARTUP_PART};
+use crate::slowdown::compare::counts_as_latency;
 use crate::slowdown::counterfactual::SoloOp;
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::slowdown::ops::Ops;
+use crate::table::work::WorkKind;
 
 /// Of the operations, at least this part has a counterpart where runs are laid beside each other.
 const ALIGNED_PART: f64 = 0.98;
@@ -26,6 +28,8 @@ const LONE_TIMES: f64 = 5.0;
 pub(crate) struct Matched {
     pub ops: Vec<Option<SoloOp>>,
     pub aligned: bool,
+    /// Unless `aligned`: latency of each kernel and graph of the baseline in ns, and how many of the tenant it stands for.
+    pub latencies: Vec<(f64, f64)>,
     /// First launch to last end of the baseline over the execution time in it: the elapsed_ratio of its host.
     pub elapsed_ratio: Option<f64>,
     /// The host of the baseline paused once: `elapsed_ratio` has that in it.
@@ -114,6 +118,11 @@ pub(crate) fn likeness(tenant: &Tenancy, other: &Tenancy) -> f64 {
     part(&a, &b).min(part(&b, &a))
 }
 
+/// Whether an operation of a baseline says nothing of how long its like take from their launch on.
+fn no_measure(op: &Op) -> bool {
+    op.held_up() || op.early
+}
+
 /// Lays a baseline beside a tenant.
 pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union>) -> Matched {
     let mut queues: NumberMap<u32, Vec<usize>> = NumberMap::default();
@@ -143,8 +152,9 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         ran_ns: op.ran_ns,
         parts: base.split(&op, switching).parts(),
         launch_ns: Some(op.launch_ns),
-        held_up: op.held_up(),
+        held_up: no_measure(&op),
     };
+    let mut latencies: Vec<(u32, i64)> = Vec::new();
     let mut ops: Vec<Option<SoloOp>> = if aligned {
         let in_work = |n: &usize| *n >= base_startup;
         pairs.into_iter().map(|pair| pair.filter(in_work).and_then(|n| base.ops.get(n)).map(of)).collect()
@@ -153,10 +163,10 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         // Not of launches that something held up, unless all of a kind were.
         let held_up: NumberMap<u32, bool> = worked.clone().fold(NumberMap::default(), |mut all, op| {
             let every = all.entry(op.signature).or_insert(true);
-            *every &= op.held_up();
+            *every &= no_measure(&op);
             all
         });
-        let usual = |op: &Op| !op.held_up() || held_up.get(&op.signature) == Some(&true);
+        let usual = |op: &Op| !no_measure(op) || held_up.get(&op.signature) == Some(&true);
         for op in worked.filter(usual) {
             let solo = of(op);
             let (sums, n) = means.entry(op.signature).or_default();
@@ -165,6 +175,9 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
                 *sum += value as f64;
             }
             *n += 1.0;
+            if op.kind != WorkKind::Copy {
+                latencies.push((op.signature, op.latency_ns()));
+            }
         }
         let mean = |op: Op| {
             let ([latency, ran, parts @ ..], n) = means.get(&op.signature)?;
@@ -184,5 +197,22 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
             *slot = None;
         }
     }
-    Matched { ops, aligned, elapsed_ratio, paused }
+    let latencies = in_the_mix_of(tenant, &ops, &latencies);
+    Matched { ops, aligned, latencies, elapsed_ratio, paused }
+}
+
+/// Latencies of a baseline by signature, each with the part of the tenant's operations of that signature that it stands for.
+fn in_the_mix_of(tenant: &Tenancy, solo: &[Option<SoloOp>], latencies: &[(u32, i64)]) -> Vec<(f64, f64)> {
+    let mut counts: NumberMap<u32, (u32, u32)> = NumberMap::default();
+    for (signature, _) in latencies {
+        counts.entry(*signature).or_default().1 += 1;
+    }
+    for (op, _) in tenant.ops.iter().zip(solo).filter(|(op, solo)| counts_as_latency(op, solo.as_ref())) {
+        counts.entry(op.signature).and_modify(|(shared, _)| *shared += 1);
+    }
+    let weighed = latencies.iter().filter_map(|(signature, latency_ns)| {
+        let (shared, alone) = counts.get(signature)?;
+        Some((*latency_ns as f64, f64::from(*shared) / f64::from(*alone)))
+    });
+    weighed.filter(|(_, weight)| *weight > 0.0).collect()
 }

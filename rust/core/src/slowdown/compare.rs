@@ -12,7 +12,7 @@ use crate::base::intervals::{Union, Walk};
 use crate::base::maps::NumberMap;
 use crate::base::parallel::ThreadPool;
 use crate::base::pauses::UntilMoments;
-use crate::base::statistics::{quantile, quantiles, student, Resamples};
+use crate::base::statistics::{quantile, quantiles, student, weighted_quantiles, Resamples};
 use crate::slowdown::baseline::Pause;
 use crate::slowdown::counterfactual::{Anchored, Reference};
 use crate::slowdown::operations::{Op, Tenancy};
@@ -103,8 +103,8 @@ pub(crate) struct Compared {
     pub parts: Vec<Part>,
     pub aggressors: Vec<AggressorShare>,
     pub blocks: usize,
-    /// Operations left out of latencies and their parts: what is not the program's own held a launch up, here or there,
-    /// or the window of the session shows only a part of them or not their launch.
+    /// Operations left out of latencies and their parts: what is not the program's own held a launch up, or no call of it
+    /// is known, here or there, or the window of the session shows only a part of them.
     pub left_out: usize,
     /// The host paused once, and not in the baseline: see [`lone_pause_ns`].
     pub paused: bool,
@@ -458,7 +458,7 @@ fn sums_compared(
         add(3, block, a.ran_ns as f64);
         ran[0] += op.ran_ns as f64;
         ran[1] += a.ran_ns as f64;
-        if op.held_up() || a.held_up || op.early {
+        if !counts_as_latency(&op, Some(&a)) {
             no_latency += 1;
             continue;
         }
@@ -577,6 +577,25 @@ fn sums_compared(
         out.parts = PARTS.iter().zip(parts).map(part).collect();
     }
     out
+}
+
+/// Whether how long an operation took from its launch to its end is known, here and solo.
+pub(crate) fn counts_as_latency(op: &Op, solo: Option<&SoloOp>) -> bool {
+    let known = op.kind != WorkKind::Copy && !op.cut() && !op.early && !op.held_up();
+    known && solo.is_some_and(|a| !a.held_up)
+}
+
+impl Compared {
+    /// Holds percentiles against launches themselves, each with how many it stands for: those of means would be none.
+    pub fn hold_against(&mut self, mut launches: Vec<(f64, f64)>) {
+        let solo = weighted_quantiles(&mut launches, PERCENTILES.map(|(_, part)| part));
+        for ((measure, _), solo_ns) in PERCENTILES.iter().zip(solo) {
+            let figure = self.figures.iter_mut().find(|figure| figure.measure == *measure);
+            if let (Some(figure), Some(solo_ns)) = (figure, solo_ns) {
+                (figure.solo_ns, figure.value) = (solo_ns, figure.shared_ns / solo_ns);
+            }
+        }
+    }
 }
 
 /// A pause of the host that came once, and that the baseline does not have; `None` without one, and for a replay, which

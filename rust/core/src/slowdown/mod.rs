@@ -313,7 +313,8 @@ fn of_process<'a>(
                     doubt = doubt.of_part(held_against as f64 / base.ops.len() as f64);
                 }
                 doubt = doubt.with_cuts(2.0 * tenant.cut_doubt());
-                let compared = compare(tenant, &found.ops, &clock, switching, both, &doubt, pool);
+                let mut compared = compare(tenant, &found.ops, &clock, switching, both, &doubt, pool);
+                compared.hold_against(found.latencies);
                 let solo_units = SoloUnits {
                     scene: theirs,
                     tenant: base,

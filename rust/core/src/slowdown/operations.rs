@@ -155,7 +155,8 @@ pub(crate) struct Op {
     pub co_run: CoRun,
     /// Not the program's usual work.
     pub unusual: Option<Unusual>,
-    /// Launched before the window that its session was cut down to: how long it waited is not known.
+    /// Its launch call is not known, or began before the window that its session was cut down to: how long it waited is
+    /// not known.
     pub early: bool,
     pub signature: u32,
     pub stream: u32,
@@ -1063,13 +1064,13 @@ impl Tenancy {
                     op.unusual = Some(Unusual::Overhead);
                 }
             }
-            if let Some((first, last)) = window {
-                if op.start_ns <= first || op.end_ns >= last {
-                    op.unusual = Some(Unusual::Cut);
-                } else {
-                    // Calls that ended before the window are not in it, those that crossed its begin were cut there.
-                    op.early = calls.is_some() && launched && (op.call().is_none() || op.launch_ns <= first);
-                }
+            // Calls that ended before the window are not in it, those that crossed its begin were cut there.
+            op.early = calls.is_some()
+                && launched
+                && (op.call().is_none() || window.is_some_and(|(first, _)| op.launch_ns <= first));
+            if window.is_some_and(|(first, last)| op.start_ns <= first || op.end_ns >= last) {
+                op.unusual = Some(Unusual::Cut);
+                op.early = false;
             }
             op.ran_ns = match (ran, op.kind) {
                 (Some(ran), WorkKind::Kernel | WorkKind::Graph) => {
@@ -1089,6 +1090,9 @@ impl Tenancy {
                 *end = (*end).max(op.end_ns);
             }
         });
+        if window.is_none() && !self.calls_known() {
+            self.ops.change(|op| op.early = false);
+        }
         self.busy = Arc::new(busy);
         self.copies = copies.map(Arc::new);
         let kernels = self.ops.iter().filter(|op| op.kind != WorkKind::Copy && op.end_ns > op.start_ns);

@@ -79,7 +79,7 @@ pub const TENANT_SLOWDOWNS: Table = Table {
     columns: &[
         TENANT_ID,
         DEVICE_ID,
-        col("measure", Name, "`elapsed`: first launch to last end, without pauses of the program longer than both 20 ms and three times its usual pause. `latency`: sum of end minus launch over kernels; `latency_p50`, `_p95`, `_p99`: its percentiles. `resident`: sum of execution time. `none`: no comparison, see reason."),
+        col("measure", Name, "`elapsed`: first launch to last end, without pauses of the program longer than both 20 ms and three times its usual pause. `latency`: sum of end minus launch over kernels; `latency_p50`, `_p95`, `_p99`: its percentiles (where the baseline did other amounts of work, of its launches in the shares of signatures that they have here). `resident`: sum of execution time. `none`: no comparison, see reason."),
         opt("work", Name, "of its kernels", "Units of work: the name of NVTX ranges or of given ones, from their begin to the end of the last operation launched inside. Hostile text."),
         AGAINST_RUN,
         BASELINE_ID,
@@ -88,7 +88,7 @@ pub const TENANT_SLOWDOWNS: Table = Table {
         opt("high", F64, "too few operations, or a percentile", "Upper end of the 95 % interval."),
         col("n", U64, "Kernels and graph launches compared, or units of work."),
         col("blocks", U64, "Blocks of time that were drawn from."),
-        opt("excluded", U64, "of units of work", "Operations left out of latencies because the profiler or the loading of code held their launch up, or because the window of the session cuts them or begins after their launch; those that it cuts are left out of resident as well."),
+        opt("excluded", U64, "of units of work", "Operations left out of latencies: the profiler or the loading of code held their launch up, their launch call is not recorded, or the window of the session cuts them or begins after their launch. Those that it cuts are left out of resident as well."),
         opt("shared_ns", I64, "see reason", "In the co-run: the sum, or the percentile."),
         opt("solo_ns", I64, "see reason", "Alone: the sum, or the percentile."),
         opt("reason", Text, "nothing to add", "Why there is no value, or what it rests on."),
