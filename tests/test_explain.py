@@ -338,6 +338,26 @@ def test_kernels_have_the_short_name_of_nsys_and_waits_say_behind_what(corpus: P
     assert "behind" not in waited_for_text(unit.segments[-1])
 
 
+def test_a_launch_of_a_graph_is_no_launch_of_its_first_kernel(hardware: Path) -> None:
+    """By SQL each cudaGraphLaunch of python3 (pid 1287) has as many kernels, copies and sets of its correlation id."""
+    path = hardware / "torch-mps-serve-train.sqlite"
+    tables = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
+    work = " UNION ALL ".join(f"SELECT correlationId, globalPid FROM {table}" for table in tables)
+    with closing(sqlite3.connect(path)) as db:
+        nodes = db.execute(
+            f"""SELECT DISTINCT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s ON s.id = r.nameId
+            JOIN ({work}) w ON w.correlationId = r.correlationId AND w.globalPid >> 24 = r.globalTid >> 24
+            WHERE s.value LIKE 'cudaGraphLaunch%' GROUP BY r.correlationId"""
+        ).fetchall()
+    session = pyanalyze.load(path)
+    mine = session.units.filter(pl.col("pid") == 1287).select("unit")
+    launches = session.unit_segments.join(mine, on="unit").filter(pl.col("kind").cast(pl.String) == "launch")
+    names = set(launches["name"].cast(pl.String).drop_nulls())
+    graphs = {f"[CUDA graph of {count} nodes]" for (count,) in nodes}
+    assert graphs <= names
+    assert all(name.startswith("[CUDA ") for name in names)
+
+
 def test_the_operation_of_a_wait_for_another_tenant_is_said_to_be_that_ones(hardware: Path) -> None:
     """By SQL python3 (pid 1287), whose requests wait, never runs a kernel of 256x128: python3 (pid 1288) does."""
     path = hardware / "torch-mps-serve-train.sqlite"

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crate::base::hardware::{CLOCK_ERROR_NS, RELEASE_NS, START_NS, WAKE_NS};
 use crate::base::intervals::Union;
+use crate::base::maps::NumberMap;
 use crate::explain::units::{thread_of, waits_by_thread, Unit};
 use crate::explain::waits::Waits;
 use crate::residency::observed::Slice;
@@ -123,6 +124,8 @@ pub(crate) struct Segment {
     pub signature: Option<u32>,
     /// Of the operation.
     pub stream: Option<u32>,
+    /// Of a launch of a graph, its operations; 1 for all else.
+    pub nodes: u32,
     /// Median of what equal operations took while resident.
     pub usual_ns: Option<i64>,
     /// The operation is the unit's own.
@@ -157,6 +160,8 @@ pub(crate) struct Walker<'a> {
     waits: BTreeMap<u32, Vec<(i64, i64)>>,
     /// By thread: in launch calls.
     launching: BTreeMap<u32, Union>,
+    /// By launch call of a graph: its operations.
+    graphs: NumberMap<u32, u32>,
     own: &'a Placed<'a>,
     /// By signature.
     usual_ns: &'a [Option<i64>],
@@ -229,6 +234,21 @@ fn waits(tenant: &Tenancy, calls: &Calls) -> BTreeMap<u32, Vec<(i64, i64)>> {
     found
 }
 
+/// Calls that launched several operations, a kernel among them: how many.
+fn graphs(ops: &Ops) -> NumberMap<u32, u32> {
+    let mut found: NumberMap<u32, (u32, bool)> = NumberMap::default();
+    for (call, kind) in ops.iter().filter_map(|op| Some((op.call()?, op.kind))) {
+        let (nodes, kernels) = found.entry(call).or_default();
+        *nodes = nodes.saturating_add(1);
+        *kernels |= kind == WorkKind::Kernel;
+    }
+    found
+        .into_iter()
+        .filter(|(_, (nodes, kernels))| *nodes > 1 && *kernels)
+        .map(|(call, of)| (call, of.0))
+        .collect()
+}
+
 impl<'a> Walker<'a> {
     pub fn new(device: &Device<'a>, own: &'a Placed<'a>, stream_waits: Waits) -> Self {
         let Device { scene, slices, others_unknown, holder, usual_ns, placed, copying } = *device;
@@ -265,6 +285,7 @@ impl<'a> Walker<'a> {
             by_end: order_by(&tenant.ops, |op| (op.end_ns, op.start_ns)),
             waits: calls.map(|calls| waits(tenant, calls)).unwrap_or_default(),
             launching: launching.into_iter().map(|(thread, spans)| (thread, Union::of(spans))).collect(),
+            graphs: graphs(&tenant.ops),
             own,
             usual_ns,
             placed,
@@ -397,6 +418,7 @@ impl<'a> Walk<'_, 'a> {
         op: Option<u32>,
     ) -> Segment {
         let of = op.and_then(|place| self.walker.op(place));
+        let call = of.as_ref().filter(|_| kind == SegmentKind::Launch).and_then(Op::call);
         Segment {
             kind,
             start_ns,
@@ -406,6 +428,7 @@ impl<'a> Walk<'_, 'a> {
             other: None,
             signature: of.map(|op| op.signature),
             stream: of.map(|op| op.stream),
+            nodes: call.and_then(|call| self.walker.graphs.get(&call)).copied().unwrap_or(1),
             usual_ns: None,
             own: of.is_some_and(|op| self.own(&op)),
         }

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use arrow_array::{BooleanArray, Int64Array, RecordBatch, UInt32Array};
 
 use crate::base::error::Result;
+use crate::base::maps::NumberMap;
 use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median_of;
 use crate::base::watch::Watch;
@@ -189,7 +190,9 @@ struct Written {
     own: Vec<bool>,
     usual: Vec<Option<i64>>,
     basis: Words,
+    /// Of signatures, then of graphs.
     texts: Vec<Option<String>>,
+    graph_names: NumberMap<u32, u32>,
 }
 
 impl Written {
@@ -212,6 +215,7 @@ impl Written {
             usual: Vec::new(),
             basis: Words::default(),
             texts: signatures.list.iter().map(|s| s.name.clone()).collect(),
+            graph_names: NumberMap::default(),
         }
     }
 
@@ -241,7 +245,9 @@ impl Written {
             self.dur.push(segment.dur_ns);
             self.count.push(segment.count);
             self.other.push(segment.other);
-            self.signature.push(segment.signature);
+            let name =
+                if segment.nodes > 1 { Some(self.graph_name(segment.nodes)) } else { segment.signature };
+            self.signature.push(name);
             self.own.push(segment.own);
             self.usual.push(segment.usual_ns);
             // Of what is not on record a switch has the time to save and restore state, as kernels show it.
@@ -249,6 +255,15 @@ impl Written {
             let observed = on_record || !rests_on_residency(segment.kind);
             self.basis.extend([if observed { "observed" } else { "inferred" }]);
         }
+    }
+
+    /// The place among `texts` of the name of a graph's launch: no kernel of it is what the call launched.
+    fn graph_name(&mut self, nodes: u32) -> u32 {
+        let Self { graph_names, texts, .. } = self;
+        *graph_names.entry(nodes).or_insert_with(|| {
+            texts.push(Some(format!("[CUDA graph of {nodes} nodes]")));
+            u32::try_from(texts.len() - 1).unwrap_or(u32::MAX)
+        })
     }
 
     fn finish(self) -> Result<(RecordBatch, RecordBatch)> {
