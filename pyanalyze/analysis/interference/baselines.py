@@ -238,9 +238,11 @@ def flags(
                 f"{what}: {_shown(there[key])} in the baseline, {_shown(here[key])} here: the slowdown includes this "
                 "difference"
             )
-    ours, theirs = _method(tables), _method(baseline)
+    ours, theirs = _method(tables, tenant_id), _method(baseline, baseline_tenant_id)
     care += [
-        f"{what}: {theirs[what]} in the baseline, {ours[what]} here" for what in ours if ours[what] != theirs[what]
+        f"{what}: {theirs[what]} in the baseline, {ours[what]} here"
+        for what in ours
+        if ours[what] != theirs[what] and None not in (ours[what], theirs[what])
     ]
     clocks = [_clock(tables, here["device_id"]), _clock(baseline, there["device_id"])]
     if clocks[0] is not None and clocks[1] is not None and abs(clocks[0] / clocks[1] - 1) > CLOCK_TOLERANCE:
@@ -318,18 +320,33 @@ def _place(tables: TableSet, tenant_id: int) -> dict[str, Any]:
     }
 
 
-def _method(tables: TableSet) -> dict[str, str]:
-    """What tracing does to the times that it takes."""
+def _method(tables: TableSet, tenant_id: int) -> dict[str, str | None]:
+    """What tracing does to the times that it takes; None: nothing of it, as the tenant launched no graph."""
     present = {
         str(source) for source, state in tables.sources.select("source", "state").iter_rows() if state == "present"
     }
-    graphs = "graphs traced as a whole" if "graph_launches" in present else "no whole graphs"
-    if tables.columns("kernels", "graph_node_id")["graph_node_id"].count():
-        graphs = "graphs traced node by node"
+    mine = of_process(tables.tenants.row(tenant_id, named=True))
+    graphs = "as a whole" if tables.columns("graph_launches", "capture", "pid").filter(mine).height else None
+    if graph_nodes(tables, tenant_id)[0]:
+        graphs = "node by node"
     return {
         "graph tracing": graphs,
         "GPU metrics sampling": "on" if "gpu_metrics" in present else "off",
     }
+
+
+def graph_nodes(tables: TableSet, tenant_id: int) -> tuple[int, int]:
+    """How many kernels of a tenant's process are nodes of CUDA graphs, and how many there are.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> graph_nodes(pyanalyze.load(capture).tables, 0)[0]
+    0
+    """
+    mine = of_process(tables.tenants.row(tenant_id, named=True))
+    kernels = tables.columns("kernels", "capture", "pid", "graph_node_id").filter(mine)
+    return kernels["graph_node_id"].count(), kernels.height
 
 
 def _clock(tables: TableSet, device_id: int) -> float | None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyanalyze.analysis.interference.baselines import flags, not_used
+from pyanalyze.analysis.interference.baselines import flags, graph_nodes, not_used
 from pyanalyze.analysis.interference.execution import split_execution
 from pyanalyze.analysis.interference.groups import NO_LATENCY, SoloRun, between_groups, group_ids
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns, device_figures, lost_time
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 MUCH_WIDER = 3.0
 #: Of the calls' or idle time, the part from which the host is worth naming.
 NOTABLE_HOST = 0.2
+#: Of the kernels, those in CUDA graphs from which on it matters that their launch is that of the graph.
+NOTABLE_GRAPHS = 0.1
 
 #: A launch call of this length, and so many times the usual, was held back; so many times the usual, it was slow.
 HELD_NS = 1_000_000
@@ -568,6 +570,7 @@ def _slowed(
     if against == "counterfactual" and held and lost is not None:
         return _from_lost_time(tables, verdict, row, own, lost, refused, held=held)
     notes += [r["reason"] for r in list(found.values())[:1] if r["reason"]]
+    notes += _of_latency(tables, number, against, found)
     estimates = {measure: _estimate(found.get(measure)) for measure in ("elapsed", "latency", "resident")}
     resident = estimates["resident"]
     if against == "counterfactual" and resident is not None and resident.value == 1:
@@ -646,6 +649,28 @@ def _slowed(
         root_causes=None if roots is None else Causes(**roots, execution_split=None),
         assumed_switch_ns=assumed_ns,
     )
+
+
+def _of_latency(tables: TableSet, tenant_id: int, against: str, found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """What to know when reading a latency: where it begins, and that a tenant may queue less behind itself."""
+    latency, elapsed = found.get("latency"), found.get("elapsed")
+    if latency is None:
+        return
+    nodes, kernels = graph_nodes(tables, tenant_id)
+    if kernels and nodes / kernels >= NOTABLE_GRAPHS:
+        share = fmt.percent(nodes / kernels)
+        yield f"latency begins at the launch of the graph: {share} of its kernels are nodes of CUDA graphs"
+    if elapsed is None or latency["high"] is None or latency["high"] >= 1 or elapsed["value"] < 1:
+        return
+    rows = tables.rows_where("causes", "tenant_id", tenant_id)
+    queued = [row for row in rows if (row["against"], row["cause"]) == (against, "queue_same_tenant")]
+    for row in queued:
+        if row["solo_ns"] > row["shared_ns"]:
+            solo, shared = (fmt.duration(row[side] / latency["n"]) for side in ("solo_ns", "shared_ns"))
+            yield (
+                f"latency below 1x is no gain: a kernel waited {shared} behind kernels of its own tenant, {solo} solo "
+                "(means). Elapsed time says whether the tenant was slowed"
+            )
 
 
 def _added_per_kernel(latency: dict[str, Any] | None) -> float | None:
