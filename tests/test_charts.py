@@ -53,6 +53,19 @@ def test_one_colour_per_tenant_whatever_the_order() -> None:
     assert set(colors[:6]) == {"#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9"}
 
 
+def test_kernels_that_differ_at_the_end_of_their_names_are_told_apart() -> None:
+    long = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_{}"
+    lengths = {f"{side}{part}_ns": 9 for side in ("", "solo_") for part in ("p5", "p25", "median", "p75", "p95")}
+    row = {"device_id": 0, "tenant_id": 0, "total_ns": 9, "against": "baseline", "n": 20, "n_solo": 20, **lengths}
+    rows = [
+        row | {"name": long.format(end), "ratio": 1.0, "ratio_low": 0.9, "ratio_high": 1.1} for end in ("NNT", "NTT")
+    ]
+    spec = _spec(charts.solo_against_shared(pl.DataFrame(rows), LABELS))
+    names = {row["k"] for row in _rows(spec) if "k" in row}
+    assert {name.split("\n")[0][-3:] for name in names} == {"NNT", "NTT"}
+    assert {name.split("\n")[1] for name in names} == {LABELS[0]}
+
+
 def test_a_tenant_keeps_its_colour_in_every_chart() -> None:
     ranges = []
     for chart in (

@@ -179,7 +179,7 @@ def test_the_chart_of_causes_shows_what_the_answer_says(fixtures: Path) -> None:
     chart = next(
         one for one in _section(session.report(), "interference") if isinstance(one, Chart) and "added" in one.title
     )
-    assert "as in the answer above" in chart.caption
+    assert "counts as what delayed the head of that queue" in chart.caption
 
 
 def _options(report: Report) -> dict[str, str]:

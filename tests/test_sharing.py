@@ -1329,7 +1329,9 @@ def test_what_was_recorded_is_not_asked_for_again(hardware: Path) -> None:
     assert (traced, records) == ("true", 0)
     (gap,) = (one for one in pyanalyze.load(path).classify()[0].missing if one.what == "context_switches")
     assert gap.how == ""
-    assert gap.why.startswith("switches were traced, and there is no record: clients of one MPS server share a context")
+    assert gap.why.startswith(
+        "switches were traced, and there is no record: between clients of one MPS server there is"
+    )
 
 
 def test_untraced_processes_of_switch_records_are_known(fixtures: Path, hardware: Path) -> None:

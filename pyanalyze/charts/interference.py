@@ -38,6 +38,8 @@ _LABELLED = 0.07
 _SEEN = 0.001
 _SOLO, _SHARED = "solo", "in the co-run"
 _TOP = 15
+#: Characters of a kernel's name that fit beside the rows.
+_KERNEL = 38
 
 
 def victim_by_aggressor(
@@ -219,12 +221,16 @@ def solo_against_shared(
         return empty("No kernel ran often enough both solo and beside others.")
     rows: list[dict[str, Any]] = []
     spread: list[dict[str, Any]] = []
-    for number, row in enumerate(mine.iter_rows(named=True)):
-        name = visible((row["name"] or "unnamed").partition("(")[0], 40)
-        kernel, who = f"{label_of(row['tenant_id'], labels)}: {name} #{number + 1}", label_of(row["tenant_id"], labels)
+    for rank, row in enumerate(mine.iter_rows(named=True), 1):
+        # The rank keeps two kernels of one shown name apart; a line break is in no shown name.
+        shown = (row["name"] or "unnamed").partition("(")[0].rstrip("<")
+        name = f"{rank}. {visible(shown, _KERNEL)}"
+        who = label_of(row["tenant_id"], labels)
+        kernel = f"{name}\n{who}"
         rows.append(
             {
                 "k": kernel,
+                "name": name,
                 "x": row["ratio"],
                 "low": row["ratio_low"],
                 "high": row["ratio_high"],
@@ -237,8 +243,11 @@ def solo_against_shared(
         unit = max(row["solo_median_ns"], 1)
         for side, prefix in ((_SOLO, "solo_"), (_SHARED, "")):
             lengths = {part: row[f"{prefix}{part}_ns"] / unit for part in ("p5", "p25", "median", "p75", "p95")}
-            spread.append({"k": kernel, "t": who, "s": side, **lengths})
-    y = alt.Y("k:N", title=None, sort=None, axis=alt.Axis(minExtent=240, maxExtent=240, labelLimit=232))
+            spread.append({"k": kernel, "name": name, "t": who, "s": side, **lengths})
+    lines_of = alt.Axis(
+        minExtent=240, maxExtent=240, labelLimit=232, labelExpr="split(datum.label, '\\n')", labelBaseline="line-bottom"
+    )
+    y = alt.Y("k:N", title=None, sort=None, axis=lines_of)
     offset = alt.YOffset("s:N", sort=[_SOLO, _SHARED], scale=alt.Scale(domain=[_SOLO, _SHARED]))
     color = alt.Color("t:N", scale=tenant_scale(labels, mine["tenant_id"].to_list()), legend=None)
     span = [
@@ -252,7 +261,8 @@ def solo_against_shared(
         yOffset=offset,
         color=color,
         tooltip=[
-            alt.Tooltip("k:N", title="Kernel"),
+            alt.Tooltip("name:N", title="Kernel"),
+            alt.Tooltip("t:N", title="Tenant"),
             alt.Tooltip("s:N", title="Recorded"),
             *(alt.Tooltip(f"{part}:Q", format=".3f") for part in ("p5", "p25", "median", "p75", "p95")),
         ],
@@ -267,7 +277,8 @@ def solo_against_shared(
         y=y,
         yOffset=offset,
         tooltip=[
-            alt.Tooltip("k:N", title="Kernel"),
+            alt.Tooltip("name:N", title="Kernel"),
+            alt.Tooltip("t:N", title="Tenant"),
             alt.Tooltip("text:N", title="Median, solo → shared"),
             alt.Tooltip("x:Q", title="Ratio", format=".3f"),
             alt.Tooltip("low:Q", title="95 % from", format=".3f"),
@@ -280,7 +291,7 @@ def solo_against_shared(
     points = base.mark_point(filled=True, size=30, color="#888888").encode(x="x:Q")
     layers = (one, lines, boxes, middles, interval, points)
     chart = alt.layer(*layers).properties(width=width, height=alt.Step(15))
-    summary = "; ".join(f"{r['k']} {ratio(r['x'])}" for r in rows[:8]) + "."
+    summary = "; ".join(f"{r['name']} of {r['t']} {ratio(r['x'])}" for r in rows[:8]) + "."
     done: alt.TopLevelMixin = decorate(chart, gutter=270, summary=summary)
     return done
 

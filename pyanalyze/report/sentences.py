@@ -741,7 +741,7 @@ def cause_text(victim: Victim) -> str:
     return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{behind})"
 
 
-def percentile_text(victim: Victim, *, short: bool = False) -> str:
+def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True) -> str:
     """The largest percentile of a victim's latency, of its units, else of its kernels; short: the ratio only."""
     units = victim.tenant.units
     found = units[0].latency_percentiles if units else victim.tenant.latency_percentiles
@@ -752,7 +752,7 @@ def percentile_text(victim: Victim, *, short: bool = False) -> str:
     if short:
         return f"{what} p{last.percentile} {fmt.ratio(last.ratio)}"
     solo, shared = fmt.duration(last.solo_ns), fmt.duration(last.shared_ns)
-    n = f", n = {fmt.count(units[0].latency.n)}" if units else ""
+    n = f", n = {fmt.count(units[0].latency.n)}" if units and with_n else ""
     return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)}{n})"
 
 

@@ -239,8 +239,8 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     cause, victim = cause_sentence(device), impact.victim
     if victim is not None and victim.slowed:
         slow = slowdown_text(device).rstrip(".")
-        if tail := percentile_text(victim):
-            slow = f"{slow}; {tail}"
+        tails = (percentile_text(victim, with_n=with_n) for with_n in (True, False))
+        slows = [f"{slow}; {tail}" if tail else slow for tail in tails]
         labels = tenant_labels(device.tenants)
         # Factors of one kind can be ranked.
         shown = sorted((_of_kind(other, victim.kind) for other in impact.also_slowed), key=lambda o: -o.estimate.value)
@@ -248,12 +248,13 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         ways = [[_also(other, labels, victim.kind, tail=tail) for other in shown] for tail in (True, False)]
         # The longest that fits.
         said = [
-            f"{slow}; also {fmt.names(also[:most])}{f' and {len(shown) - most} more' if len(shown) > most else ''}"
+            f"{slow}; also {fmt.names(also[:most])}{_and_more(len(shown) - most)}"
+            for slow in slows
             for most in (2, 1)
             for also in ways
             if len(shown) >= most
         ]
-        said += [f"{slow}; also {len(shown)} more"] if shown else [slow]
+        said += [f"{slow}; also {fmt.counted(len(shown), 'more tenant')}" for slow in slows] if shown else slows[:1]
         slow = next((one for one in said if len(_lines("Slow", one, 3)) < 3), said[-1])
         if impact.answer is Answer.YES:
             whole, short = (
@@ -270,6 +271,11 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
     slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
     return [*_sentences("Slowdown", slowdown, 2), *_lines("Cause", cause, 3)]
+
+
+def _and_more(tenants: int) -> str:
+    """How many slowed tenants are not named."""
+    return f" and {fmt.counted(tenants, 'more tenant')}" if tenants > 0 else ""
 
 
 def _also(victim: Victim, labels: Mapping[int, str], named: SlowdownKind, *, tail: bool) -> str:
@@ -477,7 +483,8 @@ def _missing(device: Device) -> str:
     names = list(dict.fromkeys(said_of.get(m.what) or missing_words(m.what) for m in missing))
     for most in (3, 2, 1):
         more = len(names) - most
-        said = f"{', '.join(names[:most])}{f' and {more} more' if more > 0 else ''}; see `pyanalyze report`"
+        # Without a number: one name may stand for several rows of the report.
+        said = f"{', '.join(names[:most])}{' and more' if more > 0 else ''}; see `pyanalyze report`"
         if len(said) <= SUMMARY_COLUMNS - _LABEL:
             break
     return said

@@ -565,8 +565,8 @@ def _trust(compared: Options, option: Option) -> str:
     said += f" Bounds allow for a model error of {fmt.percent(option.margin)}."
     if option.contention is not None:
         said += (
-            " Kernels that run side by side may take more time than their blocks and SMs say, or less (memory, caches, "
-            f"units of an SM): {_more_time(option.contention)} ({option.contention.basis})."
+            " Kernels side by side also affect each other in memory and caches: their time changes "
+            f"{_more_time(option.contention)} ({option.contention.basis})."
         )
         if option.contention.no_gain:
             said += (

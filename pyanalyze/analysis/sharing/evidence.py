@@ -439,7 +439,7 @@ def _residency(case: Case) -> Iterable[Observation]:
     # During the time slice of one of several tenants, it is the only resident one.
     could_alternate = not case.fact("co_busy_ns") or (case.fact("window_ns") or 0) > t.LONGEST_SLICE_NS
     held = None if top is None or top.n < t.MIN_SLICES else top.value
-    # Of MPS clients, which share one context, the records name one (seen on an H100, driver 580): that the others
+    # Of the clients of one MPS server the records name one (seen on an H100, driver 580): that the others
     # worked all the same speaks for MPS, and is said below.
     unnamed = (met or 0) >= t.MIN_CO_BUSY_SHARE
     if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_alternate and not alternate and not unnamed:
@@ -1144,8 +1144,8 @@ def gaps(case: Case) -> list[Missing]:
             if case.has("mps_daemon") or case.has("mps_client_connected") or case.has("nvml_mps_clients"):
                 # Nothing that was left out at the recording: the same command again records nothing more.
                 why = (
-                    "switches were traced, and there is no record: clients of one MPS server share a context, which "
-                    "does not alternate. Without root nothing is recorded either"
+                    "switches were traced, and there is no record: between clients of one MPS server there is no "
+                    "context switch. Without root nothing is recorded either"
                 )
                 how = ""
         if case.mig_profile is not None:

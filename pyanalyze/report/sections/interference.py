@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 
 _CAUSES_CAPTION = "Where the added latency of its kernels went (inferred)."
 _ROOT_CAUSES = (
-    " A kernel queued behind one of its own process counts under what delayed the first of that queue, as in the "
-    "answer above; where nothing delayed it, as queueing."
+    " A wait behind kernels of its own counts as what delayed the head of that queue; where nothing did, as queueing."
 )
 _ASSUMED = " The replay assumes an execution of 1.00x."
 _ABOVE = " The replay, which assumes 1.00x for all kernels, does not use them."
@@ -99,7 +98,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Chart(
                 chart_key("solo", device.device_id),
                 "The same kernels, solo and shared",
-                "Resident time of each kernel, as measured; without a baseline, solo launches are those that ran here "
+                "Execution time of each kernel, as measured; without a baseline, solo launches are those that ran here "
                 "without another tenant. Point: ratio of the geometric means of shared and solo "
                 "launches, with its 95 % confidence interval. Tick: median. Where launches differ much in length, the "
                 "point is not the ratio of the medians."
@@ -126,7 +125,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         Column("Tenant"),
         Column("Elapsed", "first launch to last end"),
         Column("Latency", "launch to end, summed"),
-        Column("Execution", "while resident"),
+        Column("Execution", "while resident" if _switched_out_known(device) else "start to end"),
         Column("Kernels/s", "solo → shared", True),
     )
     measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
@@ -158,6 +157,11 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
             f"{_ASSUMED if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
         )
     return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.{of}")
+
+
+def _switched_out_known(device: Device) -> bool:
+    """Whether it is known of any tenant when its context was resident: else execution is all of a kernel's interval."""
+    return any(t.resident_ns is not None for t in device.tenants)
 
 
 def _all_active(device: Device) -> str:
@@ -402,13 +406,13 @@ def _cause_blocks(device: Device) -> list[Block]:
         behind = " Queueing behind others is behind kernels of other tenants; the rest is behind its own kernels."
         if again:
             behind = (
-                " Queueing behind others: kernels of other tenants delay it, or the first kernel of its queue. The "
-                "rest is behind its own kernels, longer than the first of them was delayed."
+                " Behind others: kernels of another tenant held up this kernel, or the one at the head of its queue. "
+                "The rest of queueing is waits behind kernels of its own."
             )
     table = Table(columns, rows, f"{_CAUSES_CAPTION}{behind}{_switch_basis(device)}")
     direct = "Where the wait behind its own kernels counts as queueing (inferred)."
     if any(tenant.causes.queue_other for tenant in known if tenant.causes is not None):
-        direct += " Behind others counts only kernels that kernels of other tenants delay without a queue in between."
+        direct += " Behind others: kernels of another tenant held up this very kernel."
     queueing = Table(columns, again, direct)
     folded = Fold("The same, with waits behind its own kernels as queueing", (queueing,))
     return [*answer, chart, table, *([folded] if again else []), *_execution_blocks(known, labels)]
@@ -472,10 +476,6 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
         *(Column(head, numeric=True) for head in heads),
     )
     caption = "Slower execution by cause, as parts of the added latency (inferred)."
-    if any(_at_most(split) for _, _, split in known):
-        caption += (
-            " At most: the model gives SM slots all that is left. Causes that are not known may have a part of it."
-        )
     behind = any(
         t.root_causes.execution - t.causes.execution >= NAMED_SHARE
         for t in tenants
@@ -484,8 +484,12 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
     )
     if behind:
         caption += (
-            " It divides what kernels themselves executed longer. Kernels queued behind them count as slower "
-            "execution above, and are not divided."
+            " Own execution is what kernels themselves took longer. The rest of the slower execution above is the wait "
+            "of kernels queued behind them; it is not divided."
+        )
+    if any(_at_most(split) for _, _, split in known):
+        caption += (
+            " At most: the model gives SM slots all that is left. Causes that are not known may have a part of it."
         )
     return [Table(columns, rows, caption)]
 

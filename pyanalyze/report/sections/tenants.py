@@ -65,7 +65,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     caption += whole_intervals(device)
     names = [t.name for t in device.tenants if t.pid is not None and t.group_of is None]
     if len(set(names)) < len(names):
-        caption += " Processes of one name differ by their kernels (Where the time went); --tenant NAME=PID names them."
+        caption += " Which process is which: see its top kernel under Where the time went; --tenant NAME=PID names it."
     if group:
         caption += " Switch records name any MPS client for all of its group: their residency is known together only."
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None and t not in group[1:]]
