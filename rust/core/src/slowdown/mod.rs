@@ -70,9 +70,9 @@ pub struct Baseline {
 }
 
 /// What a comparison with a baseline rests on.
-const OTHER_AMOUNTS: &str = "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against what the baseline took per kernel time";
+const OTHER_AMOUNTS: &str = "the baseline did other amounts of work: operations are held against the mean of their like, percentiles against all its launches, elapsed time against what it took per kernel time";
 const PAUSED: &str = "its host paused once, far longer than otherwise and than in the baseline: without that pause elapsed would be near the lower bound";
-const OTHER_AMOUNTS_PAUSED: &str = "the baseline did other amounts of work: each operation is held against the mean of its like, elapsed time against what the baseline took per kernel time. Its host paused once, far longer than otherwise: without that pause elapsed would be near the lower bound";
+const OTHER_AMOUNTS_PAUSED: &str = "the baseline did other amounts of work: operations are held against the mean of their like, percentiles against all its launches, elapsed time against what it took per kernel time. Its host paused once, far longer than otherwise: without that pause elapsed would be near the lower bound";
 
 struct Row<'a> {
     tenant: &'a Tenancy,
