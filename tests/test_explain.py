@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sqlite3
+import statistics
 import subprocess
 import sys
 from contextlib import closing
@@ -356,6 +357,53 @@ def test_a_launch_of_a_graph_is_no_launch_of_its_first_kernel(hardware: Path) ->
     graphs = {f"[CUDA graph of {count} nodes]" for (count,) in nodes}
     assert graphs <= names
     assert all(name.startswith("[CUDA ") for name in names)
+
+
+def test_a_stall_between_two_launches_is_the_first_difference(hardware: Path) -> None:
+    """By SQL the thread of the slowest step launches nothing for 64.32 ms, from 4.233 ms after its start on."""
+    path = hardware / "torch-slices-serve-train.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        start, end, thread = db.execute(
+            "SELECT n.start, n.end, n.globalTid FROM NVTX_EVENTS AS n LEFT JOIN StringIds AS s ON s.id = n.textId "
+            "WHERE coalesce(n.text, s.value) = 'step' ORDER BY n.end - n.start DESC LIMIT 1"
+        ).fetchone()
+        calls = db.execute(
+            "SELECT start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE globalTid = ?1 AND start BETWEEN ?2 AND ?3 "
+            "AND correlationId IN (SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid >> 24 = ?4 "
+            "UNION SELECT correlationId FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE globalPid >> 24 = ?4 "
+            "UNION SELECT correlationId FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE globalPid >> 24 = ?4) ORDER BY start",
+            (thread, start, end, thread >> 24),
+        ).fetchall()
+    longest = max((later[0] - one[1], one[1] - start) for one, later in itertools.pairwise(calls))
+    assert longest == (64_318_889, 4_233_275)
+    found = pyanalyze.load(path).explain(slowest=1, name="step").result
+    (unit,) = found.units
+    assert unit.departure is not None
+    stall = unit.segments[unit.departure]
+    assert (stall.kind, stall.dur_ns, stall.start_ns - unit.start_ns) == (SegmentKind.HOST, *longest)
+    assert stall.end_ns - stall.start_ns == stall.dur_ns
+    assert "First difference from a typical unit: host of 64.32 ms, 4.233 ms after its start" in str(found)
+    # What is before it is a sum of pieces, and is said to be.
+    assert "host, in pieces until 4.233 ms" in str(found)
+
+
+def test_usual_is_of_kernels_in_the_same_place(hardware: Path) -> None:
+    """By SQL one kernel takes 5.2 us behind attention and 10.6 us behind another matrix product, never the 8.05 us between."""
+    path = hardware / "torch-slices-serve-train.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            "SELECT name, before, dur FROM (SELECT s.value AS name, k.end - k.start AS dur, lag(s.value) OVER "
+            "(PARTITION BY globalPid, deviceId, contextId, streamId ORDER BY start) AS before "
+            "FROM CUPTI_ACTIVITY_KIND_KERNEL AS k JOIN StringIds AS s ON s.id = k.shortName) "
+            "WHERE name LIKE 'nvjet_sm90_tst_64x64%' AND before LIKE '%relubias%'"
+        ).fetchall()
+    taken = [dur for _, _, dur in rows]
+    assert (len(taken), statistics.median(taken)) == (324, 10_624)
+    (unit,) = pyanalyze.load(path).explain(slowest=1, name="request").result.units
+    behind = [one for one in unit.segments if one.operation == rows[0][0] and one.dur_ns > 9_500]
+    assert len(behind) == 6
+    assert {one.usual_ns for one in behind} == {10_624}
+    assert [one.is_slow for one in behind] == [one.dur_ns >= 1.02 * 10_624 for one in behind]
 
 
 def test_the_operation_of_a_wait_for_another_tenant_is_said_to_be_that_ones(hardware: Path) -> None:

@@ -49,12 +49,25 @@ class UnitSegment(Result):
     )
     own: bool = Field(description="The operation is the unit's own.")
     usual_ns: int | None = Field(
-        description="Median of what equal operations took while resident, ns; null: not a whole operation of the unit."
+        description="Median of what equal operations, each behind an equal one in its stream, took while resident, ns; "
+        "null: not a whole operation of the unit."
     )
     basis: Basis = Field(
         description="observed: records say so; inferred: without switch records, or, of a context switch, with the "
         "time to save and restore state, which no record has."
     )
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is an execution longer than equal ones usually are, beyond what runs differ by."""
+        executed = self.kind is SegmentKind.EXECUTION and self.usual_ns is not None
+        return executed and self.dur_ns >= (1 + NOISE_FLOOR) * (self.usual_ns or 0)
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether it is a sum of pieces of a thread's time: launch calls and host time that alternate."""
+        mixed = self.dur_ns < self.end_ns - self.start_ns
+        return mixed and self.operation is None and self.kind in (SegmentKind.HOST, SegmentKind.LAUNCH)
 
     def same_step(self, before: UnitSegment | None) -> bool:
         """Whether it alternated with that one: both are parts of one step, which began when either says."""
@@ -306,6 +319,14 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     return f"{said[:-1]}, {name})" if said.endswith(")") else f"{said} ({name})"
 
 
+def segment_text(segment: UnitSegment, unit: ExplainedUnit) -> str:
+    """A segment of a unit, as text and tables say it: its cause, and of how many slices or pieces it is the sum."""
+    said = cause_text(segment)
+    if segment.kind is SegmentKind.TIME_SLICE and segment.count > 1:
+        return f"{said}, {segment.count} slices"
+    return f"{said}, in pieces until {fmt.duration(segment.end_ns - unit.start_ns)}" if segment.in_pieces else said
+
+
 def ranges_text(group: UnitGroup) -> str:
     """Say between which durations units lie, where they do not all take about as long; empty where they do.
 
@@ -385,8 +406,9 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
         lines.append(f"  {main_cause_text(unit, main)}")
     if unit.departure is not None and unit.is_slow:
         first = unit.segments[unit.departure]
+        pieces = f" in pieces until {fmt.duration(first.end_ns - unit.start_ns)}" if first.in_pieces else ""
         lines.append(
-            f"  First difference from a typical unit: {cause_text(first)} of {fmt.duration(first.dur_ns)}, "
+            f"  First difference from a typical unit: {cause_text(first)} of {fmt.duration(first.dur_ns)}{pieces}, "
             f"{fmt.duration(first.start_ns - unit.start_ns)} after its start"
         )
     lines.append(f"  {'in unit':>9} {'duration':>9}  {'what':<46} operation")
@@ -395,11 +417,9 @@ def unit_lines(unit: ExplainedUnit) -> list[str]:
         # Parts of one stretch of time share its start, which is said once.
         after = "" if one.same_step(before) else fmt.duration(one.start_ns - unit.start_ns)
         before = one
-        what = cause_text(one) + (
-            f", {one.count} slices" if one.kind is SegmentKind.TIME_SLICE and one.count > 1 else ""
-        )
+        what = segment_text(one, unit)
         operation = waited_for_text(one)
-        if one.usual_ns is not None and one.kind is SegmentKind.EXECUTION and one.dur_ns > one.usual_ns:
+        if one.is_slow:
             operation += f" (usually {fmt.duration(one.usual_ns)})"
         lines.append(f"  {after:>9} {fmt.duration(one.dur_ns):>9}  {what:<46} {operation}".rstrip())
     rest = len(unit.segments) - len(unit.longest)

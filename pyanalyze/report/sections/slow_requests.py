@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Para, Table, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.results.explain import MOST_GROUPS, cause_text, main_cause_text, ranges_text, waited_for_text
+from pyanalyze.results.explain import (
+    MOST_GROUPS,
+    cause_text,
+    main_cause_text,
+    ranges_text,
+    segment_text,
+    waited_for_text,
+)
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, UNIT_SOURCE_TEXT, SegmentKind
@@ -140,7 +147,7 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
             # Parts of one step alternate: when it began stands beside the first of them.
             Cell("" if one.same_step(before) else fmt.duration(one.start_ns - unit.start_ns)),
             Cell(fmt.duration(one.dur_ns)),
-            Cell(cause_text(one)),
+            Cell(segment_text(one, unit)),
             Cell(waited_for_text(one, _NAME)),
         )
         for one, before in zip(longest, [None, *longest], strict=False)

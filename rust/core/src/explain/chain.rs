@@ -15,12 +15,13 @@
 //!
 //! Every step adds segments as long as it goes back, so that the segments of a unit add up to its duration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::base::hardware::{CLOCK_ERROR_NS, RELEASE_NS, START_NS, WAKE_NS};
 use crate::base::intervals::Union;
 use crate::base::maps::NumberMap;
+use crate::base::statistics::median_of;
 use crate::explain::units::{thread_of, waits_by_thread, Unit};
 use crate::explain::waits::Waits;
 use crate::residency::observed::Slice;
@@ -37,6 +38,9 @@ const STEPS_PER_OPERATION: usize = 8;
 const STEPS: usize = 4_096;
 /// The next operation of a stream starts so long after the one before at most, where nothing else holds it up.
 const NEXT_NS: i64 = 2 * RELEASE_NS;
+/// A launch call, or the time between two, that takes this part (one over) of a thread's time between two waits is a
+/// segment of its own.
+const LONG_PIECE: i64 = 4;
 
 /// What a part of a unit's duration was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,7 +130,7 @@ pub(crate) struct Segment {
     pub stream: Option<u32>,
     /// Of a launch of a graph, its operations; 1 for all else.
     pub nodes: u32,
-    /// Median of what equal operations took while resident.
+    /// Median of what equal operations behind an equal one took while resident.
     pub usual_ns: Option<i64>,
     /// The operation is the unit's own.
     pub own: bool,
@@ -163,8 +167,8 @@ pub(crate) struct Walker<'a> {
     /// By launch call of a graph: its operations.
     graphs: NumberMap<u32, u32>,
     own: &'a Placed<'a>,
-    /// By signature.
-    usual_ns: &'a [Option<i64>],
+    /// By signature, and that of the operation before it in its stream.
+    usual_ns: HashMap<(u32, Option<u32>), i64>,
     placed: &'a BTreeMap<u32, Placed<'a>>,
     copying_here: &'a Present,
 }
@@ -213,7 +217,6 @@ pub(crate) struct Device<'a> {
     pub others_unknown: bool,
     /// The tenant whose residency is that of the one that is explained.
     pub holder: u32,
-    pub usual_ns: &'a [Option<i64>],
     /// Operations of all tenants, and when those of the device copied.
     pub placed: &'a BTreeMap<u32, Placed<'a>>,
     pub copying: &'a Present,
@@ -249,9 +252,21 @@ fn graphs(ops: &Ops) -> NumberMap<u32, u32> {
         .collect()
 }
 
+/// Median of what a tenant's operations took while their context ran, by signature and that of the one `before`: a kernel
+/// that two layers call with the same grid takes another time in each.
+fn usual_ns(tenant: &Tenancy, before: &[u32]) -> HashMap<(u32, Option<u32>), i64> {
+    let mut lengths: HashMap<(u32, Option<u32>), Vec<i64>> = HashMap::new();
+    for (op, before) in tenant.ops.iter().zip(before) {
+        let before = tenant.ops.get(*before as usize).map(|op| op.signature);
+        lengths.entry((op.signature, before)).or_default().push(op.ran_ns);
+    }
+    let medians = lengths.iter_mut().filter_map(|(key, list)| Some((*key, median_of(list)?.round() as i64)));
+    medians.collect()
+}
+
 impl<'a> Walker<'a> {
     pub fn new(device: &Device<'a>, own: &'a Placed<'a>, stream_waits: Waits) -> Self {
-        let Device { scene, slices, others_unknown, holder, usual_ns, placed, copying } = *device;
+        let Device { scene, slices, others_unknown, holder, placed, copying } = *device;
         let tenant = own.tenant;
         let calls = scene.calls.get(&tenant.process);
         let mut before = vec![NONE; tenant.ops.len()];
@@ -280,6 +295,7 @@ impl<'a> Walker<'a> {
             longest_slice_ns: slices.iter().map(Slice::dur_ns).max().unwrap_or(0),
             others_unknown,
             holder,
+            usual_ns: usual_ns(tenant, &before),
             before,
             stream_waits,
             by_end: order_by(&tenant.ops, |op| (op.end_ns, op.start_ns)),
@@ -287,7 +303,6 @@ impl<'a> Walker<'a> {
             launching: launching.into_iter().map(|(thread, spans)| (thread, Union::of(spans))).collect(),
             graphs: graphs(&tenant.ops),
             own,
-            usual_ns,
             placed,
             copying_here: copying,
         }
@@ -295,6 +310,11 @@ impl<'a> Walker<'a> {
 
     fn op(&self, place: u32) -> Option<Op> {
         self.tenant.ops.get(place as usize)
+    }
+
+    fn usual_ns(&self, place: u32, op: &Op) -> Option<i64> {
+        let before = self.before.get(place as usize).and_then(|p| self.op(*p));
+        self.usual_ns.get(&(op.signature, before.map(|op| op.signature))).copied()
     }
 
     /// Operations that ended no later than `time_ns`, the last one first.
@@ -352,6 +372,17 @@ enum At {
     Op(u32),
     /// The launch call of an operation ended, or the operation could start.
     Launch(u32),
+}
+
+/// Pieces of a thread's time, from the last back: launch calls, and the program's own time between them.
+struct Pieces {
+    /// From here on a piece is a segment of its own.
+    long_ns: i64,
+    /// Passed down to here.
+    at_ns: i64,
+    /// Sums of the short ones since the last segment.
+    launch_ns: i64,
+    host_ns: i64,
 }
 
 struct Walk<'w, 'a> {
@@ -455,25 +486,53 @@ impl<'a> Walk<'_, 'a> {
         At::Thread(thread)
     }
 
-    /// Goes back to `to_ns` on a thread: launch calls of other operations on the way are no work of the program's own.
+    /// Goes back to `to_ns` on a thread: launch calls of other operations on the way are no work of the program's own. Long
+    /// pieces are segments; the short ones between them alternate.
     fn at_work(&mut self, kind: SegmentKind, thread: Option<u32>, to_ns: i64) {
         let to_ns = to_ns.max(self.floor_ns);
         let launching = thread.and_then(|t| self.walker.launching.get(&t));
-        let called_ns = launching.map_or(0, |u| u.covered_ns(to_ns, self.time_ns));
-        let all_ns = self.time_ns.saturating_sub(to_ns);
-        if called_ns <= 0 || kind == SegmentKind::OtherThread {
+        let Some(launching) = launching.filter(|_| kind != SegmentKind::OtherThread) else {
             self.back(kind, to_ns, None);
             return;
+        };
+        let long_ns = self.time_ns.saturating_sub(to_ns) / LONG_PIECE;
+        let mut pieces = Pieces { long_ns, at_ns: self.time_ns, launch_ns: 0, host_ns: 0 };
+        let spans = launching.spans();
+        let first = spans.partition_point(|s| s.1 <= to_ns);
+        let behind = spans.partition_point(|s| s.0 < self.time_ns);
+        for (from_ns, until_ns) in spans.get(first..behind).unwrap_or_default().iter().rev() {
+            self.piece(&mut pieces, SegmentKind::Host, *until_ns);
+            self.piece(&mut pieces, SegmentKind::Launch, (*from_ns).max(to_ns));
         }
-        for (kind, dur_ns) in
-            [(SegmentKind::Launch, called_ns), (SegmentKind::Host, all_ns.saturating_sub(called_ns))]
-        {
-            if dur_ns > 0 {
-                let segment = self.segment(kind, to_ns, self.time_ns, dur_ns, None);
-                self.chain.segments.push(segment);
-            }
+        self.piece(&mut pieces, SegmentKind::Host, to_ns);
+        self.short(&mut pieces);
+    }
+
+    /// One piece of a thread's time, which began at `from_ns`.
+    fn piece(&mut self, pieces: &mut Pieces, kind: SegmentKind, from_ns: i64) {
+        let dur_ns = pieces.at_ns.saturating_sub(from_ns);
+        if dur_ns <= 0 {
+            return;
         }
-        self.time_ns = to_ns;
+        if dur_ns >= pieces.long_ns {
+            self.short(pieces);
+            self.back(kind, from_ns, None);
+        } else {
+            let sum = if kind == SegmentKind::Launch { &mut pieces.launch_ns } else { &mut pieces.host_ns };
+            *sum = sum.saturating_add(dur_ns);
+        }
+        pieces.at_ns = from_ns;
+    }
+
+    /// Segments of the short pieces that were passed since the last long one.
+    fn short(&mut self, pieces: &mut Pieces) {
+        let sums = [(SegmentKind::Launch, pieces.launch_ns), (SegmentKind::Host, pieces.host_ns)];
+        for (kind, dur_ns) in sums.into_iter().filter(|sum| sum.1 > 0) {
+            let segment = self.segment(kind, pieces.at_ns, self.time_ns, dur_ns, None);
+            self.chain.segments.push(segment);
+        }
+        (pieces.launch_ns, pieces.host_ns) = (0, 0);
+        self.time_ns = pieces.at_ns;
     }
 
     /// The chain goes to an operation: one that is not the unit's is followed until `from` was launched.
@@ -505,7 +564,7 @@ impl<'a> Walk<'_, 'a> {
                 let mut segment = self.segment(kind, start_ns, self.time_ns, ran_ns, Some(place));
                 // Of a part of an operation nothing says how long it usually takes.
                 if own && start_ns == op.start_ns && self.time_ns == op.end_ns {
-                    segment.usual_ns = self.walker.usual_ns.get(op.signature as usize).copied().flatten();
+                    segment.usual_ns = self.walker.usual_ns(place, &op);
                 }
                 segment.other = self.beside(&op, start_ns, self.time_ns);
                 self.chain.segments.push(segment);

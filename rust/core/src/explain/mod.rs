@@ -17,7 +17,6 @@ use arrow_array::{BooleanArray, Int64Array, RecordBatch, UInt32Array};
 use crate::base::error::Result;
 use crate::base::maps::NumberMap;
 use crate::base::parallel::ThreadPool;
-use crate::base::statistics::median_of;
 use crate::base::watch::Watch;
 use crate::explain::chain::{Chain, Device, Placed, SegmentKind, Walker};
 use crate::explain::units::{find, ranges, Choice, Found, Unit};
@@ -80,20 +79,11 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
         let server = served_by.get(&tenant.id).copied();
         let holder = server.filter(|server| held(tenant.id).is_none() && held(*server).is_some());
         let holder = holder.unwrap_or(tenant.id);
-        let usual_ns = usual_ns(tenant, signatures.list.len());
         let recorded = held(holder).unwrap_or_default();
         let others_unknown = !recorded || choice.others_unseen.contains(&tenant.device);
         let copying =
             copying_on.entry(tenant.device).or_insert_with(|| Placed::copying(placed.iter(), tenant.device));
-        let device = Device {
-            scene: &scene,
-            slices: here,
-            others_unknown,
-            holder,
-            usual_ns: &usual_ns,
-            placed: &placed,
-            copying,
-        };
+        let device = Device { scene: &scene, slices: here, others_unknown, holder, placed: &placed, copying };
         let waits = Waits::read(session, tenant, scene.calls.get(&tenant.process))?;
         let walker = Walker::new(&device, own, waits);
         let total = found.units.len() as u64;
@@ -148,17 +138,6 @@ fn slices(session: &Tables) -> Result<Vec<Slice>> {
     }
     slices.sort_by_key(|s| s.start_ns);
     Ok(slices)
-}
-
-/// Median of what a tenant's operations took while their context ran, by signature.
-fn usual_ns(tenant: &Tenancy, signatures: usize) -> Vec<Option<i64>> {
-    let mut lengths: Vec<Vec<i64>> = vec![Vec::new(); signatures];
-    for op in tenant.ops.iter() {
-        if let Some(list) = lengths.get_mut(op.signature as usize) {
-            list.push(op.ran_ns);
-        }
-    }
-    lengths.iter_mut().map(|list| median_of(list).map(|ns| ns.round() as i64)).collect()
 }
 
 /// A unit that was explained.

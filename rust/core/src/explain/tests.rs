@@ -135,6 +135,45 @@ fn a_request_alone_on_the_device() {
 }
 
 #[test]
+fn a_stall_between_two_launches_is_a_segment_of_its_own() {
+    // range  |0=======================================================1000|
+    // calls    |100=110|120=130|          |700=710|710============845|
+    // kernels       |115=====400|401===500|    |715=====840|
+    // Of the 700 us before the last launch the stall of 570 us is more than a quarter; what is before it is not.
+    let (mut rows, mut calls, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..5_i64 {
+        let t = n * 10_000;
+        let id = u32::try_from(n * 3 + 1).unwrap();
+        for (id, call, kernel) in
+            [(id, (100, 110), (115, 400)), (id + 1, (120, 130), (401, 500)), (id + 2, (700, 710), (715, 840))]
+        {
+            calls.push((7, 70, id, t + call.0, t + call.1, LAUNCH));
+            rows.push((0, 7, 0, 1, 7, t + kernel.0, t + kernel.1));
+        }
+        calls.push((7, 70, 1000 + id, t + 710, t + 845, SYNC));
+        ranges.push((7, Some(70), t, t + 1000, "request"));
+    }
+    let tables =
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
+    let (made, found) = explained(tables, &Choice::default());
+    let expected = vec![
+        row(SegmentKind::Host, 110),
+        row(SegmentKind::Launch, 20),
+        row(SegmentKind::Host, 570),
+        row(SegmentKind::Launch, 10),
+        row(SegmentKind::Launch, 5),
+        row(SegmentKind::Execution, 125),
+        row(SegmentKind::Synchronisation, 5),
+        row(SegmentKind::Host, 155),
+    ];
+    assert_eq!(found, vec![expected; 5]);
+    let segments = Columns::new(&schema::UNIT_SEGMENTS, &made["unit_segments"]);
+    let ends: Vec<i64> =
+        segments.i64("end_ns").unwrap().values().iter().map(|ns| ns / 1000).take(3).collect();
+    assert_eq!(ends, [130, 130, 700]);
+}
+
+#[test]
 fn a_request_that_waits_in_the_call_of_a_copy() {
     // As alone on the device, but what waits for the kernels is the call of a copy to pageable memory.
     let (rows, mut calls, ranges) = five_requests();
