@@ -243,6 +243,9 @@ def test_what_does_not_carry_over_is_named() -> None:
     assert left_out(a_run(ALONE, mode=Mode.TIME_SLICING)) == {"raw kernel durations"}
     assert left_out(a_run(ALONE, gpu="GPU Y")) == {"slower while resident"}
     assert left_out(a_run(ALONE, residency=False)) == {"residency of one run"}
+    # Without switch records resident time is not known: record again.
+    blind = compare_reports(a_run(ALONE), a_run(ALONE, mode=Mode.TIME_SLICING, residency=False))
+    assert "--gpuctxsw=true" in {gap.what: gap.how for gap in blind.left_out}["raw kernel durations"]
     (pair,) = compare_reports(a_run(ALONE), a_run(ALONE, gpu="GPU Y")).tenants
     assert "resident" not in {part.name for part in pair.parts}
 
@@ -485,6 +488,41 @@ def test_the_kernels_stand_in_every_form(fixtures: Path, tmp_path: Path) -> None
     for words in ("aiting for its time slice", "lower execution"):
         assert words in " ".join(text.split())
         assert words in " ".join(slower.split())
+
+
+def test_effects_of_kernels_that_overlap_are_said_not_to_add_up(hardware: Path) -> None:
+    """By SQL kernels add up to more time than any of them was in flight, in three streams on an H100."""
+    alone = hardware / "alone-A.sqlite"
+    with closing(sqlite3.connect(alone)) as db:
+        spans = db.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start").fetchall()
+    union, until = 0, 0
+    for start, end in spans:
+        union += max(end - max(start, until), 0)
+        until = max(until, end)
+    assert sum(end - start for start, end in spans) > 1.4 * union
+    comparison = pyanalyze.compare(alone, hardware / "slices-A-B.sqlite")
+    (pair,) = comparison.tenants
+    assert pair.kernels_overlap
+    text = " ".join(render_comparison(comparison, "txt").split())
+    assert "Effects do not add up to slower execution while resident (+70.22 ms), which counts it once." in text
+    # Both runs have switch records: nothing has to be recorded again.
+    with closing(sqlite3.connect(hardware / "slices-A-B.sqlite")) as db:
+        assert db.execute("SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS").fetchone()[0] == 1346
+    assert {gap.what: gap.how for gap in comparison.left_out}["raw kernel durations"] == (
+        "nothing to do: resident time is compared above"
+    )
+
+
+def test_kernels_of_one_stream_do_not_overlap(fixtures: Path) -> None:
+    path = fixtures / "mps.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        streams = db.execute(
+            "SELECT count(DISTINCT streamId) FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY globalPid"
+        ).fetchall()
+    assert streams == [(1,), (1,)]
+    comparison = pyanalyze.compare(path, path)
+    assert not any(pair.kernels_overlap for pair in comparison.tenants)
+    assert " overlap: a sum of kernel times" not in render_comparison(comparison, "txt")
 
 
 def test_both_timelines_stand_on_one_axis(fixtures: Path, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def _changes(comparison: Comparison) -> Section:
             Para(
                 f"{pair.label}: {fmt.duration(pair.time_a_ns)} in A, {fmt.duration(pair.time_b_ns)} in B; per unit "
                 f"of work {fmt.signed_percent(change.value)} (95 % CI {fmt.signed_percent(change.low)} to "
-                f"{fmt.signed_percent(change.high)}, n = {change.n} batches){word}."
+                f"{fmt.signed_percent(change.high)}, n = {change.n} batches of launches){word}."
             )
         )
         if pair.startup_a_ns or pair.startup_b_ns:
@@ -218,7 +218,7 @@ def _changes(comparison: Comparison) -> Section:
             Column("Part"),
             Column("Of A's time", numeric=True),
             Column("Time", "per unit", True),
-            Column("95 % CI or bounds", numeric=True),
+            Column("Range", "bounds and 95 % CI", True),
             Column("Significant"),
         )
         blocks.append(Table(columns, rows, f"Where the change of {pair.label} came from (inferred)."))
@@ -226,10 +226,10 @@ def _changes(comparison: Comparison) -> Section:
             blocks.append(Para(capital(pair.why) + ".", "muted"))
     if comparison.conclusive:
         words = (
-            "Other work: launches that changed. Host time: no work in flight, and no other tenant in the way. Waiting "
-            "for its time slice: another context was resident, inside kernels and between them. Slower execution while "
-            "resident: the same kernels took longer, or waited for SMs. A unit is as much work as A did. Idle time "
-            "that the host or another tenant may have caused is in the bounds of both."
+            "A unit is as much work as A did. Other work: launches that changed (bounds only). Host time: no work in "
+            "flight, and no other tenant in the way. Waiting for its time slice: another context was resident, inside "
+            "kernels and between them. Slower execution while resident: the same kernels took longer, or waited for "
+            "SMs. Where idle time may be due to the host or to another tenant, the ranges of both rows include it."
         )
         blocks.append(Para(words, "muted"))
     floor = (
@@ -275,14 +275,27 @@ def _kernels(comparison: Comparison) -> list[Section]:
             Column("Mean", "A → B", numeric=True),
             Column("p99", "A → B", numeric=True, minor=True),
             Column("Change of the mean", "95 % CI", numeric=True),
-            Column("Effect", "on the total", numeric=True),
+            Column("Effect", "on the sum", numeric=True),
         )
         caption = (
-            f"Kernels of {pair.label} by their effect on the total, for as much work as A did. Times are resident time "
-            "(inferred): time switched out is not in them."
+            f"Kernels of {pair.label} by their effect on the sum of kernel times, for as much work as A did. Times are "
+            "resident time (inferred): time switched out is not in them."
         )
         blocks.append(Table(columns, rows, caption))
+        if pair.kernels_overlap:
+            blocks.append(Para(_overlapping(pair), "muted"))
     return [Section("kernels", "Kernel by kernel", tuple(blocks))] if blocks else []
+
+
+def _overlapping(pair: TenantChange) -> str:
+    """Say why effects do not add up to the part of the change that is execution."""
+    text = f"Kernels of {pair.label} overlap: a sum of kernel times counts the same time more than once."
+    slower = next((part for part in pair.parts if part.name == "resident"), None)
+    if slower is None:
+        return text
+    return (
+        f"{text} Effects do not add up to {part_words(slower.name)} ({_signed(slower.value_ns)}), which counts it once."
+    )
 
 
 def _shape(row: KernelChange) -> str:

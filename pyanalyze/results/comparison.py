@@ -94,7 +94,7 @@ class KernelChange(Result):
         description="Of the mean: 0.1 is 10 % longer in B; null: launched in one run only, or once."
     )
     effect_ns: Finite = Field(
-        description="What it adds to the resident time of B for as much work as A did, ns; most of it first."
+        description="What it adds to the sum of kernel times of B for as much work as A did, ns; most of it first."
     )
 
 
@@ -127,6 +127,9 @@ class TenantChange(Result):
     copy_bytes_b: int | None = Field(description="Bytes copied in B; null: copies were not traced.")
     changed: list[Configured] = Field(description="Configurations that were launched otherwise, most time first.")
     kernels: list[KernelChange] = Field(description="Launch configurations, largest effect first, at most 20.")
+    kernels_overlap: bool = Field(
+        description="Kernels of it ran at the same time in A or B: their effects do not add up to a part of the change."
+    )
     time_a_ns: int = Field(description="First launch to last end in A, without pauses before the work began, ns.")
     time_b_ns: int = Field(description="First launch to last end in B, without pauses before the work began, ns.")
     startup_a_ns: int = Field(description="Pauses before the work began in A, ns: no part of any change.")

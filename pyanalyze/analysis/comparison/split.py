@@ -21,7 +21,7 @@ from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
-from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, Mode, unless
+from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, unless
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,7 +175,11 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
             Missing(
                 what="raw kernel durations",
                 why=f"A was {a.mode}, B was {b.mode}: a recorded duration may include time of other tenants",
-                how=f"compare resident time, which switch records show: {recording()}   # as root",
+                how=(
+                    f"compare resident time, which switch records show: {recording()}   # as root"
+                    if any(_hidden(side) for pair in pairs for side in pair)
+                    else "nothing to do: resident time is compared above"
+                ),
             )
         )
     boards_a, boards_b = ({(x.device.name, x.device.sm_count) for x, _ in pairs}, {_board(y) for _, y in pairs})
@@ -310,7 +314,7 @@ def kernel_changes(a: Work, b: Work, units: float | None, floor: float) -> list[
     Returns
     -------
     list of KernelChange
-        By the size of the effect on the total, at most 20.
+        By the size of the effect on the sum of kernel times, at most 20.
     """
     rows_a, rows_b = ({c.key: c for c in work.configurations} for work in (a, b))
     found = [_kernel(rows_a.get(key), rows_b.get(key), units or 1.0, floor) for key in {**rows_a, **rows_b}]
@@ -399,6 +403,7 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Miss
         copy_bytes_b=b.work.copy_bytes,
         changed=[row for _, row in mix.changed[:_LISTED]],
         kernels=[] if nameless is not None else kernel_changes(a.work, b.work, units, floor),
+        kernels_overlap=_overlap(a.work, b.work),
         time_a_ns=time_a,
         time_b_ns=time_b,
         startup_a_ns=a.work.startup_ns,
@@ -510,7 +515,7 @@ def _split(
     why = None
     away_low, away_high = min(away, -was.idle_not_resident_ns), max(away, is_.idle_not_resident_ns)
     near_low, near_high = min(near, -was.idle_other_resident_ns), max(near, is_.idle_other_resident_ns)
-    if any(not side.work.residency_known and _may_wait(side.device.sharing.mode) for side in (a, b)):
+    if _hidden(a) or _hidden(b):
         width = math.hypot(out_noise, held_noise)
         low, high = away_low + near_low - width, away_high + near_high + width
         both = out + slow + away + near
@@ -543,9 +548,9 @@ def _picked(batch: Batch, pick: str) -> float:
     return float(batch.attributed_ns if pick == "held" else batch.busy_ns - batch.attributed_ns)
 
 
-def _may_wait(mode: Mode) -> bool:
-    """Whether a tenant may have been switched out without a trace, when there are no switch records."""
-    return TRAITS[mode].time_sliced is not False
+def _hidden(side: _Side) -> bool:
+    """Whether a tenant may have been switched out without a trace: there are no switch records."""
+    return not side.work.residency_known and TRAITS[side.device.sharing.mode].time_sliced is not False
 
 
 _WORDS = {
