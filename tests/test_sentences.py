@@ -119,7 +119,7 @@ def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     said = weights_text(device.sharing)
     assert "log odds" in said
-    assert "of time-slicing, compared with a mode in neither column: +3 makes it about 20 times as likely" in said
+    assert "of time-slicing against a mode that the evidence does not name: +3 is about 20 times as likely" in said
     weights = {one.name: weight for one, weight in weighed_evidence(device.sharing)}
     # docs/modes/time_slicing.md: contexts that alternate weigh 5; streams that overlap have no row.
     assert (weights["contexts_alternate"], weights["streams_overlap"]) == (5.0, 0.0)

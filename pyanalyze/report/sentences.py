@@ -223,9 +223,9 @@ def _weighed_mode(sharing: Sharing) -> Mode:
 def weights_text(sharing: Sharing) -> str:
     """Say what the weights of the evidence are for, and what they compare with."""
     return (
-        f"Evidence, largest weight first. Weights are log odds (base e) of {_weighed_mode(sharing)}, compared with a "
-        "mode in neither column: +3 makes it about 20 times as likely, -3 a 20th as likely. They add up. The "
-        "confidence is not their sum, but how often such verdicts were right on simulated recordings."
+        f"Evidence, largest weight first. Weight: log odds (base e) of {_weighed_mode(sharing)} against a mode that "
+        "the evidence does not name: +3 is about 20 times as likely, -3 a 20th. Weights add up. Confidence is "
+        "something else: how often such verdicts were right on simulated recordings."
     )
 
 
