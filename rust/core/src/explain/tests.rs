@@ -373,8 +373,8 @@ fn its_own_stream_explains_a_start_before_another_that_ended_meanwhile() {
         Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls)), ("nvtx", nvtx(&ranges))]);
     let (_, found) = explained(tables, &Choice::default());
     let expected = vec![
-        row(SegmentKind::Host, 5),
         row(SegmentKind::Launch, 5),
+        row(SegmentKind::Host, 5),
         row(SegmentKind::Launch, 5),
         row(SegmentKind::Launch, 10),
         row(SegmentKind::Execution, 575),
@@ -456,15 +456,15 @@ fn the_legacy_default_stream_leads_to_what_it_waits_for() {
     assert_eq!(kinds(blocking), ["launch", "launch", "execution", "unexplained", "execution"]);
     // A stream that does not wait for it was not released by it.
     let free = released_late(&[], &[("contexts", contexts("7:3,8:2"))]);
-    assert_eq!(kinds(free), ["host", "launch", "launch", "unexplained", "queue-other-stream", "execution"]);
+    assert_eq!(kinds(free), ["launch", "host", "launch", "unexplained", "queue-other-stream", "execution"]);
 }
 
 #[test]
 fn an_event_of_which_no_more_is_known_is_called_so() {
     let found = released_late(&[(14, WAIT)], &[]);
     let expected = vec![
-        row(SegmentKind::Host, 10),
         row(SegmentKind::Launch, 10),
+        row(SegmentKind::Host, 10),
         row(SegmentKind::Launch, 10),
         row(SegmentKind::Event, 60),
         row(SegmentKind::QueueOtherStream, 470),
