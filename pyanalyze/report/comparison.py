@@ -326,7 +326,11 @@ def _left_out(comparison: Comparison) -> Section:
     if not comparison.left_out:
         return Section("left-out", "Not comparable between the runs", (Para("Nothing had to be left out."),))
     rows = tuple(
-        (Cell(gap.what, tone="code"), Cell(visible(gap.why, None)), Cell(visible(gap.how, None), tone="command"))
+        (
+            Cell(gap.what, tone="code"),
+            Cell(visible(gap.why, None)),
+            Cell(visible(gap.how, None), tone="command") if gap.how else Cell("nothing is to be done", tone="muted"),
+        )
         for gap in comparison.left_out
     )
     columns = (Column("Left out"), Column("Why"), Column("What helps"))

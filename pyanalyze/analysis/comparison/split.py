@@ -76,6 +76,9 @@ def compare_reports(
         left_out.append(nameless)
     other_gpu = any(gap.what == "slower while resident" for gap in left_out)
     tenants = [_tenant(x, y, noise_floor, other_gpu=other_gpu, nameless=nameless) for x, y in pairs]
+    # Where nothing was compared, no duration was left out.
+    if run_a.mode != run_b.mode and any(pair.change is not None for pair in tenants):
+        left_out.insert(0, _raw_durations(run_a, run_b, pairs))
     paired_a, paired_b = {id(x) for x, _ in pairs}, {id(y) for _, y in pairs}
     known = [pair.equal_work for pair in tenants]
     return Comparison(
@@ -168,20 +171,19 @@ def likeness(a: Work, b: Work) -> float:
     return sum(c.total_ns for c in both if c.key in keys) / whole if whole else 0.0
 
 
+def _raw_durations(a: Run, b: Run, pairs: list[tuple[_Side, _Side]]) -> Missing:
+    hidden = any(_hidden(side) for pair in pairs for side in pair)
+    again = f"compare resident time, which switch records show: {recording()}   # as root"
+    return Missing(
+        what="raw kernel durations",
+        why=f"A was {a.mode}, B was {b.mode}: a recorded duration may include time of other tenants"
+        + ("" if hidden else "; resident time is compared instead"),
+        how=again if hidden else "",
+    )
+
+
 def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tuple[_Side, _Side]]) -> list[Missing]:
     gaps = []
-    if a.mode != b.mode:
-        gaps.append(
-            Missing(
-                what="raw kernel durations",
-                why=f"A was {a.mode}, B was {b.mode}: a recorded duration may include time of other tenants",
-                how=(
-                    f"compare resident time, which switch records show: {recording()}   # as root"
-                    if any(_hidden(side) for pair in pairs for side in pair)
-                    else "nothing to do: resident time is compared above"
-                ),
-            )
-        )
     boards_a, boards_b = ({(x.device.name, x.device.sm_count) for x, _ in pairs}, {_board(y) for _, y in pairs})
     if pairs and boards_a != boards_b:
         both = tuple(f"{_names(boards)}, {_sms(boards)} SMs" for boards in (boards_a, boards_b))

@@ -14,7 +14,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::pauses::UntilMoments;
 use crate::base::statistics::{quantile, quantiles, student, weighted_quantiles, Resamples};
 use crate::slowdown::baseline::Pause;
-use crate::slowdown::counterfactual::{Anchored, Reference};
+use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::slowdown::ops::Ops;
 use crate::slowdown::ranges::Range;
