@@ -55,12 +55,6 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     rows: list[tuple[str, str, str, Basis]] = [
         ("Switches", fmt.count(switches.count), "between contexts with work", "observed"),
         (
-            "Switches left out",
-            fmt.count(switches.context_creations),
-            "to or from a context resident at most twice, beside another of its process: taken for one being created",
-            "inferred",
-        ),
-        (
             "Median residency interval",
             "none" if switches.median_slice_ns is None else fmt.duration(switches.median_slice_ns),
             "complete intervals",
@@ -68,6 +62,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ),
         ("Lost records", _lost(switches.dropped), "gaps in sequence numbers", "observed"),
     ]
+    if switches.context_creations:
+        left_out = (
+            "to or from a context resident at most twice, beside another of its process: taken for one being created"
+        )
+        rows.insert(1, ("Switches left out", fmt.count(switches.context_creations), left_out, "inferred"))
     if switches.endings:
         text = ", ".join(
             f"{'not recorded' if kind == _NO_REASON else visible(kind, 24)} {fmt.count(n)}"
