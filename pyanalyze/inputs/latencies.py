@@ -74,7 +74,7 @@ def read_latencies(path: Path, samples: pl.DataFrame, origin_ns: int | None) -> 
     took = next((name for name in _UNITS if name in names), None)
     if when is None or (took is None and "end" not in names):
         raise UsageError(f"{path}: latencies need a column {', '.join(_TIMES)} and one of {', '.join(_UNITS)}, or end")
-    if samples["time_ns"].null_count() == samples.height:
+    if samples.height and samples["time_ns"].null_count() == samples.height:
         raise UsageError(f"{path}: latencies need samples with times to compare with, and these have none")
     known = samples.select("time_local_ns", "time_ns").drop_nulls().head(1).rows()
     local_ns = known[0][0] - known[0][1] if known else None
