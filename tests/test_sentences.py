@@ -577,7 +577,8 @@ def test_the_first_row_of_the_causes_is_the_one_that_the_sentence_names(fixtures
     rows = [[cell.text for cell in row] for one in (table, again) for row in one.rows if row[0].text == "app_b"]
     waiting = [column.title for column in table.columns].index("Waiting for its time slice")
     said = re.search(
-        r"\(([\d.]+) % of the added latency, incl. ([\d.]+) % queued behind\)", cause_sentence(report.devices[0])
+        r"\(([\d.]+) % of the added latency, incl. ([\d.]+) % behind own work\)",
+        cause_sentence(report.devices[0]),
     )
     assert said is not None
     whole, queued = map(float, said.groups())

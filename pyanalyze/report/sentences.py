@@ -559,7 +559,7 @@ def switching_text(device: Device) -> str:
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
     if (part := partly_active(device)) is not None:
-        source = f"overlap {fmt.percent(part, 0)}; {source}"
+        source = f"all at work {fmt.percent(part, 0)}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
@@ -700,12 +700,24 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
     slower = slower_elapsed(device)
     if victim.kind == "latency" and elapsed and (slower or _is_less(elapsed, victim.estimate)):
         # Kernels that wait longer cost a program less, or nothing, whose host runs ahead of them.
-        found = f"{found}; {KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"
+        found = f"{found}; {_elapsed_words(elapsed)}"
     if slower is not None:
         found = f"{found}. By {KIND_WORDS['elapsed']}: {slower}"
     if with_rest and impact.unknown:
         return f"{found}. The slowdown of {_names(device, impact.unknown)} is not known."
     return f"{found}."
+
+
+#: Lower end of an interval over its value, below which the interval is said in its place.
+_FAR_BELOW = 0.9
+
+
+def _elapsed_words(elapsed: Estimate) -> str:
+    """The elapsed slowdown in short: its value, or its interval, where the lower end is far from the value."""
+    low, high = elapsed.low, elapsed.high
+    if low is None or high is None or low >= _FAR_BELOW * elapsed.value:
+        return f"{KIND_WORDS['elapsed']} {fmt.ratio(elapsed.value)}"
+    return f"elapsed {low:.2f}-{fmt.ratio(high)}"
 
 
 #: Part of a tenant's time from which it is said that it waited with nothing in flight.
@@ -737,7 +749,7 @@ def cause_text(victim: Victim) -> str:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
     queued = 0.0 if direct is None else part - direct
-    behind = f", incl. {fmt.percent(queued)} queued behind" if queued >= NAMED_SHARE else ""
+    behind = f", incl. {fmt.percent(queued)} behind own work" if queued >= NAMED_SHARE else ""
     return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{behind})"
 
 

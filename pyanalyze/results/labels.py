@@ -110,7 +110,7 @@ def host_words(activity: HostActivity, most: int = _MOST_KINDS) -> str:
     >>> wait = HostPart(kind=HostKind.MPI, name="MPI_Wait", ns=90, share=0.9, range="step")
     >>> kinds = {"mpi_ns": 90, "video_ns": 0, "os_ns": 0, "range_ns": 0, "nothing_ns": 10}
     >>> host_words(HostActivity(recorded=["mpi"], parts=[wait], **kinds))
-    '90.0 % in MPI calls (MPI_Wait 90.0 %), 10.0 % with nothing recorded'
+    '90.0 % in MPI calls (MPI_Wait 90.0 %), 10.0 % in no traced call or range'
     """
     all_ns = sum(map(activity.kind_ns, HostKind)) + activity.nothing_ns
     kinds = sorted((kind for kind in HostKind if activity.kind_ns(kind) >= NAMED_SHARE * all_ns), key=activity.kind_ns)
@@ -120,5 +120,5 @@ def host_words(activity: HostActivity, most: int = _MOST_KINDS) -> str:
         named = "" if part is None else f" ({visible(part.name, 40)} {fmt.percent(part.share)})"
         said.append(f"{fmt.percent(activity.kind_ns(kind) / all_ns)} in {_HOST_WORDS[kind]}{named}")
     if said and most > 1 and activity.nothing_ns >= NAMED_SHARE * all_ns:
-        said.append(f"{fmt.percent(activity.nothing_ns / all_ns)} with nothing recorded")
+        said.append(f"{fmt.percent(activity.nothing_ns / all_ns)} in no traced call or range")
     return ", ".join(said)

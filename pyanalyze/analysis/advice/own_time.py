@@ -300,13 +300,14 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
 
 
 def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
-    """The command that shows what the host does, without what the capture has already."""
+    """The command that shows what the host does: what the capture has already, and what it lacks."""
     recorded = () if activity is None else activity.recorded
+    kept = [word for word, kind in (("mpi", HostKind.MPI), ("nvvideo", HostKind.VIDEO)) if kind in recorded]
     lacking = [word for word, kind in (("nvtx", HostKind.RANGE), ("osrt", HostKind.OS)) if kind not in recorded]
     if not lacking and sampled:
         return "nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"
     options = () if sampled else ("--sample=process-tree",)
-    profile = recording(*options, trace=",".join(["cuda", *lacking]), switches=False)
+    profile = recording(*options, trace=",".join(["cuda", "nvtx", "osrt", *kept]), switches=False)
     return f"{profile}   # shows what the host does"
 
 

@@ -75,7 +75,7 @@ def _of_one(label: str, streams: Streams) -> Iterator[Block]:
     if unknown:
         whose = f"The slowdown of {_names(unknown)}" if known else "The slowdown of kernels"
         *whys, last = sorted({_why_unknown(one) for one in streams.slowdowns if _kernel(one) in unknown})
-        why = f"{', '.join(whys)}, or {last}" if whys else last
+        why = f"of each, {', '.join(whys)}, or {last}" if whys else last
         yield Para(f"{whose} beside another stream is not known: {why}.")
 
 
