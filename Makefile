@@ -97,6 +97,7 @@ bench: $(VENV)/.built ## measure; appends to docs/measurements.jsonl
 	$(BIN)/python tests/bench/facts.py
 	$(BIN)/python tests/bench/interference.py --seeds 4 --kernels 10000000
 	$(BIN)/python tests/bench/coverage.py --first 1001 --seeds 170
+	$(BIN)/python tests/bench/hardware.py
 	$(BIN)/python tests/bench/recorder.py
 	$(BIN)/python tests/bench/first_answer.py
 	$(BIN)/python tests/bench/reports.py
