@@ -118,11 +118,6 @@ pub(crate) fn likeness(tenant: &Tenancy, other: &Tenancy) -> f64 {
     part(&a, &b).min(part(&b, &a))
 }
 
-/// Whether an operation of a baseline says nothing of how long its like take from their launch on.
-fn no_measure(op: &Op) -> bool {
-    op.held_up() || op.early
-}
-
 /// Lays a baseline beside a tenant.
 pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union>) -> Matched {
     let mut queues: NumberMap<u32, Vec<usize>> = NumberMap::default();
@@ -152,7 +147,7 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         ran_ns: op.ran_ns,
         parts: base.split(&op, switching).parts(),
         launch_ns: Some(op.launch_ns),
-        held_up: no_measure(&op),
+        held_up: op.no_latency(),
     };
     let mut latencies: Vec<(u32, i64)> = Vec::new();
     let mut ops: Vec<Option<SoloOp>> = if aligned {
@@ -163,10 +158,10 @@ pub(crate) fn matched(tenant: &Tenancy, base: &Tenancy, switching: Option<&Union
         // Not of launches that something held up, unless all of a kind were.
         let held_up: NumberMap<u32, bool> = worked.clone().fold(NumberMap::default(), |mut all, op| {
             let every = all.entry(op.signature).or_insert(true);
-            *every &= no_measure(&op);
+            *every &= op.no_latency();
             all
         });
-        let usual = |op: &Op| !no_measure(op) || held_up.get(&op.signature) == Some(&true);
+        let usual = |op: &Op| !op.no_latency() || held_up.get(&op.signature) == Some(&true);
         for op in worked.filter(usual) {
             let solo = of(op);
             let (sums, n) = means.entry(op.signature).or_default();

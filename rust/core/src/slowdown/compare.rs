@@ -581,7 +581,7 @@ fn sums_compared(
 
 /// Whether how long an operation took from its launch to its end is known, here and solo.
 pub(crate) fn counts_as_latency(op: &Op, solo: Option<&SoloOp>) -> bool {
-    let known = op.kind != WorkKind::Copy && !op.cut() && !op.early && !op.held_up();
+    let known = op.kind != WorkKind::Copy && !op.cut() && !op.no_latency();
     known && solo.is_some_and(|a| !a.held_up)
 }
 

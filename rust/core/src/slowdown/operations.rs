@@ -244,6 +244,11 @@ impl Op {
         self.unusual == Some(Unusual::Overhead)
     }
 
+    /// Whether its time from launch to end is not known, or not the program's own: it counts as no latency.
+    pub fn no_latency(&self) -> bool {
+        self.early || self.held_up()
+    }
+
     /// Whether the window that its session was cut down to shows only a part of it.
     pub fn cut(&self) -> bool {
         self.unusual == Some(Unusual::Cut)
