@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
-from pyanalyze.nsys_tool import recording
+from pyanalyze.nsys_tool import TRACE, recording
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.labels import host_part_name, host_words
 from pyanalyze.results.time_split import HostKind, Limit
@@ -303,11 +303,10 @@ def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
     """The command that shows what the host does: what the capture has already, and what it lacks."""
     recorded = () if activity is None else activity.recorded
     kept = [word for word, kind in (("mpi", HostKind.MPI), ("nvvideo", HostKind.VIDEO)) if kind in recorded]
-    lacking = [word for word, kind in (("nvtx", HostKind.RANGE), ("osrt", HostKind.OS)) if kind not in recorded]
-    if not lacking and sampled:
+    if sampled and HostKind.RANGE in recorded and HostKind.OS in recorded:
         return "nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"
     options = () if sampled else ("--sample=process-tree",)
-    profile = recording(*options, trace=",".join(["cuda", "nvtx", "osrt", *kept]), switches=False)
+    profile = recording(*options, trace=",".join([TRACE, "osrt", *kept]), switches=False)
     return f"{profile}   # shows what the host does"
 
 
