@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
+import hardware
 import pytest
 from command_line import run
 from modules import module_at
@@ -791,3 +792,19 @@ def test_blocks_fill_every_sm_as_cuda_says_they_fit() -> None:
     assert set(found["grid"]) == {317}
     assert set(found["sms_reached"]) == {132}
     assert set(found["most_per_sm"]) <= {2, 3}
+
+
+def test_elapsed_slowdowns_without_solo_recordings_hold_what_was_measured_where_the_host_was_not_slower() -> None:
+    rows = list(hardware.compared())
+    not_held = {(row.recording, row.application) for row in rows if not row.held}
+    assert not_held == {
+        ("h100/torch-slices-serve-train", "serve"),
+        ("h100/torch-slices-serve-train", "train"),
+        ("h100/torch-mps-serve-train", "train"),
+        ("h200/torch-slices-jax_train-decode", "decode"),
+    }
+    slower = [row.host for row in rows if not row.held and row.host is not None]
+    assert min(slower) > 1.4
+    assert max(row.host for row in rows if row.held and row.host is not None) < min(slower)
+    page = (ROOT / "docs" / "questions" / "slowed.md").read_text(encoding="utf-8")
+    assert f"{len(rows) - len(not_held)} of {len(rows)} tenants" in page

@@ -139,7 +139,8 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     else:
         against = (
             "estimated by a counterfactual replay without the other tenants. Elapsed is too high where requests had "
-            "piled up: solo, the program would have paused between them"
+            "piled up: solo, the program would have paused between them. It is too low where the program's host (CPU) "
+            "code is faster solo"
         )
     of = ""
     if any(t.slowdown.elapsed for t in device.tenants):
