@@ -643,7 +643,7 @@ def test_what_gains_nobody_anything_is_no_action() -> None:
     worse = replace(ways, options=(*ways.options, instances(1.91, 3.36)))
     assert list(advise._stricter(worse, Mode.MPS, stays=True, kube=False)) == []
     # (1.91 + 3.36) / 2
-    said = "No tenant is forecast to gain under MIG (mean slowdown 2.63x): use it only to isolate faults and bandwidth"
+    said = "No tenant is forecast to gain 5 % or more under MIG (mean slowdown 2.63x): use it only to isolate faults and bandwidth"
     assert said in advise._stay(worse, (), verdict_of(Mode.MPS), kube=False).why
     # One tenant gains: 1.28 to 1.00.
     mixed = replace(ways, options=(*ways.options, instances(1.0, 3.36)))

@@ -29,12 +29,14 @@ from pyanalyze.report.sentences import (
     cause_sentence,
     gpu_metrics_text,
     gpu_time_text,
+    lead_sentences,
     limit_text,
     samples_text,
     switching_text,
     weighed_evidence,
     weights_text,
 )
+from pyanalyze.report.summary import render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.interference import Estimate, Slowdown
 from pyanalyze.results.labels import device_title
@@ -577,10 +579,11 @@ def test_the_first_row_of_the_causes_is_the_one_that_the_sentence_names(fixtures
     rows = [[cell.text for cell in row] for one in (table, again) for row in one.rows if row[0].text == "app_b"]
     waiting = [column.title for column in table.columns].index("Waiting for its time slice")
     said = re.search(
-        r"\(([\d.]+) % of the added latency, incl. ([\d.]+) % behind own work\)",
-        cause_sentence(report.devices[0]),
+        r"\(([\d.]+) % of the added latency, incl. ([\d.]+) % behind own work that waited\)",
+        " ".join(lead_sentences(report.devices[0])),
     )
     assert said is not None
+    assert f"({said.group(1)} % of the added latency)" in cause_sentence(report.devices[0])
     whole, queued = map(float, said.groups())
     assert rows[0][waiting] == f"{whole} %"
     assert rows[1][waiting] == f"{whole - queued:.1f} %"
@@ -790,7 +793,7 @@ def test_two_slowdowns_of_one_tenant_say_why_they_differ(hardware: Path) -> None
     assert here / there > 1.05
     (table,) = [one for one in _section(report, "advice") if isinstance(one, Table)]
     assert f"for python3 (pid 1905) ({there:.2f}x, here {here:.2f}x)" in table.caption
-    assert "there the shared run is the recorded one, here both runs are modelled" in table.caption
+    assert "there only the solo run is modelled" in table.caption
 
 
 def test_what_is_known_of_a_pair_stands_beside_a_sure_mode(hardware: Path) -> None:
@@ -847,3 +850,32 @@ def test_each_command_of_an_undo_has_its_own_line(hardware: Path) -> None:
     shown = [one.lines for one in _section(report, "advice") if isinstance(one, Commands)]
     assert tuple(back.split("\n")) in shown
     assert back.split("\n")[-1].startswith("unset CUDA_MPS_PIPE_DIRECTORY")
+
+
+def test_whom_a_change_makes_slower_is_said_beside_its_gain(hardware: Path) -> None:
+    """Equal caps take SMs from the trainer: by the table of forecasts it loses a third, and the mean gains a fifth."""
+    report = pyanalyze.load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report()
+    (device,) = report.devices
+    labels = {t.tenant_id: t.pid for t in device.tenants}
+    now, then = (
+        {
+            labels[one.tenant_id]: one.slowdown
+            for option in device.options or ()
+            if getattr(option, which)
+            for one in option.tenants
+        }
+        for which in ("current", "recommended")
+    )
+    assert then[1904] > 1.05 * now[1904]
+    assert then[1905] < now[1905]
+    said = f"{then[1904] / now[1904]:.2f} times as long"
+    assert f"but python3 (pid 1904) {said} as now" in " ".join(render_summary(report).split())
+    check = device.advice[0].check_after or ""
+    assert f"of python3 (pid 1905) take less time than now, those of python3 (pid 1904) {said}" in check
+
+
+def test_a_pause_of_all_is_said_beside_the_gpu_time(hardware: Path) -> None:
+    """By SQL nothing ran between 2.9 ms and 1.896 s of 2.897 s; --start is on the clock of the capture."""
+    report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
+    lead = " ".join(lead_sentences(report.devices[0]))
+    assert "All tenants were active for 34.5 %: --start 2358ms --end 3358ms." in lead

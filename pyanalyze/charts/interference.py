@@ -335,7 +335,7 @@ def latency_over_time(
             "n": r["kernels"],
         }
         for r in shown
-        if r["kernels"]
+        if r["kernels"] and r["p50_ns"]
     ]
     bars = [
         {
@@ -356,7 +356,9 @@ def latency_over_time(
         alt.Tooltip("p95:Q", title="p95 (ms)", format=".3f"),
         alt.Tooltip("n:Q", title="kernels"),
     ]
-    y = alt.Y("p50:Q", title="Latency (ms)", scale=alt.Scale(zero=True), axis=alt.Axis(minExtent=40, maxExtent=40))
+    # A factor is as long everywhere, and kernels of 1 ms are not flat beside those of 100 ms.
+    axis = alt.Axis(minExtent=40, maxExtent=40, format="~g")
+    y = alt.Y("p50:Q", title="Latency (ms, log scale)", scale=alt.Scale(type="log"), axis=axis)
     bare = alt.Axis(labels=False, ticks=False)
     above = alt.Chart(inline(marks)).encode(
         x=alt.X("x:Q", title=None, scale=domain, axis=bare), color=color, tooltip=tips

@@ -54,6 +54,7 @@ __all__ = [
     "aggressors_text",
     "agreement_note",
     "agreement_text",
+    "all_active",
     "bound_text",
     "bounded_text",
     "by_traced",
@@ -552,6 +553,18 @@ def partly_active(device: Device) -> float | None:
     return None if part is None or part >= _NEARLY_ALL else part
 
 
+def all_active(device: Device) -> str | None:
+    """The options that choose the time in which all tenants were active, in whole milliseconds inside it.
+
+    None: they were for nearly all of the window, or it is not known.
+    """
+    both = device.all_at_work
+    if both is None or partly_active(device) is None:
+        return None
+    start_ms, end_ms = -(-both.start_ns // 1_000_000), both.end_ns // 1_000_000
+    return f"--start {start_ms}ms --end {end_ms}ms" if start_ms < end_ms else None
+
+
 def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
     together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
@@ -559,7 +572,7 @@ def switching_text(device: Device) -> str:
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
     if (part := partly_active(device)) is not None:
-        source = f"all at work {fmt.percent(part, 0)}; {source}"
+        source = f"all active {fmt.percent(part, 0)}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
@@ -740,17 +753,17 @@ def unknown_slowdown(device: Device) -> str:
     return f"{fmt.UNKNOWN} from the recording (forecasts model it)" if forecast else fmt.UNKNOWN
 
 
-def cause_text(victim: Victim) -> str:
-    """Name the cause of a victim's added latency."""
+def cause_text(victim: Victim, *, queued: bool = False) -> str:
+    """Name the cause of a victim's added latency; `queued`: and how much of it is waits behind work of its own."""
     if victim.top is None:
         return fmt.UNKNOWN
     cause, part = victim.top
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
-    queued = 0.0 if direct is None else part - direct
-    behind = f", incl. {fmt.percent(queued)} behind own work" if queued >= NAMED_SHARE else ""
-    return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{behind})"
+    behind = 0.0 if direct is None or not queued else part - direct
+    said = f", incl. {fmt.percent(behind)} behind own work that waited" if behind >= NAMED_SHARE else ""
+    return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{said})"
 
 
 def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True) -> str:
@@ -1119,7 +1132,9 @@ def _mode_lead(device: Device) -> str:
 def _residency_lead(device: Device) -> str:
     """GPU time in one paragraph: how to capture what is missing stands further down."""
     if any(t.gpu_time_share is not None for t in device.tenants):
-        return residency_sentence(device)
+        part, chosen = partly_active(device), all_active(device)
+        rest = "" if part is None or chosen is None else f" All tenants were active for {fmt.percent(part)}: {chosen}."
+        return f"{residency_sentence(device)}{rest}"
     why = _short_why(device, "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"
 
@@ -1146,7 +1161,7 @@ def _slowed(device: Device) -> list[str]:
         waits = "; and waits before they started" * victim.waited
         parts.append(f"Cause: switched out for {lost} of the time its kernels were in flight{saving}{waits}.")
     else:
-        parts.append(f"Cause: {cause_text(victim)}.")
+        parts.append(f"Cause: {cause_text(victim, queued=True)}.")
     return parts
 
 

@@ -50,7 +50,7 @@ from pyanalyze.report.sentences import (
     switching_text,
     versions_text,
 )
-from pyanalyze.results.advice import mean_bounds
+from pyanalyze.results.advice import mean_bounds, times_slower
 from pyanalyze.results.labels import device_title, main_device, tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.analysis.impact import Victim
     from pyanalyze.report.sentences import GpuTime
+    from pyanalyze.results.advice import SharingOption
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.report import Device, Report
     from pyanalyze.tables.tableset import TableSet
@@ -396,17 +397,7 @@ def _advice(device: Device, most: int) -> list[str]:
             gain = f" Expected: {visible(advice.expected, None)}"
             best = next((option for option in device.options or () if option.recommended), None)
             if advice.exclusive and best is not None:
-                now = next(
-                    (
-                        f"{fmt.ratio(option.antt)}{_NO_BREAK}->{_NO_BREAK}"
-                        for option in device.options or ()
-                        if option.current
-                    ),
-                    "",
-                )
-                low, high = mean_bounds(best.tenants)
-                then = f"{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
-                mean = f" Expected: modelled mean elapsed slowdown {now}{then}."
+                mean = f" Expected: {_mean_change(device, best)}."
         elif not advice.bound and asked and device.sharing.mode != Mode.UNDETERMINED:
             gain = " Expected gain: not known."
         elif advice.bound and (asked or advice.at_stake_ns is not None):
@@ -434,6 +425,21 @@ def _advice(device: Device, most: int) -> list[str]:
     else:
         said = _lines("Do", action + elsewhere, lines)
     return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
+
+
+def _mean_change(device: Device, best: SharingOption) -> str:
+    """The mean slowdown of now and of what is advised, and whom the change makes slower."""
+    current = next((option for option in device.options or () if option.current), None)
+    low, high = mean_bounds(best.tenants)
+    before = "" if current is None else f"{fmt.ratio(current.antt)}{_NO_BREAK}->{_NO_BREAK}"
+    said = f"modelled mean elapsed slowdown {before}{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
+    slower = {} if current is None else times_slower(best.tenants, current.tenants)
+    if not slower:
+        return said
+    labels = tenant_labels(device.tenants)
+    (tenant_id, ratio), *others = sorted(slower.items(), key=lambda one: -one[1])
+    more = f", {len(others)} more slower" if others else ""
+    return f"{said}, but {labels[tenant_id]} {ratio:.2f} times as long as now{more}"
 
 
 def _first_of(shell: str, room: int) -> str:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from pyanalyze.results.model import Number, Result, Text
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import WORTH_IT, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Advice", "ForecastRow", "MpsPercentage", "SharingOption", "mean_bounds", "numbers_of"]
+__all__ = ["Advice", "ForecastRow", "MpsPercentage", "SharingOption", "mean_bounds", "numbers_of", "times_slower"]
 
 
 class Advice(Result):
@@ -89,6 +89,20 @@ def mean_bounds(rows: Collection[ForecastRow]) -> tuple[float, float]:
     (1.5, 2.5)
     """
     return statistics.fmean(row.low for row in rows), statistics.fmean(row.high for row in rows)
+
+
+def times_slower(rows: Iterable[ForecastRow], now: Iterable[ForecastRow]) -> dict[int, float]:
+    """Slowdown over that of now, by tenant, of those that a change makes slower by a notable part.
+
+    Examples
+    --------
+    >>> row = ForecastRow(tenant_id=0, slowdown=2.0, low=1.5, high=2.5, latency=None, p99_ns=None)
+    >>> times_slower([row], [row.model_copy(update={"slowdown": 1.6})])
+    {0: 1.25}
+    """
+    before = {row.tenant_id: row.slowdown for row in now}
+    times = {row.tenant_id: row.slowdown / before[row.tenant_id] for row in rows if row.tenant_id in before}
+    return {tenant_id: ratio for tenant_id, ratio in times.items() if ratio >= 1 + WORTH_IT}
 
 
 class MpsPercentage(Result):

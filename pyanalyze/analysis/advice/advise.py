@@ -31,13 +31,13 @@ from pyanalyze.analysis.advice.simple import (
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.nsys_tool import recording
-from pyanalyze.results.advice import Advice, numbers_of
+from pyanalyze.results.advice import Advice, numbers_of, times_slower
 from pyanalyze.results.time_split import Limit
 from pyanalyze.tables.selections import kernel_name
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
 from pyanalyze.text.visible import visible
-from pyanalyze.vocabulary import MEMORY_RESERVE, MOST_COPIES, TRAITS, Mode, unless
+from pyanalyze.vocabulary import MEMORY_RESERVE, MOST_COPIES, TRAITS, WORTH_IT, Mode, unless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 #: With more operations than this the replay is left to `pyanalyze advise`: a report must not take minutes.
 QUICK_OPERATIONS = 50_000
-#: Gains below this part of the mean slowdown are not worth a change.
-WORTH_IT = 0.05
 #: Switches that take more of the time than whole time slices would explain, by this factor, are said to.
 _MORE_SWITCHES = 1.1
 #: Part of a resource from which kernels hardly get more of it.
@@ -628,10 +626,6 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         f"modelled slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
         f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option, compared)}"
     )
-    check = (
-        "pyanalyze compare with a capture in that mode: units of work take less time than now. Look at "
-        f"{option.worst.name} first: its forecast slowdown is the largest"
-    )
     commands, undo = _commands(option, compared, mode, kube=kube)
     titles = {0: f"Time-slice the tenants ({option.name})", 1: "Run the tenants under MPS"}
     title = titles[1] if option.config.together else titles[0]
@@ -662,9 +656,25 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         bound=_bounds(option) + _ends_early(option),
         why=f"{why}.{_trust(compared, option)} Not isolated: {shares}",
         undo=undo,
-        check_after=check,
+        check_after=_check(option, compared.current),
         exclusive=True,
     )
+
+
+def _check(option: Option, now: Option | None) -> str:
+    """What a capture in the new mode should show, where the change costs a tenant something as well."""
+    how = "pyanalyze compare with a capture in that mode"
+    slower = {} if now is None else times_slower(option.forecasts, now.forecasts)
+    names = {f.tenant_id: f.name for f in option.forecasts}
+    if not slower:
+        return (
+            f"{how}: units of work take less time than now. Look at {option.worst.name} first: its forecast slowdown "
+            "is the largest"
+        )
+    costs = [f"those of {names[tenant_id]} {ratio:.2f} times as long" for tenant_id, ratio in slower.items()]
+    others = fmt.names([name for tenant_id, name in names.items() if tenant_id not in slower])
+    gain = f"units of work of {others} take less time than now, " if others else "units of work take longer: "
+    return f"{how}: {gain}{fmt.names(costs)}"
 
 
 def _caps(option: Option, provision: mps.Provision) -> str:
@@ -801,7 +811,8 @@ def _isolation(compared: Options, mode: Mode) -> str:
     if option is None or _gains(option, _now(compared, mode)):
         return ""
     return (
-        f". No tenant is forecast to gain under MIG (mean slowdown {option.antt:.2f}x): use it only to isolate faults "
+        f". No tenant is forecast to gain {fmt.percent(WORTH_IT, 0)} or more under MIG (mean slowdown "
+        f"{option.antt:.2f}x): use it only to isolate faults "
         "and bandwidth. `pyanalyze advise CAPTURE --require bandwidth-qos` has its commands"
     )
 

@@ -136,8 +136,8 @@ def _other_slowdown(device: Device) -> str:
         return ""
     other = "another elapsed slowdown" if len(differ) == 1 else "other elapsed slowdowns"
     return (
-        f" Interference has {other} for {fmt.names(differ, 3)}: there the shared run is the recorded one, here both "
-        "runs are modelled."
+        f" Interference has {other} for {fmt.names(differ, 3)}: there only the solo run is modelled, by taking away "
+        "what others added. Here both runs are, from blocks on SMs."
     )
 
 

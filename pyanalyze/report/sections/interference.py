@@ -23,11 +23,11 @@ from pyanalyze.report.blocks import (
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     LONG,
+    all_active,
     bound_text,
     cause_sentence,
     estimate_text,
     pairwise_kind,
-    partly_active,
     victim_sentence,
     why_missing,
 )
@@ -90,7 +90,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Chart(
                 chart_key("latency", device.device_id),
                 "Kernel latency over time, and time with kernels in flight",
-                "Dot: median latency (launch to end) of the kernels launched in the interval. Line above it: p95. "
+                "Dot: median latency (launch to end) of the kernels launched in the interval, on a logarithmic scale. "
+                "Line above it: p95. "
                 "Below: the part of the interval in which kernels of a traced tenant were in flight.",
             )
         )
@@ -152,8 +153,10 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         of += " Kernels/s counts the work that is in both runs."
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
+        chosen = all_active(device)
+        chosen = f": {chosen} leaves only the time in which all had begun and none had ended" if chosen else ""
         of = (
-            f" All work of the window counts, also what ran while no other tenant had any{_all_active(device)}. "
+            f" All work of the window counts, also what ran while no other tenant had any{chosen}. "
             "Latency begins at the launch: --work FILE measures requests from their own start."
             f"{_ASSUMED if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
         )
@@ -163,17 +166,6 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
 def _switched_out_known(device: Device) -> bool:
     """Whether it is known of any tenant when its context was resident: else execution is all of a kernel's interval."""
     return any(t.resident_ns is not None for t in device.tenants)
-
-
-def _all_active(device: Device) -> str:
-    """How to look only at the time in which all tenants were active, in whole milliseconds inside it."""
-    both = device.all_at_work
-    if both is None or partly_active(device) is None:
-        return ""
-    start_ms, end_ms = -(-both.start_ns // 1_000_000), both.end_ns // 1_000_000
-    if start_ms >= end_ms:
-        return ""
-    return f": --start {start_ms}ms --end {end_ms}ms leaves only the time in which all had begun and none had ended"
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:
