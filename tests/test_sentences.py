@@ -25,6 +25,7 @@ from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.replicas import replicas_text
 from pyanalyze.report.sampled_text import outside_window
 from pyanalyze.report.sentences import (
+    agreement_text,
     bounded_text,
     cause_sentence,
     gpu_metrics_text,
@@ -872,6 +873,15 @@ def test_whom_a_change_makes_slower_is_said_beside_its_gain(hardware: Path) -> N
     assert f"but python3 (pid 1904) {said} as now" in " ".join(render_summary(report).split())
     check = device.advice[0].check_after or ""
     assert f"of python3 (pid 1905) take less time than now, those of python3 (pid 1904) {said}" in check
+
+
+def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:
+    """That both were clients of a server shows in their overlap; the cap of 50 % stands on the command line alone."""
+    (device,) = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report().devices
+    assert {one.basis for one in device.sharing.evidence if Mode.MPS in one.against} == {"configured"}
+    assert agreement_text(device) == "mps-partitioned; MPS matches, no record shows the caps"
+    (device,) = pyanalyze.load(hardware / "mps-A-B.sqlite").report().devices
+    assert agreement_text(device) == "mps; matches"
 
 
 def test_a_pause_of_all_is_said_beside_the_gpu_time(hardware: Path) -> None:

@@ -885,6 +885,8 @@ def agreement_text(device: Device) -> str:
         return f"{sharing.configured}; whether it took effect is not known"
     if sharing.agrees and (itself := _by_itself(device)):
         return f"{sharing.configured}; {itself}"
+    if sharing.agrees and _caps_only_configured(device):
+        return f"{sharing.configured}; MPS matches, no record shows the caps"
     return f"{sharing.configured}; " + ("matches" if sharing.agrees else f"MISMATCH: {sharing.mode} was observed")
 
 
@@ -897,7 +899,17 @@ def agreement_note(device: Device) -> str:
         return "the mode is taken from it" if device.sharing.configured == device.sharing.mode else "effect not known"
     if agrees and (itself := _by_itself(device)):
         return itself
+    if agrees and _caps_only_configured(device):
+        return "MPS matches, no record shows the caps"
     return "matches the observed mode" if agrees else "does not match the observed mode"
+
+
+def _caps_only_configured(device: Device) -> bool:
+    """Whether nothing but the configuration tells MPS with caps from MPS without: it does not confirm itself."""
+    mode = device.sharing.mode
+    telling = [one.basis for one in device.sharing.evidence if mode in one.supports and Mode.MPS in one.against]
+    traits = TRAITS[mode]
+    return traits.mps and traits.capped is True and all(basis == "configured" for basis in telling)
 
 
 def _by_itself(device: Device) -> str:
