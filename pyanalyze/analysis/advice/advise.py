@@ -563,7 +563,8 @@ def _trust(compared: Options, option: Option) -> str:
     said += f" Bounds allow for a model error of {fmt.percent(option.margin)}."
     if option.contention is not None:
         said += (
-            " Kernels side by side also affect each other in memory and caches: their time changes "
+            " Kernels side by side also share memory and caches, and may need different units of an SM. The replay of "
+            "SMs knows neither: their time changes "
             f"{_more_time(option.contention)} ({option.contention.basis})."
         )
         if option.contention.no_gain:

@@ -30,7 +30,15 @@ from pyanalyze.results.advice import ForecastRow, mean_bounds
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import INFERRED_STATE, MOST_COPIES, NEGLIGIBLE_RESIDENCY, REQUIREMENTS, TRAITS, Mode
+from pyanalyze.vocabulary import (
+    INFERRED_STATE,
+    MOST_COPIES,
+    NEGLIGIBLE_RESIDENCY,
+    NOISE_FLOOR,
+    REQUIREMENTS,
+    TRAITS,
+    Mode,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -1005,12 +1013,14 @@ def _forecast(
             latency = None
             if from_calls:
                 latency = statistics.fmean(row["latency_ns"] for row in counted) / max(solo_row["latency_ns"], 1)
+            slowdown = statistics.fmean(row["elapsed_ns"] for row in counted) / base * slower[1]
             forecasts.append(
                 Forecast(
                     tenant_id=tenant,
                     name=name,
-                    slowdown=statistics.fmean(row["elapsed_ns"] for row in counted) / base * slower[1],
-                    low=min(elapsed) * slower[0] * (1 - margin),
+                    slowdown=slowdown,
+                    # Others on the device, or a part of it, make nobody faster than solo on all of it.
+                    low=max(min(elapsed) * slower[0] * (1 - margin), min(slowdown, 1 - NOISE_FLOOR)),
                     high=max(elapsed) * slower[2] * (1 + margin) + untraced_ns / base,
                     latency=latency,
                     p99_ns=_p99(counted) if from_calls else None,
