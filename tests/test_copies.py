@@ -13,6 +13,7 @@ from command_line import run
 from exports import MS, copy, kernel, write
 
 import pyanalyze
+from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.text import render_text
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def test_copies_and_memsets_without_a_kernel(hardware: Path) -> None:
             assert memsets.exposed_ns == covered(kernels + sets) - covered(kernels)
             assert sum(kind.copies for kind in tenant.copies.kinds) == len(copied)
     page = run("report", path, "-f", "md").stdout
-    assert len(re.findall(r"\| memsets \| [\d\W]+ x ", page)) == 2
+    assert len(re.findall(r"\| memsets \| [\d ]+ \| [\d.]+ \w+", page)) == 2
 
 
 def covered(spans: list[tuple[int, int]]) -> int:
@@ -251,11 +252,74 @@ def test_no_mean_rate_is_above_the_fastest(hardware: Path) -> None:
 
 
 def test_a_rate_stands_beside_the_size_of_the_copies(tmp_path: Path) -> None:
-    """48 copies of 64 KiB and one of 16 MiB: 19 MiB in 49 copies are 397 KiB (19 x 1024 / 49) each."""
-    size = {"bytes": 64 * 1024}
-    copies = [moved(2 * n, 2 * n + 1, 0, TO_DEVICE, PINNED, **size) for n in range(48)]
+    """48 copies of 64 KiB and one of 16 MiB: their mean size, 397 KiB, is that of none. 12 copies of one size."""
+    copies = [moved(2 * n, 2 * n + 1, 0, TO_DEVICE, PINNED, bytes=64 * 1024) for n in range(48)]
     copies.append(moved(100, 101, 0, TO_DEVICE, PINNED, bytes=16 << 20))
+    copies += [moved(110 + n, 111 + n, 0, TO_HOST, PINNED, bytes=64 * 1024) for n in range(12)]
     path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 2 * MS)], copies=copies, processes={41: "train"})
-    text = " ".join(render_text(pyanalyze.load(path).report(), sections=("copies",)).split())
-    assert "to the device, pinned 49 x 397 KiB" in text
+    there, back = copies_of(path).kinds
+    assert (there.median_bytes, there.largest_bytes) == (64 * 1024, 16 << 20)
+    assert (back.median_bytes, back.largest_bytes) == (64 * 1024, 64 * 1024)
+    text = " ".join(render_markdown(pyanalyze.load(path).report()).split())
+    assert "to the device, pinned | 49 | 64.0 KiB (largest 16.0 MiB) |" in text
+    assert "to the host, pinned | 12 | 64.0 KiB |" in text
     assert "of this process in the same direction" in text
+
+
+def test_few_copies_with_most_of_the_time_are_told(corpus: Path) -> None:
+    """By SQL: the two longest of 2 002 copies to the host have 199.1 of 202.1 ms, one alone less than 90 %."""
+    path = corpus / "exports" / "gpubootcamp-8v100" / "report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        durations = [
+            ns
+            for (ns,) in database.execute(
+                'SELECT "end" - start FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 2 ORDER BY 1 DESC'
+            )
+        ]
+    assert durations[0] < 0.9 * sum(durations) < sum(durations[:2])
+    session = pyanalyze.load(path)
+    (copies,) = session.analysis.copies.values()
+    (kind,) = (one for one in copies.kinds if one.direction == "to-host")
+    assert (kind.copies, kind.long_copies, kind.largest_bytes) == (2002, 2, 1 << 30)
+    assert kind.long_share == pytest.approx(sum(durations[:2]) / sum(durations))
+    (item,) = (one for one in session.advise()[0].actions if one.action.startswith("Copy less in jacobi"))
+    assert "2 of them have 98.5 % of the time" in item.why
+
+
+def test_the_largest_part_below_a_half_is_not_most_of_it(tmp_path: Path) -> None:
+    """Without a kernel: 3 ms to the device, 2 to the host, 2 of memory of the device. Then 3 of 4 ms to the device."""
+    three = [
+        moved(0, 3, 16, TO_DEVICE, PINNED),
+        moved(3, 5, 16, TO_HOST, PINNED),
+        moved(5, 7, 16, 8, DEVICE),
+    ]
+    for copies, said in (
+        (three, "The largest part: 1 copy to the device"),
+        (three[:1], "Most of it: 1 copy to the dev"),
+    ):
+        path = write(
+            tmp_path / f"{len(copies)}.sqlite",
+            kernels=[kernel(41, 7 * MS, 9 * MS)],
+            copies=copies,
+            processes={41: "train"},
+        )
+        (item,) = (
+            one for one in pyanalyze.load(path).advise()[0].actions if one.action.startswith("Copy less in train")
+        )
+        assert f". {said}" in item.why
+
+
+def test_a_best_rate_of_smaller_copies_is_not_called_one_of_a_large_copy(hardware: Path) -> None:
+    """By SQL: no pinned copy to the host has 1 MiB, those of 256 KiB are faster than the large pageable ones."""
+    path = hardware / "mps-50-50-A-B.sqlite"
+    with closing(sqlite3.connect(path)) as export:
+        ((large,),) = export.execute(
+            'SELECT max(bytes * 1e9 / ("end" - start)) FROM CUPTI_ACTIVITY_KIND_MEMCPY '
+            "WHERE copyKind = 2 AND bytes >= 1048576 AND globalPid >> 24 & 0xFFFFFF = 2340"
+        )
+    kinds = pyanalyze.load(path).analysis.copies[0, 0].kinds
+    (pinned,) = (one for one in kinds if one.direction == "to-host" and one.host_memory == "pinned")
+    assert pinned.largest_bytes == 256 * 1024 and pinned.best_bytes_per_s is not None
+    assert pinned.best_bytes_per_s > large
+    text = " ".join(render_text(pyanalyze.load(path).report(), sections=("copies",)).split())
+    assert "Best rate" in text and "of those of 1 MiB" not in text and "or of a row of that direction" in text

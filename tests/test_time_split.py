@@ -88,6 +88,20 @@ def test_advice_comes_by_the_time_at_stake(process: Path) -> None:
     assert "ncu --set full -c 3 -k k PROGRAM" in actions[1].commands
 
 
+def test_a_call_with_less_than_half_of_the_time_of_calls_is_not_most_of_it(tmp_path: Path) -> None:
+    """Without work on the device: cudaMalloc 3 ms, cudaFree and cudaHostAlloc 2 each. Then cudaMalloc only."""
+    calls = [
+        call("cudaMalloc_v3020", MS, 4 * MS),
+        call("cudaFree_v3020", 4 * MS, 6 * MS),
+        call("cudaHostAlloc_v3020", 6 * MS, 8 * MS),
+    ]
+    for some, said in ((calls, "the largest part, 3.000 ms"), (calls[:1], "most of it, 3.000 ms")):
+        kernels = [kernel(41, 0, MS), kernel(41, 8 * MS, 9 * MS)]
+        path = write(tmp_path / f"{len(some)}.sqlite", kernels=kernels, calls=some, processes={41: "train"})
+        (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if "cudaMalloc" in one.action)
+        assert item.why.endswith(f"; {said}, in cudaMalloc")
+
+
 def test_the_first_screen_says_what_limits_it(process: Path) -> None:
     text = render_summary(pyanalyze.load(process).report())
     assert all(len(line) <= SUMMARY_COLUMNS for line in text.splitlines())

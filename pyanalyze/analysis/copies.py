@@ -18,6 +18,8 @@ __all__ = ["copies_of", "pinning_saves_ns"]
 
 #: Smaller copies show how long a copy takes to begin, not what the link can do.
 LARGE_BYTES = 1 << 20
+#: Part of the time of copies from which on some of them stand for all.
+MOST_OF_TIME = 0.9
 #: CUPTI's copy kinds.
 _DIRECTIONS = {
     1: CopyDirection.TO_DEVICE,
@@ -129,12 +131,16 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
         memory = {None: None, _PAGEABLE: HostMemory.PAGEABLE, _PINNED: HostMemory.PINNED}.get(host, HostMemory.OTHER)
         time_ns, exposed_ns = times(part, kernels)
         length = int(part["length"].sum())
+        long_copies, long_share = _longest(part["length"])
         found.append(
             CopyKind(
                 direction=direction,
                 host_memory=memory if between else None,
                 copies=part.height,
                 bytes=int(part["bytes"].sum()),
+                **_sizes(part),
+                long_copies=long_copies,
+                long_share=long_share,
                 time_ns=time_ns,
                 exposed_ns=exposed_ns,
                 bytes_per_s=int(part["bytes"].sum()) / length * 1e9 if length else None,
@@ -149,7 +155,26 @@ def _memsets(rows: pl.DataFrame, kernels: pl.DataFrame) -> Memsets | None:
     if rows.is_empty():
         return None
     time_ns, exposed_ns = times(rows, kernels)
-    return Memsets(count=rows.height, bytes=int(rows["bytes"].sum()), time_ns=time_ns, exposed_ns=exposed_ns)
+    return Memsets(
+        count=rows.height, bytes=int(rows["bytes"].sum()), **_sizes(rows), time_ns=time_ns, exposed_ns=exposed_ns
+    )
+
+
+def _sizes(rows: pl.DataFrame) -> dict[str, int | None]:
+    """Median and largest size."""
+    sizes = rows["bytes"].drop_nulls().sort()
+    if sizes.is_empty():
+        return {}
+    return {"median_bytes": int(sizes[(len(sizes) - 1) // 2]), "largest_bytes": int(sizes[-1])}
+
+
+def _longest(lengths: pl.Series) -> tuple[int | None, float | None]:
+    """The fewest copies that have :data:`MOST_OF_TIME`, and their part of it."""
+    sums = lengths.sort(descending=True).cum_sum()
+    if not lengths.sum():
+        return None, None
+    n = int((sums < MOST_OF_TIME * sums[-1]).sum()) + 1
+    return n, float(sums[n - 1] / sums[-1])
 
 
 def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:

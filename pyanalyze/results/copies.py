@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pyanalyze.results.model import Number, Result
+from pyanalyze.results.model import Fraction, Number, Result
 from pyanalyze.vocabulary import CopyDirection, HostMemory
 
 __all__ = ["Copies", "CopyKind", "Memsets", "Migrations"]
+
+_MEDIAN = "Median size, bytes, the lower one of two; null: not known."
+_LARGEST = "Largest size, bytes; null: not known."
 
 
 class CopyKind(Result):
@@ -19,6 +22,16 @@ class CopyKind(Result):
     )
     copies: int = Field(ge=0, description="Copies.")
     bytes: int = Field(ge=0, description="Bytes.")
+    median_bytes: int | None = Field(default=None, ge=0, description=_MEDIAN)
+    largest_bytes: int | None = Field(default=None, ge=0, description=_LARGEST)
+    long_copies: int | None = Field(
+        default=None,
+        ge=1,
+        description="Fewest copies, longest first, whose durations add up to 90 % of all; null: not known.",
+    )
+    long_share: Fraction | None = Field(
+        default=None, description="Their durations over those of all copies of this kind; null: not known."
+    )
     time_ns: int = Field(ge=0, description="Union of their intervals, ns.")
     exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
     bytes_per_s: Number = Field(description="Bytes over the sum of their durations; null: no duration.")
@@ -37,6 +50,8 @@ class Memsets(Result):
 
     count: int = Field(ge=0, description="Memsets.")
     bytes: int = Field(ge=0, description="Bytes.")
+    median_bytes: int | None = Field(default=None, ge=0, description=_MEDIAN)
+    largest_bytes: int | None = Field(default=None, ge=0, description=_LARGEST)
     time_ns: int = Field(ge=0, description="Union of their intervals, ns.")
     exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
 

@@ -33,6 +33,8 @@ STAGED_BYTES = 64 << 10
 FEW_CALLS = 2
 #: Part of the time of copies that kinds with advice of their own must have for there to be none about copies as such.
 MOST_COPIES = 0.8
+#: Part of the copies of a kind up to which those with most of the time are worth telling from the others.
+FEW_OF_COPIES = 0.5
 #: Part of its time above which launching, or copying, limits a process that is not the only one.
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
 #: Calls that are at stake by themselves; what else the host does is to be looked at first.
@@ -179,7 +181,7 @@ def _item(
     at_stake_ns = split.part_ns(limit)
     action, commands, what = _what_to_do(name, split, limit, copies, sampled=sampled)
     if limit is Limit.COPIES and copies is not None and (copies.kinds or copies.memsets):
-        what = f"{what}. {_mostly(copies)}"
+        what = f"{what}. {_mostly(copies, split.copies_ns)}"
     if limit is Limit.KERNELS:
         at_stake_ns = min(max(split.top_kernel_ns, split.graphs_ns), at_stake_ns)
     if limit is Limit.API_CALLS:
@@ -221,19 +223,31 @@ def _mostly_memsets(copies: Copies | None) -> bool:
     return copies.memsets.exposed_ns > max((kind.exposed_ns for kind in copies.kinds), default=0)
 
 
-def _mostly(copies: Copies) -> str:
-    """Which copies took most time, and how fast they were; or that memsets did."""
+def _mostly(copies: Copies, copies_ns: int) -> str:
+    """Which copies took most of this time, and how fast they were; or that memsets did."""
     if copies.memsets is not None and (_mostly_memsets(copies) or not copies.kinds):
-        return f"Most of it: {fmt.counted(copies.memsets.count, 'memset')}, {fmt.bytes_(copies.memsets.bytes)}"
+        sets = copies.memsets
+        part = capital(_largest_part(sets.exposed_ns, copies_ns))
+        return f"{part}: {fmt.counted(sets.count, 'memset')}, {fmt.bytes_(sets.bytes)}"
     most = max(copies.kinds, key=lambda kind: kind.exposed_ns)
     ways = {CopyDirection.TO_DEVICE: "to the device", CopyDirection.TO_HOST: "to the host"}
     memory = "" if most.host_memory is None else f" ({most.host_memory} memory)"
     best = most.best_bytes_per_s
-    fast = "" if best is None else f"; the fastest such copy had {fmt.rate(best)}"
+    fast = "" if best is None or best == most.bytes_per_s else f"; the best rate in that direction is {fmt.rate(best)}"
+    few = ""
+    if most.long_copies is not None and most.long_copies <= FEW_OF_COPIES * most.copies:
+        has = "has" if most.long_copies == 1 else "have"
+        few = f"; {fmt.count(most.long_copies)} of them {has} {fmt.percent(most.long_share)} of the time"
     return (
-        f"Most of it: {fmt.count(most.copies)} copies {ways.get(most.direction, 'on or between devices')}{memory}, "
-        f"{fmt.bytes_(most.bytes)} at {fmt.rate(most.bytes_per_s)}{fast}"
+        f"{capital(_largest_part(most.exposed_ns, copies_ns))}: {fmt.counted(most.copies, 'copy', 'copies')} "
+        f"{ways.get(most.direction, 'on or between devices')}{memory}, {fmt.bytes_(most.bytes)} at "
+        f"{fmt.rate(most.bytes_per_s)}{few}{fast}"
     )
+
+
+def _largest_part(part_ns: int, whole_ns: int) -> str:
+    """What to call the largest of several parts."""
+    return "most of it" if 2 * part_ns >= whole_ns else "the largest part"
 
 
 def _what_to_do(
@@ -263,8 +277,9 @@ def _what_to_do(
             if split.api_call_count <= FEW_CALLS:
                 rest = "the first call may initialise the device: make one before the measured part"
             remedy = next((do for named, do in _CALLS if re.search(named, call)), rest)
-            most = f"most of it, {fmt.duration(split.api_call_ns)}, in {call}"
-            why = f"nothing was in flight while CUDA calls ran for {part}; {most}"
+            largest = _largest_part(split.api_call_ns, split.api_calls_ns or 0)
+            why = f"nothing was in flight while CUDA calls ran for {part}; {largest}"
+            why = f"{why}, {fmt.duration(split.api_call_ns)}, in {call}"
             return f"Spend less time in {call} in {name}: {remedy}", [], why
         case Limit.HOST:
             return _busy_host(name, split, part, sampled=sampled)

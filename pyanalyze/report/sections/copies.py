@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import DIRECTION_WORDS, HOST_MEMORY_WORDS
 from pyanalyze.results.labels import tenant_labels
@@ -22,8 +22,8 @@ _CAPTION = (
     "sizes: small ones never reach that of large ones."
 )
 _FASTEST = (
-    " Fastest: the fastest copy of at least 1 MiB of this process in the same direction, or the mean rate of that row "
-    "where it is higher."
+    " Best rate: of the fastest copy of at least 1 MiB of this process in the same direction, or of a row of that "
+    "direction where that is higher."
 )
 _LINK = " The link can do at least that; its generation and width are not recorded."
 
@@ -35,11 +35,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     columns: tuple[Column, ...] = (
         Column("Tenant"),
         Column("Kind"),
-        Column("n", "x mean size", True),
+        Column("n", "", True),
+        Column("Size", "p50", True),
         Column("Time", "share of its time", True),
         Column("Without a kernel", "share of its time", True),
         Column("Rate", "bytes over the sum of durations", True),
-        Column("Fastest", "of those of 1 MiB or more", True),
+        Column("Best rate", "in that direction", True),
     )
     kinds = [kind for _, copies in found for kind in copies.kinds]
     if all(kind.best_bytes_per_s is None for kind in kinds):
@@ -74,8 +75,13 @@ def _rows(label: str, copies: Copies) -> Iterator[tuple[Cell, ...]]:
 
 def _amounts(n: int, of: CopyKind | Memsets, window_ns: int) -> tuple[Cell, ...]:
     window = window_ns or 1
+    # A mean size may be that of no copy.
+    size = fmt.bytes_(of.median_bytes)
+    if of.largest_bytes != of.median_bytes:
+        size = f"{size} (largest {fmt.bytes_(of.largest_bytes)})"
     return (
-        Cell(f"{fmt.count(n)} x {fmt.bytes_(of.bytes / max(n, 1))}", note=f"{fmt.bytes_(of.bytes)} in all"),
+        Cell(fmt.count(n), note=f"{fmt.bytes_(of.bytes)} in all"),
+        value_cell(size),
         Cell(f"{fmt.duration(of.time_ns)} ({fmt.percent(of.time_ns / window)})"),
         Cell(f"{fmt.duration(of.exposed_ns)} ({fmt.percent(of.exposed_ns / window)})"),
     )
