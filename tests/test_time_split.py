@@ -437,6 +437,37 @@ def test_who_waits_for_other_ranks_is_not_told_to_profile_its_host(exchange: Pat
     assert action.commands[0].startswith("nsys profile -t cuda,nvtx,mpi -o NAME PROGRAM   # for every rank")
 
 
+def test_a_short_wait_for_other_ranks_is_not_launching(tmp_path: Path) -> None:
+    """Gaps of 100 us: the thread that launches is in MPI for 60, of which 10 in a query, and launches for 30.
+
+    Thread 42 is in MPI all the time: it launches nothing, and the GPU does not wait for it.
+    """
+    kernels, calls, waits = [], [], [host_row("MPI_Wait", 0, 4, thread=42, column="textId")]
+    for n in range(20):
+        start = n * 200 * US
+        kernels.append(kernel(41, start, start + 100 * US))
+        launched = {"correlationId": n + 1}
+        calls.append({**call("cudaLaunchKernel_v7000", start - 40 * US, start - 10 * US), **launched})
+        if n:
+            waits.append(host_row("MPI_Sendrecv", start / MS - 0.1, start / MS - 0.04, column="textId"))
+            calls.append(call("cudaEventQuery_v3020", start - 80 * US, start - 70 * US))
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=kernels,
+        calls=calls,
+        host_calls={"MPI_OTHER_EVENTS": waits},
+        processes={41: "train"},
+    )
+    split = split_of(path)
+    assert parts(split) == (2000 * US, 0, 19 * 40 * US, 19 * 10 * US, 19 * 50 * US)
+    did = split.host_activity
+    assert did is not None and (did.mpi_ns, did.nothing_ns) == (19 * 50 * US, 0)
+    assert [(part.name, part.ns, part.share) for part in did.parts] == [("MPI_Sendrecv", 19 * 50 * US, 1.0)]
+    actions = pyanalyze.load(path).advise()[0].actions
+    stakes = {item.action.partition(" ")[0]: item.at_stake_ns for item in actions}
+    assert (stakes["Balance"], stakes["Launch"]) == (19 * 50 * US, 19 * 40 * US)
+
+
 def waiting(path: Path, **recorded: Any) -> Advice:
     """The first advice for a process whose host has a gap of 19 ms with no CUDA call."""
     kernels = [kernel(41, 0, MS), kernel(41, 20 * MS, 21 * MS)]
@@ -502,18 +533,23 @@ def test_real_hosts_wait_for_what_their_captures_say(corpus: Path) -> None:
 
     A rank of eight waits for the others in MPI (738.1 of 742.4 ms). A decoder spends 89 of 337 ms in its codec. JAX
     compiles for 891 of 1015 ms, of which the thread that launches is in calls of the C library for most.
+
+    Gaps of at most 250 us, cut likewise: that thread is in MPI for 143 488 449 ns, and in the codec for 58 581.
     """
     exports = corpus / "exports"
     rank = split_of(exports / "gpubootcamp-8v100" / "report1.nsys2026.sqlite")
     assert rank.host_activity is not None
-    assert (rank.host_ns, rank.host_activity.mpi_ns) == (742_417_358, 738_106_589)
+    assert (rank.host_ns, rank.host_activity.mpi_ns) == (742_417_358 + 143_488_449, 738_106_589 + 143_488_449)
     first = rank.host_activity.parts[0]
     assert (first.kind, first.name, first.range) == ("mpi", "MPI_Sendrecv", "MPI")
     actions = pyanalyze.load(exports / "gpubootcamp-8v100" / "report1.nsys2026.sqlite").advise()[0].actions
-    assert any(action.action.startswith("Balance the ranks of jacobi") for action in actions)
+    (balance,) = (action for action in actions if action.action.startswith("Balance the ranks of jacobi"))
+    assert balance.at_stake_ns == 738_106_589 + 143_488_449
+    # Kernels of 434 us and more, launched in 8 us.
+    assert not any(action.action.startswith("Launch fewer") for action in actions)
     decoder = split_of(exports / "torchcodec" / "report1.nsys2026.sqlite")
     assert decoder.host_activity is not None
-    assert (decoder.host_ns, decoder.host_activity.video_ns) == (336_826_710, 89_132_591)
+    assert (decoder.host_ns, decoder.host_activity.video_ns) == (336_826_710 + 58_581, 89_132_591 + 58_581)
     assert decoder.host_activity.parts[0].name == "cuvidCreateDecoder"
     jax = split_of(exports / "apax-4070" / "report1.nsys2026.sqlite")
     assert jax.host_activity is not None

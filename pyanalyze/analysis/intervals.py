@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["covered_until", "times", "union"]
+__all__ = ["covered_until", "outside", "times", "union"]
+
+
+#: Before and, without the sign, after every moment of a capture.
+_LONG_BEFORE = -(1 << 62)
 
 
 def union(rows: pl.DataFrame) -> pl.DataFrame:
@@ -65,6 +69,36 @@ def times(rows: pl.DataFrame, others: pl.DataFrame) -> tuple[int, int]:
 
     inside = covered_until(spans["end_ns"], others) - covered_until(spans["start_ns"], others)
     return whole, whole - int(inside.sum())
+
+
+def outside(rows: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+    """Cut intervals by others.
+
+    Parameters
+    ----------
+    rows
+        ``start_ns`` and ``end_ns`` of each; no two of them overlap.
+    others
+        The same of others, which may.
+
+    Returns
+    -------
+    polars.DataFrame
+        ``start_ns`` and ``end_ns`` of what lies outside of the others, in order.
+
+    Examples
+    --------
+    >>> import polars
+    >>> rows, others = (polars.DataFrame({"start_ns": a, "end_ns": b}) for a, b in (([0, 20], [10, 30]), ([4], [22])))
+    >>> outside(rows, others).rows()
+    [(0, 4), (22, 30)]
+    """
+    import polars as pl
+
+    own = rows.select("start_ns", "end_ns").sort("start_ns")
+    holes = pl.DataFrame({"start_ns": [_LONG_BEFORE, *own["end_ns"]], "end_ns": [*own["start_ns"], -_LONG_BEFORE]})
+    taken = union(pl.concat([holes, others.select("start_ns", "end_ns")]))
+    return taken.select(start_ns="end_ns", end_ns=pl.col("start_ns").shift(-1)).drop_nulls()
 
 
 def covered_until(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:

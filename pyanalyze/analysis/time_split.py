@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
+from pyanalyze.analysis.intervals import outside, times, union
 from pyanalyze.core import _core
 from pyanalyze.results.time_split import HostActivity, HostKind, HostPart, Limit, LongestGap, TimeSplit
 from pyanalyze.tables.selections import covered_ns, kernel_name, of_process
@@ -13,10 +15,16 @@ from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import polars as pl
+
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["time_splits"]
 
+#: Calls in which a host waits, or works, for something else than launching.
+_WAITS = (HostKind.MPI, HostKind.VIDEO)
+#: Parts of the host's time that are told one by one, as of the core.
+_MOST_PARTS = 8
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name", "name")
 
 
@@ -56,15 +64,18 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         found_calls = gaps if gaps is not None and gaps["called"] else None
         long_ns, short_ns = (0, 0) if found_calls is None else (found_calls["long_ns"], found_calls["short_ns"])
         long_ns, short_ns = min(long_ns, idle_ns), min(short_ns, row["launch_gap_ns"])
+        # Who waits for other ranks does not launch, however short the wait.
+        waits = {} if found_calls is None else _short_waits(tables, row, found_calls)
+        waits_ns = sum(waits.values())
         by_name = {} if found_calls is None else found_calls["by_name"]
         call = max(by_name, key=lambda name: by_name[name][0], default=None) if long_ns + short_ns else None
         top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         parts = {
             Limit.KERNELS: row["busy_ns"],
             Limit.COPIES: row["copy_only_ns"] or 0,
-            Limit.LAUNCHES: row["launch_gap_ns"] - short_ns,
+            Limit.LAUNCHES: row["launch_gap_ns"] - short_ns - waits_ns,
             Limit.API_CALLS: long_ns + short_ns,
-            Limit.HOST: idle_ns - long_ns,
+            Limit.HOST: idle_ns - long_ns + waits_ns,
         }
         limit = max(parts, key=lambda limit: parts[limit])
         split = TimeSplit(
@@ -83,7 +94,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
-            host_activity=_host_activity(gaps, parts[Limit.HOST]),
+            host_activity=_host_activity(gaps, waits, parts[Limit.HOST]),
             longest_gap=_longest(gaps) if gaps is not None and limit is Limit.HOST else None,
         )
         if split.overlapping:
@@ -111,20 +122,85 @@ def _calls_in_gaps(tables: TableSet) -> dict[tuple[int, int], dict[str, Any]]:
     return {(one["device_id"], one["tenant_id"]): one for one in _core.calls_in_gaps(late)}
 
 
-def _host_activity(gaps: Mapping[str, Any] | None, host_ns: int) -> HostActivity | None:
+def _short_waits(
+    tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any]
+) -> dict[tuple[HostKind, str | None], int]:
+    """Time in gaps up to 250 us in calls of MPI or a video codec, of the thread that ends them, by kind and function.
+
+    Time with a CUDA call is left out; of calls inside one another the function with more time counts.
+    """
+    import polars as pl
+
+    recorded = () if gaps["host"] is None else gaps["host"]["recorded"]
+    kinds = [kind for kind in _WAITS if kind in recorded]
+    calls = tables.calls() if kinds else None
+    if calls is None:
+        return {}
+    calls = calls.filter(of_process(tenant))
+    waits = tables.host_calls_read().filter(of_process(tenant), pl.col("kind").cast(pl.String).is_in(kinds))
+    waits = waits.with_columns(pl.col("kind", "name").cast(pl.String), ns=pl.col("end_ns") - pl.col("start_ns"))
+    by_thread = _short_gaps(tables, tenant, calls)
+    found: dict[tuple[HostKind, str | None], int] = {}
+    for (thread,), own in waits.filter(pl.col("ns") > 0).group_by("tid"):
+        free = outside(by_thread.filter(pl.col("tid") == thread), calls)
+        names = own.group_by("kind", "name").agg(pl.col("ns").sum()).sort("ns", "name", descending=[True, False])
+        for kind, name, _ in names.iter_rows():
+            if free.is_empty():
+                break
+            of_name = own.filter(pl.col("kind") == kind, pl.col("name").eq_missing(pl.lit(name)))
+            whole_ns, left_ns = times(free, union(of_name))
+            if left_ns < whole_ns:
+                key = HostKind(kind), name
+                found[key] = found.get(key, 0) + whole_ns - left_ns
+                free = outside(free, of_name)
+    return found
+
+
+def _short_gaps(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame) -> pl.DataFrame:
+    """Gaps that launching may take, with the thread that launched what ends each: where unknown, that of one before."""
+    import polars as pl
+
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    columns = ("start_ns", "end_ns", "correlation_id")
+    work = pl.concat(
+        tables.columns(name, *_OF_KERNELS[:3], *columns)
+        .filter(mine)
+        .select(*columns, unlaunched=pl.lit(name == "memops") & (pl.col("correlation_id") == 0))
+        for name in ("kernels", "memops", "graph_launches")
+        if name in tables
+    ).sort("start_ns", maintain_order=True)
+    before = pl.col("end_ns").cum_max().shift(1)
+    gaps = work.with_columns(start_ns=before, end_ns="start_ns").filter(
+        (pl.col("end_ns") - pl.col("start_ns")).is_between(1, LAUNCH_GAP_NS),
+        ~pl.col("unlaunched").fill_null(value=False),
+    )
+    launched = calls.filter(pl.col("correlation_id") > 0).unique("correlation_id", keep="first")
+    gaps = gaps.join(launched.select("correlation_id", "tid"), on="correlation_id", how="left", maintain_order="left")
+    return gaps.with_columns(pl.col("tid").forward_fill().backward_fill())
+
+
+def _host_activity(
+    gaps: Mapping[str, Any] | None, waits: Mapping[tuple[HostKind, str | None], int], host_ns: int
+) -> HostActivity | None:
     """What the host did while no CUDA call ran; None: gaps were not looked at, or nothing is recorded of it."""
     host = None if gaps is None else gaps["host"]
     if host is None or not host_ns:
         return None
-    times = host["by_kind"]
+    by_kind = dict(host["by_kind"])
+    parts = {(part["kind"], part["name"]): part for part in host["parts"]}
+    for (kind, name), ns in waits.items():
+        by_kind[kind] = by_kind.get(kind, 0) + ns
+        part = parts.get((kind, name), {"kind": kind, "name": name, "ns": 0, "range": None})
+        parts[kind, name] = {**part, "ns": part["ns"] + ns}
+    largest = sorted(parts.values(), key=lambda part: -part["ns"])[:_MOST_PARTS]
     return HostActivity(
         recorded=[kind for kind in HostKind if kind in host["recorded"]],
-        mpi_ns=times.get(HostKind.MPI, 0),
-        video_ns=times.get(HostKind.VIDEO, 0),
-        os_ns=times.get(HostKind.OS, 0),
-        range_ns=times.get(HostKind.RANGE, 0),
+        mpi_ns=by_kind.get(HostKind.MPI, 0),
+        video_ns=by_kind.get(HostKind.VIDEO, 0),
+        os_ns=by_kind.get(HostKind.OS, 0),
+        range_ns=by_kind.get(HostKind.RANGE, 0),
         nothing_ns=host["nothing_ns"],
-        parts=[HostPart(**part, share=min(part["ns"] / host_ns, 1.0)) for part in host["parts"]],
+        parts=[HostPart(**part, share=min(part["ns"] / host_ns, 1.0)) for part in largest],
     )
 
 

@@ -68,7 +68,8 @@ class HostPart(Result):
     ns: int = Field(ge=0, description="How much, ns.")
     share: Fraction = Field(description="The same over host_ns.")
     range: Text | None = Field(
-        description="Innermost NVTX range that most of these calls' time lay in; null: none. Hostile text."
+        description="Innermost NVTX range that most of these calls' time in gaps above 250 us lay in; null: none. "
+        "Hostile text."
     )
 
 
@@ -136,8 +137,9 @@ class TimeSplit(Result):
     )
     host_ns: int = Field(
         ge=0,
-        description="Nothing was in flight, in longer gaps, and no CUDA call is known to have run. API calls are read "
-        "where longer gaps are 1 % of the time or more, or shorter ones 2 %.",
+        description="Nothing was in flight, and no CUDA call is known to have run: in longer gaps, and in shorter ones "
+        "while the thread that launches was in a call of MPI or a video codec. API calls are read where longer gaps "
+        "are 1 % of the time or more, or shorter ones 2 %.",
     )
     waiting_ns: int | None = Field(
         default=None,
