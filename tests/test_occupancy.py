@@ -16,13 +16,14 @@ import generate
 import polars as pl
 import pytest
 from command_line import run
-from exports import A100, kernel, write
+from exports import A100, MS, kernel, write
 from test_occupancy_corpus import export
 
 import pyanalyze
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.occupancy import PlacementPolicy, placement_policy
 from pyanalyze.errors import UsageError
+from pyanalyze.tables.selections import covered_ns
 
 if TYPE_CHECKING:
     from pyanalyze.session import Session
@@ -200,6 +201,49 @@ def test_no_more_sms_are_active_than_tenants_see_while_they_run(fixtures: Path) 
         most = ran_ns / device.sm_count / (device.window.end_ns - device.window.start_ns)
         assert device.occupancy.sm_active.high is not None
         assert device.occupancy.sm_active.high <= most + 1e-9 < 0.75
+
+
+def test_active_sms_end_where_kernels_do(hardware: Path, corpus: Path, tmp_path: Path) -> None:
+    """By SQL: two clients of MPS on 66 of 132 SMs each, and one block that was resident for 1.232 of 2.591 s.
+
+    By hand: kernels of two processes at the same time for 6 of 10 ms, on SMs that nothing caps.
+    """
+    path = hardware / "mps-50-50-A-B.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        kernels = db.execute('SELECT globalPid, start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start').fetchall()
+    in_flight = {
+        pid: covered_ns(pl.DataFrame(spans, schema=["start_ns", "end_ns"], orient="row"))
+        for pid in {pid for pid, _, _ in kernels}
+        for spans in [[(start, end) for one, start, end in kernels if one == pid]]
+    }
+    assert len(in_flight) == 2
+    assert _active_high(path) <= sum(in_flight.values()) / 2 / _window_ns(path) < 0.342
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        ((resident_ns,),) = db.execute(
+            "SELECT sum(next - timestamp) FROM (SELECT tag, globalPid, timestamp, "
+            "lead(timestamp) OVER (PARTITION BY contextId ORDER BY timestamp) AS next FROM GPU_CONTEXT_SWITCH_EVENTS) "
+            "WHERE tag = 8 AND globalPid >> 24 & 0xFFFFFF = 30428"
+        )
+    assert _active_high(path) <= resident_ns / 142 / _window_ns(path) < 0.00336
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=[kernel(41, 0, 6 * MS), kernel(42, 0, 6 * MS), kernel(41, 10 * MS - 1, 10 * MS)],
+        processes={41: "one", 42: "other"},
+    )
+    assert _active_high(path) <= 0.6 + 1e-6
+
+
+def _active_high(path: Path) -> float:
+    (device,) = pyanalyze.load(path).report().devices
+    assert device.occupancy is not None
+    return device.occupancy.sm_active.high
+
+
+def _window_ns(path: Path) -> int:
+    (device,) = pyanalyze.load(path).report().devices
+    assert device.window is not None
+    return device.window.end_ns - device.window.start_ns
 
 
 def test_counters_of_the_same_bins(fixtures: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.analysis.hardware import mps_caps, mps_sms, visible_sms
-from pyanalyze.analysis.intervals import union
+from pyanalyze.analysis.hardware import mps_caps, mps_sms
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.results.occupancy import Bounded, CounterCheck
 from pyanalyze.tables.frames import to_frame
+from pyanalyze.tables.selections import covered_ns
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.vocabulary import TRAITS
@@ -65,6 +65,21 @@ class PlacementPolicy:
     sms: Mapping[tuple[int, int | None], int | tuple[int, ...]] = field(default_factory=dict)
     groups: Mapping[int, int] = field(default_factory=dict)
     held_by: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def caps(self) -> dict[int, int]:
+        """How many SMs a tenant may use, where those of all its contexts are fewer than the device's.
+
+        Examples
+        --------
+        >>> PlacementPolicy("shared", sms={(0, None): 66, (1, 2): 8}).caps
+        {0: 66}
+        """
+        return {
+            tenant: sms if isinstance(sms, int) else len(sms)
+            for (tenant, context), sms in self.sms.items()
+            if context is None
+        }
 
 
 def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
@@ -363,10 +378,10 @@ def bounded_means(
     tables: TableSet,
     device_id: int,
     means: tuple[float, float],
-    window_ns: int,
+    window: tuple[int, int],
     *,
+    caps: Mapping[int, int] | None = None,
     counted: tuple[float, float] = (0.0, 0.0),
-    whole_graphs: float = 0.0,
 ) -> tuple[Bounded, Bounded]:
     """Give the mean active SMs and warps of a device their intervals.
 
@@ -378,26 +393,27 @@ def bounded_means(
         The device.
     means
         Mean active SMs and warps over the window, as fractions of the device.
-    window_ns
-        Length of the window.
+    window
+        Start and end.
+    caps
+        SMs that a tenant may use, by tenant (:attr:`PlacementPolicy.caps`).
     counted
-        The parts of these means that were scaled to counters: they are known to a step of the counter.
-    whole_graphs
-        Part of the window with whole graphs in flight (:func:`whole_graphs_share`), where nothing was counted: they may
-        fill the device.
+        The parts of these means that were scaled to counters: they are known to a step of the counter. Where nothing
+        was counted, whole graphs in flight may fill the device.
 
     Returns
     -------
     tuple of Bounded
         Active SMs, warps. What each kernel of those launched may hold solo (`kernel_occupancy`) is taken to be off in
-        the same direction for all kernels. Active SMs are no more than those that tenants see while their kernels run,
-        and than their kernels have blocks; warps no more than the kernels' blocks could hold.
+        the same direction for all kernels. Active SMs are no more than all of them while any kernel is in flight, than
+        those that tenants may use while their kernels run, and than their kernels have blocks; warps no more than the
+        kernels' blocks could hold. Kernels of a tenant are taken to be resident for the same part of their time.
 
     Examples
     --------
     >>> import pyanalyze
     >>> tables = pyanalyze.load(capture).tables
-    >>> bounded_means(tables, 0, (0.6, 0.3), 10**9)[1].value
+    >>> bounded_means(tables, 0, (0.6, 0.3), (0, 10**9))[1].value
     0.3
     """
     import polars as pl
@@ -405,6 +421,7 @@ def bounded_means(
     here = pl.col("device_id") == device_id
     device = tables.devices.filter(here).row(0, named=True)
     sms = device["sm_count"] or 1
+    window_ns = max(window[1] - window[0], 1)
     kernels = tables.kernel_occupancy.filter(here & pl.col("mean_warps_per_sm").is_not_null())
     # Warps per SM of equal blocks, which the replay places.
     warps = ((pl.col("block_threads") + 31) // 32).cast(pl.Float64) * pl.col("grid_blocks")
@@ -426,14 +443,18 @@ def bounded_means(
     over_time = tables.of_device("sm_occupancy", device_id)
     span = pl.col("end_ns") - pl.col("start_ns")
     most_warps = float(over_time.select((pl.col("warps_high") * span).sum()).item() or 0) / window_ns
-    # In flight and not switched out, on the SMs that the tenant sees.
+    # In flight and not switched out, on the SMs that the tenant may use.
     ran = pl.col("attributed_ns").fill_null(pl.col("busy_ns"))
-    seen = pl.col("tenant_id").replace_strict(visible_sms(tables, device_id), default=sms, return_dtype=pl.Int64)
+    usable = pl.col("tenant_id").replace_strict(caps or {}, default=sms, return_dtype=pl.Int64)
     # Nor on more SMs than a grid has blocks.
-    reach = pl.col("total_ns") * pl.min_horizontal("grid_blocks", seen)
+    reach = pl.col("total_ns") * pl.min_horizontal("grid_blocks", usable)
     reached_by = kernels.group_by("tenant_id").agg(reach.sum().alias("reach"))
-    on_sms = tables.tenant_usage.filter(here).join(reached_by, on="tenant_id")
-    busy = float(on_sms.select(pl.min_horizontal(ran * seen, "reach").sum()).item() or 0) / (sms * window_ns)
+    on_sms = tables.tenant_usage.filter(here, pl.col("busy_ns") > 0).join(reached_by, on="tenant_id")
+    reached_ns = on_sms.select(pl.min_horizontal(ran * usable, pl.col("reach") * ran / pl.col("busy_ns")).sum()).item()
+    busy = float(reached_ns or 0) / (sms * window_ns)
+    if on_sms.height > 1:
+        busy = min(busy, _in_flight_share(tables, device_id, "kernels", window))
+    whole_graphs = whole_graphs_share(tables, device_id, window)
     made = []
     for mean, known, key, most in ((means[0], counted[0], "active", busy), (means[1], counted[1], "warps", most_warps)):
         value, rest = min(max(mean, 0.0), 1.0), max(mean - known, 0.0)
@@ -455,15 +476,17 @@ def whole_graphs_share(tables: TableSet, device_id: int, window: tuple[int, int]
     >>> whole_graphs_share(pyanalyze.load(capture).tables, 0, (0, 10**9))
     0.0
     """
+    return _in_flight_share(tables, device_id, "graph_launches", window)
+
+
+def _in_flight_share(tables: TableSet, device_id: int, name: str, window: tuple[int, int]) -> float:
+    """Part of a window in which any row of this table was in flight."""
     import polars as pl
 
     start, end = window
-    graphs = tables.of_device("graph_launches", device_id).select(
-        pl.col("start_ns").clip(start, end), pl.col("end_ns").clip(start, end)
-    )
-    if graphs.is_empty() or end <= start:
-        return 0.0
-    return float(union(graphs).select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()) / (end - start)
+    work = tables.columns(name, "device_id", "start_ns", "end_ns").filter(pl.col("device_id") == device_id)
+    work = work.select(pl.col("start_ns").clip(start, end), pl.col("end_ns").clip(start, end))
+    return covered_ns(work) / (end - start) if end > start else 0.0
 
 
 def kernel_tables(tables: TableSet) -> dict[str, _core.Table]:

@@ -931,13 +931,14 @@ def _occupancy(
         of_bins = per_bin.join(observed.select("start_ns", "end_ns").unique(), on=["start_ns", "end_ns"], how="semi")
         sums = of_bins.select([(pl.col(name) * length).sum() / window_ns for name in ("sm_active", "warps")]).row(0)
         counted = (max(counted[0], sums[0]), max(counted[1], sums[1]))
-    graphs = whole_graphs_share(tables, verdict.device_id, (window.start_ns, window.end_ns))
-    active, warps = bounded_means(tables, verdict.device_id, means, window_ns, counted=counted, whole_graphs=graphs)
+    span = (window.start_ns, window.end_ns)
+    caps = analysis.policies[verdict.device_id].caps
+    active, warps = bounded_means(tables, verdict.device_id, means, span, caps=caps, counted=counted)
     check = analysis.counter_check(verdict.device_id)
     return Occupancy(
         sm_active=active,
         warps=warps,
-        whole_graphs=graphs,
+        whole_graphs=whole_graphs_share(tables, verdict.device_id, span),
         limiters={name: value / total for name, value in limited.iter_rows() if total},
         basis="observed" if counted[1] >= means[1] and not observed.is_empty() else "modelled",
         calibration=None if scaled is None else scaled.said,
