@@ -42,6 +42,7 @@ from pyanalyze.analysis.advice.simple import Resident, simple_bounds, unknown_te
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import Case, Verdict, judge
 from pyanalyze.errors import UsageError
+from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.sentences import lead_sentences
 from pyanalyze.results.interference import Estimate
 from pyanalyze.tables.frames import ANALYSIS_TABLES
@@ -1040,3 +1041,16 @@ def test_an_instance_that_no_kernel_fills_calls_for_a_smaller_one(corpus: Path) 
     assert "5.7 GiB" in (smaller.wrong_if or "")
     assert device.occupancy is not None
     assert device.occupancy.sm_active.high == pytest.approx(0.3465, abs=0.0005)
+
+
+def test_only_strategies_of_caps_that_were_compared_are_explained(hardware: Path) -> None:
+    """Of two clients double caps are no caps: the table has equal, proportional and minimal ones."""
+    report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
+    (device,) = report.devices
+    assert device.options is not None
+    names = {option.name for option in device.options if option.name.endswith(" caps")}
+    assert names == {"MPS, equal caps", "MPS, proportional caps", "MPS, minimal caps"}
+    page = render_markdown(report)
+    strategies = ("Equal", "Double", "Proportional", "Minimal")
+    assert [one for one in strategies if f" {one} caps " in page] == ["Equal", "Proportional", "Minimal"]
+    assert "double caps" not in page.lower()

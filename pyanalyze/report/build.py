@@ -367,6 +367,7 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
             current=option is compared.current,
             recommended=option is compared.recommended,
             lacks=list(lacks.get(option.name, ())),
+            strategy=None if option.provision is None else option.provision.strategy,
             percentages=[
                 MpsPercentage(tenant_id=tenant, percentage=value)
                 for tenant, value in _percentages(option, compared).items()

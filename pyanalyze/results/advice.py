@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -13,7 +13,16 @@ from pyanalyze.vocabulary import WORTH_IT, Mode
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Advice", "ForecastRow", "MpsPercentage", "SharingOption", "mean_bounds", "numbers_of", "times_slower"]
+__all__ = [
+    "Advice",
+    "CapStrategy",
+    "ForecastRow",
+    "MpsPercentage",
+    "SharingOption",
+    "mean_bounds",
+    "numbers_of",
+    "times_slower",
+]
 
 
 class Advice(Result):
@@ -64,6 +73,10 @@ def numbers_of(actions: Sequence[Advice]) -> list[str]:
             number += 1
             found.append(str(number))
     return found
+
+
+#: How caps of MPS clients are chosen.
+CapStrategy = Literal["equal", "double", "proportional", "minimal"]
 
 
 class ForecastRow(Result):
@@ -129,6 +142,9 @@ class SharingOption(Result):
     current: bool = Field(description="It is how the capture shows the device shared.")
     recommended: bool = Field(description="It is the one advised.")
     lacks: list[Text] = Field(description="Requirements (`--require`) that its mode does not promise.")
+    strategy: CapStrategy | None = Field(
+        default=None, description="How its MPS caps are chosen; null: recorded, or none."
+    )
     percentages: list[MpsPercentage] = Field(default_factory=list, description="MPS caps; empty: none are set.")
     profiles: list[MigProfile] = Field(default_factory=list, description="MIG instances; empty: not MIG.")
     tenants: list[ForecastRow] = Field(description="Per tenant.")

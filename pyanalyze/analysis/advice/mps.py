@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.mps_daemon import Daemon
+    from pyanalyze.results.advice import CapStrategy
 
 #: A pinned-memory limit leaves this much above the observed high-water mark.
 MEMORY_HEADROOM = 1.1
@@ -77,7 +78,7 @@ class Provision:
         What the strategy is for.
     """
 
-    strategy: str
+    strategy: CapStrategy
     percentages: Mapping[int, int]
     sms: Mapping[int, int]
     why: str
@@ -170,7 +171,7 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
         return []
     n = len(clients)
 
-    def made(strategy: str, wanted: Iterable[float], why: str) -> Provision:
+    def made(strategy: CapStrategy, wanted: Iterable[float], why: str) -> Provision:
         whole = {c.tenant_id: min(100, max(1, math.floor(p + 1e-9))) for c, p in zip(clients, wanted, strict=True)}
         return Provision(strategy, whole, {t: mps_sms(sm_count, p, compute_major) for t, p in whole.items()}, why)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
@@ -16,6 +16,9 @@ from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyanalyze.results.advice import CapStrategy
     from pyanalyze.results.report import Device
 
 #: Between two commands of an undo. A line break in foreign text stays escaped: no command begins behind it.
@@ -67,6 +70,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     return [*blocks, *_compared(device)]
 
 
+#: How caps of each strategy are chosen.
+_STRATEGIES: Final[Mapping[CapStrategy, str]] = {
+    "equal": "Equal caps divide 100 % by the clients.",
+    "double": "Double caps divide 200 % by the clients.",
+    "proportional": "Proportional caps follow the SM time that each used.",
+    "minimal": "Minimal caps give the fewest SMs with which a client's kernels lose almost nothing solo.",
+}
+
+
 def _compared(device: Device) -> list[Block]:
     """The sharing configurations that were forecast, and what their modes isolate."""
     if not device.options:
@@ -100,13 +112,8 @@ def _compared(device: Device) -> list[Block]:
         Column("Isolated"),
     )
     whole = "the whole GPU" if device.mig is None else "the whole instance"
-    # Of caps that were recorded nobody asks how they were found.
-    strategies = (
-        " Equal caps divide 100 % by the clients, double caps 200 %. Proportional caps follow the SM time that each "
-        "used. Minimal caps give the fewest SMs with which a client's kernels lose almost nothing solo."
-        if any(option.percentages and not option.current for option in device.options)
-        else ""
-    )
+    shown = {option.strategy for option in device.options}
+    strategies = "".join(f" {said}" for strategy, said in _STRATEGIES.items() if strategy in shown)
     caption = (
         "Forecasts of the elapsed slowdown (modelled): the recorded launches replayed under each sharing "
         f"configuration, compared with each tenant solo on {whole}. STP is the system throughput: at 1 the tenants "
