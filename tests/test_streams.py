@@ -435,6 +435,20 @@ def test_the_order_of_a_graph_is_no_loss_that_one_could_win_back() -> None:
     assert lost_streams_text("train", other) == f"train: {said}"
 
 
+def test_little_overlap_that_was_missed_is_not_told_as_a_loss() -> None:
+    """The threshold is 2 % of the time: 1.9 ms of 100 are below it, 2 ms are not."""
+    pair = StreamPair(
+        context_a=1, stream_a=7, context_b=1, stream_b=21, both_had_work_ns=0, overlap_ns=0, lost_ns=0,
+        late_ns=1900 * US, alternations=3, reason=StreamReason.LAUNCHED_LATE, losses=[],
+    )  # fmt: skip
+    streams = Streams(window_ns=100 * MS, streams=[], pairs=[pair], slowdowns=[], calls_known=True)
+    said = "train used 0 streams, which missed overlap for less than 2 % of its time."
+    assert lost_streams_text("train", streams) == said
+    late = streams.model_copy(update={"pairs": [pair.model_copy(update={"late_ns": 2 * MS})]})
+    said = "train: streams 7 and 21 lost 2.000 ms of overlap, 2.0 % of its time: launched too late."
+    assert lost_streams_text("train", late) == said
+
+
 def test_contexts_of_one_process_alternate(tmp_path: Path) -> None:
     kernels = [kernel(41, n * MS, n * MS + 900 * US, contextId=1 + n % 2, streamId=7 + 10 * (n % 2)) for n in range(20)]
     path = write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"}, contexts=[(41, 2)])

@@ -373,8 +373,10 @@ def lost_streams_text(label: str, streams: Streams) -> str:
             if not streams.calls_known:
                 return f"{text}."
             return f"{text}, {fmt.percent(most.overlap_ns / most.both_had_work_ns)} of the time in which both had work."
+        used = f"{label} used {len(streams.streams)} streams, which"
         if pair is None:
-            return f"{label} used {len(streams.streams)} streams, which never had work at the same time."
+            return f"{used} never had work at the same time."
+        return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time."
     lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(streams.lost_share)} of its time"
     a, b = _stream_names(pair)
     if pair.reason is StreamReason.GRAPH:

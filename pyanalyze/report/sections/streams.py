@@ -145,7 +145,8 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
     return Table(
         columns,
         rows,
-        f"Observed: kernels, copies and launch calls. A stream has work from the end of the launch call on.{more}",
+        f"Observed: kernels, copies and launch calls. A stream has work from the end of the launch call on. "
+        f"Lost and late add up to the overlap that was lost.{more}",
     )
 
 
