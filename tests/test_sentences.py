@@ -380,11 +380,12 @@ def test_the_headline_of_copies_does_not_call_best_what_a_row_beats(fixtures: Pa
     assert (named in text) == (best.copies > advice.knee.copies)
 
 
-def test_the_fastest_copy_says_of_which_copies(hardware: Path) -> None:
-    """The mean over copies of all sizes may be above it."""
+def test_the_best_rate_says_of_which_copies(hardware: Path) -> None:
+    """The mean over copies of all sizes may be above that of the fastest large copy."""
     report = pyanalyze.load(hardware.parent / "h200" / "mps-A-B-C.sqlite").report()
     (table,) = [one for one in _section(report, "copies") if isinstance(one, Table)]
-    assert [(one.title, one.unit) for one in table.columns][-1] == ("Fastest", "of those of 1 MiB or more")
+    assert [(one.title, one.unit) for one in table.columns][-1] == ("Best rate", "in that direction")
+    assert "the fastest copy of at least 1 MiB of this process in the same direction, or of a row of" in table.caption
 
 
 def test_what_is_modelled_is_not_read_as_measured() -> None:
@@ -511,7 +512,7 @@ def test_waves_of_a_capped_client_say_of_which_sms() -> None:
     kernels = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").kernel_occupancy
     (section,) = [one for one in lay_out(report, kernels).sections if one.id.startswith("occupancy")]
     tables = [one for one in section.blocks if isinstance(one, Table)]
-    assert "Waves are over all 142 SMs: where a process or context has fewer" in tables[-1].caption
+    assert "Waves are over the SMs that each tenant may use: client-1 46 and client-2 44, of 142." in tables[-1].caption
 
 
 def test_a_command_of_a_table_can_be_copied_from_markdown(fixtures: Path) -> None:

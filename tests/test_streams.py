@@ -335,6 +335,32 @@ def test_kernels_of_another_process_delay_none_where_processes_are_time_sliced(h
         assert (StreamReason.OTHER_PROCESS in reasons) is possible, name
 
 
+def test_who_fills_the_sms_of_its_cap_leaves_none_to_its_other_stream(hardware: Path) -> None:
+    """Two clients of MPS, each with 66 of 132 SMs: B1 fills them with 528 of its 845 blocks, of 256 threads, 8 to an SM.
+
+    By SQL: B4, in the other stream, starts inside B1, and after a third of it, in 359 of 360 units.
+    """
+    path = hardware / "mps-50-50-A-B.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        ((inside, soonest),) = db.execute(
+            "WITH k AS (SELECT start, end, value AS name FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds AS s "
+            "ON s.id = shortName WHERE globalPid >> 24 & 0xFFFFFF = 2341) "
+            "SELECT count(*), min(1.0 * (b4.start - b1.start) / (b1.end - b1.start)) FROM k AS b4 JOIN k AS b1 ON b4.start BETWEEN b1.start AND b1.end "
+            "WHERE b4.name = 'B4' AND b1.name = 'B1'"
+        )
+    session = pyanalyze.load(path)
+    (pair,) = (one for one in session.analysis.streams[0, 1].pairs if one.reason is not StreamReason.NO_WORK)
+    assert (pair.reason, pair.filled_by) == (StreamReason.SM_RESOURCES, "B1")
+    (loss,) = (one for one in pair.losses if one.reason is StreamReason.SM_RESOURCES)
+    assert loss.operations == inside == 359 and soonest > 1 / 3
+    page = render_markdown(session.report(), kernels=session.kernel_occupancy)
+    waves = {
+        row.split(" | ")[0]: row.split(" | ")[6] for row in page.split("| Waves (of blocks) |")[1].splitlines()[2:9]
+    }
+    assert (waves["| B1"], waves["| B2"]) == ("1.60", "0.799")
+    assert "kit (pid 2340) 66 and kit (pid 2341) 66, of 132." in page
+
+
 def test_in_flight_is_said_to_include_time_switched_out_where_processes_are_time_sliced(fixtures: Path) -> None:
     for name, times in (("demo-time-slicing", 1), ("streams", 0)):
         text = render_markdown(pyanalyze.load(fixtures / f"{name}.sqlite").report())

@@ -310,7 +310,7 @@ class Analysis:
 
         if self.processes is not None:
             return self._of_processes("_stream_tables")
-        return stream_tables(self.tables)
+        return stream_tables(self.tables, {device: policy.caps for device, policy in self.policies.items()})
 
     @cached_property
     def streams(self) -> dict[tuple[int, int], Streams]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
 from pyanalyze.results.streams import StreamLoss, StreamPair, Streams, StreamSlowdown, StreamUse
+from pyanalyze.tables.frames import FrameTable
 from pyanalyze.tables.selections import of_process
 from pyanalyze.vocabulary import SMALL_SHARE, StreamReason, is_slowed
 
@@ -27,13 +28,15 @@ _LOOKED_AT = 20
 _PAIR = ("device_id", "tenant_id", "context_a", "stream_a", "context_b", "stream_b")
 
 
-def stream_tables(tables: TableSet) -> Mapping[str, AnyTable]:
+def stream_tables(tables: TableSet, caps: Mapping[int, Mapping[int, int]] | None = None) -> Mapping[str, AnyTable]:
     """Compute the tables named ``stream_...``.
 
     Parameters
     ----------
     tables
         The tables. API calls are read only where a process used several streams of one device.
+    caps
+        SMs that a tenant may use, by device and tenant: a kernel that fills those leaves none to its other streams.
 
     Returns
     -------
@@ -46,10 +49,28 @@ def stream_tables(tables: TableSet) -> Mapping[str, AnyTable]:
     >>> sorted(stream_tables(pyanalyze.load(capture).tables))
     ['stream_contention', 'stream_losses', 'stream_pairs', 'stream_work']
     """
-    made: Mapping[str, AnyTable] = _core.streams(
-        tables.with_calls("event_calls") if _used_several(tables) else tables.for_core()
-    )
+    given = tables.with_calls("event_calls") if _used_several(tables) else tables.for_core()
+    capped = {(device, tenant): sms for device, of in (caps or {}).items() for tenant, sms in of.items()}
+    if capped:
+        given["contexts"] = FrameTable("contexts", _with_caps(tables, capped))
+    made: Mapping[str, AnyTable] = _core.streams(given)
     return made
+
+
+def _with_caps(tables: TableSet, capped: Mapping[tuple[int, int], int]) -> pl.DataFrame:
+    """Contexts with the SMs that a cap leaves them, where the capture does not say how many CUDA showed them."""
+    import polars as pl
+
+    rows = [(device, tenant, sms) for (device, tenant), sms in capped.items()]
+    schema = {"device_id": pl.UInt32, "tenant_id": pl.UInt32, "cap": pl.UInt32}
+    caps = pl.DataFrame(rows, schema=schema, orient="row")
+    whose = tables.tenants.filter("traced").join(caps, on=["device_id", "tenant_id"])
+    whose = whose.select("device_id", "capture", "pid", "cap").unique(["device_id", "capture", "pid"])
+    keys = ["device_id", "capture", "pid"]
+    joined = tables.contexts.join(whose, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    green = pl.col("is_green").fill_null(value=False)
+    sms = pl.when(green).then("sm_count").otherwise(pl.coalesce("sm_count", "cap"))
+    return joined.with_columns(sms.alias("sm_count")).select(tables.contexts.columns)
 
 
 def _used_several(tables: TableSet) -> bool:

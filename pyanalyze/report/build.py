@@ -283,7 +283,10 @@ def _device(
     streams = analysis.streams if Part.STREAMS in parts else {}
     copies = analysis.copies if Part.COPIES in parts else {}
     summary = analysis.residency_by_device.get(verdict.device_id) if Part.RESIDENCY in parts else None
-    known = _tenants(tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams, copies)
+    caps = analysis.policies[verdict.device_id].caps
+    known = _tenants(
+        tables, device["device_id"], usage, modelled, span_ns, compared, work, splits, streams, copies, caps
+    )
     one_for_all = named_for_all(verdict.mode, [(t.tenant_id, t.busy_ns, t.resident_ns) for t in known]) is not None
     tenants = [
         _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts, one_for_all=one_for_all)
@@ -561,6 +564,7 @@ def _tenants(
     splits: Mapping[tuple[int, int], TimeSplit],
     streams: Mapping[tuple[int, int], Streams],
     copies: Mapping[tuple[int, int], Copies],
+    caps: Mapping[int, int],
 ) -> list[Tenant]:
     import polars as pl
 
@@ -599,6 +603,7 @@ def _tenants(
                 attributed_ns=row["attributed_ns"],
                 slices=None if row["resident_ns"] is None else row["slices"],
                 median_slice_ns=row["median_slice_ns"],
+                usable_sms=caps.get(row["tenant_id"]),
                 sm_share=own[0] / all_sm_time if own and all_sm_time else None,
                 occupancy=own[1] / span_ns if own and span_ns else None,
                 # Memory is the process's, whichever group of its work uses it.

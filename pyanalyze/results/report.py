@@ -265,6 +265,12 @@ class Tenant(Result):
         description="Complete slices of its contexts, context creation left out; null: no switch records."
     )
     median_slice_ns: int | None = Field(description="Their median length, ns; null: no complete slice.")
+    usable_sms: int | None = Field(
+        default=None,
+        ge=1,
+        description="SMs that it may use, where a cap or a partition leaves it fewer than the device has; null: none "
+        "is known.",
+    )
     sm_share: Number = Field(description="Its part of all SM time that any tenant used, 0 to 1; modelled.")
     occupancy: Number = Field(description="Mean resident warps over the device's warp slots, 0 to 1; modelled.")
     memory_peak_bytes: int | None = Field(description="Largest device memory seen in use, bytes.")

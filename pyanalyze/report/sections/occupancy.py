@@ -198,7 +198,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         return []
     mine.sort(key=lambda row: -int(row["total_ns"]))
     labels = tenant_labels(device.tenants)
-    rows = tuple(_kernel_row(row, labels, above=device.occupancy is None) for row in mine[:TOP_KERNELS])
+    usable = {tenant.tenant_id: tenant.usable_sms for tenant in device.tenants if tenant.usable_sms is not None}
+    rows = tuple(_kernel_row(row, labels, device, usable) for row in mine[:TOP_KERNELS])
     columns = (
         Column("Kernel"),
         Column("Tenant"),
@@ -214,11 +215,13 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     )
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
     # Of a capped client the fewer SMs make more waves.
-    capped = (
-        f" Waves are over all {fmt.count(device.sm_count)} SMs: where a process or context has fewer, there are more."
-        if TRAITS[device.sharing.mode].capped and device.sm_count is not None
-        else ""
-    )
+    capped = ""
+    if usable:
+        each = fmt.names([f"{labels[tenant]} {fmt.count(sms)}" for tenant, sms in usable.items()], most=4)
+        capped = f" Waves are over the SMs that each tenant may use: {each}, of {fmt.count(device.sm_count)}."
+    elif TRAITS[device.sharing.mode].capped and device.sm_count is not None:
+        whole = fmt.count(device.sm_count)
+        capped = f" Waves are over all {whole} SMs: where a process or context has fewer, there are more."
     return [
         Chart(
             chart_key("limiters", device.device_id),
@@ -235,8 +238,10 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     ]
 
 
-def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str], *, above: bool) -> tuple[Cell, ...]:
-    """One launch configuration; `above`: why the occupancy of none is known stands above the table."""
+def _kernel_row(
+    row: Mapping[str, object], labels: Mapping[int, str], device: Device, usable: Mapping[int, int]
+) -> tuple[Cell, ...]:
+    """One launch configuration; `usable`: SMs of tenants that may not use all."""
 
     def whole(key: str) -> int | None:
         value = row.get(key)
@@ -254,6 +259,11 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str], *, above: 
     owner = fmt.UNKNOWN if tenant is None else labels.get(tenant, f"#{tenant}")
     grid, block = whole("grid_blocks"), whole("block_threads")
     shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} x {fmt.count(block)}"
+    waves, cap = real("waves"), None if tenant is None else usable.get(tenant)
+    if waves is not None and cap is not None and device.sm_count is not None:
+        waves *= device.sm_count / cap
+    # Why the occupancy of none is known stands above the table.
+    above = device.occupancy is None
     reason = row.get("reason")
     limit = words("limiters").replace(",", ", ").replace("shared", "shared memory") or (
         visible(reason, 200) if isinstance(reason, str) and not above else fmt.UNKNOWN
@@ -267,7 +277,7 @@ def _kernel_row(row: Mapping[str, object], labels: Mapping[int, str], *, above: 
         Cell(fmt.count(whole("launches"))),
         value_cell(fmt.percent(real("occupancy"))),
         Cell(limit),
-        value_cell(fmt.number(real("waves"))),
+        value_cell(fmt.number(waves)),
         value_cell(_mean_warps(*(real(f"mean_warps_per_sm{end}") for end in ("", "_low", "_high")))),
         value_cell(shape),
         value_cell(fmt.count(whole("registers_per_thread"))),
