@@ -21,8 +21,9 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.sharing import RULES, Case, Configured, Fact, judge, observe
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.calibration import calibration
-from pyanalyze.analysis.sharing.case import cases_of
+from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
 from pyanalyze.analysis.sharing.evidence import Pair
+from pyanalyze.tables.window import narrowed_parts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -583,6 +584,29 @@ def test_real_launches_have_their_kernels(corpus: Path) -> None:
         found = launch_records(pyanalyze.load(corpus / "exports" / name).tables)
         assert found is not None
         assert (found.launches, found.without_record) == (launches, 0)
+
+
+# -- the mode over time -----------------------------------------------------------------------------------------------
+
+
+def test_a_part_without_samples_is_judged_without_sorting_its_rows_in_frames(
+    fixtures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some 18 parts of a few rows are judged: a question to a frame takes longer than all of Python does there."""
+    tables = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").tables
+    (part,) = narrowed_parts(tables, [(300 * MS, 600 * MS)])
+    assert part is not None
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("a frame was asked")
+
+    with monkeypatch.context() as patch:
+        for question in ("select", "with_columns", "group_by", "partition_by", "join", "sort", "unique"):
+            patch.setattr(pl.DataFrame, question, refuse)
+        assert [str(verdict.mode) for verdict in verdicts_of(part, cases_of(part))] == ["time-slicing"]
+    # Who followed whom, counted row by row.
+    rows = [(row["from_tenant_id"], row["to_tenant_id"]) for row in part.switches.to_dicts() if row["device_id"] == 0]
+    assert part.switched(0) == {pair: rows.count(pair) for pair in rows if None not in pair}
 
 
 # -- the calibration --------------------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ def name_pods(tenants: pl.DataFrame, configured: pl.DataFrame) -> pl.DataFrame:
     """
     import polars as pl
 
+    if configured["pid"].null_count() == configured.height:
+        return tenants
     pods: dict[int, str] = {}
     containers: dict[int, str] = {}
     for row in configured.filter(pl.col("pid").is_not_null()).iter_rows(named=True):
@@ -107,6 +109,8 @@ def with_given_names(
     """
     import polars as pl
 
+    if not names:
+        return tenants
     name = pl.col("name")
     for given, who in names.items():
         new: pl.Expr = pl.lit(given)

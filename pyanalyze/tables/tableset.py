@@ -343,11 +343,9 @@ class TableSet(Frames):
 
         frame, places = self.frame(name), self._places.get(name)
         if places is None:
-            row = pl.int_range(pl.len()).alias("row")
-            rows = frame.select("device_id", row).group_by("device_id").agg(first=pl.min("row"), last=pl.max("row"))
-            counts = frame["device_id"].value_counts(name="n")
-            places = {one: of for one, *of in rows.join(counts, on="device_id", nulls_equal=True).iter_rows()}
-            self._places[name] = places
+            rows = frame.select("device_id", row=pl.int_range(pl.len())).group_by("device_id")
+            found = rows.agg(first=pl.min("row"), last=pl.max("row"), n=pl.len())
+            places = self._places[name] = {one: of for one, *of in found.iter_rows()}
         first, last, count = places.get(device_id, (0, -1, 0))
         if last - first + 1 == count:
             return frame.slice(first, count)
@@ -442,6 +440,9 @@ class TableSet(Frames):
 
     @cached_property
     def _samples_by_device(self) -> dict[tuple[object, ...], pl.DataFrame]:
+        # Most captures come without samples: no frame has to be asked then, neither here nor below.
+        if self.samples.is_empty():
+            return {}
         return self.samples.partition_by("device_id", as_dict=True, maintain_order=True)
 
     @cached_property
@@ -449,7 +450,8 @@ class TableSet(Frames):
         """The samples that are of a process; those of devices without, several for each, are most of all samples."""
         import polars as pl
 
-        return self.samples.filter(pl.col("pid").is_not_null())
+        samples = self.samples
+        return samples if samples.is_empty() else samples.filter(pl.col("pid").is_not_null())
 
     def process_samples_of(self, device_id: int) -> pl.DataFrame:
         """Return the samples that are of a process on a device, in their order; all are told apart once."""
@@ -478,6 +480,8 @@ class TableSet(Frames):
             import polars as pl
 
             own = self.samples_of(device_id)
+            if own.is_empty():
+                return {}
             own = own if own["pid"].null_count() == own.height else own.filter(pl.col("pid").is_null())
             columns = own.select("metric", "time_ns", "value", "text")
             parts = columns.partition_by("metric", as_dict=True, maintain_order=True, include_key=False)
@@ -508,11 +512,18 @@ class TableSet(Frames):
         >>> sum(pyanalyze.load(capture).tables.switched(0).values())
         365
         """
-        if not self.row_count("switches"):
-            return {}
-        here = self.of_device("switches", device_id).select("from_tenant_id", "to_tenant_id")
-        counted = here.drop_nulls().group_by("from_tenant_id", "to_tenant_id", maintain_order=True).len()
-        return {(one, other): count for one, other, count in counted.iter_rows()}
+        return self._switched.get(device_id, {})
+
+    @cached_property
+    def _switched(self) -> dict[int, dict[tuple[int, int], int]]:
+        found: dict[int, dict[tuple[int, int], int]] = {}
+        if self.row_count("switches"):
+            switches = self.columns("switches", "device_id", "from_tenant_id", "to_tenant_id")
+            for switch, count in switches.to_struct().value_counts().iter_rows():
+                device, *tenants = switch.values()
+                if None not in tenants:
+                    found.setdefault(device, {})[tuple(tenants)] = count
+        return found
 
     def absent(self) -> tuple[str, ...]:
         """Return names that were given to processes which this part of the captures does not show."""

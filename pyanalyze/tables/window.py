@@ -16,7 +16,7 @@ from pyanalyze.tables.names import named
 from pyanalyze.tables.tableset import Selection, answered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import polars as pl
 
@@ -187,15 +187,17 @@ def _cut_frame(name: str, frame: pl.DataFrame, window: tuple[int, int] | None, g
 
 
 def _reconstructed(tables: TableSet, parts: Sequence[_Part]) -> list[TableSet]:
-    import polars as pl
-
     made = _core.reconstruct_parts([(answered(part.events, part.answering), part.window) for part in parts])
-    switched = tables.tenants.filter(pl.col("hw_contexts").str.len_chars() > 0)
-    switched = switched.select("device_id", "capture", "pid").drop_nulls("pid").unique()
+    switched = {_process(row) for row in tables.rows("tenants") if row["hw_contexts"] and row["pid"] is not None}
     return [_joined(tables, switched, part, one) for part, one in zip(parts, made, strict=True)]
 
 
-def _joined(tables: TableSet, switched: pl.DataFrame, part: _Part, made: dict[str, Any]) -> TableSet:
+def _process(tenant: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A process on a device: ids of tenants differ from part to part."""
+    return tenant["device_id"], tenant["capture"], tenant["pid"]
+
+
+def _joined(tables: TableSet, switched: Collection[tuple[Any, ...]], part: _Part, made: dict[str, Any]) -> TableSet:
     """Put the events of a part and what was reconstructed of them together."""
     window, gpu = part.window, part.gpu
     recorded = made["tenants"]
@@ -242,7 +244,7 @@ def _of_device(name: str, frame: pl.DataFrame, gpu: int) -> pl.DataFrame:
     return frame.filter((pl.col("device_id") == gpu) | unknown)
 
 
-def _out_of_turn(made: dict[str, Any], switched: pl.DataFrame) -> AnyTable:
+def _out_of_turn(made: dict[str, Any], switched: Collection[tuple[Any, ...]]) -> AnyTable:
     """The usage of tenants of a part: whose switches are on record elsewhere, but not here, was not resident.
 
     `switched` has device, capture and pid of those whose switches are on record. That another tenant did must be on
@@ -250,12 +252,12 @@ def _out_of_turn(made: dict[str, Any], switched: pl.DataFrame) -> AnyTable:
     """
     made_usage: AnyTable = made["tenant_usage"]
     usage = to_frame(made_usage)
-    if switched.is_empty() or not usage["resident_ns"].null_count():
+    if not switched or not usage["resident_ns"].null_count():
         return made_usage
     import polars as pl
 
-    here = to_frame(made["tenants"]).join(switched, on=switched.columns, how="semi", nulls_equal=True)
-    never = pl.col("tenant_id").is_in(here["tenant_id"].to_list()) & pl.col("resident_ns").is_null()
+    here = [row["tenant_id"] for row in made["tenants"].to_dicts() if _process(row) in switched]
+    never = pl.col("tenant_id").is_in(here) & pl.col("resident_ns").is_null()
     never &= pl.col("device_id").is_in(to_frame(made["residency"])["device_id"].unique().to_list())
     nothing = {
         name: pl.when(never).then(0).otherwise(name) for name in ("resident_ns", "attributed_ns", "resident_idle_ns")

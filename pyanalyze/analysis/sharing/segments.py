@@ -104,13 +104,12 @@ def segments(tables: TableSet, verdict: Verdict) -> tuple[Segment, ...]:
 
 
 def _judged(part: TableSet | None, device_id: int, least_ns: float) -> tuple[Mode, float]:
-    import polars as pl
-
     if part is None:
         return Mode.UNDETERMINED, 0.0
     # Of who was not traced only the residency is known.
-    worked = pl.col("busy_ns").fill_null(pl.col("resident_ns")).fill_null(0).sum()
-    if part.tenant_usage.filter(pl.col("device_id") == device_id).select(worked).item() < least_ns:
+    usage = part.rows_of("tenant_usage", device_id)
+    worked = sum(row["resident_ns"] or 0 if row["busy_ns"] is None else row["busy_ns"] for row in usage)
+    if worked < least_ns:
         return Mode.UNDETERMINED, 0.0
     cases = cases_of(part)
     found = next((v for v in verdicts_of(part, cases) if v.device_id == device_id), None)
