@@ -35,11 +35,12 @@ def union(rows: pl.DataFrame) -> pl.DataFrame:
     """
     import polars as pl
 
-    begins = (pl.col("start_ns") > pl.col("end_ns").cum_max().shift(1)).fill_null(value=True)
-    spans = rows.sort("start_ns").with_columns(run=begins.cum_sum())
-    spans = spans.group_by("run", maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    until = pl.col("end_ns").cum_max()
+    begins = (pl.col("start_ns") > until.shift(1)).fill_null(value=True)
+    ends = begins.shift(-1).fill_null(value=True)
+    spans = rows.sort("start_ns").select(pl.col("start_ns").filter(begins), until.filter(ends))
     length = pl.col("end_ns") - pl.col("start_ns")
-    return spans.select("start_ns", "end_ns", before=length.cum_sum() - length)
+    return spans.with_columns(before=length.cum_sum() - length)
 
 
 def times(rows: pl.DataFrame, others: pl.DataFrame) -> tuple[int, int]:
