@@ -259,7 +259,7 @@ def main() -> None:
     # Nothing is garbage among the many functions of imported libraries: to look for it takes a seventh of a short
     # command or more, much of that at its end, when everything is given back anyway.
     open_closed()
-    gc.set_threshold(50_000)
+    gc.set_threshold(200_000)
     atexit.register(gc.freeze)
     asked = Asked()
     threads = os.environ.get("POLARS_MAX_THREADS")
