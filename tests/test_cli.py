@@ -116,6 +116,19 @@ def test_info_imports_nothing_that_it_does_not_need(fixtures: Path) -> None:
     assert "HEAVY []" in result.stdout
 
 
+def test_a_summary_imports_nothing_that_it_does_not_need(fixtures: Path) -> None:
+    code = (
+        f"import sys; sys.argv = ['pyanalyze', 'summary', {str(fixtures / DEMO)!r}]\n"
+        "from pyanalyze.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "rooms = {'pyanalyze.results.replicas', 'pyanalyze.inputs.pack', 'pyanalyze.analysis.explain', 'pyanalyze.report.blocks'}\n"
+        "print('HEAVY', sorted(({'altair', 'difflib', 'sqlite_utils', 'jinja2', 'rich'} | rooms) & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "SYNTHETIC CAPTURE" in result.stdout
+    assert "HEAVY []" in result.stdout
+
+
 @pytest.mark.parametrize("format_", ["html", "md", "json", "txt"])
 def test_a_report_is_written_whole_and_never_replaces_silently(fixtures: Path, tmp_path: Path, format_: str) -> None:
     out = tmp_path / f"report.{format_}"

@@ -13,7 +13,6 @@ from pyanalyze.inputs.beside import is_text, read_beside
 from pyanalyze.inputs.blocks import MeasuredBlocks, read_blocks
 from pyanalyze.inputs.listed_devices import with_listed, with_uuids
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
-from pyanalyze.inputs.pack import Unpacked, unpack
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
 from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
 from pyanalyze.tables.memory import hold
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.inputs.pack import Unpacked
     from pyanalyze.tables.frames import AnyTable
 
     PathLike = str | os.PathLike[str]
@@ -268,6 +268,8 @@ def _read_captures(
     for path in paths:
         try:
             if is_pack(path):
+                from pyanalyze.inputs.pack import unpack
+
                 packed = unpack(path, len(read))
                 read.extend(packed.captures)
                 recordings.extend(_Recording.of(capture) for capture in packed.captures)
@@ -451,6 +453,8 @@ def read_late(paths: Sequence[Path], names: Sequence[str]) -> list[tuple[int, Ma
             read = _core.read_capture(exported(path, ON_REQUEST), number, list(names), None)
             found.append((number, {name: read[name] for name in names}))
             continue
+        from pyanalyze.inputs.pack import unpack
+
         first = list(paths).index(path)
         held = unpack(path, first).captures[number - first]
         found.append((number, {name: held[name] for name in names if name in held}))

@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.association import associations
-from pyanalyze.analysis.explain import UnitsByTail
 from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
@@ -299,7 +298,8 @@ def _device(
         interference = _interference(found, usage, tables, missing, verdict.mode, trace, analysis.baselines)
         missing += _lost_launches(analysis.launch_records.get(verdict.device_id))
         missing += _unsplit(found, tables.labels(found.device_id))
-    by_tail = analysis.units_by_tail if Part.UNITS in parts else UnitsByTail((), (), ())
+    by_tail = analysis.units_by_tail if Part.UNITS in parts else None
+    slow, even, few = ((), (), ()) if by_tail is None else (by_tail.slow, by_tail.even, by_tail.few)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE" if advice.options.postponed else _how_options(tables, verdict, usage, missing)
@@ -330,9 +330,9 @@ def _device(
         host=[] if found is None else list(found.host),
         advice=[] if advice is None else list(advice.actions),
         options=None if advice is None else _options(advice),
-        slow_units=[one for one in by_tail.slow if one.group.device_id == verdict.device_id],
-        even_units=[one for one in by_tail.even if one.device_id == verdict.device_id],
-        few_units=[one for one in by_tail.few if one.device_id == verdict.device_id],
+        slow_units=[one for one in slow if one.group.device_id == verdict.device_id],
+        even_units=[one for one in even if one.device_id == verdict.device_id],
+        few_units=[one for one in few if one.device_id == verdict.device_id],
     )
     if Part.INTERFERENCE not in parts:
         return made

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.listed import configured_sharing
-from pyanalyze.report.blocks import Cell, Column, Table
 from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -292,6 +291,8 @@ def engines_sentence(device: Device) -> str | None:
 
 def counters_table(device: Device) -> list[Block]:
     """List what was sampled of the whole device; engines that were never used stand in the caption."""
+    from pyanalyze.report.blocks import Cell, Column, Table
+
     counters = [] if device.sampled is None else device.sampled.counters
     unused = [one for one in counters if one.name.removesuffix("_utilization") in _ENGINES and not one.high]
     rows = []

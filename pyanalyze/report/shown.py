@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Note
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
+    from pyanalyze.report.blocks import Note
     from pyanalyze.results.report import Device, Report, Tenant
 
 __all__ = ["MOST_DEVICES", "MOST_TENANTS", "shown_devices", "shown_notes"]
@@ -57,6 +57,8 @@ def shown_devices(report: Report) -> list[Device]:
 
 def shown_notes(report: Report) -> list[Note]:
     """What the page leaves out, in a sentence each; nothing where it shows everything."""
+    from pyanalyze.report.blocks import Note
+
     shown = shown_devices(report)
     notes = []
     if len(shown) < len(report.devices):

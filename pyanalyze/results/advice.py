@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Advice",
     "CapStrategy",
+    "Checked",
     "ForecastRow",
     "MpsPercentage",
     "SharingOption",
@@ -77,6 +78,16 @@ def numbers_of(actions: Sequence[Advice]) -> list[str]:
 
 #: How caps of MPS clients are chosen.
 CapStrategy = Literal["equal", "double", "proportional", "minimal"]
+
+
+class Checked(Result):
+    """Against which measured figures forecasts of a kind were checked."""
+
+    against: Text = Field(description="What was measured, and where it is published.")
+    n: int = Field(ge=0, description="Forecasts that were compared with a measurement.")
+    median_error: Number = Field(description="Median relative error; null: not a number that was forecast.")
+    p95_error: Number = Field(description="95th percentile of the relative error.")
+    coverage: Number = Field(description="Part of the measurements inside the 95 % interval.")
 
 
 class ForecastRow(Result):

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from pyanalyze.results.advice import Checked
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text
 from pyanalyze.vocabulary import CopyCondition, Mode, UnitSource
 
 __all__ = [
-    "Checked",
     "Copies",
     "CopyDoubt",
     "Demand",
@@ -70,16 +70,6 @@ class Estimate(Result):
         20 (95 % CI 15-30)
         """
         return Estimate(value=self.value * factor, low=self.low * factor, high=self.high * factor)
-
-
-class Checked(Result):
-    """Against which measured figures forecasts of a kind were checked."""
-
-    against: Text = Field(description="What was measured, and where it is published.")
-    n: int = Field(ge=0, description="Forecasts that were compared with a measurement.")
-    median_error: Number = Field(description="Median relative error; null: not a number that was forecast.")
-    p95_error: Number = Field(description="95th percentile of the relative error.")
-    coverage: Number = Field(description="Part of the measurements inside the 95 % interval.")
 
 
 class ThroughputForecast(Result):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     >>> nearest("clasify", ["classify", "kernels"]), nearest("run.sqlite", ["classify"])
     ('classify', None)
     """
+    from difflib import get_close_matches
+
     found = get_close_matches(word.casefold(), list(known), n=1, cutoff=0.7)
     return found[0] if found else None
 

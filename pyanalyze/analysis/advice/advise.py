@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.advice import demands, groups, host_side, kubernetes, mig, mps, overlap, own_time, slicing
+from pyanalyze.analysis.advice import demands, host_side, kubernetes, mig, mps, overlap, own_time, slicing
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.options import (
     AS_GOOD,
@@ -230,7 +230,9 @@ def with_groups(tables: TableSet, advice: DeviceAdvice, found: DeviceInterferenc
     """
     if not any(tenant.is_group for tenant in found.tenants):
         return advice
-    between = groups.between_groups(tables, found, _window_ns(tables, advice.device_id))
+    from pyanalyze.analysis.advice.groups import between_groups
+
+    between = between_groups(tables, found, _window_ns(tables, advice.device_id))
     why = "groups of work of one process stay in it: no other sharing mode applies between them"
     # What was asked about stands first; what is advised to the whole process follows.
     return DeviceAdvice(advice.device_id, (*between, *advice.actions), Options(advice.device_id, why_not=why))

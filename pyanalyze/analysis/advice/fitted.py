@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pyanalyze.results.replicas import Checked
+from pyanalyze.results.advice import Checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
