@@ -129,6 +129,17 @@ def test_a_summary_imports_nothing_that_it_does_not_need(fixtures: Path) -> None
     assert "HEAVY []" in result.stdout
 
 
+def test_plugins_that_are_installed_for_other_programs_are_not_loaded(fixtures: Path, tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text("print('LOADED')\nplugin = None\n")
+    (tmp_path / "loud-1.0.dist-info").mkdir()
+    (tmp_path / "loud-1.0.dist-info" / "entry_points.txt").write_text("[pydantic]\nloud = loud:plugin\n")
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); from pyanalyze.cli import main; main()"
+    program = [sys.executable, "-c", code, "summary", str(fixtures / DEMO)]
+    result = subprocess.run(program, capture_output=True, text=True)
+    assert "SYNTHETIC CAPTURE" in result.stdout
+    assert "LOADED" not in result.stdout
+
+
 @pytest.mark.parametrize("format_", ["html", "md", "json", "txt"])
 def test_a_report_is_written_whole_and_never_replaces_silently(fixtures: Path, tmp_path: Path, format_: str) -> None:
     out = tmp_path / f"report.{format_}"

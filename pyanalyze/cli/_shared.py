@@ -267,6 +267,9 @@ def verb(
             # What needs the calls of the host reads them with the rest: the file is opened once.
             late = ON_REQUEST if slowdowns or late_tables else ()
             limit_threads(options["threads"])
+            # Plugins of pydantic are for programs that want them: to look for them opens a file of every package that
+            # is installed.
+            os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
             # What puts an answer together takes a while to import: that is done while the core works.
             with importing("pyanalyze.report.build") if reconstruct else nullcontext():
                 session = open_session(**options, reconstruct=reconstruct or bool(expect_mode), extra_tables=late)
