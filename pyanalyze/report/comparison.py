@@ -329,7 +329,9 @@ def _left_out(comparison: Comparison) -> Section:
         (
             Cell(gap.what, tone="code"),
             Cell(visible(gap.why, None)),
-            Cell(visible(gap.how, None), tone="command") if gap.how else Cell("nothing is to be done", tone="muted"),
+            Cell(visible(gap.how, None), tone="command" if gap.is_command else "plain")
+            if gap.how
+            else Cell("nothing is to be done", tone="muted"),
         )
         for gap in comparison.left_out
     )

@@ -39,12 +39,29 @@ class Result(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, ser_json_inf_nan="null")
 
 
+#: Programs with which commands begin that capture what is missing.
+_PROGRAMS = frozenset(("compute-sanitizer", "echo", "nsys", "nvidia-smi", "pyanalyze"))
+
+
 class Missing(Result):
     """Something that could not be looked at."""
 
     what: Text = Field(description="The key of this report that is null, or the records that were not captured.")
     why: Text = Field(description="Why it is not known.")
     how: Text = Field(description="The command or change that would capture it; empty: nothing would.")
+
+    @property
+    def is_command(self) -> bool:
+        """Whether a shell runs it as it stands: it begins with a program, and is no sentence.
+
+        Examples
+        --------
+        >>> Missing(what="a", why="b", how="nvidia-smi -L > gpus.txt").is_command
+        True
+        >>> Missing(what="a", why="b", how="record both with the same nsys").is_command
+        False
+        """
+        return self.how.partition(" ")[0] in _PROGRAMS
 
 
 def rounded(value: Any) -> Any:

@@ -40,8 +40,9 @@ HOW = {
     "cudaDeviceSynchronize before the program ends, and record until then",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv",
-    "export": "nsys export --type sqlite REPORT.nsys-rep, without leaving out columns",
-    "instances": "nvidia-smi -L and nvidia-smi mig -lgi, given as --context; an export of nsys 2025 or newer",
+    "export": "nsys export --type sqlite REPORT.nsys-rep   # without leaving out columns",
+    "instances": "nvidia-smi -L > gpus.txt; nvidia-smi mig -lgi > instances.txt   # then each as --context; or export "
+    "with nsys 2025 or newer",
     "configured_mode": "nvidia-smi -L > gpus.txt   # MIG; in Kubernetes: kubectl get nodes,pods,configmaps -A -o json "
     "> objects.json; then each as --context",
     "co_run": "record while the workloads run at the same time",

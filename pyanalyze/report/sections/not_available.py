@@ -30,7 +30,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 def _how(entry: Missing) -> Cell:
     if not entry.how:
         return Cell("no command captures it", tone="muted")
-    return Cell(visible(entry.how, LONG), tone="command")
+    return Cell(visible(entry.how, LONG), tone="command" if entry.is_command else "plain")
 
 
 SECTION = DeviceSection("missing", "Not available", _blocks)
