@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +14,7 @@ import generate
 import polars as pl
 import pytest
 import verdicts as bench
+from command_line import run
 from exports import A100, DRIVER_CONTEXT, DRIVER_PID, MS, US, kernel, resident, write
 
 import pyanalyze
@@ -568,6 +570,19 @@ def test_some_lost_kernels_are_counted_and_captured_graphs_are_not(tmp_path: Pat
     report = pyanalyze.load(write(tmp_path / "x.sqlite", kernels=kernels, calls=made)).report().devices[0]
     (gap,) = [gap for gap in report.sharing.missing if gap.what == "kernel_records"]
     assert gap.why == "1 of 3 launch calls has no kernel record: the recording ended first"
+    # Something is always in flight where a recording ends: nothing is wrong, and nothing is to be done.
+    assert gap.how == ""
+
+
+def test_work_in_flight_as_the_recording_ends_asks_for_nothing(hardware: Path) -> None:
+    """The program went on: one of its ranges ends 28 ms after the window."""
+    path = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    page = run("report", path, "-f", "md").stdout
+    assert "3 of 716 launch calls (a graph counts as one) have no kernel record: the recording ended first" in page
+    assert "cudaDeviceSynchronize before" not in page
+    # What stands in a block is to be copied to a shell.
+    blocks = re.findall(r"```sh\n(.+?)\n```", page.partition("## Not available")[2], re.DOTALL)
+    assert {block.split()[0] for block in blocks} == {"nsys", "nvidia-smi"}
 
 
 def test_real_launches_have_their_kernels(corpus: Path) -> None:

@@ -77,8 +77,6 @@ if TYPE_CHECKING:
 _NAMED = 4
 #: Part of the time in which all were at work from which on a pause of all divides it.
 _LONG_PAUSE = 0.25
-#: How to record the work that the end of a recording cut off.
-_UNFINISHED = "call cudaDeviceSynchronize before the program ends, and record until then"
 #: How to see whether there is a second tenant.
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 #: What samples without a capture can say of a slowdown.
@@ -718,7 +716,7 @@ def _unsplit(found: DeviceInterference, labels: Mapping[int, str]) -> list[Missi
 
 def _how_kernels(verdict: Verdict) -> str:
     """How to capture kernels; where launches have no record, tracing them again is not enough."""
-    found = (gap.how for gap in verdict.missing if gap.what in ("kernels", "kernel_records"))
+    found = (gap.how for gap in verdict.missing if gap.what in ("kernels", "kernel_records") and gap.how)
     return next(found, recording(switches=False))
 
 
@@ -764,7 +762,7 @@ def _lost_launches(found: LaunchRecords | None) -> list[Missing]:
     """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
     if found is None or not found.without_record:
         return []
-    how = _UNFINISHED if found.only_unfinished else HOW["kernel_records"]
+    how = found.how_to_finish if found.only_unfinished else HOW["kernel_records"]
     return [Missing(what="kernel_records", why=found.describe(), how=how)]
 
 

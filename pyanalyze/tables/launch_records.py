@@ -69,6 +69,17 @@ class LaunchRecords:
         """
         return 0 < self.without_record == self.without_record_at_end and not self.errors
 
+    @property
+    def how_to_finish(self) -> str:
+        """What gives unfinished work a record; empty: nothing, some is always in flight where a recording ends.
+
+        Examples
+        --------
+        >>> LaunchRecords(3, 2, (), 0, 2).how_to_finish, LaunchRecords(3, 3, (), 0, 3).how_to_finish
+        ('', 'record until the work that was launched has ended')
+        """
+        return "record until the work that was launched has ended" if self.without_record == self.launches else ""
+
     def describe_errors(self) -> str:
         """The errors for a sentence; empty without any.
 

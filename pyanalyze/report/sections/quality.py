@@ -10,11 +10,13 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 
+_TO_DO = ' The table "Not available" says what to do.'
+
 
 def _blocks(inputs: Inputs) -> list[Block]:
     # They are counted per GPU, among what is not available.
     gaps: list[Block] = [
-        Para(f'{full_stop(capital(visible(gap.why, LONG)))} The table "Not available" says what to do.')
+        Para(f"{full_stop(capital(visible(gap.why, LONG)))}{_TO_DO if gap.how else ''}")
         for device in inputs.report.devices
         for gap in device.sharing.missing
         if gap.what == "kernel_records"
