@@ -997,8 +997,24 @@ impl Tenancy {
     fn shrink(&mut self, restore: i64, save: i64) {
         let Some(ran) = self.ran.take() else { return };
         self.state_ns = restore.saturating_add(save);
-        let spans: Vec<_> =
+        let mut spans: Vec<_> =
             ran.spans().iter().map(|(a, b)| (a + restore, (b - save).max(a + restore))).collect();
+        // Whole kernels in that time show that state was restored earlier, or saved later.
+        let mut place = 0;
+        for op in self.ops.iter().filter(|op| op.kind == WorkKind::Kernel && op.end_ns > op.start_ns) {
+            while ran.spans().get(place).is_some_and(|held| held.1 <= op.start_ns) {
+                place = place.saturating_add(1);
+            }
+            let Some((held, span)) = ran.spans().get(place).zip(spans.get_mut(place)) else { break };
+            if op.start_ns < held.0 || op.end_ns > held.1 {
+                continue;
+            }
+            if span.0 >= span.1 {
+                *span = (op.start_ns, op.end_ns);
+            } else if op.end_ns <= span.0 || op.start_ns >= span.1 {
+                *span = (span.0.min(op.start_ns), span.1.max(op.end_ns));
+            }
+        }
         let ran = Union::of(spans);
         let mut walk = Walk::default();
         self.ops.change(|op| {
