@@ -103,6 +103,9 @@ class Book:
         returned = returned or {}
         self.launches = sorted({(op.launch, returned.get(op.launch, op.queued)) for op in ops})
         self.launching = Spans(self.launches)
+        # A call that takes longer than most was held up: no work that a unit needs.
+        usual = statistics.median([end - start for start, end in self.launches]) if self.launches else 0
+        self.unhindered = Spans([(start, min(end, start + round(usual))) for start, end in self.launches])
         self.starts = [launch for launch, _ in self.launches]
         self.ran, self.switching = ran, switching
 
@@ -134,19 +137,45 @@ class Book:
         spent: dict[str, int] = defaultdict(int)
         now = end
         op = max(self.of_range(start, launched), key=lambda one: one.end)
+        # Until when the host was at what the chain could not go on without, and how long the chain took since.
+        until: int | None = None
+        since = 0
+
+        def needed(to: int | None) -> None:
+            nonlocal until, since
+            if to is None or until is None or to > until - since:
+                until, since = to, 0
 
         def back(to: int, kind: str, *, resident: bool = False) -> None:
-            nonlocal now
+            nonlocal now, until, since
             to = max(to, start)
             if to >= now:
                 return
-            all_ns, away = now - to, 0
+            all_ns, away, switch = now - to, 0, 0
             if resident:
                 away = all_ns - self.ran.inside(to, now)
                 switch = min(away, self.switching.inside(to, now))
-                spent["switch"] += switch
-                spent["time-slice"] += away - switch
-            spent[kind] += all_ns - away
+            waits = {"time-slice": away - switch, "queue-other-tenant": 0, "switch": switch}
+            if kind in waits:
+                waits[kind] += all_ns - away
+            else:
+                spent[kind] += all_ns - away
+            waited = sum(waits.values())
+            since += all_ns - waited
+            most = 0 if until is None else min(max(until - since - to, 0), waited)
+            if until is not None and most:
+                # What the host did meanwhile and the chain needed is no wait.
+                launching = self.unhindered.inside(until - most, until)
+                at_work = most - (self.launching.inside(until - most, until) - launching)
+                spent["launch"] += launching
+                spent["host"] += at_work - launching
+                until, since = until - most, since + most - at_work
+                for wait, ns in waits.items():
+                    less = min(ns, at_work)
+                    waits[wait] -= less
+                    at_work -= less
+            for wait, ns in waits.items():
+                spent[wait] += ns
             now = to
 
         back(op.end, "host")
@@ -154,6 +183,7 @@ class Book:
             # An operation from its end to its start, then what it waited for when it was ready.
             back(op.start, "copy" if op.copy else "execution", resident=not op.copy)
             free = max(op.ready, op.queued)
+            needed(op.queued)
             room = self.before(op.start)
             if (
                 room is not None
@@ -190,6 +220,7 @@ class Book:
                     back(max(free, op.queued), kind, resident=not earlier.copy)
                     next_one = self.before(earlier.ready) if earlier.ready > earlier.queued else None
                     earlier = next_one if next_one is not earlier else None
+            needed(None)
             back(op.launch, "launch")
             # The host: it waited for what ended last, if it was not in a launch call then, and called none since.
             awaited = self.before(now)
@@ -197,6 +228,7 @@ class Book:
             if awaited is not None and awaited.end > start and last >= 0 and self.launches[last][1] <= awaited.end:
                 self.host(spent, awaited.end, now)
                 now = awaited.end
+                needed(self.launches[last][1])
                 if awaited.inside(start, launched):
                     op = awaited
                     continue

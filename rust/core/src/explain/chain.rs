@@ -14,6 +14,17 @@
 //! unit, the launch of the unit's own operation ends the detour: until then the unit had not asked for anything.
 //!
 //! Every step adds segments as long as it goes back, so that the segments of a unit add up to its duration.
+//!
+//! While an operation waits for another tenant, its thread goes on. Of what it does then, the unit needs without the other
+//! tenant as well what the operations behind it in the chain could not have started before: their launch calls, what the
+//! thread did in between, and what it did before it waited for them. So much of the wait is launch and host time:
+//!
+//! ```text
+//!   thread   |copy|host|====== graph launch ======|
+//!   resident  ======== another tenant ====================|
+//!   stream                                                |copy|== kernels of the graph ==|
+//!   parts    |launch, host, launch                |waiting|
+//! ```
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -91,6 +102,11 @@ impl SegmentKind {
         Self::Unexplained,
     ];
 
+    /// Whether it is a wait that there is only because others share the device.
+    fn waits_for_others(self) -> bool {
+        matches!(self, Self::TimeSlice | Self::Switch | Self::QueueOtherTenant)
+    }
+
     /// As in the table `unit_segments`.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -162,8 +178,8 @@ pub(crate) struct Walker<'a> {
     /// Places of operations, by end.
     by_end: Vec<u32>,
     waits: BTreeMap<u32, Vec<(i64, i64)>>,
-    /// By thread: in launch calls.
-    launching: BTreeMap<u32, Union>,
+    /// By thread, what it did.
+    threads: BTreeMap<u32, ThreadTime>,
     /// By launch call of a graph: its operations.
     graphs: NumberMap<u32, u32>,
     own: &'a Placed<'a>,
@@ -171,6 +187,58 @@ pub(crate) struct Walker<'a> {
     usual_ns: HashMap<(u32, Option<u32>), i64>,
     placed: &'a BTreeMap<u32, Placed<'a>>,
     copying_here: &'a Present,
+}
+
+/// What a thread did.
+#[derive(Default)]
+struct ThreadTime {
+    /// In launch calls.
+    launching: Union,
+    /// The same, as long as equal calls usually take: the rest was held up, by a full queue, a limiter, a profiler.
+    usual: Union,
+    /// In calls that may wait for the device.
+    waiting: Union,
+}
+
+impl ThreadTime {
+    /// By thread. `waits` are calls that may wait, `graphs` calls that launch several operations.
+    fn of(
+        tenant: &Tenancy,
+        calls: Option<&Calls>,
+        waits: &BTreeMap<u32, Vec<(i64, i64)>>,
+        graphs: &NumberMap<u32, u32>,
+    ) -> BTreeMap<u32, Self> {
+        // The operations of one call stand together: the first and their number say what was launched.
+        let mut launches: Vec<(u32, (u32, u32), (i64, i64))> = Vec::new();
+        let mut before = None;
+        for (call, op) in tenant.ops.iter().filter_map(|op| Some((op.call()?, op))) {
+            let same = before.replace(call) == Some(call);
+            if let Some(thread) = thread_of(calls, &op).filter(|_| !same) {
+                let nodes = graphs.get(&call).copied().unwrap_or(1);
+                launches.push((thread, (op.signature, nodes), (op.launch_ns, op.called_ns)));
+            }
+        }
+        let mut lengths: HashMap<(u32, u32), Vec<i64>> = HashMap::new();
+        for (_, what, (from_ns, to_ns)) in &launches {
+            lengths.entry(*what).or_default().push(to_ns.saturating_sub(*from_ns));
+        }
+        let medians =
+            lengths.iter_mut().filter_map(|(what, list)| Some((*what, median_of(list)?.round() as i64)));
+        let usual_ns: HashMap<(u32, u32), i64> = medians.collect();
+        let mut spans: BTreeMap<u32, [Vec<(i64, i64)>; 2]> = BTreeMap::new();
+        for (thread, what, (from_ns, to_ns)) in launches {
+            let [launching, usual] = spans.entry(thread).or_default();
+            launching.push((from_ns, to_ns));
+            let most_ns = usual_ns.get(&what).copied().unwrap_or(i64::MAX);
+            usual.push((from_ns, to_ns.min(from_ns.saturating_add(most_ns))));
+        }
+        let of = |(thread, [launching, usual]): (u32, [Vec<(i64, i64)>; 2])| {
+            let waiting = waits.get(&thread).map(Vec::as_slice).unwrap_or_default();
+            let waiting = Union::of(waiting.iter().copied());
+            (thread, Self { launching: Union::of(launching), usual: Union::of(usual), waiting })
+        };
+        spans.into_iter().map(of).collect()
+    }
 }
 
 /// The operations of a tenant.
@@ -281,12 +349,8 @@ impl<'a> Walker<'a> {
                 *latest = (op.end_ns, *place);
             }
         }
-        let mut launching: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
-        for op in tenant.ops.iter().filter(|op| op.call().is_some()) {
-            if let Some(thread) = thread_of(calls, &op) {
-                launching.entry(thread).or_default().push((op.launch_ns, op.called_ns));
-            }
-        }
+        let waits = calls.map(|calls| waits(tenant, calls)).unwrap_or_default();
+        let graphs = graphs(&tenant.ops);
         Self {
             tenant,
             calls,
@@ -299,9 +363,9 @@ impl<'a> Walker<'a> {
             before,
             stream_waits,
             by_end: order_by(&tenant.ops, |op| (op.end_ns, op.start_ns)),
-            waits: calls.map(|calls| waits(tenant, calls)).unwrap_or_default(),
-            launching: launching.into_iter().map(|(thread, spans)| (thread, Union::of(spans))).collect(),
-            graphs: graphs(&tenant.ops),
+            threads: ThreadTime::of(tenant, calls, &waits, &graphs),
+            waits,
+            graphs,
             own,
             placed,
             copying_here: copying,
@@ -347,6 +411,7 @@ impl<'a> Walker<'a> {
             time_ns: unit.end_ns,
             floor_ns: unit.start_ns,
             detour: None,
+            needed: None,
         };
         walk.run();
         walk.chain.segments.reverse();
@@ -385,6 +450,25 @@ struct Pieces {
     host_ns: i64,
 }
 
+/// What a thread had to do before the chain could be where it is, whoever else used the device.
+#[derive(Debug, Clone, Copy)]
+struct Needed {
+    thread: u32,
+    /// Of that thread's time, until here.
+    until_ns: i64,
+    /// The chain took so long since, but for waiting for other tenants.
+    since_ns: i64,
+    /// The operation whose launch call ended then; none: the thread began to wait.
+    launched: Option<u32>,
+}
+
+impl Needed {
+    /// Before this the chain could not have been where it is.
+    fn earliest_ns(&self) -> i64 {
+        self.until_ns.saturating_sub(self.since_ns)
+    }
+}
+
 struct Walk<'w, 'a> {
     walker: &'w Walker<'a>,
     unit: &'w Unit,
@@ -395,6 +479,8 @@ struct Walk<'w, 'a> {
     floor_ns: i64,
     /// The unit's own operation from which the chain went to work that is not the unit's.
     detour: Option<u32>,
+    /// None: the chain is on a thread.
+    needed: Option<Needed>,
 }
 
 impl<'a> Walk<'_, 'a> {
@@ -479,6 +565,8 @@ impl<'a> Walk<'_, 'a> {
             let end_ns = self.walker.op(place).map_or(to_ns, |op| op.end_ns.min(to_ns));
             self.at_work(kind, thread, to_ns);
             self.back(SegmentKind::Synchronisation, end_ns, Some(place));
+            let begins_to_wait = |thread| Needed { thread, until_ns: from_ns, since_ns: 0, launched: None };
+            self.needed = thread.map(begins_to_wait);
             self.leave_for(place, None);
             return At::Op(place);
         }
@@ -490,7 +578,7 @@ impl<'a> Walk<'_, 'a> {
     /// pieces are segments; the short ones between them alternate.
     fn at_work(&mut self, kind: SegmentKind, thread: Option<u32>, to_ns: i64) {
         let to_ns = to_ns.max(self.floor_ns);
-        let launching = thread.and_then(|t| self.walker.launching.get(&t));
+        let launching = thread.and_then(|t| Some(&self.walker.threads.get(&t)?.launching));
         let Some(launching) = launching.filter(|_| kind != SegmentKind::OtherThread) else {
             self.back(kind, to_ns, None);
             return;
@@ -556,7 +644,8 @@ impl<'a> Walk<'_, 'a> {
             (false, _) if self.detour_stream() == Some(op.stream) => SegmentKind::QueueSameStream,
             (false, _) => SegmentKind::QueueOtherStream,
         };
-        let all_ns = self.time_ns.saturating_sub(start_ns);
+        let (to_ns, first) = (self.time_ns, self.chain.segments.len());
+        let all_ns = to_ns.saturating_sub(start_ns);
         if all_ns > 0 {
             let away_ns = if op.kind == WorkKind::Copy { 0 } else { self.away(start_ns, place) };
             let ran_ns = all_ns.saturating_sub(away_ns);
@@ -570,6 +659,7 @@ impl<'a> Walk<'_, 'a> {
                 self.chain.segments.push(segment);
             }
             self.time_ns = start_ns;
+            self.needed_meanwhile(first, start_ns, to_ns);
         }
         if self.time_ns <= self.floor_ns {
             return At::Op(place);
@@ -594,6 +684,7 @@ impl<'a> Walk<'_, 'a> {
     /// Before an operation started: what came last of its launch, its stream, and its tenant's other streams.
     fn released(&mut self, place: u32, op: &Op) -> At {
         let called_ns = op.called_ns.min(op.start_ns).max(op.launch_ns);
+        self.launched(place, op, called_ns);
         let before = self.walker.before.get(place as usize).copied().filter(|p| *p != NONE);
         let before = before.and_then(|p| Some((p, self.walker.op(p)?)));
         let stream_ns = before.map_or(i64::MIN, |(_, b)| b.end_ns);
@@ -669,6 +760,7 @@ impl<'a> Walk<'_, 'a> {
             self.back(SegmentKind::Unexplained, self.floor_ns, Some(place));
             return At::Thread(None);
         }
+        self.needed = None;
         self.back(SegmentKind::Launch, op.launch_ns, Some(place));
         At::Thread(thread_of(self.walker.calls, &op))
     }
@@ -678,7 +770,7 @@ impl<'a> Walk<'_, 'a> {
         let from_ns = ready_ns.max(self.floor_ns).min(self.time_ns);
         let all_ns = self.time_ns.saturating_sub(from_ns);
         let Some(op) = self.walker.op(place).filter(|_| all_ns > 0) else { return };
-        let to_ns = self.time_ns;
+        let (to_ns, first) = (self.time_ns, self.chain.segments.len());
         let copy = !self.walker.tenant.needs_context(&op);
         let mut left_ns = all_ns;
         if !copy {
@@ -714,6 +806,60 @@ impl<'a> Walk<'_, 'a> {
             self.chain.segments.push(segment);
         }
         self.time_ns = from_ns;
+        self.needed_meanwhile(first, from_ns, to_ns);
+    }
+
+    /// The chain is where an operation started, which its launch call had to come before.
+    fn launched(&mut self, place: u32, op: &Op, called_ns: i64) {
+        if self.needed.as_ref().is_none_or(|needed| needed.earliest_ns() < called_ns) {
+            let of = |thread| Needed { thread, until_ns: called_ns, since_ns: 0, launched: Some(place) };
+            self.needed = thread_of(self.walker.calls, op).map(of).or(self.needed);
+        }
+    }
+
+    /// Of what the segments from `first` on waited for other tenants between the two times: what the thread did meanwhile
+    /// and the chain could not have gone on without is launch and host time.
+    fn needed_meanwhile(&mut self, first: usize, from_ns: i64, to_ns: i64) {
+        let Some(needed) = self.needed.as_mut() else { return };
+        let step = self.chain.segments.get(first..).unwrap_or_default();
+        let waits = step.iter().filter(|segment| segment.kind.waits_for_others());
+        let waited_ns = waits.fold(0_i64, |sum, segment| sum.saturating_add(segment.dur_ns));
+        needed.since_ns =
+            needed.since_ns.saturating_add(to_ns.saturating_sub(from_ns)).saturating_sub(waited_ns);
+        let most_ns = needed.earliest_ns().saturating_sub(from_ns).clamp(0, waited_ns);
+        let Some(time) = self.walker.threads.get(&needed.thread).filter(|_| most_ns > 0) else { return };
+        let until_ns = needed.until_ns;
+        needed.until_ns = until_ns.saturating_sub(most_ns);
+        let did = |union: &Union| union.covered_ns(needed.until_ns, until_ns);
+        let launch_ns = did(&time.usual);
+        let others_ns = did(&time.launching).saturating_sub(launch_ns).saturating_add(did(&time.waiting));
+        let host_ns = most_ns.saturating_sub(launch_ns).saturating_sub(others_ns).max(0);
+        needed.since_ns = needed.since_ns.saturating_add(others_ns);
+        let call = needed.launched.and_then(|place| Some((place, self.walker.op(place)?)));
+        let own = call.filter(|(_, op)| op.called_ns >= until_ns);
+        let own_ns = own.map_or(0, |(_, op)| {
+            time.usual.covered_ns(op.launch_ns.max(needed.until_ns), op.called_ns.min(until_ns))
+        });
+        let parts = [
+            (SegmentKind::Launch, own_ns, own.map(|own| own.0)),
+            (SegmentKind::Launch, launch_ns.saturating_sub(own_ns), None),
+            (SegmentKind::Host, host_ns, None),
+        ];
+        let mut left_ns = launch_ns.saturating_add(host_ns);
+        // The switch comes last, after all that the thread did meanwhile.
+        for kind in [SegmentKind::TimeSlice, SegmentKind::QueueOtherTenant, SegmentKind::Switch] {
+            for segment in self.chain.segments.iter_mut().skip(first).filter(|s| s.kind == kind) {
+                let less_ns = left_ns.min(segment.dur_ns);
+                segment.dur_ns = segment.dur_ns.saturating_sub(less_ns);
+                left_ns = left_ns.saturating_sub(less_ns);
+            }
+        }
+        let step = self.chain.segments.split_off(first);
+        self.chain.segments.extend(step.into_iter().filter(|segment| segment.dur_ns > 0));
+        for (kind, dur_ns, op) in parts.into_iter().filter(|part| part.1 > 0) {
+            let segment = self.segment(kind, from_ns, to_ns, dur_ns, op);
+            self.chain.segments.push(segment);
+        }
     }
 
     /// Time in which work of other tenants was on the device beside a ready operation, with the longest of it.

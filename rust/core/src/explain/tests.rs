@@ -256,20 +256,17 @@ fn another_tenants_slice_inside_a_kernel_and_before_it() {
     assert!((0..segments.rows()).all(|row| basis.get(row) == Some("observed")));
 }
 
-/// Records say when contexts were resident, not how much of that their state took: 19 us of restoring, by how much later
-/// than usual the first kernel of a slice starts, and 70 us of saving, by how soon after the last kernel a slice ends.
-#[test]
-fn saving_and_restoring_are_switches_though_they_are_inside_slices() {
+/// Seven requests of 7, launched 490 us before its slice: records say when contexts were resident, not how much of that their
+/// state took. That is 19 us of restoring, by how much later than usual the first kernel of a slice starts, and 70 us of
+/// saving, by how soon after the last kernel a slice ends. `last` are the kernels of the last request.
+fn requests_in_slices(last: [(i64, i64); 2]) -> Vec<Vec<Row>> {
     let (mut rows, mut calls, mut ranges, mut held) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for n in 0..7_i64 {
         let t = 1_000 + n * 4_000;
         let id = u32::try_from(n * 4 + 1).unwrap();
-        rows.extend([
-            (0, 7, 0, 1, 7, t + 20, t + 500),
-            (0, 7, 0, 1, 7, t + 501, t + 930),
-            (0, 8, 0, 1, 7, t + 1_070, t + 2_000),
-            (0, 8, 0, 1, 7, t + 2_001, t + 3_880),
-        ]);
+        let own = if n == 6 { last } else { [(20, 500), (501, 930)] };
+        rows.extend(own.map(|(from, to)| (0, 7, 0, 1, 7, t + from, t + to)));
+        rows.extend([(0, 8, 0, 1, 7, t + 1_070, t + 2_000), (0, 8, 0, 1, 7, t + 2_001, t + 3_880)]);
         let launched = [(7, -500), (7, -480), (8, 900), (8, 1_080)];
         for (call, (pid, at)) in (id..).zip(launched) {
             calls.push((pid, pid * 10, call, t + at, t + at + 10, LAUNCH));
@@ -283,16 +280,114 @@ fn saving_and_restoring_are_switches_though_they_are_inside_slices() {
         ("nvtx", nvtx(&ranges)),
         ("residency", residency(&held)),
     ]);
-    let (_, found) = explained(tables, &Choice::default());
-    let total = |unit: &Vec<Row>, kind: SegmentKind| -> i64 {
-        unit.iter().filter(|r| r.0 == kind.word()).map(|r| r.1).sum()
-    };
+    explained(tables, &Choice::default()).1
+}
+
+fn total(unit: &[Row], kind: SegmentKind) -> i64 {
+    unit.iter().filter(|row| row.0 == kind.word()).map(|row| row.1).sum()
+}
+
+#[test]
+fn saving_and_restoring_are_switches_though_they_are_inside_slices() {
+    let found = requests_in_slices([(20, 500), (501, 930)]);
     for unit in found.iter().skip(1) {
         // Launched 490 us before its slice: the other ran until 120 us before it, and its own kernel could run after 19.
         assert_eq!(total(unit, SegmentKind::TimeSlice), 370);
         assert_eq!(total(unit, SegmentKind::Switch), 139);
         assert_eq!(total(unit, SegmentKind::Execution), 480 + 429);
     }
+}
+
+#[test]
+fn a_kernel_that_ran_as_others_are_restored_shows_that_its_context_was() {
+    // The first kernel of the last slice begins and ends in its first 19 us: of these only 4 were a switch.
+    let found = requests_in_slices([(4, 10), (11, 930)]);
+    assert_eq!(total(&found[5], SegmentKind::Switch), 139);
+    // The second kernel follows 7 us behind the start of the first, and its launch call ended 20 us after the first one's.
+    assert_eq!(total(&found[6], SegmentKind::TimeSlice), 370 - 13);
+    assert_eq!(total(&found[6], SegmentKind::Switch), 124);
+    assert_eq!(total(&found[6], SegmentKind::Execution), 6 + 919);
+}
+
+/// Requests of 7, each 10 ms after the one before: a kernel of 20 us, launched from 0 to 10, and a graph of two kernels of
+/// 100 us, launched from 30 to `graph_until` (none: 300, as the kernel starts then). The device is another tenant's from
+/// 5 us before to `away_until`; none: nobody else is there.
+fn graph_requests(of: &[(Option<i64>, i64)]) -> Vec<Vec<Row>> {
+    let (mut rows, mut ids, mut calls, mut ranges, mut held) = (vec![], vec![], vec![], vec![], vec![]);
+    for (n, (away_until, graph_until)) in (0_i64..).zip(of) {
+        let t = 5_000 + n * 10_000;
+        let id = u32::try_from(n * 2 + 1).unwrap();
+        let first = away_until.unwrap_or(15);
+        let graph = (first + 21).max(graph_until + 5);
+        for (id, from, to) in
+            [(id, first, first + 20), (id + 1, graph, graph + 100), (id + 1, graph + 101, graph + 201)]
+        {
+            rows.push((0, 7, 0, 1, 7, t + from, t + to));
+            ids.push(Some(id));
+        }
+        calls.push((7, 70, id, t, t + 10, LAUNCH));
+        calls.push((7, 70, id + 1, t + 30, t + graph_until, "cudaGraphLaunch"));
+        ranges.push((7, Some(70), t, t + graph + 201, "request"));
+        held.push((0, 0, 7, 1, t + away_until.unwrap_or(-5), t + 9_900));
+        if let Some(until) = away_until {
+            rows.push((0, 8, 0, 1, 7, t - 4, t + until - 1));
+            ids.push(None);
+            held.push((0, 0, 8, 2, t - 5, t + until));
+        }
+    }
+    // Kernels stand by start.
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by_key(|place| rows[*place].5);
+    let ids: UInt32Array = order.iter().map(|place| ids[*place]).collect();
+    rows.sort_by_key(|row| row.5);
+    held.sort_by_key(|slice| slice.4);
+    let batch = kernels(&rows);
+    let batch =
+        crate::table::builder::replace(&schema::KERNELS, &batch, vec![("correlation_id", Arc::new(ids))]);
+    let tables = Tables::from([
+        ("kernels", batch.unwrap()),
+        ("api_calls", api(&calls)),
+        ("nvtx", nvtx(&ranges)),
+        ("residency", residency(&held)),
+    ]);
+    explained(tables, &Choice::default()).1
+}
+
+#[test]
+fn a_launch_call_that_a_graph_needs_anyhow_is_no_waiting_for_a_time_slice() {
+    let found = graph_requests(&[(None, 300), (None, 300), (Some(2_000), 300), (None, 300), (None, 300)]);
+    // Solo: 10 us of the first launch, 20 us of the program, 270 us of the graph's launch and 5 us until it starts.
+    for solo in [0, 1, 3, 4].map(|unit| &found[unit]) {
+        assert_eq!(total(solo, SegmentKind::Launch), 10 + 270 + 5);
+        assert_eq!(total(solo, SegmentKind::Host), 20);
+        assert_eq!(total(solo, SegmentKind::Execution), 200);
+    }
+    // The kernel waits from 10 to 2000, then the graph starts behind it: 2000 + 20 + 1 + 201 = 2222 us. Without the other
+    // tenant the graph would have started 20 + 1 us behind the kernel as well, and not before its call ended at 300: of the
+    // wait, 300 - 10 - 21 = 269 us are there anyway. Of these the last ones before 300, all in the call.
+    let shared = &found[2];
+    assert_eq!(shared.iter().map(|row| row.1).sum::<i64>(), 2_222);
+    assert_eq!(total(shared, SegmentKind::Launch), 10 + 269);
+    assert_eq!(total(shared, SegmentKind::Host), 0);
+    assert_eq!(total(shared, SegmentKind::TimeSlice), 1_990 - 269);
+    assert_eq!(total(shared, SegmentKind::Execution), 220);
+}
+
+#[test]
+fn a_launch_call_that_is_held_up_is_waiting_for_a_time_slice() {
+    // In the third request the call takes 1470 us instead of 270: the rest is no work that the unit needs.
+    let found = graph_requests(&[(None, 300), (None, 300), (Some(2_000), 1_500), (None, 300), (None, 300)]);
+    // Without that its call would have ended at 300.
+    assert_eq!(total(&found[2], SegmentKind::Launch) + total(&found[2], SegmentKind::Host), 10 + 269);
+    assert_eq!(total(&found[2], SegmentKind::TimeSlice), 1_990 - 269);
+}
+
+#[test]
+fn launch_calls_are_needed_only_where_the_device_would_have_waited_for_them() {
+    // The graph's call ends at 32, when solo the kernel would still have run: from 15 to 35.
+    let found = graph_requests(&[(None, 32), (None, 32), (Some(2_000), 32), (None, 32), (None, 32)]);
+    assert_eq!(total(&found[2], SegmentKind::Launch), 10 + 1);
+    assert_eq!(total(&found[2], SegmentKind::TimeSlice), 1_990 - 1);
 }
 
 #[test]
