@@ -12,6 +12,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import generate
 import jsonschema
@@ -290,6 +291,106 @@ def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) 
     assert f"Their durations differ: {said}" in page
     assert "slow as a rule" not in page
     assert f"  {said}" in run("explain", path).stdout
+
+
+class Unit(NamedTuple):
+    """From the first launch behind a synchronisation to the return of the next one, by SQL on the export."""
+
+    dur_ns: int
+    #: Union of its kernels and copies, which follow each other in one stream.
+    work_ns: int
+    #: Of its duration, another context was resident: RESTORE_START to SAVE_END.
+    others_ns: int
+
+
+def units_of_sql(path: Path, pid: int, operations: int) -> list[Unit]:
+    """Units with so many operations of a process whose thread waits with cudaStreamSynchronize, the shortest first."""
+    with closing(sqlite3.connect(path)) as db:
+        of = f"(globalPid >> 24 & 16777215) = {pid}"
+        work = 'SELECT correlationId i, start a, "end" b FROM CUPTI_ACTIVITY_KIND_'
+        rows = db.execute(
+            f"""WITH work AS (SELECT i, min(a) a, max(b) b, count(*) n FROM ({work}KERNEL WHERE {of}
+                    UNION ALL {work}MEMCPY WHERE {of}) GROUP BY i),
+                call AS (SELECT start, "end" e, correlationId i, value AS name FROM CUPTI_ACTIVITY_KIND_RUNTIME
+                    JOIN StringIds ON id = nameId WHERE (globalTid >> 24 & 16777215) = {pid})
+            SELECT start, e, name LIKE 'cudaStreamSynchronize%', n, b - a FROM call LEFT JOIN work USING (i)
+            WHERE n OR name LIKE 'cudaStreamSynchronize%' ORDER BY start"""
+        ).fetchall()
+        line = f"SELECT tag, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE NOT {of} ORDER BY timestamp"
+        switches = db.execute(line).fetchall()
+    held = [(a, b) for (tag, a), (end, b) in itertools.pairwise(switches) if (tag, end) == (8, 7)]
+    found, launched = [], []
+    for start, end, waits, count, work_ns in rows:
+        if not waits:
+            launched.append((start, count, work_ns))
+            continue
+        if sum(count for _, count, _ in launched) == operations:
+            first = launched[0][0]
+            others = sum(max(min(b, end) - max(a, first), 0) for a, b in held)
+            found.append(Unit(end - first, sum(ns for *_, ns in launched), others))
+        launched = []
+    return sorted(found)
+
+
+def test_what_a_unit_takes_solo_is_no_waiting_for_a_time_slice(hardware: Path) -> None:
+    """An LLM decodes beside a training, time-sliced on an H200: a launch of a graph of 132 kernels per step."""
+    path = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    units = units_of_sql(path, 1905, 135)
+    solo = [unit for unit in units if unit.others_ns == 0]
+    assert (len(units), len(solo)) == (99, 4)
+    # 0.99 to 1.23 ms, then 2.80 ms.
+    assert units[7].dur_ns * 2 < units[8].dur_ns
+    (device,) = pyanalyze.load(path).report().devices
+    (group,) = (one for one in device.even_units if one.count == 99)
+    parts = {cause.kind: cause.typical_ns for cause in group.causes}
+    waits = (SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT)
+    without = sum(ns for kind, ns in parts.items() if kind not in waits)
+    # Beside the other tenant launch calls take a little longer, as does the return of a synchronisation.
+    assert without == pytest.approx(statistics.median(unit.dur_ns for unit in solo), rel=0.1)
+    with closing(sqlite3.connect(path)) as db:
+        query = """SELECT "end" - start FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId
+            WHERE value LIKE 'cudaGraphLaunch%'"""
+        calls = [ns for (ns,) in db.execute(query)]
+    # The copy and the kernel before the graph have launch calls as well.
+    assert 0.9 * statistics.median(calls) < parts[SegmentKind.LAUNCH] < 1.3 * statistics.median(calls)
+    # Kernels at the ends of time slices ran, whatever state took to be saved and restored in others.
+    middle = units[45:54]
+    ran = statistics.fmean(unit.work_ns for unit in middle)
+    own = (SegmentKind.EXECUTION, SegmentKind.COPY, SegmentKind.QUEUE_SAME_STREAM)
+    assert sum(parts[kind] for kind in own) == pytest.approx(ran, rel=0.02)
+
+
+def test_units_that_are_much_shorter_than_the_others_are_told_apart(hardware: Path) -> None:
+    """8 of 99 take less than half of what the others take; during 4 of them the other tenant was not resident."""
+    path = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    units = units_of_sql(path, 1905, 135)
+    said = [duration(units[place].dur_ns) for place in (0, 7, 8, 98)]
+    page = " ".join(run("report", path, "-f", "md").stdout.split())
+    assert re.search(
+        rf"Their durations differ: 8 take {said[0]} to {said[1]} \(mean wait for other tenants [\d.]+ us\), "
+        rf"91 take {said[2].removesuffix(' ms')} to {said[3]} \(mean wait [\d.]+ ms\)\.",
+        page,
+    )
+    lengths = sorted(unit.dur_ns for unit in units if unit.others_ns == 0)
+    solo = "During 4 of the 8 shorter ones no other tenant had work on the GPU: a unit takes "
+    assert f"{solo}{duration(lengths[1])} (median) solo." in page
+    assert "same time, and" not in page
+    # The parts of a typical unit add up to it.
+    found = re.search(r"A typical unit \(([\d.]+) ms, mean of the middle tenth\): (.+?)\. ", page)
+    assert found is not None
+    parts = [float(n) * {"us": 1e3, "ms": 1e6}[of] for n, of in re.findall(r"([\d.]+) (us|ms)(?=;|$)", found[2])]
+    assert sum(parts) == pytest.approx(float(found[1]) * 1e6, abs=2e3)
+
+
+def test_units_without_a_slow_tail_are_said_to_be_so_by_their_percentiles(hardware: Path) -> None:
+    path = hardware / "mps-50-50-A-B.sqlite"
+    page = run("report", path, "-f", "md").stdout
+    said = re.findall(
+        r"p50 ([\d.]+) ms, p99 ([\d.]+) ms, max [\d.]+ ms\. There is no slow tail: p99 is ([\d.]+) % above", page
+    )
+    assert said
+    for p50, p99, above in said:
+        assert float(above) == pytest.approx(100 * (float(p99) / float(p50) - 1), abs=0.1)
 
 
 def test_a_context_switch_longer_than_its_gap_is_inferred(hardware: Path) -> None:

@@ -58,6 +58,8 @@ DEPARTS: Final = 0.05
 INFERRED_ERROR: Final = 0.05
 #: Rank, as a fraction, of the unit with which the median is compared, and fewest units on a side of the division.
 SHORT: Final = 0.1
+#: Fewest units that are apart where the other units differ little: a few may be chance.
+FEWEST_SHORT: Final = 5
 #: What a unit waits for because others share the device.
 WAITS: Final = frozenset((SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT))
 #: Chosen units that are explained one by one; the sums are of all of them.
@@ -293,7 +295,7 @@ class UnitsByTail:
         Units of one tenant and name whose p99 is at least 1.2 times their median.
     even
         Of each tenant without such units: those with most time. All of them take about as long, which may be too long,
-        or many are shorter than the median.
+        or some are shorter than the median.
     few
         Of each tenant with too few units of every name: those with most time.
     """
@@ -475,35 +477,43 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 # A switch holds what no record has, also where residency was recorded.
                 basis="inferred" if not_on_record - {SegmentKind.SWITCH} else "observed",
                 doubt=prepared.doubt_of(of["device_id"][0], int(slow["others_ns"].sum())) if slow.height else None,
-                ranges=_ranges(of.select("unit", "dur_ns"), prepared.sums),
+                ranges=_ranges(of.select("unit", "dur_ns", "others_ns"), prepared.sums),
             )
         )
     return sorted(found, key=lambda one: (-one.count, one.tenant_id, one.name))
 
 
 def _ranges(units: pl.DataFrame, sums: pl.DataFrame) -> tuple[UnitRange, ...]:
-    """Divide units whose median is much longer than the short ones; empty where it is not, or units are too few."""
+    """Divide units of which a part is much shorter than the median; empty where none is, or units are too few."""
     import polars as pl
 
     units = units.sort("dur_ns", "unit")
     durations = units["dur_ns"]
     short, median = (durations.quantile(rank, _NEAREST_RANK) for rank in (SHORT, 0.5))
-    if units.height < ENOUGH_FOR_TAIL or not short or not median or median < SLOW_TAIL * short:
+    if units.height < ENOUGH_FOR_TAIL or not short or not median:
         return ()
-    least = max(int(SHORT * units.height), 1)
+    many = max(int(SHORT * units.height), 1)
+    few = min(FEWEST_SHORT, many)
+    uneven = median >= SLOW_TAIL * short
     # The first of the longer units: the one that is most times as long as the unit before it.
-    steps = (durations / durations.shift(1))[least : units.height - least + 1]
-    cut = least + (steps.arg_max() or 0)
+    first, last = (many, units.height - many) if uneven else (few, units.height // 2)
+    steps = (durations / durations.shift(1))[first : last + 1]
+    cut = first + (steps.arg_max() or 0)
+    if not uneven and durations[cut] < SLOW_TAIL * durations[cut - 1]:
+        return ()
     waits = sums.filter(pl.col("kind").is_in(list(WAITS))).group_by("unit").agg(pl.col("dur_ns").sum().alias("ns"))
     units = units.join(waits, on="unit", how="left", maintain_order="left").with_columns(pl.col("ns").fill_null(0.0))
+    solo = [part.filter(pl.col("others_ns") == 0)["dur_ns"] for part in (units[:cut], units[cut:])]
     return tuple(
         UnitRange(
             count=part.height,
             min_ns=part["dur_ns"][0],
             max_ns=part["dur_ns"][-1],
             others_ns=float(part["ns"].sum()) / part.height,
+            solo=lengths.len(),
+            solo_p50_ns=lengths.quantile(0.5, _NEAREST_RANK),
         )
-        for part in (units[:cut], units[cut:])
+        for part, lengths in zip((units[:cut], units[cut:]), solo, strict=True)
     )
 
 

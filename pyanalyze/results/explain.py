@@ -144,6 +144,12 @@ class UnitRange(Result):
     min_ns: int = Field(ge=0, description="Shortest, ns.")
     max_ns: int = Field(ge=0, description="Longest, ns.")
     others_ns: Finite = Field(description="Mean time that they waited for other tenants or a context switch, ns.")
+    solo: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of these units, those during which no other tenant had work on the GPU; null: not counted.",
+    )
+    solo_p50_ns: Number = Field(default=None, description="Median duration of those, ns; null: there are none.")
 
 
 class UnitGroup(Result):
@@ -181,8 +187,9 @@ class UnitGroup(Result):
     )
     ranges: Sequence[UnitRange] = Field(
         default=(),
-        description="Where the median is at least 1.2 times the 10th percentile: the shorter units and the longer "
-        "ones, divided at the largest ratio of two durations that follow each other.",
+        description="Where the median is at least 1.2 times the 10th percentile, or at least 5 units are shorter than "
+        "all others by a factor of 1.2: the shorter units and the longer ones, divided at the largest ratio of two "
+        "durations that follow each other.",
     )
 
     @property
@@ -200,6 +207,11 @@ class UnitGroup(Result):
         """What a typical unit consists of, most first."""
         parts = sorted((cause for cause in self.causes if cause.typical_ns > 0), key=lambda cause: -cause.typical_ns)
         return parts[:MOST_CAUSES]
+
+    @property
+    def usual_rest_ns(self) -> float:
+        """What the other parts of a typical unit take together."""
+        return self.typical_ns - sum(cause.typical_ns for cause in self.usual)
 
     @property
     def rest_ns(self) -> int:

@@ -53,7 +53,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     even = [one for one in device.even_units if device.slow_units or one.tenant_id in slowed]
     blocks += [Para(_even(group, device, slowed=group.tenant_id in slowed)) for group in even[:MOST_GROUPS]]
     if (more := len(even) - MOST_GROUPS) > 0:
-        blocks.append(Para(f"So do the units of {fmt.counted(more, 'more tenant')}: pyanalyze explain CAPTURE."))
+        tenants = fmt.counted(more, "more tenant")
+        blocks.append(Para(f"Units of {tenants} have no slow tail either: pyanalyze explain CAPTURE."))
     few = [one for one in device.few_units if device.slow_units or one.tenant_id in slowed]
     blocks += [Para(_few(group)) for group in few[:MOST_GROUPS]]
     return blocks
@@ -85,15 +86,27 @@ def _said(slow: SlowUnits, device: Device) -> str:
 def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     """Units without a tail: what each of them consists of, since none of them stands out."""
     parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}" for cause in group.usual)
+    if group.usual_rest_ns >= 1:
+        parts += f"; other parts {fmt.duration(group.usual_rest_ns)}"
     if group.ranges:
-        every = f"Their durations differ: {ranges_text(group)}."
+        every = f"Their durations differ: {ranges_text(group)}.{_solo(group, device)}"
     else:
-        rule = ", and this tenant was slowed: its units are slow as a rule." if slowed else "."
-        every = f"All take about the same time{rule}"
+        above = fmt.percent(group.p99_ns / group.p50_ns - 1)
+        rule = " This tenant was slowed: its units are slow as a rule." if slowed else ""
+        every = f"There is no slow tail: p99 is {above} above p50.{rule}"
     typical = f"A typical unit ({fmt.duration(group.typical_ns)}, mean of the middle tenth)"
     # The tables of causes have what was added only.
-    solo = " Its execution and its own queueing are there solo as well." if len(device.tenants) > 1 else ""
+    solo = " Its launch calls, execution and own queueing are there solo as well." if len(device.tenants) > 1 else ""
     return f"{_found(group, device)} {every} {typical}: {parts}.{solo}"
+
+
+def _solo(group: UnitGroup, device: Device) -> str:
+    """Say what the shorter units show of a unit without other tenants; empty where none ran so, or nobody can know."""
+    short = group.ranges[0]
+    if not short.solo or len(device.tenants) < 2 or group.doubt is not None:
+        return ""
+    of = f"During {fmt.count(short.solo)} of the {fmt.count(short.count)} shorter ones"
+    return f" {of} no other tenant had work on the GPU: a unit takes {fmt.duration(short.solo_p50_ns)} (median) solo."
 
 
 def _few(group: UnitGroup) -> str:
