@@ -189,6 +189,15 @@ pub(crate) struct Walker<'a> {
     copying_here: &'a Present,
 }
 
+/// A launch call.
+struct LaunchCall {
+    /// Signature of the first of its operations, and how many there are.
+    what: (u32, u32),
+    thread: u32,
+    start_ns: i64,
+    end_ns: i64,
+}
+
 /// What a thread did.
 #[derive(Default)]
 struct ThreadTime {
@@ -209,28 +218,28 @@ impl ThreadTime {
         graphs: &NumberMap<u32, u32>,
     ) -> BTreeMap<u32, Self> {
         // The operations of one call stand together: the first and their number say what was launched.
-        let mut launches: Vec<(u32, (u32, u32), (i64, i64))> = Vec::new();
+        let mut launches: Vec<LaunchCall> = Vec::new();
         let mut before = None;
         for (call, op) in tenant.ops.iter().filter_map(|op| Some((op.call()?, op))) {
             let same = before.replace(call) == Some(call);
             if let Some(thread) = thread_of(calls, &op).filter(|_| !same) {
-                let nodes = graphs.get(&call).copied().unwrap_or(1);
-                launches.push((thread, (op.signature, nodes), (op.launch_ns, op.called_ns)));
+                let what = (op.signature, graphs.get(&call).copied().unwrap_or(1));
+                launches.push(LaunchCall { what, thread, start_ns: op.launch_ns, end_ns: op.called_ns });
             }
         }
         let mut lengths: HashMap<(u32, u32), Vec<i64>> = HashMap::new();
-        for (_, what, (from_ns, to_ns)) in &launches {
-            lengths.entry(*what).or_default().push(to_ns.saturating_sub(*from_ns));
+        for call in &launches {
+            lengths.entry(call.what).or_default().push(call.end_ns.saturating_sub(call.start_ns));
         }
         let medians =
             lengths.iter_mut().filter_map(|(what, list)| Some((*what, median_of(list)?.round() as i64)));
         let usual_ns: HashMap<(u32, u32), i64> = medians.collect();
         let mut spans: BTreeMap<u32, [Vec<(i64, i64)>; 2]> = BTreeMap::new();
-        for (thread, what, (from_ns, to_ns)) in launches {
+        for LaunchCall { what, thread, start_ns, end_ns } in launches {
             let [launching, usual] = spans.entry(thread).or_default();
-            launching.push((from_ns, to_ns));
+            launching.push((start_ns, end_ns));
             let most_ns = usual_ns.get(&what).copied().unwrap_or(i64::MAX);
-            usual.push((from_ns, to_ns.min(from_ns.saturating_add(most_ns))));
+            usual.push((start_ns, end_ns.min(start_ns.saturating_add(most_ns))));
         }
         let of = |(thread, [launching, usual]): (u32, [Vec<(i64, i64)>; 2])| {
             let waiting = waits.get(&thread).map(Vec::as_slice).unwrap_or_default();
