@@ -39,6 +39,9 @@ pub(crate) fn calls_back(name: &str) -> bool {
     name.contains("LaunchHostFunc") || name.contains("StreamAddCallback")
 }
 
+/// Calls behind the one found last that are looked at one by one: between two launches there are few others.
+const NEAR: usize = 8;
+
 /// A call of the CUDA API.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
@@ -200,12 +203,24 @@ impl Calls {
             None => Some(n),
         };
         let before = |n: usize| place(n).and_then(|place| self.id(place)).is_some_and(|id| id < correlation);
-        let (mut low, mut high) = (0, many.min(hint.saturating_add(1)));
-        let mut step = 1;
-        while high < many && before(high.saturating_sub(1)) {
-            low = high;
-            high = high.saturating_add(step).min(many);
-            step *= 2;
+        let mut low = many.min(*hint);
+        let mut high = low;
+        if before(low) {
+            let near = low.saturating_add(NEAR);
+            while low < near && before(low) {
+                low += 1;
+            }
+            // It is none of the next few: looked for in growing steps.
+            let mut step = 1;
+            high = low;
+            while before(high) {
+                low = high + 1;
+                high = high.saturating_add(step);
+                step *= 2;
+            }
+            high = many.min(high);
+        } else if low.checked_sub(1).is_some_and(|last| !before(last)) {
+            low = 0;
         }
         while low < high {
             let middle = usize::midpoint(low, high);
