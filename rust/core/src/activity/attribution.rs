@@ -24,7 +24,7 @@ use arrow_array::{Int64Array, RecordBatch};
 
 use crate::base::error::Result;
 use crate::base::intervals::{Union, Walk};
-use crate::base::maps::NumberMap;
+use crate::base::maps::ByKey;
 use crate::base::watch::Watch;
 use crate::residency::observed::Slice;
 use crate::table::builder::Builder;
@@ -78,6 +78,14 @@ impl Rows {
 /// A stream: capture, pid, context, stream.
 type Stream = (u32, Option<u32>, Option<u32>, Option<u32>);
 
+#[derive(Debug, Default)]
+struct OfStream {
+    /// Until when it was busy.
+    until_ns: Option<i64>,
+    /// Where the call of its last work was found.
+    hint: usize,
+}
+
 /// Reads kernels, graphs and copies, makes `kernel_attribution`. Takes the finished `tenants`, `residency` and `switches` of the session, and its
 /// `api_calls` where they were read.
 #[derive(Debug)]
@@ -89,10 +97,9 @@ pub struct Attribution {
     calls: CallsByProcess,
     has_calls: bool,
     has_switches: bool,
-    /// Of each stream until when it was busy, and where the call of its last work was found.
-    streams: NumberMap<Stream, (i64, usize)>,
-    /// Of each tenant that may run beside others: in flight of those.
-    others: BTreeMap<u32, Union>,
+    streams: ByKey<Stream, OfStream>,
+    /// Of each tenant that may run beside others: in flight of those, and where that was asked last.
+    others: BTreeMap<u32, (Union, Walk)>,
     rows: Rows,
     /// The table, once the kernels were read.
     made: Option<RecordBatch>,
@@ -127,7 +134,7 @@ impl Attribution {
             // Alone with the engine only by slices of its own; beside whom it waits matters only with calls.
             let beside = (own.is_none() && !calls.is_empty()).then_some(t.id);
             if beside.is_some() && t.traced {
-                others.insert(t.id, Union::default());
+                others.insert(t.id, Default::default());
             }
             held.push(Held {
                 residency: own.or(through).cloned(),
@@ -144,7 +151,7 @@ impl Attribution {
             has_switches: !switching.is_empty(),
             switching,
             calls,
-            streams: NumberMap::default(),
+            streams: ByKey::default(),
             others,
             rows: Rows::default(),
             made: None,
@@ -162,10 +169,11 @@ impl Attribution {
             return;
         }
         let stream = (w.capture, w.pid, w.context, w.stream);
-        let (free_ns, _) = self.streams.entry(stream).or_insert((i64::MIN, 0));
-        *free_ns = (*free_ns).max(w.end_ns);
+        if let Some(stream) = self.streams.entry(stream) {
+            stream.until_ns = stream.until_ns.max(Some(w.end_ns));
+        }
         if let (Some(me), true) = (tenant, w.kind != WorkKind::Copy) {
-            for (other, union) in &mut self.others {
+            for (other, (union, _)) in &mut self.others {
                 let near = self.who.tenants.get(*other as usize).is_some_and(|t| t.device == w.device);
                 if near && *other != me {
                     union.add(w.start_ns, w.end_ns);
@@ -184,20 +192,21 @@ impl Attribution {
             residency.map_or(to.saturating_sub(from), |union| walk.covered_ns(union, from, to))
         };
         let attributed_ns = resident(walk, w.start_ns, w.end_ns);
-        let stream = self.streams.entry((w.capture, w.pid, w.context, w.stream)).or_insert((i64::MIN, 0));
+        let mut unknown = OfStream::default();
+        let stream = self.streams.entry((w.capture, w.pid, w.context, w.stream)).unwrap_or(&mut unknown);
         let calls = self.calls.get(&(w.capture, w.pid)).zip(w.correlation.filter(|id| *id > 0));
-        let call = calls.and_then(|(calls, id)| Some(calls.find(id, &mut stream.1)?.1));
+        let call = calls.and_then(|(calls, id)| Some(calls.find(id, &mut stream.hint)?.1));
         // A call that began after its kernel is another's, or the clocks of host and device disagree.
         let call = call.filter(|call| call.start_ns <= w.start_ns);
         let waited = call.map(|call| {
             let queued_ns = call.end_ns.clamp(call.start_ns, w.start_ns);
-            let ready_ns = stream.0.clamp(queued_ns, w.start_ns);
+            let ready_ns = stream.until_ns.unwrap_or(i64::MIN).clamp(queued_ns, w.start_ns);
             let wait_ns = w.start_ns.saturating_sub(ready_ns);
             let here_ns = resident(walk, ready_ns, w.start_ns);
-            let beside = held.beside.and_then(|tenant| self.others.get(&tenant));
+            let beside = held.beside.and_then(|tenant| self.others.get_mut(&tenant));
             // Where several are on the engine at once, work of others in flight is what it waits for.
-            let beside_ns = beside.map_or(0, |union| match residency {
-                None => union.covered_ns(ready_ns, w.start_ns),
+            let beside_ns = beside.map_or(0, |(union, walk)| match residency {
+                None => walk.covered_ns(union, ready_ns, w.start_ns),
                 Some(residency) => residency.common_within_ns(union, ready_ns, w.start_ns),
             });
             let other_ns = wait_ns.saturating_sub(here_ns).saturating_add(beside_ns);
