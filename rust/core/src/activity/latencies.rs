@@ -15,36 +15,15 @@ use arrow_array::{Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::base::error::{Error, Result};
 use crate::base::intervals::Growing;
+use crate::base::maps::ByKey;
 use crate::base::statistics::median_ns;
 use crate::base::watch::Watch;
 use crate::table::builder::Builder;
+use crate::table::calls::calls;
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
 use crate::table::schema;
 use crate::table::tenant_lookup::{Process, Who};
-
-/// When the kernels of one process were launched, by correlation id.
-#[derive(Debug, Default)]
-struct Launches {
-    ids: Vec<u32>,
-    /// Begin of the call, as long as it is known.
-    began_ns: Vec<Option<i64>>,
-    /// Where the last one was found: calls and kernels come nearly in order.
-    hint: usize,
-}
-
-impl Launches {
-    fn place(&mut self, id: u32) -> Option<usize> {
-        let near =
-            self.ids.get(self.hint..).unwrap_or_default().iter().take(4).position(|known| *known == id);
-        let place = match near {
-            Some(ahead) => self.hint.saturating_add(ahead),
-            None => self.ids.binary_search(&id).ok()?,
-        };
-        self.hint = place;
-        Some(place)
-    }
-}
 
 /// Latency and busy time of one tenant in one bin.
 #[derive(Debug, Default)]
@@ -79,54 +58,15 @@ pub fn latencies(
     let here = |row: usize| on.value(row) == device;
     let id_of = |row: usize| at(correlation, row).filter(|id| *id > 0);
 
-    let mut launches: BTreeMap<Process, Launches> = BTreeMap::new();
-    for_runs(
-        columns.rows(),
-        watch,
-        here,
-        |row| (capture.value(row), at(pid, row)),
-        |process, rows| {
-            launches.entry(process).or_default().ids.extend(rows.iter().filter_map(|row| id_of(*row)));
-            Ok(())
-        },
-    )?;
-    for known in launches.values_mut() {
-        if !known.ids.is_sorted() {
-            known.ids.sort_unstable();
-        }
-        known.ids.dedup();
-        known.began_ns = vec![None; known.ids.len()];
-    }
-    if let Some(batch) = tables.get(schema::API_CALLS.name) {
-        let columns = Columns::new(&schema::API_CALLS, batch);
-        let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
-        let (called, correlation) = (columns.i64("start_ns")?, columns.u32("correlation_id")?);
-        for_runs(
-            columns.rows(),
-            watch,
-            |_| true,
-            |row| (capture.value(row), at(pid, row)),
-            |process, rows| {
-                let Some(known) = launches.get_mut(&process) else { return Ok(()) };
-                for row in rows {
-                    let place = at(correlation, *row).filter(|id| *id > 0).and_then(|id| known.place(id));
-                    if let Some(began) = place.and_then(|place| known.began_ns.get_mut(place)) {
-                        // A driver call inside a runtime call has the same id: the outer one came first.
-                        let this = called.value(*row);
-                        *began = Some(began.map_or(this, |other| other.min(this)));
-                    }
-                }
-                Ok(())
-            },
-        )?;
-    }
-
+    let calls = calls(tables)?;
+    // Of each process, where the call of its last kernel was found.
+    let mut hints: BTreeMap<Process, usize> = BTreeMap::new();
     let who = Who::read(tables)?;
     let step_ns = end_ns.saturating_sub(start_ns).div_euclid(i64::from(n_bins)).max(1);
     let last_bin = i64::from(n_bins.saturating_sub(1));
     let last_ns = start_ns.saturating_add(step_ns.saturating_mul(i64::from(n_bins)));
     let bin_of = |time: i64| time.saturating_sub(start_ns).div_euclid(step_ns).clamp(0, last_bin);
-    let mut bins: BTreeMap<(u32, i64), Bin> = BTreeMap::new();
+    let mut bins: ByKey<(u32, i64), Bin> = ByKey::default();
     // Kernels come by start, so that of each only its part behind the latest end is new.
     let mut in_flight: BTreeMap<u32, Growing> = BTreeMap::new();
     for_runs(
@@ -136,33 +76,32 @@ pub fn latencies(
         |row| (capture.value(row), at(pid, row)),
         |process, rows| {
             let Some(tenant) = who.of(process.0, process.1, device) else { return Ok(()) };
-            let mut known = launches.get_mut(&process);
+            let (calls, hint) = (calls.get(&process), hints.entry(process).or_default());
+            let in_flight = in_flight.entry(tenant).or_default();
             for row in rows {
                 let (from, to) = (start.value(*row), end.value(*row));
-                let launched = known.as_mut().and_then(|known| {
-                    let place = id_of(*row).and_then(|id| known.place(id))?;
-                    known.began_ns.get(place).copied().flatten()
-                });
-                let began = launched.unwrap_or(from);
-                bins.entry((tenant, bin_of(began))).or_default().latencies.push(to.saturating_sub(began));
+                let call = id_of(*row).and_then(|id| calls?.find(id, hint));
+                let began = call.map_or(from, |(_, call)| call.start_ns);
+                if let Some(bin) = bins.entry((tenant, bin_of(began))) {
+                    bin.latencies.push(to.saturating_sub(began));
+                }
                 // Clipped first: a kernel has no more parts than there are bins.
-                let inside = (from.max(start_ns), to.min(last_ns));
-                let Some((mut from, to)) = in_flight.entry(tenant).or_default().add(inside.0, inside.1)
-                else {
+                let Some((mut from, to)) = in_flight.add(from.max(start_ns), to.min(last_ns)) else {
                     continue;
                 };
                 while from < to {
                     let bin = bin_of(from);
                     let until = to.min(start_ns.saturating_add((bin + 1).saturating_mul(step_ns)));
-                    let busy = bins.entry((tenant, bin)).or_default();
-                    busy.busy_ns = busy.busy_ns.saturating_add(until.saturating_sub(from));
+                    if let Some(busy) = bins.entry((tenant, bin)) {
+                        busy.busy_ns = busy.busy_ns.saturating_add(until.saturating_sub(from));
+                    }
                     from = until;
                 }
             }
             Ok(())
         },
     )?;
-    table(&mut bins, device, start_ns, step_ns)
+    table(bins.into_sorted(), device, start_ns, step_ns)
 }
 
 /// Calls `each` with rows that follow each other and belong to one process; `here` says which rows count at all.
@@ -191,7 +130,7 @@ fn for_runs(
 }
 
 fn table(
-    bins: &mut BTreeMap<(u32, i64), Bin>,
+    mut bins: BTreeMap<(u32, i64), Bin>,
     device: u32,
     start_ns: i64,
     step_ns: i64,

@@ -148,6 +148,10 @@ impl<K: Copy + Ord, T: Default> ByKey<K, T> {
         self.all.into_iter().map(|(_, of)| of)
     }
 
+    pub(crate) fn into_sorted(self) -> BTreeMap<K, T> {
+        self.all.into_iter().collect()
+    }
+
     /// Keys with theirs, in the order of the keys.
     pub(crate) fn sorted(&self) -> impl Iterator<Item = (K, &T)> {
         self.places.values().filter_map(|place| self.all.get(*place).map(|(key, of)| (*key, of)))
