@@ -25,6 +25,15 @@ impl Union {
         union
     }
 
+    /// The union of unions.
+    pub(crate) fn of_all<'a>(unions: impl Iterator<Item = &'a Self>) -> Self {
+        let all: Vec<&Self> = unions.collect();
+        match all.as_slice() {
+            [only] => (*only).clone(),
+            several => Self::of(several.iter().flat_map(|union| union.spans.iter().copied())),
+        }
+    }
+
     /// Adds an interval that starts no earlier than any before it.
     pub fn add(&mut self, start: i64, end: i64) {
         if start >= end {
@@ -222,6 +231,10 @@ mod tests {
         assert_eq!(u.covered_ns(10, 20), 0);
         assert!(u.contains(10) && !u.contains(11) && u.contains(20));
         assert_eq!(u.common_ns(&Union::of([(8, 22)])), 4);
+        let both = Union::of_all([&u, &Union::of([(8, 22), (50, 60)])].into_iter());
+        assert_eq!(both.spans(), [(0, 40), (50, 60)]);
+        assert_eq!(Union::of_all(std::iter::once(&u)), u);
+        assert_eq!(Union::of_all(std::iter::empty()), Union::default());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::maps::NumberMap;
 use crate::base::statistics::{median_ns, student};
 
 /// A part of its duration up to which other streams may have been in flight for a launch to count as solo.
@@ -33,7 +34,7 @@ pub(super) struct Beside {
 /// Durations of the kernels of a process.
 #[derive(Debug, Default)]
 pub(super) struct Durations {
-    pub solo: BTreeMap<Identity, Vec<i64>>,
+    pub solo: NumberMap<Identity, Vec<i64>>,
     /// By kernel, its stream, the other stream.
     pub beside: BTreeMap<(usize, Identity, usize), Beside>,
 }

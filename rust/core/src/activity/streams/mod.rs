@@ -10,7 +10,9 @@ mod sweep;
 
 use std::collections::HashMap;
 
-use arrow_array::{BooleanArray, Float64Array, Int32Array, Int64Array, UInt32Array, UInt64Array, UInt8Array};
+use arrow_array::{
+    BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, UInt32Array, UInt64Array, UInt8Array,
+};
 
 use crate::base::error::Result;
 use crate::base::intervals::Union;
@@ -20,7 +22,7 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::product;
 use crate::residency::observed::Slice;
 use crate::table::builder::Builder;
-use crate::table::columns::Columns;
+use crate::table::columns::{Columns, NameColumn};
 use crate::table::events::Tables;
 use crate::table::schema::{self, Table};
 use crate::table::tenant_lookup::Who;
@@ -49,26 +51,27 @@ struct Found {
 pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     let who = Who::read(session)?;
     let launches = Launches::read(session)?;
-    let (ids, names) = identities(session)?;
-    let shapes = match session.get(schema::KERNELS.name) {
+    let kernels = match session.get(schema::KERNELS.name) {
         Some(batch) => {
             let c = Columns::new(&schema::KERNELS, batch);
             let grid = [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?];
-            Some((grid, [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?]))
+            let block = [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?];
+            Some((Names::read(batch)?, grid, block))
         }
         None => None,
     };
     let identity = |one: &Operation| -> Identity {
-        let Some((grid, block)) = shapes.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
+        let Some((names, grid, block)) = kernels.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
             return (None, None, None);
         };
         let threads = product(block, one.row).and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0);
-        (ids.get(one.row).copied().flatten(), product(grid, one.row).filter(|n| *n > 0), threads)
+        (names.id(one.row), product(grid, one.row).filter(|n| *n > 0), threads)
     };
+    let name = |id: Option<u32>| kernels.as_ref().and_then(|(names, ..)| names.texts.text(id));
     let residency = Residency::read(session)?;
     let processes = operations::processes(session, watch)?;
     if processes.is_empty() {
-        return tables(&[], &names);
+        return tables(&[], name);
     }
     let calls = LaunchCalls::read(session)?;
     let found = ThreadPool::new(0).each(processes.into_iter().collect(), |(owner, mut process)| {
@@ -81,15 +84,15 @@ pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
         let (pairs, durations) = Sweep::new(&process, &reasons, &by_end, &identity).run(watch)?;
         Ok(Found { owner, tenant, process, pairs, durations })
     });
-    tables(&found.into_iter().collect::<Result<Vec<_>>>()?, &names)
+    tables(&found.into_iter().collect::<Result<Vec<_>>>()?, name)
 }
 
-fn tables(all: &[Found], names: &Interner) -> Result<Tables> {
+fn tables<'a>(all: &[Found], name: impl Fn(Option<u32>) -> Option<&'a str>) -> Result<Tables> {
     Ok([
         (schema::STREAM_WORK.name, work_table(all)?),
         (schema::STREAM_PAIRS.name, pair_table(all)?),
         (schema::STREAM_LOSSES.name, loss_table(all)?),
-        (schema::STREAM_CONTENTION.name, contention_table(all, names)?),
+        (schema::STREAM_CONTENTION.name, contention_table(all, name)?),
     ]
     .into())
 }
@@ -135,23 +138,42 @@ impl Residency {
     }
 }
 
-/// A number for the short name of every kernel, and the names.
-fn identities(session: &Tables) -> Result<(Vec<Option<u32>>, Interner)> {
-    let mut names = Interner::default();
-    let Some(batch) = session.get(schema::KERNELS.name) else { return Ok((Vec::new(), names)) };
-    let columns = Columns::new(&schema::KERNELS, batch);
-    let (short, long) = (columns.names("short_name")?, columns.names("name")?);
-    // A dictionary may hold a text twice.
-    let mut known: HashMap<(bool, u32), Option<u32>> = HashMap::new();
-    let ids = (0..columns.rows()).map(|row| {
-        let (key, column, is_short) = match short.key(row) {
-            Some(key) => (key, &short, true),
-            None => (long.key(row)?, &long, false),
-        };
-        *known.entry((is_short, key)).or_insert_with(|| column.text(key).map(|text| names.id(text)))
-    });
-    let ids = ids.collect();
-    Ok((ids, names))
+/// The short names of kernels, else their long ones, each with a number: in the order in which rows have them.
+struct Names<'a> {
+    short: NameColumn<'a>,
+    long: NameColumn<'a>,
+    /// By key of each of the two.
+    ids: [Vec<Option<u32>>; 2],
+    texts: Interner,
+}
+
+impl<'a> Names<'a> {
+    fn read(batch: &'a RecordBatch) -> Result<Self> {
+        let columns = Columns::new(&schema::KERNELS, batch);
+        let (short, long) = (columns.names("short_name")?, columns.names("name")?);
+        let ids = [short, long].map(|column| vec![None; column.texts().count()]);
+        let mut names = Self { short, long, ids, texts: Interner::default() };
+        for row in 0..columns.rows() {
+            let Some((which, key)) = names.key(row) else { continue };
+            let text = if which == 0 { short.text(key) } else { long.text(key) };
+            let id = names.ids.get_mut(which).and_then(|ids| ids.get_mut(key as usize));
+            if let (Some(text), Some(id @ None)) = (text, id) {
+                *id = Some(names.texts.id(text));
+            }
+        }
+        Ok(names)
+    }
+
+    /// Which of the two has the name of a row, and its key there.
+    fn key(&self, row: usize) -> Option<(usize, u32)> {
+        self.short.key(row).map(|key| (0, key)).or_else(|| Some((1, self.long.key(row)?)))
+    }
+
+    /// A dictionary may hold a text twice: it has one number.
+    fn id(&self, row: usize) -> Option<u32> {
+        let (which, key) = self.key(row)?;
+        self.ids.get(which)?.get(key as usize).copied().flatten()
+    }
 }
 
 /// What each operation waited for; `None` where it did not wait.
@@ -185,7 +207,7 @@ fn owned(table: &'static Table, whose: &[&Found]) -> Builder {
         .put("pid", whose.iter().map(|f| f.owner.1).collect::<UInt32Array>())
 }
 
-fn work_table(all: &[Found]) -> Result<arrow_array::RecordBatch> {
+fn work_table(all: &[Found]) -> Result<RecordBatch> {
     let rows: Vec<(&Found, &Stream)> = all
         .iter()
         .flat_map(|found| found.process.streams.iter().map(move |stream| (found, stream)))
@@ -237,7 +259,7 @@ fn paired<'a>(
         .put("stream_b", rows.map(|r| Some(r.2.id)).collect::<UInt32Array>())
 }
 
-fn pair_table(all: &[Found]) -> Result<arrow_array::RecordBatch> {
+fn pair_table(all: &[Found]) -> Result<RecordBatch> {
     let rows: Vec<(&Found, &Stream, &Stream, &Pair)> =
         all.iter().flat_map(|found| pairs_of(found).map(move |(a, b, pair)| (found, a, b, pair))).collect();
     let ns = |value: fn(&Pair) -> i64| rows.iter().map(|r| Some(value(r.3))).collect::<Int64Array>();
@@ -260,7 +282,7 @@ struct LossRow<'a> {
     loss: sweep::Loss,
 }
 
-fn loss_table(all: &[Found]) -> Result<arrow_array::RecordBatch> {
+fn loss_table(all: &[Found]) -> Result<RecordBatch> {
     let mut rows: Vec<LossRow<'_>> = Vec::new();
     for found in all {
         for (a, b, pair) in pairs_of(found) {
@@ -307,7 +329,7 @@ impl ContentionRow<'_> {
     }
 }
 
-fn contention_table(all: &[Found], names: &Interner) -> Result<arrow_array::RecordBatch> {
+fn contention_table<'a>(all: &[Found], name: impl Fn(Option<u32>) -> Option<&'a str>) -> Result<RecordBatch> {
     let mut rows: Vec<ContentionRow<'_>> = Vec::new();
     for found in all {
         for ((stream, identity, other), beside) in &found.durations.beside {
@@ -327,12 +349,12 @@ fn contention_table(all: &[Found], names: &Interner) -> Result<arrow_array::Reco
     owned(&schema::STREAM_CONTENTION, &rows.iter().map(|r| r.found).collect::<Vec<_>>())
         .put("context_id", rows.iter().map(|r| r.stream.context).collect::<UInt32Array>())
         .put("stream_id", rows.iter().map(|r| Some(r.stream.id)).collect::<UInt32Array>())
-        .put_names("short_name", rows.iter().map(|r| names.text(r.identity.0)))
+        .put_names("short_name", rows.iter().map(|r| name(r.identity.0)))
         .put("grid_blocks", rows.iter().map(|r| r.identity.1).collect::<UInt64Array>())
         .put("block_threads", rows.iter().map(|r| r.identity.2).collect::<UInt32Array>())
         .put("beside_context", rows.iter().map(|r| r.other.context).collect::<UInt32Array>())
         .put("beside_stream", rows.iter().map(|r| Some(r.other.id)).collect::<UInt32Array>())
-        .put_names("beside_kernel", rows.iter().map(|r| names.text(r.aggressor())))
+        .put_names("beside_kernel", rows.iter().map(|r| name(r.aggressor())))
         .put("n", rows.iter().map(|r| Some(r.beside.launches.len() as u64)).collect::<UInt64Array>())
         .put("n_solo", rows.iter().map(|r| Some(r.solo.len() as u64)).collect::<UInt64Array>())
         .put("total_ns", sum(|(duration, _)| *duration))

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::intervals::Union;
+use crate::base::maps::ByKey;
 use crate::base::watch::Watch;
 use crate::table::calls::{calls, Calls, CallsByProcess};
 use crate::table::columns::{at, text_at, Columns};
@@ -221,7 +222,7 @@ fn read_operations(
     found: &mut BTreeMap<Owner, Process>,
     shared: &BTreeSet<u32>,
 ) -> Result<()> {
-    let mut in_flight: BTreeMap<Owner, Union> = BTreeMap::new();
+    let mut in_flight: ByKey<Owner, Union> = ByKey::default();
     let (nodes, green_contexts) = match events.get(&schema::KERNELS) {
         Some(kernels) => (Some(kernels.u64("graph_node_id")?), Some(kernels.u32("green_context_id")?)),
         None => (None, None),
@@ -232,7 +233,9 @@ fn read_operations(
     };
     for one in work(events)? {
         if one.kind != WorkKind::Copy && shared.contains(&one.device) {
-            in_flight.entry(owner(&one)).or_default().add(one.start_ns, one.end_ns);
+            if let Some(of) = in_flight.entry(owner(&one)) {
+                of.add(one.start_ns, one.end_ns);
+            }
         }
         let (Some(id), Some(process)) = (one.stream, found.get_mut(&owner(&one))) else { continue };
         let Some(stream) = process.find(one.context, id) else { continue };
@@ -269,8 +272,8 @@ fn read_operations(
         }
     }
     for (owner, process) in found {
-        let others = in_flight.iter().filter(|(other, _)| other.2 == owner.2 && *other != owner);
-        process.others = Union::of(others.flat_map(|(_, union)| union.spans().iter().copied()));
+        let others = in_flight.sorted().filter(|(other, _)| other.2 == owner.2 && other != owner);
+        process.others = Union::of_all(others.map(|(_, union)| union));
         for stream in &mut process.streams {
             let mut until = i64::MIN;
             for one in stream.operations.iter().filter_map(|place| process.operations.get(*place)) {

@@ -95,6 +95,8 @@ pub(super) struct Sweep<'a> {
     pairs: Vec<Pair>,
     executing: usize,
     running: NumberMap<usize, Started>,
+    /// Lists of kernels that ended, for those that start.
+    unused: Vec<Vec<i64>>,
     pub durations: Durations,
 }
 
@@ -130,6 +132,7 @@ impl<'a> Sweep<'a> {
             pairs: vec![pair; n * n.saturating_sub(1) / 2],
             executing: 0,
             running: NumberMap::default(),
+            unused: Vec::new(),
             durations: Durations::default(),
         }
     }
@@ -137,38 +140,35 @@ impl<'a> Sweep<'a> {
     pub(super) fn run(mut self, watch: &dyn Watch) -> Result<(Vec<Pair>, Durations)> {
         let operations = &self.process.operations;
         let by_launch = self.process.in_order(|one| one.launched_ns);
-        // Operations stand by start.
-        let place = |event: Event, n: usize| match event {
-            Event::End => self.by_end.get(n).copied(),
-            Event::Launch => by_launch.get(n).copied(),
-            Event::Start => Some(n),
-        };
-        let mut heads = [Event::End, Event::Launch, Event::Start].map(|event| (event, 0_usize));
-        let total = operations.len() as u64;
-        loop {
-            let next = heads.iter_mut().filter_map(|head| {
-                let place = place(head.0, head.1)?;
-                let one = operations.get(place)?;
-                let time_ns = match head.0 {
-                    Event::End => one.end_ns,
-                    Event::Launch => one.launched_ns,
-                    Event::Start => one.start_ns,
-                };
-                Some((time_ns, head, place, one))
-            });
-            let Some((time_ns, head, place, one)) = next.min_by_key(|(time_ns, head, ..)| (*time_ns, head.0))
-            else {
-                break;
+        // The next end, launch and start: operations stand by start.
+        let by_end = self.by_end;
+        let next = |event: Event, n: usize| {
+            let (place, time_ns): (_, fn(&Operation) -> i64) = match event {
+                Event::End => (by_end.get(n).copied()?, |one| one.end_ns),
+                Event::Launch => (by_launch.get(n).copied()?, |one| one.launched_ns),
+                Event::Start => (n, |one| one.start_ns),
             };
-            if head.0 == Event::Start && head.1 % (1 << 16) == 0 {
-                watch.progress("streams", head.1 as u64, total)?;
+            Some((time_ns(operations.get(place)?), event, place))
+        };
+        let mut passed = [0_usize; 3];
+        let mut heads = [Event::End, Event::Launch, Event::Start].map(|event| next(event, 0));
+        let total = operations.len() as u64;
+        while let Some((time_ns, event, at)) = heads.iter().flatten().min().copied() {
+            let Some(one) = operations.get(at) else { break };
+            if let (Some(passed), Some(head)) =
+                (passed.get_mut(event as usize), heads.get_mut(event as usize))
+            {
+                if event == Event::Start && *passed % (1 << 16) == 0 {
+                    watch.progress("streams", *passed as u64, total)?;
+                }
+                *passed += 1;
+                *head = next(event, *passed);
             }
-            head.1 += 1;
             self.settle(one.stream, time_ns);
-            match head.0 {
-                Event::Launch => self.launch(place, one, time_ns),
-                Event::Start => self.start(place, one, time_ns),
-                Event::End => self.end(place, one, time_ns),
+            match event {
+                Event::Launch => self.launch(at, one, time_ns),
+                Event::Start => self.start(at, one, time_ns),
+                Event::End => self.end(at, one, time_ns),
             }
         }
         Ok((self.pairs, self.durations))
@@ -255,8 +255,11 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn busy_ns(&self) -> Vec<i64> {
-        self.states.iter().map(|state| state.busy_ns).collect()
+    /// How busy each stream has been, in place of what `list` has.
+    fn busy_ns(&self, mut list: Vec<i64>) -> Vec<i64> {
+        list.clear();
+        list.extend(self.states.iter().map(|state| state.busy_ns));
+        list
     }
 
     fn launch(&mut self, at: usize, one: &Operation, time_ns: i64) {
@@ -328,7 +331,8 @@ impl<'a> Sweep<'a> {
         let kernel = one.kind != WorkKind::Copy;
         if one.kind == WorkKind::Kernel {
             let others_ns = self.states.get(one.stream).map_or(0, |state| state.others_ns);
-            self.running.insert(at, Started { busy_ns: self.busy_ns(), others_ns });
+            let unused = self.unused.pop().unwrap_or_default();
+            self.running.insert(at, Started { busy_ns: self.busy_ns(unused), others_ns });
         }
         if let Some(state) = self.states.get_mut(one.stream) {
             self.executing += usize::from(state.executing == 0);
@@ -349,8 +353,9 @@ impl<'a> Sweep<'a> {
 
     fn end(&mut self, at: usize, one: &Operation, time_ns: i64) {
         self.count(time_ns);
-        if let Some(started) = self.running.remove(&at) {
-            self.finished(one, &started);
+        if let Some(mut started) = self.running.remove(&at) {
+            self.finished(one, &mut started);
+            self.unused.push(started.busy_ns);
         }
         if let Some(state) = self.states.get_mut(one.stream) {
             state.executing = state.executing.saturating_sub(1);
@@ -363,24 +368,27 @@ impl<'a> Sweep<'a> {
                 return;
             }
         }
-        let busy_ns = self.busy_ns();
+        let before = self.states.get_mut(one.stream).map(|state| std::mem::take(&mut state.busy_then_ns));
+        let busy_then_ns = self.busy_ns(before.unwrap_or_default());
         if let Some(state) = self.states.get_mut(one.stream) {
             state.idle_from_ns = time_ns;
-            state.busy_then_ns = busy_ns;
+            state.busy_then_ns = busy_then_ns;
         }
     }
 
     /// Adds a kernel to the durations beside another stream, or solo.
-    fn finished(&mut self, one: &Operation, started: &Started) {
-        let mut overlap_ns: Vec<i64> =
-            self.states.iter().zip(&started.busy_ns).map(|(state, then)| state.busy_ns - then).collect();
+    fn finished(&mut self, one: &Operation, started: &mut Started) {
+        let overlap_ns = &mut started.busy_ns;
+        for (state, then) in self.states.iter().zip(&mut *overlap_ns) {
+            *then = state.busy_ns - *then;
+        }
         if let Some(own) = overlap_ns.get_mut(one.stream) {
             *own = 0;
         }
         let others_ns = self.states.get(one.stream).map_or(0, |state| state.others_ns - started.others_ns);
         let identity = (self.identity)(one);
         let beside =
-            self.durations.add(one.stream, identity, one.end_ns - one.start_ns, others_ns, &overlap_ns);
+            self.durations.add(one.stream, identity, one.end_ns - one.start_ns, others_ns, overlap_ns);
         let Some(beside) = beside else { return };
         let Some(found) = self.durations.beside.get_mut(&(one.stream, identity, beside)) else { return };
         let next = self.states.get(beside).map_or(0, |state| state.next);
