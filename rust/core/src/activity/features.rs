@@ -4,8 +4,7 @@
 //! available (value null, reason in `detail`). Rules weigh these numbers elsewhere, in Python, where people can read
 //! and change them.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
@@ -349,8 +348,8 @@ struct OfDevice {
     top_same: Top,
     top_busy: Top,
     wide: Vec<Wide>,
-    /// When the kernels in flight end.
-    ends: BinaryHeap<Reverse<i64>>,
+    /// The two latest ends of kernels so far: whether one is in flight, and whether several are.
+    latest_ends: [Option<i64>; 2],
     crowded: Crowded,
     crowded_unknown: Crowded,
     kernels_in_preemption: u64,
@@ -371,12 +370,10 @@ impl OfDevice {
         example: impl Fn((i64, i64)) -> Example,
     ) {
         self.wide.retain(|other| other.end_ns > w.start_ns);
-        while self.ends.peek().is_some_and(|end| end.0 <= w.start_ns) {
-            self.ends.pop();
-        }
         // With a third kernel in flight there may be holes between the blocks of both, and waves of unequal length.
-        let alone = self.ends.len() == 1;
-        self.ends.push(Reverse(w.end_ns));
+        let ([latest_ns, second_ns], now_ns, end_ns) = (self.latest_ends, Some(w.start_ns), Some(w.end_ns));
+        let alone = latest_ns > now_ns && second_ns <= now_ns;
+        self.latest_ends = [latest_ns.max(end_ns), second_ns.max(latest_ns.min(end_ns))];
         let Some(shape) = shape else { return };
         let others = self.wide.iter().filter(|o| alone && o.tenant != tenant && o.shape.keeps_out(&shape));
         for other in others.filter(|o| w.start_ns.saturating_sub(o.start_ns) > PLACING_NS) {
