@@ -60,9 +60,9 @@ impl Placement {
         if since_ns >= now_ns {
             return;
         }
-        let Some(state) = self.devices.get(&device) else { return };
-        // (tenant, even share of warps and SMs, least, most)
-        let mut asked: Vec<(u32, [f64; 4])> = Vec::new();
+        let Some(state) = self.devices.get(&device).filter(|state| !state.flying.is_empty()) else { return };
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.clear();
         let mut waiting = BTreeSet::new();
         let flying = || state.flying.iter().filter_map(|id| state.tenants.get_key_value(id));
         for (id, _) in flying() {
@@ -98,9 +98,6 @@ impl Placement {
         }
         let total = asked.iter().fold((0.0, 0.0), |sum, (_, a)| (sum.0 + a[0], sum.1 + a[1]));
         let scale = (1.0 / f64::max(total.0, 1.0), 1.0 / f64::max(total.1, 1.0));
-        if asked.is_empty() {
-            return;
-        }
         let Some(state) = self.devices.get_mut(&device) else { return };
         let mut cursor = state.cursor;
         self.bins.each(&mut cursor, since_ns, now_ns, |bin, length| {
@@ -115,6 +112,7 @@ impl Placement {
             }
         });
         state.cursor = cursor;
+        self.asked = asked;
     }
 
     pub(super) fn tenant(&mut self, device: u32, tenant: u32) -> &mut Tenant {

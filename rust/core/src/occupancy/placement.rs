@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::base::error::{Error, Result};
-use crate::base::maps::NumberMap;
+use crate::base::maps::{NumberMap, Recent};
 use crate::base::watch::Watch;
 use crate::occupancy::device_replay::{Assignment, Clock, DeviceReplay, SmGroup};
 use crate::occupancy::even::{Device, End, Ends};
@@ -40,6 +40,7 @@ use crate::residency::inferred as turns;
 use crate::table::builder::Builder;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events};
+use crate::table::launch::RowKey;
 use crate::table::schema::{
     INFERRED_RESIDENCY, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS,
 };
@@ -136,6 +137,8 @@ pub struct Placement {
     pub(super) devices: BTreeMap<u32, Device>,
     pub(super) replays: BTreeMap<u32, DeviceReplay>,
     pub(super) ends: Ends,
+    /// Of the moment that is settled: tenant, even share of warps and SMs, least, most.
+    pub(super) asked: Vec<(u32, [f64; 4])>,
     pub(super) fits: NumberMap<(u32, Recorded), Option<Fits>>,
     pub(super) assignments: NumberMap<Context, Option<Assignment>>,
     pub(super) rows: Rows,
@@ -202,6 +205,11 @@ impl Entry {
 struct KernelRows<'a> {
     rows: usize,
     launches: LaunchColumns<'a>,
+    /// By device and configuration: its blocks, and what fits of it.
+    known: Vec<(Option<u64>, Option<Fits>)>,
+    places: NumberMap<(u32, Recorded), usize>,
+    /// Programs launch the same configurations again and again: most rows need no map.
+    recent: Recent<(u32, RowKey<Recorded>)>,
     capture: &'a UInt32Array,
     pid: &'a UInt32Array,
     device: &'a UInt32Array,
@@ -217,6 +225,9 @@ impl<'a> KernelRows<'a> {
         Ok(Self {
             rows: c.rows(),
             launches: LaunchColumns::new(c)?,
+            known: Vec::new(),
+            places: NumberMap::default(),
+            recent: Recent::default(),
             capture: c.u32("capture")?,
             pid: c.u32("pid")?,
             device: c.u32("device_id")?,
@@ -328,6 +339,7 @@ impl Placement {
             devices: BTreeMap::new(),
             replays: BTreeMap::new(),
             ends: Ends::new(),
+            asked: Vec::new(),
             fits: NumberMap::default(),
             assignments: NumberMap::default(),
             rows: Rows::default(),
@@ -652,7 +664,13 @@ impl Placement {
 
     /// Reads a batch of kernels from `first` on; the row behind them. Unless it `may_assign` new contexts among those that
     /// are replayed, it ends before one.
-    fn read(&mut self, c: &KernelRows<'_>, first: usize, batch: &mut Vec<Entry>, may_assign: bool) -> usize {
+    fn read(
+        &mut self,
+        c: &mut KernelRows<'_>,
+        first: usize,
+        batch: &mut Vec<Entry>,
+        may_assign: bool,
+    ) -> usize {
         for row in first..c.rows {
             if batch.len() >= BATCH {
                 return row;
@@ -674,9 +692,20 @@ impl Placement {
                     assignment
                 }
             };
-            let launch = c.launches.read(row);
-            let fit = assignment.and_then(|_| self.fit(gpu, launch));
-            let (Some(assignment), Some(fit), Some(blocks)) = (assignment, fit, launch.grid_blocks) else {
+            let (launch, known, places) = (c.launches.held(row), &mut c.known, &mut c.places);
+            let told_apart = match launch {
+                RowKey::Key(key) => u64::from(key),
+                RowKey::Values(launch) => launch.grid_blocks.unwrap_or(0),
+            };
+            let place = c.recent.place([u64::from(gpu), told_apart], (gpu, launch), || {
+                let launch = c.launches.read(row);
+                *places.entry((gpu, launch)).or_insert_with(|| {
+                    known.push((launch.grid_blocks, self.fit(gpu, launch)));
+                    known.len() - 1
+                })
+            });
+            let (blocks, fit) = known.get(place).copied().unwrap_or_default();
+            let (Some(assignment), Some(fit), Some(blocks)) = (assignment, fit, blocks) else {
                 self.unmodelled_kernels += 1;
                 self.unmodelled_ns = self.unmodelled_ns.saturating_add(to.saturating_sub(from));
                 continue;
@@ -711,10 +740,10 @@ impl EventPass for Placement {
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         let Some(c) = events.get(&KERNELS) else { return Ok(()) };
-        let kernels = KernelRows::new(&c)?;
+        let mut kernels = KernelRows::new(&c)?;
         let total = kernels.rows as u64;
         let (mut batch, mut next) = (Vec::new(), Vec::new());
-        let mut row = self.read(&kernels, 0, &mut batch, true);
+        let mut row = self.read(&mut kernels, 0, &mut batch, true);
         while !batch.is_empty() {
             watch.progress("placement", (row - batch.len()) as u64, total)?;
             // The two models share nothing but what they read. The replay takes longest: what comes next is read meanwhile.
@@ -725,12 +754,12 @@ impl EventPass for Placement {
                     let (replays, rows, batch) = (&mut replays, &mut rows, &batch);
                     scope.spawn(move || batch.iter().for_each(|entry| entry.replay(bins, replays, rows)));
                 }
-                row = self.read(&kernels, row, &mut next, false);
+                row = self.read(&mut kernels, row, &mut next, false);
                 batch.iter().for_each(|entry| self.count(entry));
             });
             (self.replays, self.rows) = (replays, rows);
             self.collect();
-            row = self.read(&kernels, row, &mut next, true);
+            row = self.read(&mut kernels, row, &mut next, true);
             std::mem::swap(&mut batch, &mut next);
             next.clear();
         }

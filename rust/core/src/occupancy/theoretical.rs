@@ -477,7 +477,7 @@ impl<'a> LaunchColumns<'a> {
     }
 
     /// The launch configuration of a row, not read where a key stands for it.
-    fn held(&self, row: usize) -> RowKey<Recorded> {
+    pub(crate) fn held(&self, row: usize) -> RowKey<Recorded> {
         self.keys.held(row, || self.read(row))
     }
 
