@@ -8,19 +8,18 @@
 //!   marks     [ 5 events, busy 70 % ]        [c]
 //! ```
 
-use std::collections::BTreeMap;
-
 use arrow_array::{Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::base::error::{Error, Result};
 use crate::base::intervals::Growing;
+use crate::base::maps::ByKey;
 use crate::base::watch::Watch;
 use crate::residency::observed::Slice;
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
 use crate::table::events::{Events, Tables};
 use crate::table::schema;
-use crate::table::tenant_lookup::Who;
+use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, WorkKind};
 
 #[derive(Debug)]
@@ -58,7 +57,7 @@ pub fn timeline(
         None => None,
     };
     let whole = Events::of(tables);
-    let mut tracks: BTreeMap<Track, Vec<Mark>> = BTreeMap::new();
+    let mut tracks: ByKey<Track, Vec<Mark>> = ByKey::default();
     // With gaps of at least this between marks, no more than max_marks fit: one that begins the track needs
     // no gap before it, hence the division by one less.
     let step = i64::try_from(max_marks).unwrap_or(i64::MAX).saturating_sub(1);
@@ -70,7 +69,7 @@ pub fn timeline(
         if from > to || from >= end_ns || (to == start_ns && from < to) {
             return;
         }
-        let marks = tracks.entry(track).or_default();
+        let Some(marks) = tracks.entry(track) else { return };
         match marks.last_mut() {
             Some(last) if from.saturating_sub(last.end_ns) < pixel_ns => {
                 last.end_ns = last.end_ns.max(to);
@@ -88,6 +87,7 @@ pub fn timeline(
             }
         }
     };
+    let mut last = LastTenant::default();
     for (n, w) in work(&whole)?.enumerate() {
         if n.is_multiple_of(4096) {
             watch.progress("timeline", n as u64, 0)?;
@@ -104,7 +104,8 @@ pub fn timeline(
             (Some((short, long)), WorkKind::Kernel) => short.get(w.row).or_else(|| long.get(w.row)),
             _ => None,
         };
-        add((w.device, who.of(w.capture, w.pid, w.device), track), w.start_ns, w.end_ns, label);
+        let tenant = who.of_next(&mut last, w.capture, w.pid, w.device);
+        add((w.device, tenant, track), w.start_ns, w.end_ns, label);
     }
     let slices = tables.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
     for (n, s) in slices.iter().enumerate() {
@@ -130,8 +131,8 @@ pub fn timeline(
         }
     }
     watch.progress("timeline", 1, 1)?;
-    let rows: Vec<(&Track, &Mark)> =
-        tracks.iter().flat_map(|(track, marks)| marks.iter().map(move |m| (track, m))).collect();
+    let rows: Vec<(Track, &Mark)> =
+        tracks.sorted().flat_map(|(track, marks)| marks.iter().map(move |m| (track, m))).collect();
     Builder::new(&schema::TIMELINE)
         .put("device_id", rows.iter().map(|(l, _)| Some(l.0)).collect::<UInt32Array>())
         .put("tenant_id", rows.iter().map(|(l, _)| l.1).collect::<UInt32Array>())
