@@ -56,6 +56,15 @@ def test_frames_have_the_declared_columns(fixtures: Path) -> None:
     assert checked == 42
 
 
+@pytest.mark.parametrize("name", ["kernels", "kernel_attribution"])
+def test_some_columns_of_a_table_leave_the_others_as_they_are(fixtures: Path, name: str) -> None:
+    """Also of a computed table: of millions of rows each column that is converted costs memory."""
+    set_ = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").analysis.tables
+    some = set_.columns(name, "end_ns", "start_ns")
+    assert name not in set_._frames
+    assert some.equals(set_.frame(name).select("end_ns", "start_ns"))
+
+
 def test_tables_survive_the_way_through_polars(fixtures: Path) -> None:
     """Other Arrow libraries hand back views and other dictionaries: the core must take them."""
     session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")

@@ -91,12 +91,13 @@ def kernels_within(
     >>> len(found.kinds), len(found.rows)
     (8, 876)
     """
-    kernels, parts = tables.kernels, pl.DataFrame(tables.table("kernel_attribution"))
+    kernels = tables.columns("kernels", "start_ns", "short_name", "name")
+    parts = tables.columns("kernel_attribution", "device_id", "tenant_id", "start_ns", "end_ns", "attributed_ns")
     if kernels.height != parts.height or not kernels["start_ns"].equals(parts["start_ns"]):
         return None
     here = (
         parts.lazy()
-        .select("device_id", "tenant_id", "start_ns", "end_ns", "attributed_ns", kernels["short_name"], kernels["name"])
+        .with_columns(kernels["short_name"], kernels["name"])
         .filter(
             (pl.col("device_id") == device_id) & (pl.col("end_ns") >= window[0]) & (pl.col("start_ns") <= window[1])
         )
@@ -183,8 +184,8 @@ def with_attributed(tables: TableSet, tracks: pl.DataFrame) -> pl.DataFrame:
     keys = ["device_id", "tenant_id"]
     tracks = tracks.with_row_index("mark")
     marks = tracks.filter(pl.col("track").cast(pl.String) == "kernels").select(*keys, "mark", "start_ns", "end_ns")
-    parts = pl.DataFrame(tables.table("kernel_attribution")).select(
-        *(pl.col(key).cast(pl.UInt32) for key in keys), "start_ns", "attributed_ns"
+    parts = tables.columns("kernel_attribution", *keys, "start_ns", "attributed_ns").with_columns(
+        pl.col(keys).cast(pl.UInt32)
     )
     found = (
         parts.sort("start_ns")

@@ -383,7 +383,7 @@ class TableSet(Frames):
         >>> pyanalyze.load(capture).tables.columns("kernels", "start_ns", "end_ns").columns
         ['start_ns', 'end_ns']
         """
-        table = self.stored.get(name)
+        table = self.table(name)
         if name in self._frames or not isinstance(table, _core.Table):
             return self.frame(name).select(columns).slice(start, rows)
         import polars as pl
