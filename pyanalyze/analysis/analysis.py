@@ -74,9 +74,10 @@ _MANY_KERNELS = 100_000
 _LONG = (
     (Part.INTERFERENCE, "_slowdown_tables"),
     (Part.RESIDENCY, "_residency_summary_tables"),
+    # What launch configurations could hold is among it: advice need not ask for that again.
+    (Part.OCCUPANCY, "_occupancy_tables"),
     (Part.ADVICE, "time_splits"),
     (Part.SEGMENTS, "segments"),
-    (Part.OCCUPANCY, "_occupancy_tables"),
     (Part.UNITS, "_unit_tables"),
     (Part.WORK, "work"),
     (Part.STREAMS, "_stream_tables"),
