@@ -52,7 +52,7 @@ COUNTED = (
     "calls_in_gaps", "launch_records",
     "occupancy", "kernel_occupancy",
     "infer_residency",
-    "residency_summary", "launches", "timeline", "latencies", "cut", "slowdowns", "replay",
+    "residency_summary", "launches", "timeline", "latencies", "cut", "slowdowns", "explain", "streams", "tenant_usage",
 )  # fmt: skip
 COMMANDS = ("summary", "classify", "residency", "occupancy", "interference", "advise", "report")
 
