@@ -105,8 +105,11 @@ struct Class {
     ask: Resources,
     /// Blocks that find room on an instance with nothing on it.
     alone: u64,
-    /// Blocks that it had on the SMs at once where it was recorded: with these it takes its bandwidth.
-    recorded: u64,
+    /// Blocks that it had on the SMs where it was recorded, mean over its time: with these it takes what was measured,
+    /// which is a mean as well. While more of its blocks are there it takes more.
+    recorded_mean: f64,
+    /// Blocks that it had there at most, over that mean.
+    recorded_peak: f64,
     /// Part of the device's memory bandwidth that it then takes, where that was measured.
     bandwidth: Option<f64>,
     /// Part of an SM's throughput that a block takes while no other tenant's are there.
@@ -568,11 +571,11 @@ fn classes(
     let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm).unwrap_or(u64::MAX));
     let visible = f64::from(program.visible_sms.max(1));
     // Solo no SM is asked for more than it has: what that costs is in the recorded time.
-    let of_an_sm = |recorded: u64, counted: Option<f64>| {
-        let on_device = counted.map(|part| part * visible / recorded as f64);
-        let each =
-            on_device.unwrap_or_else(|| sm_throughput * visible.min(recorded as f64) / recorded as f64);
-        each.min(1.0 / (recorded as f64 / visible).ceil().max(1.0))
+    let of_an_sm = |most: f64, mean: f64, counted: Option<f64>| {
+        let on_device = counted.map(|part| part * visible / mean);
+        // Samples of SMs that hold blocks are no mean over those that hold none any more.
+        let each = on_device.unwrap_or_else(|| sm_throughput * visible.min(most) / most);
+        each.min(1.0 / (most / visible).ceil().max(1.0))
     };
     let mut of = |place: &Place, demand: Demand| match *place {
         Place::Copy(engine) => Class {
@@ -581,7 +584,8 @@ fn classes(
             at_once: 1,
             ask: [0; 4],
             alone: 0,
-            recorded: 1,
+            recorded_mean: 1.0,
+            recorded_peak: 1.0,
             bandwidth: demand.bandwidth,
             of_an_sm: 0.0,
             of_an_sm_counted: false,
@@ -598,7 +602,8 @@ fn classes(
                 at_once: 1,
                 ask,
                 alone: alone(&ask),
-                recorded: 1,
+                recorded_mean: 1.0,
+                recorded_peak: 1.0,
                 bandwidth: demand.bandwidth,
                 of_an_sm: 0.0,
                 of_an_sm_counted: false,
@@ -610,14 +615,19 @@ fn classes(
             let fits = fits(&ask, &room).unwrap_or(u64::MAX);
             let at_once = per_sm.saturating_mul(u64::from(sms)).min(fits).max(1);
             let then = per_sm.saturating_mul(u64::from(program.visible_sms.max(1))).max(1);
-            let span = match lengths {
+            let (span, block_times) = match lengths {
                 Some(of) => {
-                    Span::Over(*makespans.entry((count, then)).or_insert_with(|| makespan(count, then, of)))
+                    let times = *makespans.entry((count, then)).or_insert_with(|| makespan(count, then, of));
+                    (Span::Over(times), times)
                 }
-                None => Span::Waves(Ps::try_from(count.div_ceil(then).max(1)).unwrap_or(Ps::MAX)),
+                None => {
+                    let waves = count.div_ceil(then).max(1);
+                    (Span::Waves(Ps::try_from(waves).unwrap_or(Ps::MAX)), waves as f64)
+                }
             };
-            let recorded = count.min(then).max(1);
-            let each = of_an_sm(recorded, demand.sm_throughput);
+            let recorded_most = count.min(then).max(1) as f64;
+            let recorded_mean = count.max(1) as f64 / block_times;
+            let each = of_an_sm(recorded_most, recorded_mean, demand.sm_throughput);
             let slowed = (each * on_busiest(count.min(at_once), sms, crowding)).max(1.0);
             let of_an_sm = each / slowed;
             Class {
@@ -626,7 +636,8 @@ fn classes(
                 at_once,
                 ask,
                 alone: alone(&ask),
-                recorded,
+                recorded_mean,
+                recorded_peak: recorded_most / recorded_mean,
                 bandwidth: demand.bandwidth,
                 of_an_sm,
                 of_an_sm_counted: demand.sm_throughput.is_some(),
@@ -1458,21 +1469,25 @@ impl<'a> Sim<'a> {
         }
         let recorded_on = f64::from(t.program.visible_sms.max(1));
         let (mut bandwidth, mut counted, mut others, mut slowed) = (0.0, 0.0, 0.0, 0.0);
+        let mut peak = 1.0_f64;
         for k in g.on_sms.iter().filter(|k| k.tenant == tenant) {
             let live = t.live.get(k.slot as usize);
             let Some(class) = live.and_then(|live| t.classes.get(live.class as usize)) else { continue };
             takes.blocks = takes.blocks.saturating_add(k.blocks);
             let there = k.blocks as f64;
             match class.bandwidth {
-                Some(part) => takes.bandwidth += part * there / class.recorded as f64,
-                None => bandwidth += t.bandwidth * there / class.recorded as f64,
+                Some(part) => takes.bandwidth += part * there / class.recorded_mean,
+                None => {
+                    bandwidth += t.bandwidth * there / class.recorded_mean;
+                    peak = peak.max(class.recorded_peak);
+                }
             }
             // As where it was recorded, and as slow as its blocks are here.
             let wants = class.of_an_sm * there;
             *(if class.of_an_sm_counted { &mut counted } else { &mut others }) += wants * class.slowed;
             slowed += wants;
         }
-        takes.bandwidth = (takes.bandwidth + bandwidth.min(t.bandwidth)).min(1.0_f64.max(t.bandwidth));
+        takes.bandwidth = (takes.bandwidth + bandwidth.min(t.bandwidth * peak)).min(1.0_f64.max(t.bandwidth));
         let uncapped = counted + others;
         if uncapped > 0.0 {
             let capped = (counted + others.min(t.sm_throughput * recorded_on)).min(recorded_on);

@@ -864,6 +864,24 @@ mod tests {
     }
 
     #[test]
+    fn while_most_blocks_run_more_is_wanted_than_in_the_mean() {
+        // Quarters of the blocks end after 200, 600, 1000 and 1400: 4/7 of all are there in the mean. So a mean of 0.5 is
+        // 0.875 at first. Both want 1.75, 1.3125, 0.875 and 0.4375: 200 x 1.75 + 400 x 1.3125 + 400 + 400.
+        let mut p = [burst(0, vec![kernel(0, 1400, 40, 8)]), burst(1, vec![kernel(0, 1400, 40, 8)])];
+        for program in &mut p {
+            program.demands = vec![Demand { bandwidth: Some(0.5), ..Demand::default() }];
+        }
+        let both = config(vec![assignment(0, 0, None), assignment(1, 0, None)]);
+        assert_eq!(us(&p, &SharingConfig { block_imbalance: 1.0, ..both.clone() }), [1675, 1675]);
+        assert_eq!(us(&p, &both), [1400, 1400]);
+        // Waves of 80 and 40 blocks with a mean of 0.6 want 0.8 and 0.4: of half of the bandwidth 500 x 1.6 + 500.
+        let waves = burst(0, vec![kernel(0, 1000, 120, 8)]);
+        let wants = Assignment { bandwidth: 0.6, ..assignment(0, 0, None) };
+        let half = SharingConfig { bandwidths: vec![0.5], ..config(vec![wants]) };
+        assert_eq!(us(&[waves], &half), [1300]);
+    }
+
+    #[test]
     fn throughput_of_sms_is_shared_by_what_each_wants() {
         // Two blocks on each of 10 SMs, each of which wants 0.45 of one: of two such kernels an SM has four, 1.8 of it.
         let p = [burst(0, vec![kernel(0, 1000, 20, 8)]), burst(1, vec![kernel(0, 1000, 20, 8)])];
