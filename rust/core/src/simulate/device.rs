@@ -565,10 +565,7 @@ fn classes(
 ) -> Vec<Class> {
     let mut makespans: HashMap<(u64, u64), f64> = HashMap::new();
     let room = per_sm.map(|has| has.saturating_mul(u64::from(sms)));
-    let fits = |ask: &Resources, of: &Resources| {
-        of.iter().zip(ask).filter(|(_, ask)| **ask > 0).map(|(has, ask)| has / ask).min()
-    };
-    let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm).unwrap_or(u64::MAX));
+    let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm));
     let visible = f64::from(program.visible_sms.max(1));
     // Solo no SM is asked for more than it has: what that costs is in the recorded time.
     let of_an_sm = |most: f64, mean: f64, counted: Option<f64>| {
@@ -612,8 +609,7 @@ fn classes(
             }
         }
         Place::Sms { count, per_sm, ask } => {
-            let fits = fits(&ask, &room).unwrap_or(u64::MAX);
-            let at_once = per_sm.saturating_mul(u64::from(sms)).min(fits).max(1);
+            let at_once = per_sm.saturating_mul(u64::from(sms)).min(fits(&ask, &room)).max(1);
             let then = per_sm.saturating_mul(u64::from(program.visible_sms.max(1))).max(1);
             let (span, block_times) = match lengths {
                 Some(of) => {
@@ -1240,6 +1236,12 @@ impl<'a> Sim<'a> {
     fn room(&mut self, group: usize, ask: &Resources) -> u64 {
         let Some(g) = self.groups.get_mut(group) else { return 0 };
         let sms = u64::from(self.config.instances.get(g.instance).copied().unwrap_or(0));
+        // Of equal blocks each SM holds as many whatever their kernels. By the estimate below kernels behind one that waits
+        // for room would get some of it, and those of all copies be on the SMs in part.
+        if g.on_sms.iter().all(|kernel| kernel.ask == *ask) {
+            let there = g.on_sms.iter().fold(0_u64, |sum, kernel| sum.saturating_add(kernel.blocks));
+            return sms.saturating_mul(fits(ask, &self.per_sm)).saturating_sub(there);
+        }
         if g.spread.is_none() {
             g.rooms.clear();
         }
@@ -1696,6 +1698,12 @@ impl<'a> Sim<'a> {
             })
             .collect()
     }
+}
+
+/// How many blocks that ask so much fit into what there is.
+fn fits(ask: &Resources, of: &Resources) -> u64 {
+    let each = of.iter().zip(ask).filter(|(_, ask)| **ask > 0).map(|(has, ask)| has / ask);
+    each.min().unwrap_or(u64::MAX)
 }
 
 /// So many blocks, or as many as fit into what is free.

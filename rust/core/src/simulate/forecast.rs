@@ -735,6 +735,15 @@ mod tests {
     }
 
     #[test]
+    fn equal_blocks_of_many_kernels_have_as_many_places_as_of_one() {
+        // Two blocks of 24 warps on each SM are 20 places: of the fourth kernel's 6 blocks one waits.
+        let of = |tenant, count| burst(tenant, vec![kernel(0, 100, count, 24)]);
+        let p = [of(0, 5), of(1, 5), of(2, 5), of(3, 6)];
+        let all = config((0..4).map(|tenant| assignment(tenant, 0, None)).collect());
+        assert_eq!(us(&p, &all), [100, 100, 100, 200]);
+    }
+
+    #[test]
     fn copies_have_engines_of_their_own() {
         let copy = |ns| (Op { work_ns: ns, ..kernel(1, 1, 1, 8).0 }, Place::Copy(0));
         let p = [burst(0, vec![kernel(0, 100, 80, 8), copy(80_000)]), burst(1, vec![copy(80_000)])];
