@@ -486,6 +486,14 @@ def test_caps_that_overlap_may_keep_two_tenants_from_what_they_have_in_common() 
     assert [one.sms for one in copies_module._assumed(capped, variant, {}).assignments] == [71, 71]
 
 
+def test_data_in_l2_may_be_mostly_of_one_tenant() -> None:
+    # Of what two tenants keep of L2 together, 1.2 of it, one may keep twice as much as the other.
+    variant = copies_module._Variant(0.0, 0.0, 1, cache=copies_module._Cache(0.6, 2.0), larger=1)
+    halves = SharingConfig("x", (60, 60), tuple(Assignment(n, instance=n) for n in (0, 1)))
+    found = copies_module._assumed(halves, variant, {})
+    assert [one.cache for one in found.assignments] == pytest.approx([0.4, 0.8])
+
+
 def test_a_program_without_work_in_the_middle_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     session = pyanalyze.load(CAPTURES / "mps.sqlite")
     assert session.analysis.representative(0).tables.replayed is None

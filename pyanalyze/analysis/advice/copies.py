@@ -186,6 +186,8 @@ class _Variant:
         It is one of those whose mean is the forecast; others widen the interval only.
     cache
         What happens to L2.
+    larger
+        This tenant keeps twice as much of L2 as each other one, together as much as without that; None: all equal.
     unknown_on_sms
         Part of the SMs' throughput that tenants take of whom it is not known.
     parted
@@ -197,6 +199,7 @@ class _Variant:
     seed: int
     counts: bool = True
     cache: _Cache = NO_CACHE
+    larger: int | None = None
     linger_ns: int | None = None
     crowding: float = 0.0
     unknown_on_sms: float = 0.0
@@ -956,6 +959,9 @@ def _variants(
             found.append(_Variant(0.0, BLOCKS.strongly, 3, counts=False, cache=usual))
         if caches is not None:
             found += [_Variant(0.0, even, 1, counts=False, cache=one) for one in (least, most)]
+            if len(candidate.counts) > 1:
+                # The L2 of an instance holds the data of one tenant, and nothing says whose are larger.
+                found += [_Variant(0.0, even, 1, counts=False, cache=usual, larger=one) for one in candidate.counts]
         if unknown:
             found.append(_Variant(0.0, even, 1, counts=False, cache=usual, unknown_on_sms=1.0))
         return found
@@ -971,8 +977,15 @@ def _variants(
 
 def _assumed(config: SharingConfig, v: _Variant, known: Mapping[int, float]) -> SharingConfig:
     """A config with what a variant assumes of L2 and of the SMs."""
+    tenants = len({one.tenant_id for one in config.assignments})
+
+    def kept(tenant: int) -> float:
+        if v.larger is None:
+            return v.cache.kept
+        return v.cache.kept * tenants * (2 if tenant == v.larger else 1) / (tenants + 1)
+
     assignments = tuple(
-        replace(one, cache=v.cache.kept, sm_throughput=known.get(one.tenant_id, v.unknown_on_sms))
+        replace(one, cache=kept(one.tenant_id), sm_throughput=known.get(one.tenant_id, v.unknown_on_sms))
         for one in config.assignments
     )
     if v.parted:
