@@ -470,15 +470,15 @@ def asked_copies(base: str, seed: int) -> Asked:
     return Asked(forecast_replicas(Recorded(tables, verdict), asked, threads=2), names, units)
 
 
-def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[float, bool]], str | None]:
-    """Forecast and simulated slowdowns; of each number of copies how much the best forecast one loses to the best."""
+def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[float], str | None]:
+    """Forecast and simulated slowdowns; of each number of copies how much the recommended one loses to the best."""
     asked = asked_copies(base, seed)
     found, names, units = asked.found, asked.names, asked.units
     if not found.options:
         return [], [], found.missing[0].why
     solo: dict[str, float] = {}
     rows: list[Simulated] = []
-    throughput: dict[str, dict[str, tuple[float, float]]] = {}
+    throughput: dict[str, list[tuple[ReplicaOption, float]]] = {}
     for option in found.options:
         if not {names[copies.name] for copies in option.tenants} <= set(solo):
             solo |= solo_ns(base, option, units, names, seed)
@@ -508,12 +508,14 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[tuple[
                         two.value, two.low, two.high,
                     )
                 )  # fmt: skip
-        throughput.setdefault(group, {})[option.name] = (option.throughput.value, whole)
+        throughput.setdefault(group, []).append((option, whole))
     chosen = []
     for options in throughput.values():
         if len(options) > 1:
-            best = max(options.values())
-            chosen.append((best[1] / max(real for _, real in options.values()), True))
+            # What is recommended of this number of copies: ties go to the simplest, not to the last digit.
+            best = copies_of._simplest([option for option, _ in options], "throughput")
+            reached = next(real for option, real in options if option is best)
+            chosen.append(reached / max(real for _, real in options))
     return rows, chosen, None
 
 
@@ -523,7 +525,7 @@ def simulations(
     """Compare with the generator; so many scenarios at a time."""
     (ROOT / "target").mkdir(exist_ok=True)
     rows: list[Simulated] = []
-    chosen: list[tuple[float, bool]] = []
+    chosen: list[float] = []
     refused = 0
     pairs = [(base, seed) for seed in range(first, first + seeds) for base in scenarios]
     with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -578,8 +580,8 @@ def simulations(
         found[kind] = line(kind, [row for row in rows if row.kind == kind])
     for base in scenarios:
         line(base, [row for row in rows if row.base == base])
-    good = sum(part >= 0.97 for part, _ in chosen)
-    print(f"  best forecast within 3 % of the best simulated: {good} of {len(chosen)}")
+    good = sum(part >= 0.97 for part in chosen)
+    print(f"  recommended within 3 % of the best simulated: {good} of {len(chosen)}")
     found["best"] = [good, len(chosen)]
     return found
 
