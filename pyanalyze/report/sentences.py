@@ -1147,7 +1147,11 @@ def _residency_lead(device: Device) -> str:
     """GPU time in one paragraph: how to capture what is missing stands further down."""
     if any(t.gpu_time_share is not None for t in device.tenants):
         part, chosen = partly_active(device), all_active(device)
-        rest = "" if part is None or chosen is None else f" All tenants were active for {fmt.percent(part)}: {chosen}."
+        rest = (
+            ""
+            if part is None or chosen is None
+            else f" All tenants had begun and none had ended for {fmt.percent(part)}: {chosen}."
+        )
         return f"{residency_sentence(device)}{rest}"
     why = _short_why(device, "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"

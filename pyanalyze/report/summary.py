@@ -433,7 +433,9 @@ def _mean_change(device: Device, best: SharingOption) -> str:
     low, high = mean_bounds(best.tenants)
     before = "" if current is None else f"{fmt.ratio(current.antt)}{_NO_BREAK}->{_NO_BREAK}"
     said = f"modelled mean elapsed slowdown {before}{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
-    slower = {} if current is None else times_slower(best.tenants, current.tenants)
+    if current is None:
+        return f"{said}; that of now is not modelled"
+    slower = times_slower(best.tenants, current.tenants)
     if not slower:
         return said
     labels = tenant_labels(device.tenants)

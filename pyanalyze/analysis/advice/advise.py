@@ -667,7 +667,12 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
 def _check(option: Option, now: Option | None) -> str:
     """What a capture in the new mode should show, where the change costs a tenant something as well."""
     how = "pyanalyze compare with a capture in that mode"
-    slower = {} if now is None else times_slower(option.forecasts, now.forecasts)
+    if now is None:
+        return (
+            f"{how}: whether units of work take less time than now is not forecast. Look at {option.worst.name} first: "
+            "its forecast slowdown is the largest"
+        )
+    slower = times_slower(option.forecasts, now.forecasts)
     names = {f.tenant_id: f.name for f in option.forecasts}
     if not slower:
         return (
