@@ -548,6 +548,10 @@ def _idle(tenant: Tenant, device: Device) -> str:
 _NEARLY_ALL = 0.95
 
 
+#: Part of the window below which that is said where the shares are.
+_HALF = 0.5
+
+
 def partly_active(device: Device) -> float | None:
     """Part of the window from the begin of the last tenant to the end of the first; None: nearly all, or not known."""
     both = device.all_at_work
@@ -908,10 +912,10 @@ def agreement_note(device: Device) -> str:
 
 def _caps_only_configured(device: Device) -> bool:
     """Whether nothing but the configuration tells MPS with caps from MPS without: it does not confirm itself."""
-    mode = device.sharing.mode
-    telling = [one.basis for one in device.sharing.evidence if mode in one.supports and Mode.MPS in one.against]
-    traits = TRAITS[mode]
-    return traits.mps and traits.capped is True and all(basis == "configured" for basis in telling)
+    mode, traits = device.sharing.mode, TRAITS[device.sharing.mode]
+    without = {other for other, of in TRAITS.items() if of.mps and of.capped is False}
+    telling = [one for one in device.sharing.evidence if mode in one.supports and not without.isdisjoint(one.against)]
+    return traits.mps and traits.capped is True and all(one.basis == "configured" for one in telling)
 
 
 def _by_itself(device: Device) -> str:
@@ -1147,12 +1151,11 @@ def _residency_lead(device: Device) -> str:
     """GPU time in one paragraph: how to capture what is missing stands further down."""
     if any(t.gpu_time_share is not None for t in device.tenants):
         part, chosen = partly_active(device), all_active(device)
-        rest = (
-            ""
-            if part is None or chosen is None
-            else f" All tenants had begun and none had ended for {fmt.percent(part)}: {chosen}."
-        )
-        return f"{residency_sentence(device)}{rest}"
+        said = residency_sentence(device)
+        # Shares of a window that is mostly a pause say little.
+        if part is not None and part < _HALF and chosen is not None:
+            said += f" All tenants had begun and none had ended for {fmt.percent(part)}: {chosen}."
+        return said
     why = _short_why(device, "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"
 
