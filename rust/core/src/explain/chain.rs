@@ -30,9 +30,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::base::hardware::{CLOCK_ERROR_NS, RELEASE_NS, START_NS, WAKE_NS};
-use crate::base::intervals::Union;
+use crate::base::intervals::{Union, Walk as SpanWalk};
 use crate::base::maps::NumberMap;
-use crate::base::statistics::median_of;
+use crate::base::statistics::{median_ns, median_of};
 use crate::explain::units::{thread_of, waits_by_thread, Unit};
 use crate::explain::waits::Waits;
 use crate::residency::observed::Slice;
@@ -44,6 +44,8 @@ use crate::table::work::WorkKind;
 
 /// Operations that are looked at to find one that ended or was in flight at some moment.
 const LOOK_BACK: usize = 256;
+/// Operations of one kind that waited for nobody, for when they usually start.
+const ENOUGH_STARTS: usize = 5;
 /// Steps of a chain per operation of its unit, and for any unit, after which the rest is left unexplained.
 const STEPS_PER_OPERATION: usize = 8;
 const STEPS: usize = 4_096;
@@ -182,6 +184,7 @@ pub(crate) struct Walker<'a> {
     threads: BTreeMap<u32, ThreadTime>,
     /// By launch call of a graph: its operations.
     graphs: NumberMap<u32, u32>,
+    usual_starts: UsualStarts,
     own: &'a Placed<'a>,
     /// By signature, and that of the operation before it in its stream.
     usual_ns: HashMap<(u32, Option<u32>), i64>,
@@ -196,6 +199,40 @@ struct LaunchCall {
     thread: u32,
     start_ns: i64,
     end_ns: i64,
+}
+
+/// How long after the begin of their launch call operations start that wait for nobody, by signature and by how many the
+/// call launches: some start long before it returns.
+struct UsualStarts(HashMap<(u32, u32), i64>);
+
+impl UsualStarts {
+    /// Of the first operation of each call; `graphs` are calls that launch several.
+    fn of(tenant: &Tenancy, graphs: &NumberMap<u32, u32>) -> Self {
+        let Some(ran) = tenant.ran.as_ref() else { return Self(HashMap::new()) };
+        let mut starts: HashMap<(u32, u32), Vec<i64>> = HashMap::new();
+        let (mut walk, mut before) = (SpanWalk::default(), None);
+        for op in tenant.ops.iter() {
+            let Some(call) = op.call().filter(|call| before.replace(*call) != Some(*call)) else { continue };
+            let after_ns = op.start_ns.saturating_sub(op.launch_ns);
+            if walk.covered_ns(ran, op.launch_ns, op.start_ns) == after_ns {
+                let nodes = graphs.get(&call).copied().unwrap_or(1);
+                starts.entry((op.signature, nodes)).or_default().push(after_ns);
+            }
+        }
+        let enough = starts.into_iter().filter(|(_, list)| list.len() >= ENOUGH_STARTS);
+        Self(enough.filter_map(|(what, list)| Some((what, median_ns(&list)?))).collect())
+    }
+
+    /// Until when the first operation of a call that launches so many needs that call.
+    fn until_ns(&self, tenant: &Tenancy, op: &Op, nodes: u32) -> i64 {
+        let had_context = |ran: &Union| {
+            ran.covered_ns(op.launch_ns, op.start_ns) == op.start_ns.saturating_sub(op.launch_ns)
+        };
+        // One that waited for nobody started as it did.
+        let usual_ns =
+            self.0.get(&(op.signature, nodes)).filter(|_| !tenant.ran.as_ref().is_some_and(had_context));
+        usual_ns.map_or(i64::MAX, |usual_ns| op.launch_ns.saturating_add(*usual_ns))
+    }
 }
 
 /// What a thread did.
@@ -373,6 +410,7 @@ impl<'a> Walker<'a> {
             stream_waits,
             by_end: order_by(&tenant.ops, |op| (op.end_ns, op.start_ns)),
             threads: ThreadTime::of(tenant, calls, &waits, &graphs),
+            usual_starts: UsualStarts::of(tenant, &graphs),
             waits,
             graphs,
             own,
@@ -692,8 +730,16 @@ impl<'a> Walk<'_, 'a> {
 
     /// Before an operation started: what came last of its launch, its stream, and its tenant's other streams.
     fn released(&mut self, place: u32, op: &Op) -> At {
-        let called_ns = op.called_ns.min(op.start_ns).max(op.launch_ns);
-        self.launched(place, op, called_ns);
+        let nodes = op.call().and_then(|call| self.walker.graphs.get(&call)).copied().unwrap_or(1);
+        let before = place.checked_sub(1).and_then(|before| self.walker.op(before));
+        let later = nodes > 1 && before.is_some_and(|before| before.call() == op.call());
+        let needed_ns =
+            if later { i64::MAX } else { self.walker.usual_starts.until_ns(self.walker.tenant, op, nodes) };
+        let called_ns = op.called_ns.min(op.start_ns).min(needed_ns).max(op.launch_ns);
+        // Later operations of a graph come after its first one, not after its call.
+        if !later {
+            self.launched(place, op, called_ns);
+        }
         let before = self.walker.before.get(place as usize).copied().filter(|p| *p != NONE);
         let before = before.and_then(|p| Some((p, self.walker.op(p)?)));
         let stream_ns = before.map_or(i64::MIN, |(_, b)| b.end_ns);

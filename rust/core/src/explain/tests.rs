@@ -313,12 +313,17 @@ fn a_kernel_that_ran_as_others_are_restored_shows_that_its_context_was() {
 /// 100 us, launched from 30 to `graph_until` (none: 300, as the kernel starts then). The device is another tenant's from
 /// 5 us before to `away_until`; none: nobody else is there.
 fn graph_requests(of: &[(Option<i64>, i64)]) -> Vec<Vec<Row>> {
+    graph_requests_starting(of, |call_ends| call_ends + 5)
+}
+
+/// The same, where graphs start at a moment that depends on the end of their call, if nothing holds them up.
+fn graph_requests_starting(of: &[(Option<i64>, i64)], starts: fn(i64) -> i64) -> Vec<Vec<Row>> {
     let (mut rows, mut ids, mut calls, mut ranges, mut held) = (vec![], vec![], vec![], vec![], vec![]);
     for (n, (away_until, graph_until)) in (0_i64..).zip(of) {
         let t = 5_000 + n * 10_000;
         let id = u32::try_from(n * 2 + 1).unwrap();
         let first = away_until.unwrap_or(15);
-        let graph = (first + 21).max(graph_until + 5);
+        let graph = (first + 21).max(starts(*graph_until));
         for (id, from, to) in
             [(id, first, first + 20), (id + 1, graph, graph + 100), (id + 1, graph + 101, graph + 201)]
         {
@@ -371,6 +376,44 @@ fn a_launch_call_that_a_graph_needs_anyhow_is_no_waiting_for_a_time_slice() {
     assert_eq!(total(shared, SegmentKind::Host), 0);
     assert_eq!(total(shared, SegmentKind::TimeSlice), 1_990 - 269);
     assert_eq!(total(shared, SegmentKind::Execution), 220);
+}
+
+#[test]
+fn a_graph_that_starts_inside_its_launch_call_needs_no_more_of_it() {
+    // Calls end at 300, and graphs start at 55, 25 us after they began. In the last request the first kernel waits from 10 to
+    // 2000: of that 55 - 10 - 21 = 24 us are there anyway.
+    let mut requests = vec![(None, 300); 6];
+    requests.push((Some(2_000), 300));
+    let found = graph_requests_starting(&requests, |_| 55);
+    assert_eq!(total(&found[6], SegmentKind::Launch) + total(&found[6], SegmentKind::Host), 10 + 24);
+    assert_eq!(total(&found[6], SegmentKind::TimeSlice), 1_990 - 24);
+}
+
+#[test]
+fn a_kernel_that_waits_inside_its_launch_call_waits_for_its_time_slice() {
+    // Kernels start 25 us after their call began, which takes 295 us. Of the last one the other tenant is there until 200.
+    let (mut rows, mut calls, mut ranges, mut held) = (vec![], vec![], vec![], vec![]);
+    for n in 0..7_i64 {
+        let t = 5_000 + n * 10_000;
+        let from = if n == 6 { 200 } else { 30 };
+        rows.push((0, 7, 0, 1, 7, t + from, t + from + 400));
+        calls.push((7, 70, u32::try_from(n + 1).unwrap(), t + 5, t + 300, LAUNCH));
+        ranges.push((7, Some(70), t, t + from + 400, "request"));
+        held.push((0, 0, 7, 1, if n == 6 { t + 200 } else { t - 5 }, t + 9_000));
+        if n == 6 {
+            held.insert(held.len() - 1, (0, 0, 8, 2, t - 5, t + 200));
+        }
+    }
+    let tables = Tables::from([
+        ("kernels", numbered(&rows)),
+        ("api_calls", api(&calls)),
+        ("nvtx", nvtx(&ranges)),
+        ("residency", residency(&held)),
+    ]);
+    let found = explained(tables, &Choice::default()).1;
+    assert_eq!(total(&found[0], SegmentKind::Launch), 25);
+    assert_eq!(total(&found[6], SegmentKind::Launch), 25);
+    assert_eq!(total(&found[6], SegmentKind::TimeSlice), 170);
 }
 
 #[test]
