@@ -138,7 +138,9 @@ def main() -> None:
         if not arguments.no_sdist:
             sdist = _sdist(folder / "sdist")
             with tarfile.open(sdist) as packed:
-                packed.extractall(folder / "source", filter="data")
+                # Python before 3.11.4 has no filters.
+                packed.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+                packed.extractall(folder / "source")
             _run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "again", sdist)
             row["sdist_mib"] = round(sdist.stat().st_size / 2**20, 2)
         print(json.dumps(row))
