@@ -90,43 +90,38 @@ def test_json_is_the_published_contract(fixtures: Path, tmp_path: Path) -> None:
     jsonschema.validate(json.loads(out.read_text()), schema)
 
 
-def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+def running(*arguments: str | Path, watched: set[str]) -> str:
+    """What a command says in a process of its own, and then which of the watched modules it imported."""
     code = (
-        "import sys; sys.argv = ['pyanalyze', '--help']\n"
+        f"import sys; sys.argv = {['pyanalyze', *map(str, arguments)]!r}\n"
         "from pyanalyze.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "heavy = {'polars', 'altair', 'pydantic', 'sqlite_utils', 'jinja2', 'rich'} & set(sys.modules)\n"
-        "print('HEAVY', sorted(heavy))"
+        f"print('HEAVY', sorted({watched!r} & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "HEAVY []" in result.stdout
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+
+
+def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
+    said = running("--help", watched={"polars", "altair", "pydantic", "sqlite_utils", "jinja2", "rich"})
+    assert "HEAVY []" in said
     for verb, (_, text) in VERBS.items():
-        assert verb == "summary" or text in " ".join(result.stdout.split())
+        assert verb == "summary" or text in " ".join(said.split())
 
 
 def test_info_imports_nothing_that_it_does_not_need(fixtures: Path) -> None:
-    code = (
-        f"import sys; sys.argv = ['pyanalyze', 'info', {str(fixtures / DEMO)!r}]\n"
-        "from pyanalyze.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "rooms = {'pyanalyze.analysis.sharing', 'pyanalyze.analysis.interference', 'pyanalyze.inputs.context', 'pyanalyze.results.report'}\n"
-        "print('HEAVY', sorted(({'altair', 'pydantic', 'sqlite_utils', 'jinja2', 'rich'} | rooms) & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "HEAVY []" in result.stdout
+    rooms = {"pyanalyze.analysis.sharing", "pyanalyze.analysis.interference"}
+    rooms |= {"pyanalyze.inputs.context", "pyanalyze.results.report"}
+    heavy = {"altair", "pydantic", "sqlite_utils", "jinja2", "rich"}
+    assert "HEAVY []" in running("info", fixtures / DEMO, watched=heavy | rooms)
 
 
 def test_a_summary_imports_nothing_that_it_does_not_need(fixtures: Path) -> None:
-    code = (
-        f"import sys; sys.argv = ['pyanalyze', 'summary', {str(fixtures / DEMO)!r}]\n"
-        "from pyanalyze.cli import main\n"
-        "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "rooms = {'pyanalyze.results.replicas', 'pyanalyze.inputs.pack', 'pyanalyze.analysis.explain', 'pyanalyze.report.blocks'}\n"
-        "print('HEAVY', sorted(({'altair', 'difflib', 'sqlite_utils', 'jinja2', 'rich'} | rooms) & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "SYNTHETIC CAPTURE" in result.stdout
-    assert "HEAVY []" in result.stdout
+    rooms = {"pyanalyze.results.replicas", "pyanalyze.inputs.pack"}
+    rooms |= {"pyanalyze.analysis.explain", "pyanalyze.report.blocks"}
+    heavy = {"altair", "difflib", "sqlite_utils", "jinja2", "rich"}
+    said = running("summary", fixtures / DEMO, watched=heavy | rooms)
+    assert "SYNTHETIC CAPTURE" in said
+    assert "HEAVY []" in said
 
 
 def test_plugins_that_are_installed_for_other_programs_are_not_loaded(fixtures: Path, tmp_path: Path) -> None:

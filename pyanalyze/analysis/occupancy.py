@@ -382,6 +382,7 @@ def bounded_means(
     *,
     caps: Mapping[int, int] | None = None,
     counted: tuple[float, float] = (0.0, 0.0),
+    whole_graphs: float = 0.0,
 ) -> tuple[Bounded, Bounded]:
     """Give the mean active SMs and warps of a device their intervals.
 
@@ -398,8 +399,10 @@ def bounded_means(
     caps
         SMs that a tenant may use, by tenant (:attr:`PlacementPolicy.caps`).
     counted
-        The parts of these means that were scaled to counters: they are known to a step of the counter. Where nothing
-        was counted, whole graphs in flight may fill the device.
+        The parts of these means that were scaled to counters: they are known to a step of the counter.
+    whole_graphs
+        Part of the window with whole graphs in flight (:func:`whole_graphs_share`), where nothing was counted: they may
+        fill the device.
 
     Returns
     -------
@@ -454,7 +457,6 @@ def bounded_means(
     busy = float(reached_ns or 0) / (sms * window_ns)
     if on_sms.height > 1:
         busy = min(busy, _in_flight_share(tables, device_id, "kernels", window))
-    whole_graphs = whole_graphs_share(tables, device_id, window)
     made = []
     for mean, known, key, most in ((means[0], counted[0], "active", busy), (means[1], counted[1], "warps", most_warps)):
         value, rest = min(max(mean, 0.0), 1.0), max(mean - known, 0.0)

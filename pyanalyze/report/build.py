@@ -937,12 +937,15 @@ def _occupancy(
         counted = (max(counted[0], sums[0]), max(counted[1], sums[1]))
     span = (window.start_ns, window.end_ns)
     caps = analysis.policies[verdict.device_id].caps
-    active, warps = bounded_means(tables, verdict.device_id, means, span, caps=caps, counted=counted)
+    graphs = whole_graphs_share(tables, verdict.device_id, span)
+    active, warps = bounded_means(
+        tables, verdict.device_id, means, span, caps=caps, counted=counted, whole_graphs=graphs
+    )
     check = analysis.counter_check(verdict.device_id)
     return Occupancy(
         sm_active=active,
         warps=warps,
-        whole_graphs=whole_graphs_share(tables, verdict.device_id, span),
+        whole_graphs=graphs,
         limiters={name: value / total for name, value in limited.iter_rows() if total},
         basis="observed" if counted[1] >= means[1] and not observed.is_empty() else "modelled",
         calibration=None if scaled is None else scaled.said,

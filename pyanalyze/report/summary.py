@@ -431,10 +431,10 @@ def _mean_change(device: Device, best: SharingOption) -> str:
     """The mean slowdown of now and of what is advised, and whom the change makes slower."""
     current = next((option for option in device.options or () if option.current), None)
     low, high = mean_bounds(best.tenants)
-    before = "" if current is None else f"{fmt.ratio(current.antt)}{_NO_BREAK}->{_NO_BREAK}"
-    said = f"modelled mean elapsed slowdown {before}{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
+    what, then = "modelled mean elapsed slowdown", f"{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
     if current is None:
-        return f"{said}; that of now is not modelled"
+        return f"{what} {then}; that of now is not modelled"
+    said = f"{what} {fmt.ratio(current.antt)}{_NO_BREAK}->{_NO_BREAK}{then}"
     slower = times_slower(best.tenants, current.tenants)
     if not slower:
         return said

@@ -667,18 +667,12 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
 def _check(option: Option, now: Option | None) -> str:
     """What a capture in the new mode should show, where the change costs a tenant something as well."""
     how = "pyanalyze compare with a capture in that mode"
-    if now is None:
-        return (
-            f"{how}: whether units of work take less time than now is not forecast. Look at {option.worst.name} first: "
-            "its forecast slowdown is the largest"
-        )
-    slower = times_slower(option.forecasts, now.forecasts)
-    names = {f.tenant_id: f.name for f in option.forecasts}
+    slower = {} if now is None else times_slower(option.forecasts, now.forecasts)
     if not slower:
-        return (
-            f"{how}: units of work take less time than now. Look at {option.worst.name} first: its forecast slowdown "
-            "is the largest"
-        )
+        less = "units of work take less time than now"
+        less = f"whether {less} is not forecast" if now is None else less
+        return f"{how}: {less}. Look at {option.worst.name} first: its forecast slowdown is the largest"
+    names = {f.tenant_id: f.name for f in option.forecasts}
     costs = [f"those of {names[tenant_id]} {ratio:.2f} times as long" for tenant_id, ratio in slower.items()]
     others = fmt.names([name for tenant_id, name in names.items() if tenant_id not in slower])
     gain = f"units of work of {others} take less time than now, " if others else "units of work take longer: "
