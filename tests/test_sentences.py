@@ -876,6 +876,13 @@ def test_whom_a_change_makes_slower_is_said_beside_its_gain(hardware: Path) -> N
     assert f"of python3 (pid 1905) take less time than now, those of python3 (pid 1904) {said}" in check
 
 
+def test_a_long_name_hides_neither_the_gain_nor_its_cost(hardware: Path) -> None:
+    path = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    named = pyanalyze.load(path, tenants={"a-very-long-deployment-name-of-a-trainer-in-production": 1904})
+    said = " ".join(render_summary(named.report()).split())
+    assert re.search(r"slowdown \d\.\d\dx -> \d\.\d\dx \(\d\.\d\d-\d\.\d\d\), but 1 tenant slower\.", said)
+
+
 def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:
     """That both were clients of a server shows in their overlap; the cap of 50 % stands on the command line alone."""
     (device,) = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report().devices

@@ -389,7 +389,8 @@ def _bar(row: GpuTime, *, narrow: bool) -> str:
 
 def _advice(device: Device, most: int) -> list[str]:
     """The one action with its expected gain, and its first command in full."""
-    action, asked, gain, mean = "nothing follows from this evidence", [], "", ""
+    action, asked, gain = "nothing follows from this evidence", [], ""
+    mean: list[str] = []
     if device.advice:
         advice = device.advice[0]
         action, asked = full_stop(visible(advice.action, None)), [visible(text, None) for text in advice.commands]
@@ -397,7 +398,7 @@ def _advice(device: Device, most: int) -> list[str]:
             gain = f" Expected: {visible(advice.expected, None)}"
             best = next((option for option in device.options or () if option.recommended), None)
             if advice.exclusive and best is not None:
-                mean = f" Expected: {_mean_change(device, best)}."
+                mean = [f" Expected: {change}." for change in _mean_change(device, best)]
         elif not advice.bound and asked and device.sharing.mode != Mode.UNDETERMINED:
             gain = " Expected gain: not known."
         elif advice.bound and (asked or advice.at_stake_ns is not None):
@@ -417,7 +418,7 @@ def _advice(device: Device, most: int) -> list[str]:
     # Clauses that do not fit are left out, and so is a gain of which none fits: half of it says something else.
     clauses = gain.split("; ")
     # A mean has its bounds beside it, and one forecast for each tenant has no room for them.
-    gains = [mean] if mean else ["; ".join(clauses[:kept]) for kept in range(len(clauses), 0, -1)]
+    gains = mean or ["; ".join(clauses[:kept]) for kept in range(len(clauses), 0, -1)]
     for shorter in gains:
         said = _lines("Do", full_stop(action + shorter) + elsewhere, lines + 1)
         if len(said) <= lines:
@@ -427,21 +428,24 @@ def _advice(device: Device, most: int) -> list[str]:
     return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
 
 
-def _mean_change(device: Device, best: SharingOption) -> str:
-    """The mean slowdown of now and of what is advised, and whom the change makes slower."""
+def _mean_change(device: Device, best: SharingOption) -> list[str]:
+    """The mean slowdown of now and of what is advised, and whom the change makes slower; shorter: how many tenants."""
     current = next((option for option in device.options or () if option.current), None)
     low, high = mean_bounds(best.tenants)
     what, then = "modelled mean elapsed slowdown", f"{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
     if current is None:
-        return f"{what} {then}; that of now is not modelled"
+        return [f"{what} {then}; that of now is not modelled"]
     said = f"{what} {fmt.ratio(current.antt)}{_NO_BREAK}->{_NO_BREAK}{then}"
     slower = times_slower(best.tenants, current.tenants)
     if not slower:
-        return said
+        return [said]
     labels = tenant_labels(device.tenants)
     (tenant_id, ratio), *others = sorted(slower.items(), key=lambda one: -one[1])
     more = f", {len(others)} more slower" if others else ""
-    return f"{said}, but {labels[tenant_id]} {ratio:.2f} times as long as now{more}"
+    return [
+        f"{said}, but {labels[tenant_id]} {ratio:.2f} times as long as now{more}",
+        f"{said}, but {fmt.counted(len(slower), 'tenant')} slower",
+    ]
 
 
 def _first_of(shell: str, room: int) -> str:
