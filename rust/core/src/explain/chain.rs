@@ -195,28 +195,42 @@ pub(crate) struct Walker<'a> {
 /// A launch call.
 struct LaunchCall {
     /// Signature of the first of its operations, and how many there are.
-    what: (u32, u32),
+    what: Launched,
     thread: u32,
     start_ns: i64,
     end_ns: i64,
 }
 
-/// How long after the begin of their launch call operations start that wait for nobody, by signature and by how many the
-/// call launches: some start long before it returns.
-struct UsualStarts(HashMap<(u32, u32), i64>);
+/// What a call launches: the signature of its first operation, and how many.
+type Launched = (u32, u32);
+
+/// The first operation of each launch call, with what that launches; `graphs` are calls that launch several. The
+/// operations of one call stand together.
+fn first_of_calls<'t>(
+    tenant: &'t Tenancy,
+    graphs: &'t NumberMap<u32, u32>,
+) -> impl Iterator<Item = (Launched, Op)> + 't {
+    let mut before = None;
+    tenant.ops.iter().filter_map(move |op| {
+        let call = op.call()?;
+        let first = before.replace(call) != Some(call);
+        first.then(|| ((op.signature, graphs.get(&call).copied().unwrap_or(1)), op))
+    })
+}
+
+/// How long after the begin of their launch call operations start that wait for nobody, by what the call launches: some
+/// start long before it returns.
+struct UsualStarts(HashMap<Launched, i64>);
 
 impl UsualStarts {
-    /// Of the first operation of each call; `graphs` are calls that launch several.
     fn of(tenant: &Tenancy, graphs: &NumberMap<u32, u32>) -> Self {
         let Some(ran) = tenant.ran.as_ref() else { return Self(HashMap::new()) };
-        let mut starts: HashMap<(u32, u32), Vec<i64>> = HashMap::new();
-        let (mut walk, mut before) = (SpanWalk::default(), None);
-        for op in tenant.ops.iter() {
-            let Some(call) = op.call().filter(|call| before.replace(*call) != Some(*call)) else { continue };
+        let mut starts: HashMap<Launched, Vec<i64>> = HashMap::new();
+        let mut walk = SpanWalk::default();
+        for (what, op) in first_of_calls(tenant, graphs) {
             let after_ns = op.start_ns.saturating_sub(op.launch_ns);
             if walk.covered_ns(ran, op.launch_ns, op.start_ns) == after_ns {
-                let nodes = graphs.get(&call).copied().unwrap_or(1);
-                starts.entry((op.signature, nodes)).or_default().push(after_ns);
+                starts.entry(what).or_default().push(after_ns);
             }
         }
         let enough = starts.into_iter().filter(|(_, list)| list.len() >= ENOUGH_STARTS);
@@ -254,23 +268,19 @@ impl ThreadTime {
         waits: &BTreeMap<u32, Vec<(i64, i64)>>,
         graphs: &NumberMap<u32, u32>,
     ) -> BTreeMap<u32, Self> {
-        // The operations of one call stand together: the first and their number say what was launched.
-        let mut launches: Vec<LaunchCall> = Vec::new();
-        let mut before = None;
-        for (call, op) in tenant.ops.iter().filter_map(|op| Some((op.call()?, op))) {
-            let same = before.replace(call) == Some(call);
-            if let Some(thread) = thread_of(calls, &op).filter(|_| !same) {
-                let what = (op.signature, graphs.get(&call).copied().unwrap_or(1));
-                launches.push(LaunchCall { what, thread, start_ns: op.launch_ns, end_ns: op.called_ns });
-            }
-        }
-        let mut lengths: HashMap<(u32, u32), Vec<i64>> = HashMap::new();
+        let launches: Vec<LaunchCall> = first_of_calls(tenant, graphs)
+            .filter_map(|(what, op)| {
+                let thread = thread_of(calls, &op)?;
+                Some(LaunchCall { what, thread, start_ns: op.launch_ns, end_ns: op.called_ns })
+            })
+            .collect();
+        let mut lengths: HashMap<Launched, Vec<i64>> = HashMap::new();
         for call in &launches {
             lengths.entry(call.what).or_default().push(call.end_ns.saturating_sub(call.start_ns));
         }
         let medians =
             lengths.iter_mut().filter_map(|(what, list)| Some((*what, median_of(list)?.round() as i64)));
-        let usual_ns: HashMap<(u32, u32), i64> = medians.collect();
+        let usual_ns: HashMap<Launched, i64> = medians.collect();
         let mut spans: BTreeMap<u32, [Vec<(i64, i64)>; 2]> = BTreeMap::new();
         for LaunchCall { what, thread, start_ns, end_ns } in launches {
             let [launching, usual] = spans.entry(thread).or_default();
