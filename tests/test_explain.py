@@ -21,6 +21,7 @@ import pytest
 from command_line import run
 
 import pyanalyze
+from pyanalyze import charts
 from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
@@ -291,6 +292,30 @@ def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) 
     assert f"Their durations differ: {said}" in page
     assert "slow as a rule" not in page
     assert f"  {said}" in run("explain", path).stdout
+
+
+def test_a_tail_of_many_units_is_said_to_be_of_many(hardware: Path) -> None:
+    """A third of the requests waits for a time slice: the slowest of them is no outlier."""
+    path = hardware / "torch-slices-serve-train.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        # Each ends with a synchronisation. The last one ends after the last kernel on record.
+        query = """SELECT "end" - start AS ns FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId
+            WHERE coalesce(text, value) = 'request'
+            AND "end" < (SELECT max("end") FROM CUPTI_ACTIVITY_KIND_KERNEL) ORDER BY ns"""
+        lengths = [ns for (ns,) in db.execute(query)]
+    # 39 take up to 1.19 ms and 15 at least 1.79 ms: no ratio of two that follow each other is larger.
+    assert [round(ns / 1e6, 2) for ns in lengths[38:40]] == [1.19, 1.79]
+    assert lengths[39] / lengths[38] == max(b / a for a, b in itertools.pairwise(lengths))
+    (slow,) = pyanalyze.load(path).report().devices[0].slow_units
+    shorter, longer = slow.group.ranges
+    assert (shorter.count, shorter.min_ns, shorter.max_ns) == (39, lengths[0], lengths[38])
+    assert (longer.count, longer.min_ns, longer.max_ns) == (15, lengths[39], lengths[-1])
+    assert longer.others_ns > 0.5 * longer.min_ns
+    page = run("report", path, "-f", "md").stdout
+    said = r"max 2\.756 ms\. Their durations differ: 39 take 481 us to 1\.192 ms \(.+\), 15 take 1\.792 to 2\.756 ms"
+    assert re.search(said, page)
+    *_, last = json.loads(charts.excess_waterfall([slow]).to_dict()["data"]["values"])
+    assert last["c"] == "slowest of 54"
 
 
 class Unit(NamedTuple):

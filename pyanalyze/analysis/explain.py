@@ -56,7 +56,8 @@ TYPICAL: Final = (0.45, 0.55)
 DEPARTS: Final = 0.05
 #: Of the time in which others had work: the error of inferred time slices (`tests/bench/explain.py`, 90th percentile).
 INFERRED_ERROR: Final = 0.05
-#: Rank, as a fraction, of the unit with which the median is compared, and fewest units on a side of the division.
+#: Rank from either end, as a fraction, of the units with which the median is compared, and fewest units on a side of
+#: the division.
 SHORT: Final = 0.1
 #: Fewest units that are apart where the other units differ little: a few may be chance.
 FEWEST_SHORT: Final = 5
@@ -484,17 +485,18 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
 
 
 def _ranges(units: pl.DataFrame, sums: pl.DataFrame) -> tuple[UnitRange, ...]:
-    """Divide units of which a part is much shorter than the median; empty where none is, or units are too few."""
+    """Divide units of which many are much shorter or longer than the median; empty where few are, or units are few."""
     import polars as pl
 
     units = units.sort("dur_ns", "unit")
     durations = units["dur_ns"]
-    short, median = (durations.quantile(rank, _NEAREST_RANK) for rank in (SHORT, 0.5))
-    if units.height < ENOUGH_FOR_TAIL or not short or not median:
+    short, median, long = (durations.quantile(rank, _NEAREST_RANK) for rank in (SHORT, 0.5, 1 - SHORT))
+    if units.height < ENOUGH_FOR_TAIL or not short or not median or not long:
         return ()
     many = max(int(SHORT * units.height), 1)
     few = min(FEWEST_SHORT, many)
-    uneven = median >= SLOW_TAIL * short
+    # Where one in ten is much longer, the slowest 1 % do not stand out.
+    uneven = median >= SLOW_TAIL * short or long >= SLOW_TAIL * median
     # The first of the longer units: the one that is most times as long as the unit before it.
     first, last = (many, units.height - many) if uneven else (few, units.height // 2)
     steps = (durations / durations.shift(1))[first : last + 1]

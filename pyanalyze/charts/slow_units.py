@@ -9,7 +9,7 @@ import altair as alt
 from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline
 from pyanalyze.results.explain import cause_text
 from pyanalyze.text.escape import visible
-from pyanalyze.text.format import duration, percent
+from pyanalyze.text.format import count, duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,14 @@ __all__ = ["excess_waterfall", "units_over_time"]
 
 #: A whole unit; what the slow ones take longer for; what they take less time for.
 _WHOLE, _MORE, _LESS = OTHER, "#D55E00", "#009E73"
+#: At least one: of few units that is far more than 1 %, and others may take as long.
+_SLOWEST = "slowest 1 %, rounded up"
 #: Causes with bars of their own; the rest is one.
 _CAUSES = 8
 
 
 def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 470) -> alt.TopLevelMixin:
-    """From a typical unit to the slowest 1 %: one bar per cause and aggressor, for every name of units.
+    """From a typical unit to the slowest: one bar per cause and aggressor, for every name of units.
 
     Parameters
     ----------
@@ -105,15 +107,17 @@ def _steps(group: UnitGroup) -> list[dict[str, Any]]:
         )
         at += ns
     mean = group.slow_mean_ns or 0.0
-    whole = {"c": "slowest 1 %", "a": 0.0, "b": mean / 1e6, "e": mean / 1e6, "d": duration(mean), "s": "", "f": _WHOLE}
-    rows.append(whole)
+    slowest = (
+        f"slowest {count(group.slow)} of {count(group.count)}" if group.slow > 1 else f"slowest of {count(group.count)}"
+    )
+    rows.append({"c": slowest, "a": 0.0, "b": mean / 1e6, "e": mean / 1e6, "d": duration(mean), "s": "", "f": _WHOLE})
     return rows
 
 
 def units_over_time(
     units: pl.DataFrame, slow: Sequence[SlowUnits], *, start_ns: int = 0, width: int = 720
 ) -> alt.TopLevelMixin:
-    """Duration of every unit over time, the slowest 1 % of each name marked.
+    """Duration of every unit over time, the slowest 1 %, rounded up, of each name marked.
 
     Parameters
     ----------
@@ -156,7 +160,7 @@ def units_over_time(
                 "y": row["dur_ns"] / 1e6,
                 "u": row["unit"],
                 "d": duration(row["dur_ns"]),
-                "k": "slowest 1 %" if row["slow"] else "other units",
+                "k": _SLOWEST if row["slow"] else "other units",
             }
             for part in (usual.gather_every(step), marked)
             for row in part.iter_rows(named=True)
@@ -171,10 +175,10 @@ def units_over_time(
                 y=alt.Y("y:Q", title="Duration (ms)", axis=alt.Axis(minExtent=40, maxExtent=40)),
                 color=alt.Color(
                     "k:N",
-                    scale=alt.Scale(domain=["other units", "slowest 1 %"], range=[OTHER, _MORE]),
+                    scale=alt.Scale(domain=["other units", _SLOWEST], range=[OTHER, _MORE]),
                     legend=alt.Legend(title=None, orient="bottom"),
                 ),
-                size=alt.condition(alt.datum.k == "slowest 1 %", alt.value(60), alt.value(14)),
+                size=alt.condition(alt.datum.k == _SLOWEST, alt.value(60), alt.value(14)),
                 tooltip=[
                     alt.Tooltip("u:Q", title="Unit"),
                     alt.Tooltip("d:N", title="Duration"),

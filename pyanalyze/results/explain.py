@@ -187,9 +187,9 @@ class UnitGroup(Result):
     )
     ranges: Sequence[UnitRange] = Field(
         default=(),
-        description="Where the median is at least 1.2 times the 10th percentile, or at least 5 units are shorter than "
-        "all others by a factor of 1.2: the shorter units and the longer ones, divided at the largest ratio of two "
-        "durations that follow each other.",
+        description="Where the median is at least 1.2 times the 10th percentile, the 90th percentile at least 1.2 "
+        "times the median, or at least 5 units are shorter than all others by a factor of 1.2: the shorter units and "
+        "the longer ones, divided at the largest ratio of two durations that follow each other.",
     )
 
     @property

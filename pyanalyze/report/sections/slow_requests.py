@@ -34,13 +34,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks += [
             Chart(
                 chart_key("excess", device.device_id),
-                "From a typical unit to the slowest 1 %",
+                "From a typical unit to the slowest",
                 "Mean duration by cause and aggressor: each bar begins where the one above ends.",
             ),
             Chart(
                 chart_key("units", device.device_id),
                 "Units over time",
-                "Duration of each unit of work; the slowest 1 % of each name are marked.",
+                "Duration of each unit of work; the slowest 1 %, rounded up, of each name are marked.",
             ),
         ]
     for slow in device.slow_units[:MOST_GROUPS]:
@@ -80,7 +80,12 @@ def _said(slow: SlowUnits, device: Device) -> str:
     if main is None:
         return _found(slow.group, device)
     longer = f"The slowest took {fmt.duration(slow.slowest.excess_ns)} longer than a typical unit."
-    return f"{_found(slow.group, device)} {longer} {main_cause_text(slow.slowest, main)}."
+    return f"{_found(slow.group, device)}{_differ(slow.group, device)} {longer} {main_cause_text(slow.slowest, main)}."
+
+
+def _differ(group: UnitGroup, device: Device) -> str:
+    """Say between which durations units lie, where many differ from a typical one; empty where they do not."""
+    return f" Their durations differ: {ranges_text(group)}.{_solo(group, device)}" if group.ranges else ""
 
 
 def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
@@ -88,16 +93,15 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}" for cause in group.usual)
     if group.usual_rest_ns >= 1:
         parts += f"; other parts {fmt.duration(group.usual_rest_ns)}"
-    if group.ranges:
-        every = f"Their durations differ: {ranges_text(group)}.{_solo(group, device)}"
-    else:
+    every = _differ(group, device)
+    if not every:
         above = fmt.percent(group.p99_ns / group.p50_ns - 1)
         rule = " This tenant was slowed: its units are slow as a rule." if slowed else ""
-        every = f"There is no slow tail: p99 is {above} above p50.{rule}"
+        every = f" There is no slow tail: p99 is {above} above p50.{rule}"
     typical = f"A typical unit ({fmt.duration(group.typical_ns)}, mean of the middle tenth)"
     # The tables of causes have what was added only.
     solo = " Its launch calls, execution and own queueing are there solo as well." if len(device.tenants) > 1 else ""
-    return f"{_found(group, device)} {every} {typical}: {parts}.{solo}"
+    return f"{_found(group, device)}{every} {typical}: {parts}.{solo}"
 
 
 def _solo(group: UnitGroup, device: Device) -> str:
