@@ -635,6 +635,59 @@ def verdict_of(mode: Mode) -> Verdict:
     return judge(case).model_copy(update={"mode": mode})
 
 
+def with_p99(option: Option, *each_ms: float) -> Option:
+    forecasts = [
+        f.model_copy(update={"p99_ns": round(ms * 1e6)}) for f, ms in zip(option.forecasts, each_ms, strict=True)
+    ]
+    return replace(option, forecasts=tuple(forecasts))
+
+
+@pytest.mark.parametrize(
+    ("recorded_ms", "capped_ms", "names"),
+    [
+        # 10 ms now; the replay is within a quarter of 9 ms.
+        (9.0, 5.0, ["t0"]),
+        (9.0, 5.1, []),
+        # 10 ms is more than a quarter above 7 ms: the replay says nothing of this tail.
+        (7.0, 1.0, []),
+    ],
+)
+def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
+    recorded_ms: float, capped_ms: float, names: list[str]
+) -> None:
+    ways = compared(
+        ("time-slicing", 1.10), ("MPS", 1.12), ("MPS, equal caps", 1.3), best="time-slicing", now="time-slicing"
+    )
+    now, mps_free, capped = ways.options
+    made = with_p99(now, 10.0, 4.0), with_p99(mps_free, 9.0, 4.0), with_p99(capped, capped_ms, 30.0)
+    ways = replace(
+        ways,
+        options=made,
+        current=made[0],
+        recommended=made[0],
+        recorded_p99_ns={0: round(recorded_ms * 1e6), 1: 4_000_000},
+    )
+    stay = advise._stay(ways, (), verdict_of(Mode.TIME_SLICING), kube=False)
+    others = list(advise._for_tail(ways, Mode.TIME_SLICING, kube=False))
+    if not names:
+        assert stay.action == "Keep the sharing configuration: no other is forecast to gain anything"
+        assert "Elapsed time is compared, not latency." in stay.why
+        assert not others
+        return
+    assert stay.action == (
+        "Keep the sharing configuration unless the p99 latency of t0 matters more: no other is forecast to gain elapsed time"
+    )
+    (other,) = others
+    assert other.action == "If the p99 latency of t0 matters more: run the tenants under MPS with equal caps of 50 %"
+    assert "modelled p99 kernel latency t0 10.00 ms -> 5.000 ms (recorded 9.000 ms), t1 4.000 ms -> 30.00 ms" in str(
+        other.expected
+    )
+    assert other.commands
+    # What does not meet the requirements is none of those that could be taken.
+    refused = replace(ways, refused=((made[2], ("fault-isolation",)),))
+    assert advise._shorter_tail(refused) is None
+
+
 def test_what_gains_nobody_anything_is_no_action() -> None:
     """MIG at 1.91x and 3.36x where the tenants have 1.55x and 1.01x: a cost, which only isolation is worth."""
     placement = mig.place(mig.FAMILIES["A30"], [mig.Need(name, None, lambda sms: 28 / sms) for name in ("t0", "t1")])

@@ -60,6 +60,8 @@ _MORE_SWITCHES = 1.1
 USED_UP = 0.8
 #: Kernel time in grids of at least one whole wave, from which a tenant fills the SMs.
 MOSTLY_FULL = 0.5
+#: Part of a modelled p99 latency that a configuration may leave to be named for it: by as much the model does not miss.
+HALVED = 0.5
 #: Switching overhead above which longer slices are worth naming.
 NOTABLE_OVERHEAD = 0.01
 #: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
@@ -284,6 +286,7 @@ def _actions(
     if compared.options:
         if stays:
             yield _stay(compared, required, verdict, kube=kube)
+            yield from _for_tail(compared, verdict.mode, kube=kube)
         yield from _stricter(compared, verdict.mode, stays=stays, kube=kube)
         yield from _no_instance(compared)
         yield from _left_out(compared, required)
@@ -532,20 +535,67 @@ def _latency_percentiles(option: Option, compared: Options) -> str:
 
     The recorded one stands beside it. A tenant whose recorded p99 the replay misses has none, which is said.
     """
-    now = () if compared.current is None else compared.current.forecasts
-    before = {f.tenant_id: f.p99_ns for f in now if f.p99_ns}
+    before = _present_p99_ns(compared)
     each, missed = [], []
     for one in option.forecasts:
         modelled, recorded = before.get(one.tenant_id), compared.recorded_p99_ns.get(one.tenant_id)
         if one.p99_ns is None:
             continue
-        if modelled and recorded and abs(modelled / recorded - 1) > FORBIDDEN:
+        if modelled and recorded and not _reproduced(modelled, recorded):
             missed.append(f"{one.name} (modelled {fmt.duration(modelled)}, recorded {fmt.duration(recorded)})")
             continue
         said = f"{one.name} {f'{fmt.duration(modelled)} -> ' if modelled else ''}{fmt.duration(one.p99_ns)}"
         each.append(f"{said} (recorded {fmt.duration(recorded)})" if modelled and recorded else said)
     said = f"; modelled p99 kernel latency {', '.join(each)}" if each else ""
     return said + (f"; no p99 for {fmt.names(missed)}: the replay misses it" if each and missed else "")
+
+
+def _present_p99_ns(compared: Options) -> dict[int, int]:
+    """The modelled p99 kernel latency of each tenant under the current configuration, where it is known."""
+    now = () if compared.current is None else compared.current.forecasts
+    return {f.tenant_id: f.p99_ns for f in now if f.p99_ns}
+
+
+def _reproduced(modelled: float, recorded: float) -> bool:
+    return abs(modelled / recorded - 1) <= FORBIDDEN
+
+
+def _shorter_tail(compared: Options) -> tuple[Option, list[str]] | None:
+    """The option with the smallest mean slowdown of those that halve a p99 of today, and the tenants whose it halves.
+
+    A tenant whose recorded p99 the replay misses does not count.
+    """
+    recorded = compared.recorded_p99_ns
+    before = {
+        tenant_id: ns
+        for tenant_id, ns in _present_p99_ns(compared).items()
+        if tenant_id in recorded and _reproduced(ns, recorded[tenant_id])
+    }
+    refused = [option for option, _ in compared.refused]
+    # Options are in the order of their mean slowdown.
+    for option in compared.options:
+        each = [f.name for f in option.forecasts if f.p99_ns and f.p99_ns <= HALVED * before.get(f.tenant_id, 0)]
+        if each and option not in refused:
+            return option, each
+    return None
+
+
+def _for_tail(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
+    """What shortens the tail of a tenant, where elapsed times gain nothing by a change."""
+    found, now = _shorter_tail(compared), _now(compared, mode)
+    if found is None or now is None:
+        return
+    option, names = found
+    if option is _instances(compared) and _gains(option, now):
+        # It is named anyway, because it isolates more.
+        return
+    why = (
+        f"it at least halves the modelled p99 kernel latency of {fmt.names(names)}, and has the smallest mean slowdown "
+        f"of the configurations that do so for a tenant: {option.antt:.2f}x, {now.antt:.2f}x as it is"
+    )
+    made = _make(option, compared, why, mode, kube=kube)
+    action = f"If the p99 latency of {fmt.names(names)} matters more: {made.action[0].lower()}{made.action[1:]}"
+    yield made.model_copy(update={"action": action})
 
 
 def _trust(compared: Options, option: Option) -> str:
@@ -752,25 +802,30 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     if best is not None and best.antt_bounds[0] < now.antt_bounds[1] and now.antt_bounds[0] < best.antt_bounds[1]:
         bound = f"{bound}. The ranges overlap: no gain is certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
+    tail = _shorter_tail(compared)
+    unless_tail = "" if tail is None else f" unless the p99 latency of {fmt.names(tail[1])} matters more"
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
-    why = f"no other{which} is forecast to gain anything"
+    why = f"no other{which} is forecast to gain {'elapsed time' if tail else 'anything'}"
     first = f"its mean elapsed slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
     means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
     # A difference that no digit shows is none.
     if others and others[0].antt < now.antt and means[0] != means[1]:
-        elapsed = f"mean elapsed slowdown {' -> '.join(means)}; latency is not compared"
-        why = f"{_named(others[0])} is forecast to gain less than {fmt.percent(WORTH_IT, 0)} ({elapsed})"
+        change = " -> ".join(means)
+        said = " of elapsed time" if tail else f" (mean elapsed slowdown {change}; latency is not compared)"
+        why = f"{_named(others[0])} is forecast to gain less than {fmt.percent(WORTH_IT, 0)}{said}"
         first = (
-            f"{_named(others[0])} has the smallest mean elapsed slowdown of {len(others) + 1} configurations. "
+            f"{_named(others[0])} has the smallest mean elapsed slowdown of {len(others) + 1} configurations"
+            f"{f' ({change})' if tail else ''}. "
             f"The model cannot tell a difference below {fmt.percent(WORTH_IT, 0)}"
         )
     return Advice(
-        action=f"Keep the sharing configuration{' of this instance' if inside else ''}: {why}",
+        action=f"Keep the sharing configuration{' of this instance' if inside else ''}{unless_tail}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
         expected=f"modelled slowdown, not measured: as it is ({_named(now)}): {_each(now)}{other}",
         bound=bound,
-        why=f"{first}{_isolation(compared, verdict.mode)}. Elapsed time is compared, not latency."
+        why=f"{first}{_isolation(compared, verdict.mode)}. "
+        f"{'Elapsed time is compared, not latency.' if tail is None else 'This compares elapsed time alone.'}"
         f"{_trust(compared, now)}",
         undo=None,
         wrong_if="the workloads change: other kernels, other load, or another number of tenants",
