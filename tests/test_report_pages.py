@@ -21,6 +21,7 @@ from command_line import run
 
 import pyanalyze
 from pyanalyze import charts
+from pyanalyze.core import _core
 from pyanalyze.report import sections
 from pyanalyze.report.blocks import Facts, Fold, Note, Para, Table, chart_key
 from pyanalyze.report.html import MAX_BYTES, render_html
@@ -658,6 +659,19 @@ def test_lost_data_is_named() -> None:
     ]
     summary = render_summary(report.model_copy(update={"quality": lost}))
     assert "times and counts may be too small: diagnostic_loss (1), dropped_switch_records (20)" in summary
+
+
+def test_the_first_page_says_in_words_which_records_are_missing() -> None:
+    """Names of counters stand under Data quality, with their counts."""
+    report = examples.time_sliced()
+    losing = [str(one["name"]) for one in _core.quality_counters() if one["severity"] == "data-loss"]
+    assert "switch_events_lost" in losing
+    for name in losing:
+        lost = report.quality[0].model_copy(update={"name": name, "severity": "data-loss", "count": 1})
+        (note,) = [
+            n for n in lay_out(report.model_copy(update={"quality": [lost]})).notes if n.title == "Records are missing"
+        ]
+        assert "_" not in note.text, note.text
 
 
 def test_sms_of_an_untraced_tenant_are_said_to_count_as_idle() -> None:

@@ -7,7 +7,7 @@ own format on top.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyanalyze.report.blocks import Note, Page, Section
 from pyanalyze.report.sampled_text import (
@@ -51,6 +51,19 @@ SYNTHETIC = Note(
     "This capture was made by a generator, not recorded on a GPU. Its numbers prove nothing about real hardware.",
     "warning",
 )
+
+#: Counters of lost records, as the first page says them; "Data quality" has their names.
+_LOST_WORDS: Final = {
+    "bad_interval": "records without a valid end",
+    "graph_incomplete": "graph launches without a valid end",
+    "switch_events_lost": "gaps in the numbers of context-switch records",
+    "switch_repeated_start": "context switches without a save record",
+    "switch_overlap": "two contexts resident at once",
+    "switch_invalid": "context-switch records that the driver marked as invalid",
+    "switch_reset": "resets of the engine",
+    "diagnostic_loss": "data that nsys reported as lost",
+    "rows_skipped": "rows of samples that break their format",
+}
 
 
 def lay_out(
@@ -116,8 +129,9 @@ def _notes(report: Report) -> Iterator[Note]:
         yield Note("Tenants", full_stop(capital(grouped_text(report.grouped_by))))
     lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
     if lost:
-        names = ", ".join(sorted({visible(row.name) for row in lost})[:6])
-        yield Note("Records are missing", f"Sums may be too small: {names}. See data quality.", "warning")
+        names = sorted({row.name for row in lost})
+        said = "; ".join(_LOST_WORDS.get(name) or visible(name) for name in names[:6])
+        yield Note("Records are missing", f"Sums may be too small: {said}. See data quality.", "warning")
     for text in files_not_read(report):
         yield Note("File not read", f"{text}.", "warning")
     for text in clock_sentences(report):
