@@ -262,16 +262,16 @@ def _slow(device: Device, impact: Impact) -> list[str]:
                 f"{cause} {full_stop(capital(aggressors_text(device, victim, basis=basis)))}" for basis in (True, False)
             )
             # That it is inferred stands in the line above.
-            cause = whole if len(_lines("Cause", whole, 3)) < 3 else short
-        return [*_lines("Slow", slow, 2), *_lines("Cause", cause, 3)]
+            cause = whole if len(_lines("Verdict", whole, 3)) < 3 else short
+        return [*_lines("Slow", slow, 2), *_lines("Verdict", cause, 3)]
     limit = limit_text(device)
     if limit is not None:
-        return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Cause", cause, 2)]
+        return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Verdict", cause, 2)]
     if impact.sole_tenant:
-        return _lines("Cause", cause, 3)
+        return _lines("Verdict", cause, 3)
     # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
     slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
-    return [*_sentences("Slowdown", slowdown, 2), *_lines("Cause", cause, 3)]
+    return [*_sentences("Slowdown", slowdown, 2), *_lines("Verdict", cause, 3)]
 
 
 def _and_more(tenants: int) -> str:
