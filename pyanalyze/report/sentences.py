@@ -584,6 +584,10 @@ def switching_text(device: Device) -> str:
     return f"{text}; {said.rstrip('.')}" if said else text
 
 
+#: Ratio from which two lengths of residency intervals are not one; intervals that have a median; medians of a sentence.
+_UNLIKE: Final = 1.2
+_ENOUGH_INTERVALS: Final = 5
+_EACH_MEDIAN: Final = 3
 #: What is known of a switch, by the kind of its cost: the names of the rows in the section on context switches.
 _COST_WORDS = {
     "gap": ("context-switch gap", "context-switch gaps"),
@@ -621,7 +625,13 @@ def _switching(device: Device, *, short: bool = False) -> str:
         _, whole = inferred
         text += f", {fmt.percent(share_of_window(whole.total_ns, device))} with saving and restoring (inferred)"
     if not short and switches.median_slice_ns is not None:
-        text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
+        if medians := unlike_medians(device):
+            each = [f"{fmt.duration(ns)} ({label})" for label, ns in medians]
+            ends = [fmt.duration(pick(ns for _, ns in medians)) for pick in (min, max)]
+            said = fmt.names(each) if len(each) <= _EACH_MEDIAN else f"of each tenant {' to '.join(ends)}"
+            text += f"; median residency intervals {said}"
+        else:
+            text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
         if (slice_ns := other_slice_ns(device)) is not None:
             text += f", time slice about {fmt.duration(slice_ns)}"
     return text + "."
@@ -632,7 +642,27 @@ def other_slice_ns(device: Device) -> int | None:
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or summary is None or not switches.median_slice_ns or not summary.time_slice_ns:
         return None
-    return summary.time_slice_ns if summary.time_slice_ns >= 1.2 * switches.median_slice_ns else None
+    return summary.time_slice_ns if summary.time_slice_ns >= _UNLIKE * switches.median_slice_ns else None
+
+
+def unlike_medians(device: Device) -> list[tuple[str, int]]:
+    """Median residency interval of each tenant, where they differ: hardly an interval is as long as that of all."""
+    summary, labels = device.residency_summary, residency_labels(device)
+    medians = [
+        (labels.get(t.tenant_id, f"tenant {t.tenant_id}"), t.median_slice_ns)
+        for t in (summary.tenants if summary is not None else ())
+        if t.median_slice_ns and t.slices >= _ENOUGH_INTERVALS
+    ]
+    lengths = [ns for _, ns in medians]
+    return medians if lengths and max(lengths) >= _UNLIKE * min(lengths) else []
+
+
+def residency_labels(device: Device) -> dict[int, str]:
+    """Whose residency the rows are: of an MPS server, records may name one client for all, or one in each interval."""
+    labels = dict(tenant_labels(device.tenants))
+    labels |= {t.tenant_id: f"all MPS clients (as {labels[t.tenant_id]})" for t in device.named_for_all()}
+    group = device.mps_group()
+    return labels | {t.tenant_id: f"MPS group of {len(group)} clients" for t in group}
 
 
 #: The kinds of slowdown, as a sentence names them.

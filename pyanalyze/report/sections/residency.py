@@ -8,12 +8,13 @@ from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Tabl
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     inferred_switch,
+    residency_labels,
     residency_sentence,
     share_of_window,
+    unlike_medians,
     whole_intervals,
     why_missing,
 )
-from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 
@@ -57,7 +58,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         (
             "Median residency interval",
             "none" if switches.median_slice_ns is None else fmt.duration(switches.median_slice_ns),
-            "complete intervals",
+            "complete intervals of all tenants, whose medians differ: see below"
+            if unlike_medians(device)
+            else "complete intervals",
             "observed",
         ),
         ("Lost records", _lost(switches.dropped), "gaps in sequence numbers", "observed"),
@@ -156,10 +159,7 @@ def _slice_tables(device: Device) -> list[Block]:
     summary = device.residency_summary
     if summary is None:
         return []
-    labels = tenant_labels(device.tenants)
-    labels |= {t.tenant_id: f"all MPS clients (as {labels[t.tenant_id]})" for t in device.named_for_all()}
-    group = device.mps_group()
-    labels |= {t.tenant_id: f"MPS group of {len(group)} clients" for t in group}
+    labels = residency_labels(device)
     rows = tuple(
         (
             Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),

@@ -19,6 +19,7 @@ from pyanalyze.report.sentences import (
     other_slice_ns,
     samples_text,
     slower_elapsed,
+    unlike_medians,
 )
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -52,10 +53,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         )
         if switches.count and switches.median_slice_ns is not None:
+            medians = [ns for _, ns in unlike_medians(device)]
             median = fmt.duration(switches.median_slice_ns)
+            of = ""
+            if medians:
+                median = f"{fmt.duration(min(medians))} to {fmt.duration(max(medians))}"
+                of = ", of each tenant"
             slice_ns = other_slice_ns(device)
             note = "" if slice_ns is None else f"; time slice about {fmt.duration(slice_ns)}"
-            facts.append(Fact("Median residency interval", median, f"complete intervals{note}", "observed"))
+            facts.append(Fact("Median residency interval", median, f"complete intervals{of}{note}", "observed"))
     impact = impact_of(device)
     victim = impact.victim
     if victim is None and impact.reason is Reason.SOLE_TENANT:
