@@ -17,6 +17,7 @@ from command_line import run
 from exports import A100, US, kernel, write
 
 import pyanalyze
+from pyanalyze import charts
 from pyanalyze.fleet.summary import DeviceRow, GroupPart, summarise
 from pyanalyze.nsys_tool import recording
 from pyanalyze.report.blocks import Chart, Commands, Facts, Fold, Para, Table
@@ -30,8 +31,10 @@ from pyanalyze.report.sentences import (
     cause_sentence,
     gpu_metrics_text,
     gpu_time_text,
+    known_from_below,
     lead_sentences,
     limit_text,
+    pairs_without_figure,
     samples_text,
     switching_text,
     weighed_evidence,
@@ -897,3 +900,31 @@ def test_a_pause_of_all_is_said_beside_the_gpu_time(hardware: Path) -> None:
     report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
     lead = " ".join(lead_sentences(report.devices[0]))
     assert "All tenants had begun and none had ended for 34.5 %: --start 2358ms --end 3358ms." in lead
+
+
+def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path) -> None:
+    """Of two MPS clients beside a third process each is known by the residency of the third, and nothing of the other."""
+    path = hardware / "mps-A-B-beside-C.sqlite"
+    session = pyanalyze.load(path)
+    (device,) = session.report().devices
+    assert pairs_without_figure(device).keys() == {(0, 1), (1, 0)}
+    labels = {tenant.tenant_id: f"kit (pid {tenant.pid})" for tenant in device.tenants}
+    assert sorted(labels.values()) == ["kit (pid 951)", "kit (pid 952)", "kit (pid 953)"]
+    (figures,) = (one.figures for one in session.interference())
+    assert figures is not None
+    chart = charts.victim_by_aggressor(
+        figures.matrix or (),
+        labels,
+        kind="latency",
+        from_below=known_from_below(device),
+        without=pairs_without_figure(device),
+    )
+    cells = {(row["v"][-4:-1], row["a"][-4:-1]): row["text"] for row in json.loads(chart.to_dict()["data"]["values"])}
+    bounds = {pair for pair, text in cells.items() if text.startswith("at least ")}
+    assert bounds == {("951", "953"), ("952", "953")}
+    assert {pair for pair, text in cells.items() if text == "?"} == {("951", "952"), ("952", "951")}
+    assert len(cells) == 6
+    page = " ".join(render_text(session.report()).split())
+    for victim, other in ((951, 952), (952, 951)):
+        said = f"kit (pid {victim}) by kit (pid {other}): only time in which another context was resident is known"
+        assert said in page

@@ -12,7 +12,7 @@ from pyanalyze.text.escape import visible
 from pyanalyze.text.format import duration, percent, ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import polars as pl
 
@@ -47,6 +47,8 @@ def victim_by_aggressor(
     labels: Mapping[int, str],
     *,
     kind: Literal["latency", "slowdown"] = "slowdown",
+    from_below: Collection[int] = (),
+    without: Mapping[tuple[int, int], str] | None = None,
     width: int = 420,
 ) -> alt.TopLevelMixin:
     """Heatmap: slowdown of each victim (row) by each aggressor (column).
@@ -59,6 +61,10 @@ def victim_by_aggressor(
         Shown name per tenant id.
     kind
         Of latency, or of elapsed time, which has an interval.
+    from_below
+        Victims whose latency slowdowns are lower bounds.
+    without
+        Pairs of victim and aggressor that have no cell, and why; they get one with a question mark.
     width
         Width of the plotting area in pixels.
 
@@ -69,23 +75,12 @@ def victim_by_aggressor(
     >>> "app_c" in str(victim_by_aggressor(device.figures.matrix, {0: "app_a", 1: "app_b", 2: "app_c"}).to_dict())
     True
     """
-    rows: list[dict[str, Any]] = [
-        {
-            "v": label_of(cell.victim, labels),
-            "a": label_of(cell.aggressor, labels),
-            "x": 1.0 if value is None else max(value, 1.0),
-            "text": "?" if value is None else ratio(value),
-            "more": (
-                f"cannot be told from {label_of(cell.inseparable_from, labels)}"
-                if value is None
-                else f"{cell.low:.2f} to {cell.high:.2f}"
-                if kind == "slowdown" and cell.low is not None and cell.high is not None
-                else "no interval"
-            ),
-        }
-        for cell in matrix[:MAX_MARKS]
-        for value in (getattr(cell, kind),)
+    rows = [_pair(cell, labels, kind, bound=kind == "latency" and cell.victim in from_below) for cell in matrix]
+    rows += [
+        {"v": label_of(victim, labels), "a": label_of(aggressor, labels), "x": 1.0, "text": "?", "more": why}
+        for (victim, aggressor), why in (without or {}).items()
     ]
+    rows = rows[:MAX_MARKS]
     if not rows:
         return empty("Nobody was beside anybody.")
     top = max([1.5, *(float(row["x"]) for row in rows)])
@@ -98,7 +93,7 @@ def victim_by_aggressor(
             alt.Tooltip("v:N", title="Victim"),
             alt.Tooltip("a:N", title="Aggressor"),
             alt.Tooltip("text:N", title="Slowdown"),
-            alt.Tooltip("more:N", title="95 %"),
+            alt.Tooltip("more:N", title="95 % CI"),
         ],
     )
     color = alt.Color("x:Q", scale=alt.Scale(domain=[1, top], range=["#F4F1EA", "#D55E00"]), legend=None)
@@ -108,6 +103,22 @@ def victim_by_aggressor(
     summary = "; ".join(f"{r['v']} beside {r['a']}: {r['text']}" for r in rows[:12]) + "."
     done: alt.TopLevelMixin = decorate(chart, gutter=180, summary=summary)
     return done
+
+
+def _pair(
+    cell: MatrixCell, labels: Mapping[int, str], kind: Literal["latency", "slowdown"], *, bound: bool
+) -> dict[str, Any]:
+    value = getattr(cell, kind)
+    if value is None:
+        other = cell.inseparable_from
+        text, more = "?", "not known" if other is None else f"cannot be told from {label_of(other, labels)}"
+    elif bound:
+        text, more = f"at least {ratio(value)}", "a lower bound"
+    else:
+        known = kind == "slowdown" and cell.low is not None and cell.high is not None
+        text, more = ratio(value), f"{cell.low:.2f} to {cell.high:.2f}" if known else "no interval"
+    pair = {"v": label_of(cell.victim, labels), "a": label_of(cell.aggressor, labels)}
+    return {**pair, "x": 1.0 if value is None else max(value, 1.0), "text": text, "more": more}
 
 
 def cause_bars(

@@ -11,7 +11,7 @@ from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.files import write_whole
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
-from pyanalyze.report.sentences import holder_text, pairwise_kind
+from pyanalyze.report.sentences import holder_text, known_from_below, pairs_without_figure, pairwise_kind
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean
@@ -376,7 +376,13 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if found.figures is not None and found.figures.matrix and len(device.tenants) > 2:
             yield (
                 chart_key("matrix", number),
-                charts.victim_by_aggressor(found.figures.matrix, labels, kind=pairwise_kind(device)),
+                charts.victim_by_aggressor(
+                    found.figures.matrix,
+                    labels,
+                    kind=pairwise_kind(device),
+                    from_below=known_from_below(device),
+                    without=pairs_without_figure(device),
+                ),
             )
         if any(tenant.causes is not None for tenant in device.tenants):
             yield chart_key("causes", number), charts.cause_bars(found.tenants, labels)

@@ -1230,6 +1230,29 @@ def pairwise_kind(device: Device) -> Literal["latency", "slowdown"]:
     return "latency" if victim is not None and victim.kind == "latency" else "slowdown"
 
 
+def known_from_below(device: Device) -> set[int]:
+    """Tenants whose latency is known from below only: so is what each other tenant added to it."""
+    return {t.tenant_id for t in device.tenants if t.slowdown.latency and t.slowdown.latency.from_below}
+
+
+def pairs_without_figure(device: Device) -> dict[tuple[int, int], str]:
+    """Pairs of victim and aggressor that pairwise interference says nothing of, and why."""
+    cells = [] if device.interference is None else device.interference.matrix or []
+    found = {(cell.victim, cell.aggressor) for cell in cells}
+    servers = {tenant.served_by for tenant in device.tenants}
+    ids = [tenant.tenant_id for tenant in device.tenants if tenant.tenant_id not in servers]
+    unknown, below = {tenant.tenant_id for tenant in device.without_slowdown()}, known_from_below(device)
+    why = {
+        victim: "the slowdown of the victim is not known"
+        if victim in unknown
+        else "only time in which another context was resident is known of the victim"
+        if victim in below
+        else "nothing was found that it added"
+        for victim in ids
+    }
+    return {(v, a): why[v] for v in ids for a in ids if v != a and (v, a) not in found}
+
+
 def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> str:
     """Name the aggressors of a victim, each with the slowdown that it causes without the others."""
     labels = tenant_labels(device.tenants)

@@ -27,6 +27,8 @@ from pyanalyze.report.sentences import (
     bound_text,
     cause_sentence,
     estimate_text,
+    known_from_below,
+    pairs_without_figure,
     pairwise_kind,
     victim_sentence,
     why_missing,
@@ -269,8 +271,7 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
     # The kind of the slowdown that is named first is first here.
     found = sorted(figures.matrix, key=lambda c: (c.victim, -(getattr(c, kind) or 0)))
     pairs = [(labels.get(c.victim, f"#{c.victim}"), labels.get(c.aggressor, f"#{c.aggressor}")) for c in found]
-    # Of a victim whose latency is known from below only, so is what each added to it.
-    least = {t.tenant_id for t in device.tenants if t.slowdown.latency and bound_text(t.slowdown.latency)}
+    least = known_from_below(device)
     values = [
         (value_cell(f"{'at least ' * (c.victim in least)}{fmt.ratio(c.latency)}"), value_cell(_elapsed(c)))
         for c in found
@@ -305,7 +306,22 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
             f"{', '.join(sorted(set(together)))} were always active at the same time. Their parts cannot be separated."
         )
         blocks.append(Note("Inseparable", text))
+    if without := pairs_without_figure(device):
+        blocks.append(Note("Pairs without a figure", _without_figure(without, labels)))
     return blocks
+
+
+def _without_figure(pairs: Mapping[tuple[int, int], str], labels: Mapping[int, str]) -> str:
+    """Name the pairs, by victim, with the reason."""
+    by_victim: dict[tuple[int, str], list[str]] = {}
+    for (victim, aggressor), why in pairs.items():
+        by_victim.setdefault((victim, why), []).append(labels.get(aggressor, f"#{aggressor}"))
+    said = [
+        f"{labels.get(victim, f'#{victim}')} by {fmt.names(sorted(by))}: {why}."
+        for (victim, why), by in list(by_victim.items())[:_MOST_WITHOUT]
+    ]
+    more = len(by_victim) - len(said)
+    return " ".join([*said, *([f"The same holds for pairs of {fmt.counted(more, 'more victim')}."] if more else [])])
 
 
 def _execution_matrix(matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -> list[Block]:
@@ -325,6 +341,8 @@ def _execution_matrix(matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -
     return [Table(columns, rows, caption)]
 
 
+#: Victims with pairs that have no figure, of which the pairs are named.
+_MOST_WITHOUT = 6
 #: The kinds of pairwise slowdown, in words.
 _PAIRWISE = {"latency": "Slowdown of latency", "slowdown": "Slowdown of elapsed time"}
 
