@@ -661,6 +661,19 @@ def test_lost_data_is_named() -> None:
     assert "times and counts may be too small: diagnostic_loss (1), dropped_switch_records (20)" in summary
 
 
+@pytest.mark.parametrize("name", ["mps-A-B", "torch-slices-serve-train"])
+def test_commands_that_capture_what_is_missing_are_copied_as_they_stand(hardware: Path, name: str) -> None:
+    """One with variables before the program is a command as well; none stands inside a sentence."""
+    page = run("report", hardware / f"{name}.sqlite", "-f", "md").stdout
+    commands = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
+    assert "nvidia-smi --query-compute-apps" in commands
+    assert (
+        re.search(r"^CUDA_MPS_PIPE_DIRECTORY=\S+ nsys profile .* PROGRAM ", commands, re.MULTILINE) or "mps" not in name
+    )
+    prose = re.sub(r"```sh\n.*?```", "", page, flags=re.DOTALL)
+    assert not re.search(r"PROGRAM|nsys profile|--query-compute-apps", prose)
+
+
 def test_the_first_page_says_in_words_which_records_are_missing() -> None:
     """Names of counters stand under Data quality, with their counts."""
     report = examples.time_sliced()

@@ -118,6 +118,10 @@ def _window_ns(device: Device) -> int | None:
     return None if device.window is None else device.window.end_ns - device.window.start_ns
 
 
+#: Behind the reason for a gap. Commands are copied from that table; inside a paragraph words would be copied with them.
+TO_DO: Final = ' The table "Not available" says how to capture it.'
+
+
 def share_of_window(part_ns: int | None, device: Device) -> float | None:
     """A time as a fraction of the device's window; None: one of them is not known."""
     whole = _window_ns(device)
@@ -154,8 +158,7 @@ def why_missing(device: Device, *keys: str) -> str:
     """Why something is null: the matching entry of `missing`, else an honest pointer."""
     for key in keys:
         for entry in device.missing_for(key):
-            how = f" To capture it: {visible(entry.how, LONG)}" if entry.how else ""
-            return f"{full_stop(capital(visible(entry.why, LONG)))}{how}"
+            return f"{full_stop(capital(visible(entry.why, LONG)))}{TO_DO if entry.how else ''}"
     return "See what is not available."
 
 

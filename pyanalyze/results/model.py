@@ -6,6 +6,7 @@ be known is ``None`` (JSON ``null``) with an entry in ``missing``, never zero.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Annotated, Any
 
@@ -52,16 +53,19 @@ class Missing(Result):
 
     @property
     def is_command(self) -> bool:
-        """Whether a shell runs it as it stands: it begins with a program, and is no sentence.
+        """Whether a shell runs it as it stands: it begins with a program, or variables for one, and is no sentence.
 
         Examples
         --------
         >>> Missing(what="a", why="b", how="nvidia-smi -L > gpus.txt").is_command
         True
+        >>> Missing(what="a", why="b", how="CUDA_MPS_PIPE_DIRECTORY=/tmp/mps nsys profile PROGRAM").is_command
+        True
         >>> Missing(what="a", why="b", how="record both with the same nsys").is_command
         False
         """
-        return self.how.partition(" ")[0] in _PROGRAMS
+        words = itertools.dropwhile(lambda word: word.partition("=")[0].isupper() and "=" in word, self.how.split())
+        return next(words, "") in _PROGRAMS
 
 
 def rounded(value: Any) -> Any:

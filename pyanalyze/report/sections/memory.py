@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing.evidence import HOW
-from pyanalyze.report.blocks import Block, Cell, Column, Fact, Facts, Note, Para, Table, value_cell
+from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fact, Facts, Note, Para, Table, value_cell
 from pyanalyze.report.sampled_text import only_sampled, outside_window
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.results.labels import tenant_labels
@@ -24,12 +24,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     peaks = [one.memory_peak_bytes for one in device.tenants or device.listed]
     known = [peak for peak in peaks if peak is not None]
     together = sum(known)
-    how = f"To capture it: pyanalyze record -- PROGRAM, or {HOW['nvml']}"
+    how = Commands(("pyanalyze record -- PROGRAM", HOW["nvml"]))
     if not known and (memory is None or memory.peak_bytes is None):
         size = (
             "" if memory is None or memory.total_bytes is None else f"The device has {fmt.bytes_(memory.total_bytes)}. "
         )
-        return [Note("Memory in use is not known", f"{size}{how}")]
+        return [Note("Memory in use is not known", f"{size}To capture it, one of these:"), how]
     total = None if memory is None else memory.total_bytes
     peak = None if memory is None else memory.peak_bytes
     free = None if total is None or peak is None else total - peak

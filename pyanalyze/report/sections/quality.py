@@ -5,18 +5,16 @@ from __future__ import annotations
 from pyanalyze.core import _core
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
 from pyanalyze.report.sections.base import Inputs, ReportSection
-from pyanalyze.report.sentences import LONG
+from pyanalyze.report.sentences import LONG, TO_DO
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-
-_TO_DO = ' The table "Not available" says what to do.'
 
 
 def _blocks(inputs: Inputs) -> list[Block]:
     # They are counted per GPU, among what is not available.
     gaps: list[Block] = [
-        Para(f"{full_stop(capital(visible(gap.why, LONG)))}{_TO_DO if gap.how else ''}")
+        Para(f"{full_stop(capital(visible(gap.why, LONG)))}{TO_DO if gap.how else ''}")
         for device in inputs.report.devices
         for gap in device.sharing.missing
         if gap.what == "kernel_records"
