@@ -143,12 +143,30 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
                 long_share=long_share,
                 time_ns=time_ns,
                 exposed_ns=exposed_ns,
+                hideable_ns=_hideable_ns(part, kernels, direction) if between else None,
                 bytes_per_s=int(part["bytes"].sum()) / length * 1e9 if length else None,
                 best_bytes_per_s=best.get(kind),
                 best_pinned_bytes_per_s=pinned.get(kind) if between else None,
             )
         )
     return sorted(found, key=lambda one: (-one.time_ns, one.direction))
+
+
+def _hideable_ns(copies: pl.DataFrame, kernels: pl.DataFrame, direction: CopyDirection) -> int:
+    """Time of copies without a kernel that kernels could hide at most.
+
+    What is copied to the device can be copied earlier, or in parts beside the kernels that need the first of them. What
+    is copied to the host is made by kernels before it: only later ones could run beside it.
+    """
+    import polars as pl
+
+    beside = kernels
+    if direction is CopyDirection.TO_HOST:
+        last_ns, first_ns = kernels["start_ns"].max(), copies["start_ns"].min()
+        if last_ns is None or first_ns is None:
+            return 0
+        copies, beside = copies.filter(pl.col("start_ns") < last_ns), kernels.filter(pl.col("start_ns") > first_ns)
+    return min(times(copies, kernels)[1], int((beside["end_ns"] - beside["start_ns"]).sum()))
 
 
 def _memsets(rows: pl.DataFrame, kernels: pl.DataFrame) -> Memsets | None:

@@ -34,6 +34,12 @@ class CopyKind(Result):
     )
     time_ns: int = Field(ge=0, description="Union of their intervals, ns.")
     exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
+    hideable_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of exposed_ns, what kernels of the process could hide at most, ns: all of them for copies to the "
+        "device; those that began after the first copy for copies to the host; null: other directions.",
+    )
     bytes_per_s: Number = Field(description="Bytes over the sum of their durations; null: no duration.")
     best_bytes_per_s: Number = Field(
         description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind by this "

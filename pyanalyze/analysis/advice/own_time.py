@@ -114,22 +114,28 @@ def of_copies(name: str, copies: Copies) -> Iterator[Advice]:
 def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
     """Advise pinned memory where copies of pageable memory kept kernels from running for a notable time."""
     for kind in copies.pageable:
-        if kind.exposed_ns < _worth_ns(copies.window_ns) or kind.bytes < STAGED_BYTES * kind.copies:
+        saved_ns, hidden_ns = pinning_saves_ns(kind), kind.hideable_ns or 0
+        # Pinned copies are faster, which the capture may show, and can run beside kernels where there are some.
+        most_ns = min((saved_ns or 0) + hidden_ns, kind.exposed_ns)
+        if most_ns < _worth_ns(copies.window_ns) or kind.bytes < STAGED_BYTES * kind.copies:
             continue
-        saved_ns = pinning_saves_ns(kind)
         expected = None
         if saved_ns:
             expected = (
                 f"{fmt.duration(saved_ns)} less, if they are as fast as the pinned copies of this capture "
                 f"({fmt.rate(kind.best_pinned_bytes_per_s)})"
             )
-        way = "to the device" if kind.direction is CopyDirection.TO_DEVICE else "to the host"
-        share = kind.exposed_ns / copies.window_ns
+        there = kind.direction is CopyDirection.TO_DEVICE
+        way = "to the device" if there else "to the host"
+        share = most_ns / copies.window_ns
+        bound = f"{fmt.duration(most_ns)}, {fmt.percent(share)} of its time"
+        if hidden_ns:
+            bound = f"{bound}, if they run beside kernels{', earlier or in parts' if there else ' after them'}"
         yield Advice(
             action=f"Use pinned memory for the copies of {name} {way}",
             commands=[],
             expected=expected,
-            bound=f"{fmt.duration(kind.exposed_ns)}, {fmt.percent(share)} of its time, if kernels then run meanwhile",
+            bound=bound,
             why=f"{fmt.counted(kind.copies, 'copy', 'copies')} {way} of pageable memory, {fmt.bytes_(kind.bytes)} at "
             f"{fmt.rate(kind.bytes_per_s)}, took {fmt.duration(kind.exposed_ns)} with no kernel in flight. "
             "Copies of pageable memory hold the host and do not overlap its other work: allocate with cudaMallocHost "
@@ -137,7 +143,7 @@ def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
             undo=None,
             risk="pinned memory cannot be swapped out: pin what is copied, not everything",
             check_after="these copies take less time without a kernel in flight",
-            at_stake_ns=kind.exposed_ns,
+            at_stake_ns=most_ns,
             at_stake_share=share,
         )
 
@@ -262,10 +268,13 @@ def _what_to_do(
             least, what = ("Set less memory", "memsets") if _mostly_memsets(copies) else ("Copy less", "copies")
             action = f"{least} in {name}, or overlap its {what} with kernels"
             shared = "Copy engines and the link are shared in every mode, MIG included"
-            if split.kernels_ns < split.copies_ns:
+            hidden_ns = _hidden_ns(split, copies)
+            if hidden_ns < split.copies_ns:
                 action = f"{least} in {name}"
-                hidden = fmt.duration(split.kernels_ns)
-                shared = f"Overlap with its kernels can hide {hidden} of that at most, copying less all of it. {shared}"
+                hidden = (
+                    f"can hide {fmt.duration(hidden_ns)} of that at most" if hidden_ns else "cannot hide any of that"
+                )
+                shared = f"Overlap with its kernels {hidden}, copying less all of it. {shared}"
             return action, [], f"copies and memsets were in flight without a kernel for {part}. {shared}"
         case Limit.LAUNCHES:
             action = f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)"
@@ -283,6 +292,16 @@ def _what_to_do(
             return f"Spend less time in {call} in {name}: {remedy}", [], why
         case Limit.HOST:
             return _busy_host(name, split, part, sampled=sampled)
+
+
+def _hidden_ns(split: TimeSplit, copies: Copies | None) -> int:
+    """What overlap with kernels could hide at most of the time of copies and memsets without one."""
+    if copies is None:
+        return split.kernels_ns
+    # Copies inside the device, and memsets, may stand anywhere between kernels.
+    anywhere = [kind.exposed_ns if kind.hideable_ns is None else kind.hideable_ns for kind in copies.kinds]
+    sets_ns = 0 if copies.memsets is None else copies.memsets.exposed_ns
+    return min(split.kernels_ns, split.copies_ns, sum(anywhere) + sets_ns)
 
 
 def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tuple[str, list[str], str]:
