@@ -22,6 +22,7 @@ from command_line import run
 
 import pyanalyze
 from pyanalyze import charts
+from pyanalyze.analysis import explain as explain_module
 from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
@@ -287,11 +288,45 @@ def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) 
     # Until the others came nothing was waited for but the switch of the step before.
     assert shorter.others_ns < 0.1 * shorter.max_ns
     assert longer.others_ns > 0.4 * longer.max_ns
+    # They were the first: until then app_a was by itself.
+    assert group.phases is not None
+    assert (group.phases.first, group.phases.then) == (52, 61)
+    assert group.phases.first_p50_ns == durations[25]
+    assert group.phases.then_p50_ns == durations[52 + 30]
     page = run("report", path, "-f", "md").stdout
+    assert "; these are two phases: the first 52 take 8.1" in page
     said = f"52 take {durations[0] / 1e6:.3f} to {durations[51] / 1e6:.3f} ms (mean wait for other tenants "
     assert f"Their durations differ: {said}" in page
     assert "slow as a rule" not in page
     assert f"  {said}" in run("explain", path).stdout
+
+
+@pytest.mark.parametrize(
+    ("lengths", "phases"),
+    [
+        # Of 30 units: 10 of 1 ms, then 20 of 2 ms; one of 11 may be early.
+        ([1] * 10 + [2] * 20, (10, 20)),
+        ([2] * 20 + [1] * 10, (20, 10)),
+        ([2, *[1] * 9, 1, *[2] * 19], (11, 19)),
+        # They alternate; or five short ones are anywhere.
+        ([1, 2] * 15, None),
+        ([2] * 10 + [1] + [2] * 5 + [1] + [2] * 5 + [1, 1] + [2] * 5 + [1], None),
+    ],
+)
+def test_phases_are_told_from_units_that_alternate(lengths: list[int], phases: tuple[int, int] | None) -> None:
+    units = pl.DataFrame(
+        {
+            "unit": range(30),
+            "start_ns": range(0, 30_000, 1000),
+            "dur_ns": [n * 10**6 for n in lengths],
+            "others_ns": [0] * 30,
+        }
+    )
+    sums = pl.DataFrame(schema={"unit": pl.Int64, "kind": pl.String, "dur_ns": pl.Float64})
+    found = explain_module._phases(units, explain_module._ranges(units, sums))
+    assert (None if found is None else (found.first, found.then)) == phases
+    if found is not None:
+        assert found.until_ns == 1000 * found.first
 
 
 def test_a_tail_of_many_units_is_said_to_be_of_many(hardware: Path) -> None:
@@ -311,8 +346,16 @@ def test_a_tail_of_many_units_is_said_to_be_of_many(hardware: Path) -> None:
     assert (shorter.count, shorter.min_ns, shorter.max_ns) == (39, lengths[0], lengths[38])
     assert (longer.count, longer.min_ns, longer.max_ns) == (15, lengths[39], lengths[-1])
     assert longer.others_ns > 0.5 * longer.min_ns
+    # 35 of them began before 3.52 s, 34 of which are short, and 14 of the 19 from then on are long.
+    with closing(sqlite3.connect(path)) as db:
+        in_order = [ns for (ns,) in db.execute(query.replace("ORDER BY ns", "ORDER BY start"))]
+    assert [sum(ns >= lengths[39] for ns in part) for part in (in_order[:35], in_order[35:])] == [1, 14]
+    phases = slow.group.phases
+    assert phases is not None
+    assert (phases.first, phases.first_p50_ns) == (35, sorted(in_order[:35])[17])
+    assert (phases.then, phases.then_p50_ns) == (19, sorted(in_order[35:])[9])
     page = run("report", path, "-f", "md").stdout
-    said = r"max 2\.756 ms\. Their durations differ: 39 take 481 us to 1\.192 ms \(.+\), 15 take 1\.792 to 2\.756 ms"
+    said = r"max 2\.756 ms\. Their durations differ: 39 take 481 us to 1\.192 ms \(.+\), 15 take 1\.792 to 2\.756 ms \("
     assert re.search(said, page)
     *_, last = json.loads(charts.excess_waterfall([slow]).to_dict()["data"]["values"])
     assert last["c"] == "slowest of 54"

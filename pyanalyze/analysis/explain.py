@@ -10,7 +10,16 @@ from pyanalyze.analysis.residency import UnitResidency
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import recording
-from pyanalyze.results.explain import Excess, ExplainedUnit, Explanation, SlowUnits, UnitGroup, UnitRange, UnitSegment
+from pyanalyze.results.explain import (
+    Excess,
+    ExplainedUnit,
+    Explanation,
+    SlowUnits,
+    UnitGroup,
+    UnitPhases,
+    UnitRange,
+    UnitSegment,
+)
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.text.escape import visible
@@ -459,6 +468,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
             p99_ns=length.quantile(0.99, _NEAREST_RANK),
             max_ns=length.max(),
         ).row(0, named=True)
+        ranges = _ranges(of.select("unit", "dur_ns", "others_ns"), prepared.sums)
         found.append(
             UnitGroup(
                 tenant_id=tenant_id,
@@ -478,7 +488,8 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 # A switch holds what no record has, also where residency was recorded.
                 basis="inferred" if not_on_record - {SegmentKind.SWITCH} else "observed",
                 doubt=prepared.doubt_of(of["device_id"][0], int(slow["others_ns"].sum())) if slow.height else None,
-                ranges=_ranges(of.select("unit", "dur_ns", "others_ns"), prepared.sums),
+                ranges=ranges,
+                phases=_phases(of, ranges),
             )
         )
     return sorted(found, key=lambda one: (-one.count, one.tenant_id, one.name))
@@ -516,6 +527,36 @@ def _ranges(units: pl.DataFrame, sums: pl.DataFrame) -> tuple[UnitRange, ...]:
             solo_p50_ns=lengths.quantile(0.5, _NEAREST_RANK),
         )
         for part, lengths in zip((units[:cut], units[cut:]), solo, strict=True)
+    )
+
+
+def _phases(units: pl.DataFrame, ranges: Sequence[UnitRange]) -> UnitPhases | None:
+    """Find the time that divides shorter units from longer ones best; None: they alternate, or are not divided."""
+    if not ranges:
+        return None
+    units = units.sort("start_ns", "unit")
+    longer = units["dur_ns"] >= ranges[1].min_ns
+    fewest = max(FEWEST_SHORT, int(SHORT * units.height))
+    whole, before = sum(longer), 0
+    best, cut = units.height, 0
+    for place, is_longer in enumerate(longer, 1):
+        before += is_longer
+        # On the wrong side if the shorter ones come first: longer ones before the cut, shorter ones behind it.
+        wrong = before + (units.height - place) - (whole - before)
+        if fewest <= place <= units.height - fewest and min(wrong, units.height - wrong) < best:
+            best, cut = min(wrong, units.height - wrong), place
+    first, then = units[:cut], units[cut:]
+    medians = [float(part["dur_ns"].quantile(0.5, _NEAREST_RANK) or 0) for part in (first, then)]
+    shorter = first if medians[0] < medians[1] else then
+    # What alternates has long units on either side.
+    if not cut or SLOW_TAIL * (shorter["dur_ns"].quantile(1 - SHORT, _NEAREST_RANK) or 0) > max(medians):
+        return None
+    return UnitPhases(
+        until_ns=then["start_ns"][0],
+        first=first.height,
+        first_p50_ns=medians[0],
+        then=then.height,
+        then_p50_ns=medians[1],
     )
 
 

@@ -152,6 +152,16 @@ class UnitRange(Result):
     solo_p50_ns: Number = Field(default=None, description="Median duration of those, ns; null: there are none.")
 
 
+class UnitPhases(Result):
+    """Units of one name whose durations change once and stay so: the figures of both would mix two behaviours."""
+
+    until_ns: int = Field(description="Start of the first unit of the second phase, ns from the origin.")
+    first: int = Field(ge=1, description="Units before.")
+    first_p50_ns: Finite = Field(description="Their median duration, ns.")
+    then: int = Field(ge=1, description="Units from then on.")
+    then_p50_ns: Finite = Field(description="Their median duration, ns.")
+
+
 class UnitGroup(Result):
     """Units of one tenant and name."""
 
@@ -190,6 +200,12 @@ class UnitGroup(Result):
         description="Where the median is at least 1.2 times the 10th percentile, the 90th percentile at least 1.2 "
         "times the median, or at least 5 units are shorter than all others by a factor of 1.2: the shorter units and "
         "the longer ones, divided at the largest ratio of two durations that follow each other.",
+    )
+
+    phases: UnitPhases | None = Field(
+        default=None,
+        description="Where nine in ten units on one side of a time are shorter than half of those on the other by a "
+        "factor of 1.2: what units take before and after; null: they alternate, or do not differ.",
     )
 
     @property
@@ -363,6 +379,25 @@ def ranges_text(group: UnitGroup) -> str:
     return ", ".join(texts)
 
 
+def phases_text(group: UnitGroup, origin_ns: int = 0) -> str:
+    """Say when units changed and from what to what; empty where they did not.
+
+    Examples
+    --------
+    >>> phases = UnitPhases(until_ns=500_000_000, first=52, first_p50_ns=8e6, then=61, then_p50_ns=14e6)
+    >>> phases_text(UnitGroup.model_construct(phases=phases))
+    'these are two phases: the first 52 take 8.000 ms (p50), the 61 from 500.0 ms on take 14.00 ms'
+    """
+    phases = group.phases
+    if phases is None:
+        return ""
+    return (
+        f"these are two phases: the first {fmt.count(phases.first)} take {fmt.duration(phases.first_p50_ns)} (p50), "
+        f"the {fmt.count(phases.then)} from {fmt.duration(phases.until_ns - origin_ns)} on take "
+        f"{fmt.duration(phases.then_p50_ns)}"
+    )
+
+
 def main_cause_text(unit: ExplainedUnit, main: Excess) -> str:
     """Say the main cause of a unit, and how far that can be trusted."""
     share = "" if main.share is None else f", {fmt.percent(main.share)} of its excess over a typical unit"
@@ -395,6 +430,8 @@ def group_lines(group: UnitGroup) -> list[str]:
         )
     if group.ranges:
         found.append(f"  {ranges_text(group)} [{group.basis}]")
+        if group.phases:
+            found.append(f"  {phases_text(group)}")
     if group.without_call:
         found.append(
             f"  {fmt.count(group.without_call)} of {fmt.count(group.operations)} operations have no launch call in the "

@@ -11,6 +11,7 @@ from pyanalyze.results.explain import (
     MOST_GROUPS,
     cause_text,
     main_cause_text,
+    phases_text,
     ranges_text,
     segment_text,
     waited_for_text,
@@ -49,8 +50,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(Para(f"Units of {fmt.counted(more, 'more name')} have a slow tail: pyanalyze explain CAPTURE."))
     impact = impact_of(device)
     slowed = {one.tenant.tenant_id for one in (impact.victim, *impact.also_slowed) if one is not None and one.slowed}
-    # Of tenants that nobody slowed it says something only beside others.
-    even = [one for one in device.even_units if device.slow_units or one.tenant_id in slowed]
+    # Of tenants that nobody slowed it says something only beside others, or where one figure would mix two phases.
+    even = [one for one in device.even_units if device.slow_units or one.tenant_id in slowed or one.phases]
     blocks += [Para(_even(group, device, slowed=group.tenant_id in slowed)) for group in even[:MOST_GROUPS]]
     if (more := len(even) - MOST_GROUPS) > 0:
         tenants = fmt.counted(more, "more tenant")
@@ -84,8 +85,12 @@ def _said(slow: SlowUnits, device: Device) -> str:
 
 
 def _differ(group: UnitGroup, device: Device) -> str:
-    """Say between which durations units lie, where many differ from a typical one; empty where they do not."""
-    return f" Their durations differ: {ranges_text(group)}.{_solo(group, device)}" if group.ranges else ""
+    """Say between which durations units lie, and when they changed; empty where most are alike."""
+    if not group.ranges:
+        return ""
+    start_ns = 0 if device.window is None else device.window.start_ns
+    phases = phases_text(group, start_ns)
+    return f" Their durations differ: {ranges_text(group)}{f'; {phases}' if phases else ''}.{_solo(group, device)}"
 
 
 def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
