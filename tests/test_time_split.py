@@ -555,3 +555,15 @@ def test_real_hosts_wait_for_what_their_captures_say(corpus: Path) -> None:
     assert jax.host_activity is not None
     assert (jax.host_ns, jax.host_activity.os_ns) == (1_015_347_155, 834_742_133)
     assert [part.name for part in jax.host_activity.parts[:3]] == ["futex", "poll", "pthread_cond_wait"]
+
+
+def test_time_of_whole_graphs_beside_overlapping_kernels_is_a_lower_bound(corpus: Path) -> None:
+    """Kernels that overlap take 5.100 ms together and were in flight for 5.048 ms; graphs for 3.030 ms."""
+    path = corpus / "exports" / "jaxtoolbox-gb200" / "nsys_report_benchmark.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        (graphs_ns,) = db.execute('SELECT sum("end" - start) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE').fetchone()
+    assert round(graphs_ns / 1e6, 3) == 3.030
+    (action,) = (one for one in pyanalyze.load(path).advise()[0].actions if one.action.startswith("Trace the kernels"))
+    found = re.search(r"whole graphs were in flight for at least ([\d.]+) ms of 23\.06 ms", action.why)
+    assert found is not None
+    assert 0.95 * graphs_ns < 1e6 * float(found[1]) < graphs_ns

@@ -269,7 +269,7 @@ def _what_to_do(
             action = f"{least} in {name}, or overlap its {what} with kernels"
             shared = "Copy engines and the link are shared in every mode, MIG included"
             hidden_ns = _hidden_ns(split, copies)
-            if hidden_ns < split.copies_ns:
+            if hidden_ns < MOST_COPIES * split.copies_ns:
                 action = f"{least} in {name}"
                 hidden = (
                     f"can hide {fmt.duration(hidden_ns)} of that at most" if hidden_ns else "cannot hide any of that"
@@ -354,7 +354,9 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     kernel = split.top_kernel
     if kernel is None or split.mostly_graphs:
         part = f"{fmt.duration(split.graphs_ns)} of {fmt.duration(split.window_ns)}"
-        why = f"whole graphs were in flight for {part}, and their kernels are not known"
+        # Kernels that overlap take more together than they were in flight: the rest is of graphs for certain.
+        least = "" if split.top_kernel_share is None else "at least "
+        why = f"whole graphs were in flight for {least}{part}, and their kernels are not known"
         command = recording("--cuda-graph-trace=node", switches=False)
         return f"Trace the kernels inside the graphs of {name}", [command], why
     # Without `regex:` ncu compares the whole name; a template argument stands in the demangled name only.
