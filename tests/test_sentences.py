@@ -7,6 +7,8 @@ import json
 import re
 import shlex
 import sqlite3
+import statistics
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import generate
@@ -35,6 +37,7 @@ from pyanalyze.report.sentences import (
     lead_sentences,
     limit_text,
     pairs_without_figure,
+    residency_sentence,
     samples_text,
     switching_text,
     weighed_evidence,
@@ -928,3 +931,29 @@ def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path)
     for victim, other in ((951, 952), (952, 951)):
         said = f"kit (pid {victim}) by kit (pid {other}): only time in which another context was resident is known"
         assert said in page
+
+
+def test_a_median_between_short_and_long_intervals_has_its_range(hardware: Path) -> None:
+    """Half of the intervals end early, half at the end of the time slice: none is as long as their median."""
+    path = hardware.parent / "h200" / "slices-long_kernel-B.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = """SELECT contextId, lead(timestamp) OVER w - timestamp, tag, lead(tag) OVER w
+            FROM GPU_CONTEXT_SWITCH_EVENTS WHERE globalPid >> 24 & 16777215 = 1448
+            WINDOW w AS (PARTITION BY contextId ORDER BY timestamp)"""
+        rows = [(context, ns) for context, ns, tag, after in db.execute(query) if (tag, after) == (8, 7)]
+    # One context was resident once, while it was created.
+    counts = Counter(context for context, _ in rows)
+    lengths = sorted(ns for context, ns in rows if counts[context] > 1)
+    middle = statistics.median(lengths)
+    assert not [ns for ns in lengths if 0.9 * middle < ns < 1.1 * middle]
+    (device,) = pyanalyze.load(path).report().devices
+    said = residency_sentence(device)
+    span = f"{lengths[len(lengths) // 10] / 1e6:.3f} ms - {lengths[-len(lengths) // 10] / 1e6:.3f} ms"
+    assert f"{middle / 1e6:.3f} ms (kit (pid 1448); p10-p90 {span})" in said
+
+
+def test_two_residency_intervals_have_no_median(hardware: Path) -> None:
+    """21.6 ms before the first work and 2.95 s: 1.49 s is the length of neither."""
+    page = run("report", hardware / "green-64-64-A-B.sqlite", "-f", "md").stdout
+    assert "1.488 s" not in page
+    assert re.search(r"\| kit \| 100\.0 % \*observed\* \| 2 \| too few \| 21\.61 ms - 2\.954 s \|", page)

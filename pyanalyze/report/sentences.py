@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics, Occupancy
     from pyanalyze.results.report import Device, Report, Sampled, Tenant
+    from pyanalyze.results.residency import ResidencyTotals
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
 
@@ -589,7 +590,7 @@ def switching_text(device: Device) -> str:
 
 #: Ratio from which two lengths of residency intervals are not one; intervals that have a median; medians of a sentence.
 _UNLIKE: Final = 1.2
-_ENOUGH_INTERVALS: Final = 5
+ENOUGH_INTERVALS: Final = 5
 _EACH_MEDIAN: Final = 3
 #: What is known of a switch, by the kind of its cost: the names of the rows in the section on context switches.
 _COST_WORDS = {
@@ -629,8 +630,8 @@ def _switching(device: Device, *, short: bool = False) -> str:
         text += f", {fmt.percent(share_of_window(whole.total_ns, device))} with saving and restoring (inferred)"
     if not short and switches.median_slice_ns is not None:
         if medians := unlike_medians(device):
-            each = [f"{fmt.duration(ns)} ({label})" for label, ns in medians]
-            ends = [fmt.duration(pick(ns for _, ns in medians)) for pick in (min, max)]
+            each = [f"{fmt.duration(ns)} ({label}{f'; p10-p90 {span}' if span else ''})" for label, ns, span in medians]
+            ends = [fmt.duration(pick(ns for _, ns, _ in medians)) for pick in (min, max)]
             said = fmt.names(each) if len(each) <= _EACH_MEDIAN else f"of each tenant {' to '.join(ends)}"
             text += f"; median residency intervals {said}"
         else:
@@ -648,16 +649,26 @@ def other_slice_ns(device: Device) -> int | None:
     return summary.time_slice_ns if summary.time_slice_ns >= _UNLIKE * switches.median_slice_ns else None
 
 
-def unlike_medians(device: Device) -> list[tuple[str, int]]:
-    """Median residency interval of each tenant, where they differ: hardly an interval is as long as that of all."""
+def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
+    """Median residency interval of each tenant, where they differ: hardly an interval is as long as that of all.
+
+    With p10-p90, where the intervals of the tenant differ as well: half of them may be short and half long.
+    """
     summary, labels = device.residency_summary, residency_labels(device)
     medians = [
-        (labels.get(t.tenant_id, f"tenant {t.tenant_id}"), t.median_slice_ns)
+        (labels.get(t.tenant_id, f"tenant {t.tenant_id}"), t.median_slice_ns, _span(t))
         for t in (summary.tenants if summary is not None else ())
-        if t.median_slice_ns and t.slices >= _ENOUGH_INTERVALS
+        if t.median_slice_ns and t.slices >= ENOUGH_INTERVALS
     ]
-    lengths = [ns for _, ns in medians]
+    lengths = [ns for _, ns, _ in medians]
     return medians if lengths and max(lengths) >= _UNLIKE * min(lengths) else []
+
+
+def _span(tenant: ResidencyTotals) -> str:
+    low, middle, high = tenant.p10_slice_ns, tenant.median_slice_ns, tenant.p90_slice_ns
+    if not low or not middle or not high or (middle < _UNLIKE * low and high < _UNLIKE * middle):
+        return ""
+    return f"{fmt.duration(low)} - {fmt.duration(high)}"
 
 
 def residency_labels(device: Device) -> dict[int, str]:

@@ -62,7 +62,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             f"Check afterwards: {visible(item.check_after, LONG)}." if item.check_after else "",
             f"Risk: {visible(item.risk, LONG)}." if item.risk else "",
         ]
-        blocks.append(Para(" ".join(p.replace("..", ".") for p in parts if p), "muted"))
+        if said := " ".join(p.replace("..", ".") for p in parts if p):
+            blocks.append(Para(said, "muted"))
         if item.undo:
             # On lines of its own, so that it can be copied whole.
             undo = tuple(visible(line, None) for line in _NEXT_COMMAND.split(item.undo))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
+    ENOUGH_INTERVALS,
     inferred_switch,
     residency_labels,
     residency_sentence,
@@ -57,7 +58,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ("Switches", fmt.count(switches.count), "between contexts with work", "observed"),
         (
             "Median residency interval",
-            "none" if switches.median_slice_ns is None else fmt.duration(switches.median_slice_ns),
+            _median(device, switches),
             "complete intervals of all tenants, whose medians differ: see below"
             if unlike_medians(device)
             else "complete intervals",
@@ -83,6 +84,15 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(_switch_parts(device, switches))
     blocks += _slice_tables(device)
     return blocks
+
+
+def _median(device: Device, switches: ContextSwitches) -> str:
+    if switches.median_slice_ns is None:
+        return "none"
+    summary = device.residency_summary
+    intervals = 0 if summary is None else sum(tenant.slices for tenant in summary.tenants)
+    # Of two, half of their sum is the length of none.
+    return "too few" if 1 < intervals < ENOUGH_INTERVALS else fmt.duration(switches.median_slice_ns)
 
 
 #: The ending of an interval for which the driver wrote no acknowledgement record.
@@ -165,7 +175,7 @@ def _slice_tables(device: Device) -> list[Block]:
             Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),
             Cell(fmt.percent(t.gpu_time_share), basis=summary.basis),
             Cell(fmt.count(t.slices)),
-            value_cell(fmt.duration(t.median_slice_ns)),
+            value_cell("too few" if 1 < t.slices < ENOUGH_INTERVALS else fmt.duration(t.median_slice_ns)),
             value_cell(_most(t)),
             value_cell(fmt.UNKNOWN if t.expired is None else f"{fmt.count(t.expired)} / {fmt.count(t.yielded)}"),
             value_cell(fmt.percent(t.idle_share)),

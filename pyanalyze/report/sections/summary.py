@@ -53,7 +53,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         )
         if switches.count and switches.median_slice_ns is not None:
-            medians = [ns for _, ns in unlike_medians(device)]
+            medians = [ns for _, ns, _ in unlike_medians(device)]
             median = fmt.duration(switches.median_slice_ns)
             of = ""
             if medians:
