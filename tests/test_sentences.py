@@ -928,9 +928,18 @@ def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path)
     assert {pair for pair, text in cells.items() if text == "?"} == {("951", "952"), ("952", "951")}
     assert len(cells) == 6
     page = " ".join(render_text(session.report()).split())
-    for victim, other in ((951, 952), (952, 951)):
-        said = f"kit (pid {victim}) by kit (pid {other}): only time in which another context was resident is known"
-        assert said in page
+    pairs = "kit (pid 951) by kit (pid 952); kit (pid 952) by kit (pid 951)"
+    assert f"{pairs}: of the victim only the time in which another context was resident is known." in page
+
+
+def test_recording_solo_is_the_first_action_where_nothing_else_is_advised(hardware: Path) -> None:
+    """As the section on what to change says it."""
+    (device,) = pyanalyze.load(hardware.parent / "h200" / "mps-A-B-C.sqlite").report().devices
+    assert not device.advice
+    names = "kit (pid 1184), kit (pid 1185) and kit (pid 1186)"
+    assert (
+        f"First action: Record {names} solo first, one by one, under MPS as here, and give" in lead_sentences(device)[2]
+    )
 
 
 def test_a_median_between_short_and_long_intervals_has_its_range(hardware: Path) -> None:

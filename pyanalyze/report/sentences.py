@@ -1174,6 +1174,8 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
         parts.append(f"SM occupancy is not known: {full_stop(_short_why(device, 'occupancy'))}")
     if device.advice:
         parts.append(f"First action: {full_stop(visible(device.advice[0].action, 200))}")
+    elif (first := solo_first(device)) is not None:
+        parts.append(f"First action: {first[0]}.")
     impact = impact_of(device)
     slowed = [] if impact.answer is Answer.NO and impact.sole_tenant else _slowed(device)
     limit = limit_text(device)
@@ -1259,7 +1261,7 @@ def pairs_without_figure(device: Device) -> dict[tuple[int, int], str]:
     why = {
         victim: "the slowdown of the victim is not known"
         if victim in unknown
-        else "only time in which another context was resident is known of the victim"
+        else "of the victim only the time in which another context was resident is known"
         if victim in below
         else "nothing was found that it added"
         for victim in ids

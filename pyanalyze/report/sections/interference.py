@@ -312,16 +312,20 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
 
 
 def _without_figure(pairs: Mapping[tuple[int, int], str], labels: Mapping[int, str]) -> str:
-    """Name the pairs, by victim, with the reason."""
-    by_victim: dict[tuple[int, str], list[str]] = {}
+    """Name the pairs, by reason and victim."""
+    by_reason: dict[str, dict[int, list[str]]] = {}
     for (victim, aggressor), why in pairs.items():
-        by_victim.setdefault((victim, why), []).append(labels.get(aggressor, f"#{aggressor}"))
-    said = [
-        f"{labels.get(victim, f'#{victim}')} by {fmt.names(sorted(by))}: {why}."
-        for (victim, why), by in list(by_victim.items())[:_MOST_WITHOUT]
-    ]
-    more = len(by_victim) - len(said)
-    return " ".join([*said, *([f"The same holds for pairs of {fmt.counted(more, 'more victim')}."] if more else [])])
+        by_reason.setdefault(why, {}).setdefault(victim, []).append(labels.get(aggressor, f"#{aggressor}"))
+    said = []
+    for why, victims in by_reason.items():
+        named = [
+            f"{labels.get(victim, f'#{victim}')} by {fmt.names(sorted(by))}"
+            for victim, by in list(victims.items())[:_MOST_WITHOUT]
+        ]
+        if more := len(victims) - len(named):
+            named.append(f"pairs of {fmt.counted(more, 'more victim')}")
+        said.append(f"{'; '.join(named)}: {why}.")
+    return " ".join(said)
 
 
 def _execution_matrix(matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -> list[Block]:
