@@ -140,3 +140,22 @@ def test_commands_that_do_not_fit_are_named_in_the_sentence(hardware: Path) -> N
     said = " ".join(line.strip() for line in lines[first:after])
     assert len(commands) > 1
     assert said.endswith(". `pyanalyze advise` shows its commands.")
+
+
+@pytest.mark.parametrize("capture", ["slices-A-B.sqlite", "mps-A-B-beside-C.sqlite", "torch-slices-serve-train.sqlite"])
+def test_no_sentence_is_cut_in_half(hardware: Path, capture: str) -> None:
+    """What is left out ends where a clause ends: half of one says something else, or nothing."""
+    lines = run(hardware / capture).stdout.splitlines()
+    assert [line for line in lines if line.endswith("…") and not line.endswith(", …")] == []
+    assert [line for line in lines if line.startswith("Slow ")] != []
+    for label in ("Slow", "Cause"):
+        first = next(n for n, line in enumerate(lines) if line.startswith(f"{label} "))
+        after = next(n for n, line in enumerate(lines) if n > first and not line.startswith(" "))
+        said = "".join(lines[first:after])
+        assert said.count("(") == said.count(")")
+
+
+def test_one_gap_is_named_where_there_is_no_room_for_what_the_host_did(corpus: Path) -> None:
+    """By SQL nothing is on the GPU for 1 628 903 372 ns after the second of 24 operations."""
+    said = " ".join(line.strip() for line in run(corpus / "exports/fuser/report1.sqlite").stdout.splitlines()[:3])
+    assert "Most of it is one gap of 1.629 s at its start: --start 7476932us leaves it out." in said

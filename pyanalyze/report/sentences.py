@@ -317,8 +317,16 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
 }
 
 
-def limit_text(device: Device) -> str | None:
-    """What limits the only process of a device, with the parts of its time; None: several, or not known."""
+def limit_text(device: Device, *, with_host: bool = True) -> str | None:
+    """What limits the only process of a device, with the parts of its time; None: several, or not known.
+
+    Parameters
+    ----------
+    device
+        A device of a report.
+    with_host
+        Whether to say what the host did in the meantime.
+    """
     if len(device.tenants) != 1 or device.tenants[0].time_split is None:
         return None
     split, label = device.tenants[0].time_split, tenant_labels(device.tenants)[device.tenants[0].tenant_id]
@@ -343,7 +351,7 @@ def limit_text(device: Device) -> str | None:
     said = f"{label} is limited by {_LIMITED_BY[split.limit]} {fmt.percent(shares[split.limit])} of its time"
     said = f"{said} ({others})." if others else f"{said}."
     spent = "" if split.host_activity is None else host_words(split.host_activity, 1)
-    if split.limit is Limit.HOST and spent:
+    if with_host and split.limit is Limit.HOST and spent:
         said = f"{said} Of that, the host spent {spent}."
     gap = split.one_gap
     if gap is None:

@@ -240,7 +240,7 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     cause, victim = cause_sentence(device), impact.victim
     if victim is not None and victim.slowed:
         slow = slowdown_text(device).rstrip(".")
-        tails = (percentile_text(victim, with_n=with_n) for with_n in (True, False))
+        tails = (*(percentile_text(victim, with_n=n) for n in (True, False)), percentile_text(victim, short=True))
         slows = [f"{slow}; {tail}" if tail else slow for tail in tails]
         labels = tenant_labels(device.tenants)
         # Factors of one kind can be ranked.
@@ -255,7 +255,7 @@ def _slow(device: Device, impact: Impact) -> list[str]:
             for also in ways
             if len(shown) >= most
         ]
-        said += [f"{slow}; also {fmt.counted(len(shown), 'more tenant')}" for slow in slows] if shown else slows[:1]
+        said += [f"{one}; also {fmt.counted(len(shown), 'more tenant')}" for one in slows] if shown else slows
         slow = next((one for one in said if len(_lines("Slow", one, 3)) < 3), said[-1])
         if impact.answer is Answer.YES:
             whole, short = (
@@ -266,6 +266,9 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return [*_lines("Slow", slow, 2), *_lines("Verdict", cause, 3)]
     limit = limit_text(device)
     if limit is not None:
+        if len(_lines("Limit", limit, 4)) > 3:
+            # One gap says more than what the host did in it.
+            limit = limit_text(device, with_host=False) or limit
         return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Verdict", cause, 2)]
     if impact.sole_tenant:
         return _lines("Verdict", cause, 3)
@@ -531,9 +534,20 @@ def _lines(label: str, text: str, most: int) -> list[str]:
     room = SUMMARY_COLUMNS - _LABEL
     parts = _wrapped(text, room)
     if len(parts) > most:
-        last = parts[most - 1][: room - 1].rstrip()
-        parts = [*parts[: most - 1], last + "…"]
+        parts = [*parts[: most - 1], _cut(parts[most - 1], room)]
     return [f"{label if i == 0 else '':<{_LABEL}}{part}".rstrip() for i, part in enumerate(parts)]
+
+
+def _cut(line: str, room: int) -> str:
+    """The last line for which there is room, up to the end of a clause in it: half of one says something else."""
+    line = line[: room - 2].rstrip()
+    if line.count("(") > line.count(")"):
+        return line[: line.rindex("(")].rstrip()
+    ends = (line.rfind(end) for end in ("; ", ". ", ", "))
+    at = max(ends)
+    if at <= 0:
+        return f"{line}…"
+    return f"{line[:at]}, …" if line[at] == "," else line[:at] + "." * (line[at] == ".")
 
 
 def _whole(label: str, text: str, most: int) -> list[str]:
