@@ -37,7 +37,7 @@ LINES = 12
 ANSWERS: dict[str, tuple[str | None, ...]] = {
     # Three tenants are time-sliced; app_b is slowest, and app_c was not traced: that a forecast needs its work is the answer.
     "time-slicing with an untraced tenant": (
-        r"^Verdict +Sharing is the cause: yes\.",
+        r"^Answer +Sharing is the cause: yes\.",
         r"^Mode +time-slicing \(observed, confidence 0\.\d\d\)",
         r"^Slow +app_b, kernel latency 3\.\d\dx \(95 % CI",
         r"19\.57 ms \(3\.2\dx, n = 106\)",
@@ -55,7 +55,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Slowdown +not known from the recording \(forecasts model it\)\. Tenants client-1 and client-2",
         None,
         None,
-        r"^Verdict +Sharing is the cause: unknown",
+        r"^Answer +Sharing is the cause: unknown",
         r"^Do +Run the MPS clients without caps\.",
         r"Expected: modelled mean elapsed slowdown 2\.\d\dx -> 1\.\d\dx \(1\.\d\d-1\.\d\d\)\.",
         r"^Missing +.*see `pyanalyze report`$",
@@ -67,7 +67,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Slowdown +first, elapsed time 1\.\d\dx \(95 % CI",
         None,
         None,
-        r"^Verdict +Sharing is the cause: unknown\. The largest known slowdown is 1\.\d\dx; that of second",
+        r"^Answer +Sharing is the cause: unknown\. The largest known slowdown is 1\.\d\dx; that of second",
         r"^Do +Keep the sharing configuration of this instance",
         r"first 1\.\d\dx, second 1\.\d\dx",
         r"^Missing +.*see `pyanalyze report`$",
@@ -75,7 +75,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
     ),
     # One process: nobody slows it, and what limits it takes the place of who is slow and through what.
     "streams": (
-        r"^Verdict +Sharing is the cause: no \(only one process used the GPU\)",
+        r"^Answer +Sharing is the cause: no \(only one process used the GPU\)",
         r"^Mode +streams \(observed, confidence 0\.\d\d\)",
         r"^Limit +app is limited by its kernels",
         None,
@@ -101,7 +101,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Samples +NVIDIA H100 80GB HBM3 \(device 0\); 2\.000 s",
     ),
     "undetermined": (
-        r"^Verdict +Sharing is the cause: unknown",
+        r"^Answer +Sharing is the cause: unknown",
         r"^Mode +undetermined \(most likely ",
         r"^Limit +train is limited by its kernels",
         None,
@@ -148,7 +148,7 @@ def test_no_sentence_is_cut_in_half(hardware: Path, capture: str) -> None:
     lines = run(hardware / capture).stdout.splitlines()
     assert [line for line in lines if line.endswith("…") and not line.endswith(", …")] == []
     assert [line for line in lines if line.startswith("Slow ")] != []
-    for label in ("Slow", "Cause"):
+    for label in ("Slow", "Answer"):
         first = next(n for n, line in enumerate(lines) if line.startswith(f"{label} "))
         after = next(n for n, line in enumerate(lines) if n > first and not line.startswith(" "))
         said = "".join(lines[first:after])

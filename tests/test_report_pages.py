@@ -473,7 +473,7 @@ def test_the_host_is_line_one_where_it_is_the_cause() -> None:
     report = report.model_copy(update={"devices": [alone]})
     assert lay_out(report).lead[0].startswith(f"Sharing is the cause: no. {said}")
     # The terminal and the ticket begin with it as well.
-    assert render_summary(report).startswith(f"Verdict     Sharing is the cause: no. {said}")
+    assert render_summary(report).startswith(f"Answer      Sharing is the cause: no. {said}")
     # Two tenants and no measured slowdown: the host is looked at first, but nothing clears the GPU.
     unknown = alone.model_copy(update={"tenants": [*alone.tenants, device.tenants[1]]})
     lead = lay_out(report.model_copy(update={"devices": [unknown]})).lead[0]

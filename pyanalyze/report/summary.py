@@ -240,41 +240,43 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     cause, victim = cause_sentence(device), impact.victim
     if victim is not None and victim.slowed:
         slow = slowdown_text(device).rstrip(".")
-        tails = (*(percentile_text(victim, with_n=n) for n in (True, False)), percentile_text(victim, short=True))
-        slows = [f"{slow}; {tail}" if tail else slow for tail in tails]
+        whole = [percentile_text(victim, with_n=n) for n in (True, False)]
         labels = tenant_labels(device.tenants)
         # Factors of one kind can be ranked.
         shown = sorted((_of_kind(other, victim.kind) for other in impact.also_slowed), key=lambda o: -o.estimate.value)
         # A mean is of all its work: the percentile says how slow it is under contention.
         ways = [[_also(other, labels, victim.kind, tail=tail) for other in shown] for tail in (True, False)]
-        # The longest that fits.
-        said = [
-            f"{slow}; also {fmt.names(also[:most])}{_and_more(len(shown) - most)}"
-            for slow in slows
-            for most in (2, 1)
-            for also in ways
-            if len(shown) >= most
-        ]
-        said += [f"{one}; also {fmt.counted(len(shown), 'more tenant')}" for one in slows] if shown else slows
+        # The longest that fits; both latencies of a percentile say more than the names of others.
+        said = []
+        for tails in (whole, [percentile_text(victim, short=True)]):
+            slows = [f"{slow}; {tail}" if tail else slow for tail in tails]
+            said += [
+                f"{one}; also {fmt.names(also[:most])}{_and_more(len(shown) - most)}"
+                for one in slows
+                for most in (2, 1)
+                for also in ways
+                if len(shown) >= most
+            ]
+            said += [f"{one}; also {fmt.counted(len(shown), 'more tenant')}" for one in slows] if shown else slows
         slow = next((one for one in said if len(_lines("Slow", one, 3)) < 3), said[-1])
         if impact.answer is Answer.YES:
-            whole, short = (
+            long, short = (
                 f"{cause} {full_stop(capital(aggressors_text(device, victim, basis=basis)))}" for basis in (True, False)
             )
             # That it is inferred stands in the line above.
-            cause = whole if len(_lines("Verdict", whole, 3)) < 3 else short
-        return [*_lines("Slow", slow, 2), *_lines("Verdict", cause, 3)]
+            cause = long if len(_lines("Answer", long, 3)) < 3 else short
+        return [*_lines("Slow", slow, 2), *_lines("Answer", cause, 3)]
     limit = limit_text(device)
     if limit is not None:
         if len(_lines("Limit", limit, 4)) > 3:
             # One gap says more than what the host did in it.
             limit = limit_text(device, with_host=False) or limit
-        return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Verdict", cause, 2)]
+        return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Answer", cause, 2)]
     if impact.sole_tenant:
-        return _lines("Verdict", cause, 3)
+        return _lines("Answer", cause, 3)
     # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
     slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
-    return [*_sentences("Slowdown", slowdown, 2), *_lines("Verdict", cause, 3)]
+    return [*_sentences("Slowdown", slowdown, 2), *_lines("Answer", cause, 3)]
 
 
 def _and_more(tenants: int) -> str:

@@ -16,7 +16,7 @@ from pyanalyze.report.summary import render_summary
 from pyanalyze.vocabulary import Mode
 
 #: Labels of the first screen that say what limits the work, or whether sharing does.
-STATEMENTS = ("Limit", "Verdict", "Tenants", "Slow")
+STATEMENTS = ("Limit", "Answer", "Tenants", "Slow")
 
 
 def statement(screen: str) -> str:
