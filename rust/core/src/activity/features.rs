@@ -12,7 +12,7 @@ use crate::activity::overlap::short_ns;
 use crate::base::error::Result;
 use crate::base::hardware::{DEFAULT_SLICE_NS, DRIVER_HW_CONTEXT, PROMPT_NS};
 use crate::base::intervals::{Growing, Union};
-use crate::base::maps::{entry, ByKey, NumberMap, Recent};
+use crate::base::maps::{entry, ByKey, NumberMap};
 use crate::base::statistics::{mad, median, weighted_median};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Resources};
@@ -20,7 +20,7 @@ use crate::residency::observed::{creation_contexts, slice_lengths, Slice};
 use crate::table::builder::Builder;
 use crate::table::columns::{at, text_at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
-use crate::table::launch::{OfLaunch, RowKey, SharedKeys};
+use crate::table::launch::{LikeRows, OfLaunch, SharedKeys};
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Tenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -728,7 +728,7 @@ struct Signatures<'a> {
     launch: [OfLaunch<'a>; 6],
     keys: SharedKeys<'a>,
     known: NumberMap<Signature, u32>,
-    recent: Recent<(u32, RowKey<[u64; 6]>)>,
+    recent: LikeRows<u32, [u64; 6]>,
 }
 
 impl<'a> Signatures<'a> {
@@ -746,7 +746,7 @@ impl<'a> Signatures<'a> {
         let [block_x, block_y, block_z] = block.map(column);
         let launch = [grid_x?, grid_y?, grid_z?, block_x?, block_y?, block_z?];
         let keys = SharedKeys::of(launch.map(|column| column.keys()));
-        Ok(Self { names, numbers, launch, keys, known: NumberMap::default(), recent: Recent::default() })
+        Ok(Self { names, numbers, launch, keys, known: NumberMap::default(), recent: LikeRows::default() })
     }
 
     /// The number of a row; `None` where there is no name.
@@ -754,13 +754,8 @@ impl<'a> Signatures<'a> {
         let name = self.numbers.get(self.names.key(row)? as usize).copied().flatten()?;
         let columns = self.launch;
         let launch = || columns.map(|column| column.at(row).map_or(NO_SIZE, u64::from));
-        let held = self.keys.held(row, launch);
-        let mixed = match held {
-            RowKey::Key(key) => [u64::from(name), u64::from(key), 0, 0],
-            RowKey::Values([grid_x, grid_y, _, block_x, ..]) => [u64::from(name), grid_x, grid_y, block_x],
-        };
         let known = &mut self.known;
-        let id = self.recent.place(mixed, (name, held), || {
+        let id = self.recent.place(name, self.keys.at(row), launch, || {
             let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
             *known.entry((name, launch())).or_insert(next) as usize
         });

@@ -1,7 +1,7 @@
 //! Hash maps keyed by a few integers, and interned text.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A hash for keys of a few whole numbers, many times as fast as the standard one; not for hostile text.
 #[derive(Debug, Default, Clone, Copy)]
@@ -22,6 +22,9 @@ impl Hasher for NumberHasher {
         bytes.iter().for_each(|byte| self.add(u64::from(*byte)));
     }
     fn write_u8(&mut self, n: u8) {
+        self.add(u64::from(n));
+    }
+    fn write_u16(&mut self, n: u16) {
         self.add(u64::from(n));
     }
     fn write_u32(&mut self, n: u32) {
@@ -58,16 +61,11 @@ impl<K: Copy> Default for Recent<K> {
     }
 }
 
-impl<K: Copy + PartialEq> Recent<K> {
-    /// The place of a key: that of the last time, else a new one. `mixed` are the numbers that tell most keys apart.
-    pub(crate) fn place<const N: usize>(
-        &mut self,
-        mixed: [u64; N],
-        key: K,
-        new: impl FnOnce() -> usize,
-    ) -> usize {
+impl<K: Copy + Hash + PartialEq> Recent<K> {
+    /// The place of a key: that of the last time, else a new one.
+    pub(crate) fn place(&mut self, key: K, new: impl FnOnce() -> usize) -> usize {
         let mut hasher = NumberHasher::default();
-        mixed.into_iter().for_each(|word| hasher.add(word));
+        key.hash(&mut hasher);
         let slot = self.0.get_mut(hasher.finish() as usize % SLOTS);
         match slot {
             Some(Some((same, place))) if *same == key => *place,

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
 use crate::base::error::{Error, Result};
-use crate::base::maps::{NumberMap, Recent};
+use crate::base::maps::NumberMap;
 use crate::base::watch::Watch;
 use crate::occupancy::device_replay::{Assignment, Clock, DeviceReplay, SmGroup};
 use crate::occupancy::even::{Device, End, Ends};
@@ -40,7 +40,7 @@ use crate::residency::inferred as turns;
 use crate::table::builder::Builder;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events};
-use crate::table::launch::RowKey;
+use crate::table::launch::LikeRows;
 use crate::table::schema::{
     INFERRED_RESIDENCY, KERNELS, KERNEL_PLACEMENT, RESIDENCY, SM_OCCUPANCY, SM_WARPS,
 };
@@ -209,7 +209,7 @@ struct KernelRows<'a> {
     known: Vec<(Option<u64>, Option<Fits>)>,
     places: NumberMap<(u32, Recorded), usize>,
     /// Programs launch the same configurations again and again: most rows need no map.
-    recent: Recent<(u32, RowKey<Recorded>)>,
+    recent: LikeRows<u32, Recorded>,
     capture: &'a UInt32Array,
     pid: &'a UInt32Array,
     device: &'a UInt32Array,
@@ -227,7 +227,7 @@ impl<'a> KernelRows<'a> {
             launches: LaunchColumns::new(c)?,
             known: Vec::new(),
             places: NumberMap::default(),
-            recent: Recent::default(),
+            recent: LikeRows::default(),
             capture: c.u32("capture")?,
             pid: c.u32("pid")?,
             device: c.u32("device_id")?,
@@ -692,18 +692,19 @@ impl Placement {
                     assignment
                 }
             };
-            let (launch, known, places) = (c.launches.held(row), &mut c.known, &mut c.places);
-            let told_apart = match launch {
-                RowKey::Key(key) => u64::from(key),
-                RowKey::Values(launch) => launch.grid_blocks.unwrap_or(0),
-            };
-            let place = c.recent.place([u64::from(gpu), told_apart], (gpu, launch), || {
-                let launch = c.launches.read(row);
-                *places.entry((gpu, launch)).or_insert_with(|| {
-                    known.push((launch.grid_blocks, self.fit(gpu, launch)));
-                    known.len() - 1
-                })
-            });
+            let (launches, known, places) = (&c.launches, &mut c.known, &mut c.places);
+            let place = c.recent.place(
+                gpu,
+                launches.key(row),
+                || launches.read(row),
+                || {
+                    let launch = launches.read(row);
+                    *places.entry((gpu, launch)).or_insert_with(|| {
+                        known.push((launch.grid_blocks, self.fit(gpu, launch)));
+                        known.len() - 1
+                    })
+                },
+            );
             let (blocks, fit) = known.get(place).copied().unwrap_or_default();
             let (Some(assignment), Some(fit), Some(blocks)) = (assignment, fit, blocks) else {
                 self.unmodelled_kernels += 1;

@@ -18,7 +18,7 @@ use arrow_array::types::{Int64Type, UInt8Type};
 use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 
 use crate::base::error::Result;
-use crate::base::maps::{Interner, NumberMap, Recent};
+use crate::base::maps::{Interner, NumberMap};
 use crate::base::watch::Watch;
 use crate::occupancy::solo_launch::{MeanWarps, SoloLaunch};
 use crate::session::devices::{self as device, Capability};
@@ -26,7 +26,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::NameColumn;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events};
-use crate::table::launch::{OfLaunch, RowKey, SharedKeys};
+use crate::table::launch::{LikeRows, OfLaunch, SharedKeys};
 use crate::table::schema::{DEVICES, KERNELS, KERNEL_OCCUPANCY, TENANTS};
 
 /// How the SM's memory is split between L1 and shared memory for a launch.
@@ -476,9 +476,9 @@ impl<'a> LaunchColumns<'a> {
         Ok(columns)
     }
 
-    /// The launch configuration of a row, not read where a key stands for it.
-    pub(crate) fn held(&self, row: usize) -> RowKey<Recorded> {
-        self.keys.held(row, || self.read(row))
+    /// The key that stands for the launch configuration of a row, if one does.
+    pub(crate) fn key(&self, row: usize) -> Option<u16> {
+        self.keys.at(row)
     }
 
     /// What the driver set, else what it was asked for, else what it was asked for in the old way.
@@ -599,8 +599,8 @@ struct Key {
     launch: Recorded,
 }
 
-/// Device, tenant, dictionary keys of the name and the short name, launch configuration.
-type SeenKey = (u32, Option<u32>, Option<u32>, Option<u32>, RowKey<Recorded>);
+/// Device, tenant, dictionary keys of the name and the short name.
+type SeenName = (u32, Option<u32>, Option<u32>, Option<u32>);
 
 /// The `kernel_occupancy` table, one row per device, tenant, kernel and launch configuration.
 #[derive(Debug)]
@@ -650,7 +650,7 @@ impl EventPass for KernelOccupancy {
         let mut long_ids: HashMap<u32, u32> = HashMap::new();
         let mut short_ids: HashMap<u32, u32> = HashMap::new();
         // Programs launch the same configurations again and again: most rows need no map.
-        let mut recent: Recent<SeenKey> = Recent::default();
+        let mut recent: LikeRows<SeenName, Recorded> = LikeRows::default();
         let mut sums: Vec<(Key, u64, i64)> = Vec::new();
         let mut known = None;
         let total = c.rows() as u64;
@@ -671,20 +671,18 @@ impl EventPass for KernelOccupancy {
             };
             known = Some((process, tenant));
             // By dictionary keys first; texts are compared once per configuration.
-            let launch = launches.held(row);
-            let (long_key, short_key) = (name.key(row), short.key(row));
-            let seen = (process.2, tenant, long_key, short_key, launch);
-            let launched = match launch {
-                RowKey::Key(key) => u64::from(key),
-                RowKey::Values(launch) => launch.grid_blocks.unwrap_or(0),
-            };
-            let mixed = [u64::from(long_key.unwrap_or(0)), launched, u64::from(tenant.unwrap_or(0))];
-            let place = recent.place(mixed, seen, || {
-                let (name, short_name) = (intern(&name, &mut long_ids), intern(&short, &mut short_ids));
-                let (device, launch) = (process.2, launches.read(row));
-                sums.push((Key { device, tenant, name, short_name, launch }, 0, 0));
-                sums.len() - 1
-            });
+            let seen = (process.2, tenant, name.key(row), short.key(row));
+            let place = recent.place(
+                seen,
+                launches.key(row),
+                || launches.read(row),
+                || {
+                    let (name, short_name) = (intern(&name, &mut long_ids), intern(&short, &mut short_ids));
+                    let (device, launch) = (process.2, launches.read(row));
+                    sums.push((Key { device, tenant, name, short_name, launch }, 0, 0));
+                    sums.len() - 1
+                },
+            );
             if let Some((_, count, sum_ns)) = sums.get_mut(place) {
                 *count += 1;
                 *sum_ns = sum_ns.saturating_add(end.value(row).saturating_sub(start.value(row)));

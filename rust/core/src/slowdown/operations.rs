@@ -19,7 +19,7 @@ use arrow_array::types::Int64Type;
 use crate::base::error::{Error, Result};
 use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS, MOST_RESTORE_NS, MOST_SAVE_NS};
 use crate::base::intervals::{Union, Walk};
-use crate::base::maps::{entry, NumberMap, Recent};
+use crate::base::maps::{entry, NumberMap};
 use crate::base::parallel::ThreadPool;
 use crate::base::statistics::median;
 use crate::base::watch::Watch;
@@ -29,7 +29,7 @@ use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::calls::{calls, Call, Calls, CallsByProcess};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
-use crate::table::launch::{OfLaunch, RowKey, SharedKeys};
+use crate::table::launch::{LikeRows, OfLaunch, SharedKeys};
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -492,7 +492,7 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
         let shared: OfLaunch<'_, Int64Type> = c.of_launch("dynamic_shared_bytes")?;
         // By dictionary key: text is looked at once per configuration, not once per row.
         let mut seen: NumberMap<Configuration, u32> = NumberMap::default();
-        let mut recent: Recent<(Option<u32>, RowKey<Launch>)> = Recent::default();
+        let mut recent: LikeRows<Option<u32>, Launch> = LikeRows::default();
         let [grid_x, grid_y, grid_z] = grid.map(|column| column.keys());
         let [block_x, block_y, block_z] = block.map(|column| column.keys());
         let keys = SharedKeys::of([grid_x, grid_y, grid_z, block_x, block_y, block_z, shared.keys()]);
@@ -502,12 +502,8 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
                 let ([x, y, z], [a, b, c]) = (grid.map(|of| of.at(row)), block.map(|of| of.at(row)));
                 ([x, y, z, a, b, c], shared.at(row))
             };
-            let (name_key, held) = (name.key(row), keys.held(row, launch));
-            let mixed = match held {
-                RowKey::Key(key) => [name_key, Some(u32::from(key)), None, None],
-                RowKey::Values(([grid_x, grid_y, _, block_x, ..], _)) => [name_key, grid_x, grid_y, block_x],
-            };
-            let place = recent.place(mixed.map(|n| u64::from(n.unwrap_or(0))), (name_key, held), || {
+            let name_key = name.key(row);
+            let place = recent.place(name_key, keys.at(row), launch, || {
                 let (shape, bytes) = launch();
                 let place = *seen.entry((name_key, shape, bytes)).or_insert_with(|| {
                     enter(Signature {

@@ -9,6 +9,7 @@
 //! ```
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -21,7 +22,7 @@ use arrow_schema::{DataType, Field, Schema};
 use arrow_select::take::take;
 
 use crate::base::error::{Error, Result};
-use crate::base::maps::NumberMap;
+use crate::base::maps::{NumberMap, Recent};
 use crate::base::parallel::ThreadPool;
 use crate::table::columns::at;
 use crate::table::schema::{Table, KERNELS};
@@ -99,13 +100,6 @@ impl<'a, T: ArrowPrimitiveType> OfLaunch<'a, T> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SharedKeys<'a>(Option<&'a UInt16Array>);
 
-/// What a row holds in such columns: the key that stands for it, or its values where there is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RowKey<V> {
-    Key(u16),
-    Values(V),
-}
-
 impl<'a> SharedKeys<'a> {
     /// Of the keys of each column.
     pub fn of<const N: usize>(keys: [Option<&'a UInt16Array>; N]) -> Self {
@@ -118,11 +112,41 @@ impl<'a> SharedKeys<'a> {
         Self(first)
     }
 
-    /// What a row holds: two that hold the same are alike, two that do not may be.
+    /// The key that stands for what a row holds: two of one key are alike, two of others may be. `None`: there are no keys.
     #[inline(always)]
-    pub fn held<V>(self, row: usize, values: impl FnOnce() -> V) -> RowKey<V> {
-        let key = self.0.and_then(|keys| keys.values().get(row).copied());
-        key.map_or_else(|| RowKey::Values(values()), RowKey::Key)
+    pub fn at(self, row: usize) -> Option<u16> {
+        self.0?.values().get(row).copied()
+    }
+}
+
+/// Finds what a caller knows of rows like this one: of one name (or whatever else tells rows apart), with the same values
+/// in such columns. Most rows are like one of the last thousands.
+#[derive(Debug)]
+pub(crate) struct LikeRows<N, V> {
+    by_key: Recent<(N, u16)>,
+    by_values: Recent<(N, V)>,
+}
+
+impl<N: Copy, V: Copy> Default for LikeRows<N, V> {
+    fn default() -> Self {
+        Self { by_key: Recent::default(), by_values: Recent::default() }
+    }
+}
+
+impl<N: Copy + Hash + PartialEq, V: Copy + Hash + PartialEq> LikeRows<N, V> {
+    /// The place of such rows in a list of the caller's, else a `new` one; rows that are alike may get several. Values are
+    /// read only where no key stands for them.
+    pub fn place(
+        &mut self,
+        name: N,
+        key: Option<u16>,
+        values: impl FnOnce() -> V,
+        new: impl FnOnce() -> usize,
+    ) -> usize {
+        match key {
+            Some(key) => self.by_key.place((name, key), new),
+            None => self.by_values.place((name, values()), new),
+        }
     }
 }
 
@@ -385,23 +409,23 @@ mod tests {
         let keys = |batch: &RecordBatch| {
             let c = Columns::new(&KERNELS, batch);
             let keys = ["grid_x", "grid_z", "block_x"].map(|n| c.of_launch::<UInt32Type>(n).unwrap().keys());
-            (0..3_000).map(|row| SharedKeys::of(keys).held(row, || row)).collect::<Vec<_>>()
+            (0..3_000).map(|row| SharedKeys::of(keys).at(row)).collect::<Vec<_>>()
         };
         let c = Columns::new(&KERNELS, &folded);
         let values = |row| {
             ["grid_x", "grid_z", "block_x"].map(|name| c.of_launch::<UInt32Type>(name).unwrap().at(row))
         };
         let mut of_key: HashMap<u16, usize> = HashMap::new();
-        for (row, held) in keys(&folded).into_iter().enumerate() {
-            let RowKey::Key(key) = held else { panic!("row {row} has no key") };
+        for (row, key) in keys(&folded).into_iter().enumerate() {
+            let key = key.expect("a key of every row");
             assert_eq!(values(*of_key.entry(key).or_insert(row)), values(row), "row {row}");
         }
         assert_eq!(of_key.len(), 200);
-        // Without keys a row stands for itself, and so it does where one column has others.
-        assert!(keys(&plain).into_iter().enumerate().all(|(row, held)| held == RowKey::Values(row)));
+        // No key stands for rows without keys, nor where one column has others.
+        assert!(keys(&plain).iter().all(Option::is_none));
         let own = UInt16Array::from(vec![0; 3_000]);
         let grid = c.of_launch::<UInt32Type>("grid_x").unwrap().keys();
-        assert_eq!(SharedKeys::of([grid, Some(&own)]).held(7, || ()), RowKey::Values(()));
+        assert_eq!(SharedKeys::of([grid, Some(&own)]).at(7), None);
     }
 
     #[test]
