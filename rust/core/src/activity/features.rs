@@ -194,7 +194,7 @@ struct OfContext {
     id: Option<u32>,
     /// Latest end of each stream.
     streams: Vec<(Option<u32>, i64)>,
-    /// Latest end of all, with the stream, whether that is the legacy default stream, and whether it filled the device.
+    /// The kernel that ended last of all.
     last: Option<Ended>,
     null_stream: Option<u32>,
     /// The latest copy that gave others time to take the SMs, and what its stream did since.
@@ -213,8 +213,17 @@ struct Copied {
 struct Ended {
     stream: Option<u32>,
     end_ns: i64,
-    default: bool,
-    full: bool,
+    kept_out: KeptOut,
+}
+
+/// What of a kernel kept those of other streams from running beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeptOut {
+    /// Its stream is the legacy default stream.
+    ByDefaultStream,
+    /// It filled the device.
+    ByBlocks,
+    Nothing,
 }
 
 /// Why kernels of one stream followed those of another instead of running beside them.
@@ -406,9 +415,9 @@ impl StreamChanges {
         let apart_ns = start_ns.saturating_sub(before.end_ns);
         let cause = if apart_ns > QUEUED_NS {
             &mut self.late
-        } else if before.default || now.default {
+        } else if [before.kept_out, now.kept_out].contains(&KeptOut::ByDefaultStream) {
             &mut self.default
-        } else if before.full {
+        } else if before.kept_out == KeptOut::ByBlocks {
             &mut self.full
         } else {
             // What is left of all.
@@ -695,8 +704,13 @@ impl Facts {
         let now = Ended {
             stream: w.stream,
             end_ns: w.end_ns,
-            default: context.null_stream.is_some() && context.null_stream == w.stream,
-            full: shape.is_some_and(|shape| shape.waves >= FULL_WAVES),
+            kept_out: if context.null_stream.is_some() && context.null_stream == w.stream {
+                KeptOut::ByDefaultStream
+            } else if shape.is_some_and(|shape| shape.waves >= FULL_WAVES) {
+                KeptOut::ByBlocks
+            } else {
+                KeptOut::Nothing
+            },
         };
         d.stream_changes.at_once = d.stream_changes.at_once.max(at_once);
         match context.last {
