@@ -218,7 +218,7 @@ impl DelaysAndPauses {
         for of_kind in self.by_kind.values() {
             let most = |of: fn(&(f64, f64)) -> f64| {
                 let mut all: Vec<f64> = of_kind.iter().map(of).filter(|value| *value != 0.0).collect();
-                OTHERWISE * quantiles(&mut all, [0.9])[0].unwrap_or(0.0).abs()
+                OTHERWISE * quantiles(&mut all, f64::total_cmp, [0.9])[0].unwrap_or(0.0).abs()
             };
             let (most_took, most_paused) = (most(|unit| unit.0), most(|unit| unit.1));
             let usual = of_kind.iter().filter(|unit| unit.0.abs() <= most_took && unit.1 <= most_paused);

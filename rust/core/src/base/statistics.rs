@@ -5,6 +5,8 @@
 //! interval on any machine, in any row order, on any number of threads. The median of an even number of values is the
 //! mean of the two middle ones, as in `nsys stats`, so that our figures can be compared with NVIDIA's.
 
+use std::cmp::Ordering;
+
 /// The median; `None` of nothing.
 #[must_use]
 pub fn median(values: &[i64]) -> Option<f64> {
@@ -219,9 +221,13 @@ pub fn cliffs_delta(a: &[f64], b: &[f64]) -> Option<f64> {
     Some(sum / (a.len() as f64 * b.len() as f64))
 }
 
-/// Quantiles of values in any order, which are left in another: as [`quantile`] of the sorted ones. `parts` rise.
+/// Quantiles of values in any order, which are left in another: as [`quantile`] of those sorted by `order`. `parts` rise.
 #[must_use]
-pub fn quantiles<const N: usize>(values: &mut [f64], parts: [f64; N]) -> [Option<f64>; N] {
+pub fn quantiles<T: Copy, const N: usize>(
+    values: &mut [T],
+    mut order: impl FnMut(&T, &T) -> Ordering,
+    parts: [f64; N],
+) -> [Option<T>; N] {
     let (mut rest, mut passed) = (values, 0_usize);
     let all = rest.len();
     let mut last = None;
@@ -231,7 +237,7 @@ pub fn quantiles<const N: usize>(values: &mut [f64], parts: [f64; N]) -> [Option
             return None;
         }
         if let Some(inside) = place.checked_sub(passed) {
-            let (_, value, above) = std::mem::take(&mut rest).select_nth_unstable_by(inside, f64::total_cmp);
+            let (_, value, above) = std::mem::take(&mut rest).select_nth_unstable_by(inside, &mut order);
             last = Some(*value);
             rest = above;
             passed = place + 1;
@@ -355,11 +361,11 @@ mod tests {
         assert_eq!(quantile(&[], 0.5), None);
         let mut mixed: Vec<f64> = (0..1000).map(|n| f64::from(n * 7919 % 1000)).collect();
         assert_eq!(
-            quantiles(&mut mixed, [0.25, 0.5, 0.5, 0.99]),
+            quantiles(&mut mixed, f64::total_cmp, [0.25, 0.5, 0.5, 0.99]),
             [Some(249.0), Some(499.0), Some(499.0), Some(989.0)]
         );
-        assert_eq!(quantiles(&mut [7.0], [0.5, 0.95, 0.99]), [Some(7.0); 3]);
-        assert_eq!(quantiles(&mut [], [0.5]), [None]);
+        assert_eq!(quantiles(&mut [7], i64::cmp, [0.5, 0.95, 0.99]), [Some(7); 3]);
+        assert_eq!(quantiles(&mut [], i64::cmp, [0.5]), [None]);
     }
 
     #[test]

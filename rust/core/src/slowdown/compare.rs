@@ -14,7 +14,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::pauses::UntilMoments;
 use crate::base::statistics::{quantile, quantiles, student, weighted_quantiles, Resamples};
 use crate::slowdown::baseline::Pause;
-use crate::slowdown::counterfactual::{Anchored, Reference, SoloOp};
+use crate::slowdown::counterfactual::{Reference, SoloOp};
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::slowdown::ops::Ops;
 use crate::slowdown::ranges::Range;
@@ -358,9 +358,9 @@ fn alike(over: &[f64], under: &[f64]) -> f64 {
 pub(crate) enum Clock<'a> {
     /// The reference has its own clock.
     Own,
-    /// As `Own`, and the other reading of the host's pauses: as if they ended at moments; how many of them do; and how much
-    /// earlier all may have ended, if the host waited without a call.
-    Anchored(&'a [Anchored], UntilMoments, i64),
+    /// As `Own`, and the other reading of the host's pauses, as if they ended at moments: when each operation is launched;
+    /// how many of the pauses do; and how much earlier all may have ended, if the host waited without a call.
+    Anchored(&'a [i64], UntilMoments, i64),
     /// Only the elapsed_ratio: elapsed over execution time; and whether that run had a pause that came once.
     ElapsedRatio(f64, bool),
 }
@@ -409,8 +409,8 @@ fn sums_compared(
     let mut delayed = vec![[0.0_f64; 6]; tenant.streams()];
     let (mut kept, mut cut, mut no_latency) = (0, 0, 0);
     let mut ran = [0.0_f64; 2];
-    // Latencies, shared and solo.
-    let mut values = [(); 2].map(|()| Vec::with_capacity(if latencies { ops.len() } else { 0 }));
+    // Shared and solo.
+    let mut values = [(); 2].map(|()| Latencies::new(if latencies { ops.len() } else { 0 }));
     // By the launches of the reference, and by the other reading of its pauses.
     let (mut advances, mut by_moments, mut moments_ns) = (Advances::new(), Advances::new(), [0.0; 2]);
     let mut add = |column: usize, block: usize, value: f64| {
@@ -429,8 +429,8 @@ fn sums_compared(
                 });
             }
             if let Clock::Anchored(launches, ..) = clock {
-                if let Some(other) = launches.get(n) {
-                    by_moments.see(n, &op, a.latency_ns, other.launch_ns, |_, shared, without| {
+                if let Some(launch) = launches.get(n) {
+                    by_moments.see(n, &op, a.latency_ns, *launch, |_, shared, without| {
                         moments_ns[0] += shared;
                         moments_ns[1] += without;
                     });
@@ -465,8 +465,8 @@ fn sums_compared(
         add(0, block, op.latency_ns() as f64);
         add(1, block, a.latency_ns as f64);
         if latencies {
-            values[0].push(op.latency_ns() as f64);
-            values[1].push(a.latency_ns as f64);
+            values[0].push(op.latency_ns());
+            values[1].push(a.latency_ns);
         }
         let split = tenant.split(&op, switching).parts();
         let root = roots(split, a.parts, before);
@@ -558,8 +558,7 @@ fn sums_compared(
         out.figures.push(Figure { measure, value, bounds, n, shared_ns, solo_ns });
     }
     if latencies {
-        let [shared, without] =
-            values.map(|mut values| quantiles(&mut values, PERCENTILES.map(|(_, part)| part)));
+        let [shared, without] = values.map(|values| values.quantiles(PERCENTILES.map(|(_, part)| part)));
         for ((measure, _), pair) in PERCENTILES.iter().zip(shared.into_iter().zip(without)) {
             let (Some(shared_ns), Some(solo_ns)) = pair else { continue };
             if solo_ns > 0.0 {
@@ -577,6 +576,35 @@ fn sums_compared(
         out.parts = PARTS.iter().zip(parts).map(part).collect();
     }
     out
+}
+
+/// Latencies of operations, of which there are as many as kernels in a capture, in little memory.
+#[derive(Debug)]
+struct Latencies {
+    /// Those below four seconds: nearly all.
+    short_ns: Vec<u32>,
+    others_ns: Vec<i64>,
+}
+
+impl Latencies {
+    fn new(room: usize) -> Self {
+        Self { short_ns: Vec::with_capacity(room), others_ns: Vec::new() }
+    }
+
+    fn push(&mut self, latency_ns: i64) {
+        match u32::try_from(latency_ns) {
+            Ok(short_ns) => self.short_ns.push(short_ns),
+            Err(_) => self.others_ns.push(latency_ns),
+        }
+    }
+
+    fn quantiles<const N: usize>(mut self, parts: [f64; N]) -> [Option<f64>; N] {
+        if self.others_ns.is_empty() {
+            return quantiles(&mut self.short_ns, u32::cmp, parts).map(|ns| ns.map(f64::from));
+        }
+        self.others_ns.extend(self.short_ns.into_iter().map(i64::from));
+        quantiles(&mut self.others_ns, i64::cmp, parts).map(|ns| ns.map(|ns| ns as f64))
+    }
 }
 
 /// Whether how long an operation took from its launch to its end is known, here and solo.
@@ -601,18 +629,19 @@ impl Compared {
 /// A pause of the host that came once, and that the baseline does not have; `None` without one, and for a replay, which
 /// has the pauses of the run itself.
 fn lone_pause_ns(ops: &Ops, solo: &impl Reference, clock: &Clock<'_>) -> Option<f64> {
+    if matches!(clock, Clock::Anchored(..) | Clock::ElapsedRatio(_, true)) {
+        return None;
+    }
     // What a program did before it began its work has no counterpart.
     let begun = ops.iter().enumerate().position(|(n, _)| solo.of(n).is_some())?;
     let worked = ops.from(begun);
     let pause = Pause::longest(worked.clone());
     let place = begun.saturating_add(pause.place);
-    let theirs_ns = match clock {
-        Clock::Anchored(..) | Clock::ElapsedRatio(_, true) => return None,
-        Clock::ElapsedRatio(_, false) => 0,
-        Clock::Own => {
-            let launch = |n: usize| solo.of(n)?.launch_ns;
-            launch(place)?.saturating_sub(launch(place.checked_sub(1)?)?)
-        }
+    let theirs_ns = if matches!(clock, Clock::Own) {
+        let launch = |n: usize| solo.of(n)?.launch_ns;
+        launch(place)?.saturating_sub(launch(place.checked_sub(1)?)?)
+    } else {
+        0
     };
     let lone = pause.is_lone(worked) && theirs_ns < pause.ns / 2;
     lone.then_some(pause.ns as f64)
@@ -911,7 +940,21 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::roots;
+    use super::{roots, Latencies};
+
+    #[test]
+    fn percentiles_of_latencies_that_32_bits_hold_and_of_others() {
+        let long_ns = i64::from(u32::MAX) + 1;
+        let of = |latencies_ns: [i64; 4]| {
+            let mut all = Latencies::new(4);
+            latencies_ns.into_iter().for_each(|ns| all.push(ns));
+            all.quantiles([0.25, 0.5, 0.99])
+        };
+        assert_eq!(of([9, 1, 7, 3]), [Some(1.0), Some(3.0), Some(9.0)]);
+        // A clock may give an end before the launch.
+        assert_eq!(of([9, long_ns, -2, 3]), [Some(-2.0), Some(3.0), Some(long_ns as f64)]);
+        assert_eq!(Latencies::new(0).quantiles([0.5]), [None]);
+    }
 
     #[test]
     fn what_waits_in_a_queue_waits_for_what_delayed_the_one_before_it() {

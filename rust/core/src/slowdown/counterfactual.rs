@@ -74,26 +74,42 @@ struct Again {
 
 const NOT_PLAYED: Again = Again { launch_ns: i64::MIN, end_ns: 0 };
 
-/// The same, with a host that sleeps until moments instead of for times.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Anchored {
-    pub launch_ns: i64,
-    end_ns: i64,
-}
-
 /// A tenant's operations as they would have been, by both readings of the host's pauses.
 #[derive(Debug)]
 struct Played {
     again: Vec<Again>,
-    anchored: Vec<Anchored>,
+    /// With a host that sleeps until moments instead of for times. Ends are kept until all is played.
+    anchored_launch_ns: Vec<i64>,
+    anchored_end_ns: Vec<i64>,
     /// By how much calls that somebody held back return earlier, by the place of their operation: hardly any.
     held_ns: NumberMap<usize, i64>,
 }
 
 impl Played {
     fn new(operations: usize) -> Self {
-        let anchored = vec![Anchored::default(); operations];
-        Self { again: vec![NOT_PLAYED; operations], anchored, held_ns: NumberMap::default() }
+        Self {
+            again: vec![NOT_PLAYED; operations],
+            anchored_launch_ns: vec![0; operations],
+            anchored_end_ns: vec![0; operations],
+            held_ns: NumberMap::default(),
+        }
+    }
+
+    fn put(&mut self, place: usize, [again, anchored]: [Again; 2]) {
+        if let Some(slot) = self.again.get_mut(place) {
+            *slot = again;
+        }
+        if let Some(slot) = self.anchored_launch_ns.get_mut(place) {
+            *slot = anchored.launch_ns;
+        }
+        if let Some(slot) = self.anchored_end_ns.get_mut(place) {
+            *slot = anchored.end_ns;
+        }
+    }
+
+    /// When an operation ends, by reading of the host's pauses.
+    fn ends_ns(&self, place: usize) -> Option<[i64; 2]> {
+        Some([self.again.get(place)?.end_ns, *self.anchored_end_ns.get(place)?])
     }
 }
 
@@ -117,9 +133,9 @@ pub(crate) struct Replayed<'a> {
 }
 
 impl Replayed<'_> {
-    /// The operations by the other reading of the host's pauses.
-    pub fn anchored(&self) -> &[Anchored] {
-        &self.played.anchored
+    /// When operations are launched by the other reading of the host's pauses.
+    pub fn anchored_launch_ns(&self) -> &[i64] {
+        &self.played.anchored_launch_ns
     }
 
     /// Standard error of all lengths together, on the logarithm.
@@ -129,6 +145,8 @@ impl Replayed<'_> {
 }
 
 impl Reference for Replayed<'_> {
+    // Of most operations one or two times are asked for: inlined, only those are made.
+    #[inline(always)]
     fn of(&self, place: usize) -> Option<SoloOp> {
         let Again { launch_ns, end_ns } = *self.played.again.get(place)?;
         if launch_ns == NOT_PLAYED.launch_ns {
@@ -370,21 +388,25 @@ pub(crate) fn replay(
 /// Which threads wait for their work without a call.
 #[derive(Debug, Default)]
 struct UnseenWaits {
-    of: ByKey<u32, IdleTimes>,
+    threads: ByKey<u32, UnseenWait>,
+}
+
+#[derive(Debug, Default)]
+struct UnseenWait {
+    /// When its last call ended, and the latest end of what it launched.
+    last: Option<(i64, i64)>,
+    times: IdleTimes,
 }
 
 impl UnseenWaits {
     fn of(calls: &Calls, ops: &Operations<'_>, by_call: &InOrder) -> Self {
         let mut found = Self::default();
-        let mut threads: ByKey<u32, Option<(i64, i64)>> = ByKey::default();
         let mut launched = by_call.iter().map(|op| (ops.call(op) as usize, op)).peekable();
         for (number, call) in calls.iter().enumerate() {
-            let Some(thread) = threads.entry(call.thread) else { continue };
-            let (before, work_ns) = thread.get_or_insert((call.start_ns, i64::MIN));
+            let Some(thread) = found.threads.entry(call.thread) else { continue };
+            let (before, work_ns) = thread.last.get_or_insert((call.start_ns, i64::MIN));
             if call.end_ns > *before {
-                if let Some(times) = found.of.entry(call.thread) {
-                    times.see(*before, call.start_ns, *work_ns);
-                }
+                thread.times.see(*before, call.start_ns, *work_ns);
                 *before = call.end_ns;
             }
             while let Some((_, op)) = launched.next_if(|(call, _)| *call <= number) {
@@ -396,7 +418,7 @@ impl UnseenWaits {
 
     /// Whether a thread waits so; `None`: what was seen of it says so, but is too little.
     fn by(&self, thread: u32) -> Option<bool> {
-        self.of.get(thread).copied().unwrap_or_default().are_waits()
+        self.threads.get(thread).map(|thread| thread.times).unwrap_or_default().are_waits()
     }
 }
 
@@ -517,8 +539,8 @@ struct HostThread {
     before: Option<i64>,
     /// When its last pause ended.
     worked_from: i64,
-    /// Of the operations that it launched the one that ended last.
-    work: Option<u32>,
+    /// Of the operations that it launched the one that ended last, and that end.
+    work: Option<(u32, i64)>,
     /// How much earlier it would be if it had waited without a call, where that is not sure.
     unsure_ns: i64,
     /// Of which the shift is the length.
@@ -574,9 +596,9 @@ impl<'a> Play<'a> {
                 if solo.len() >= 10 {
                     return median_of(&mut solo).unwrap_or(0.0) as i64;
                 }
-                let mut all: Vec<f64> = t.ops.iter().map(|op| op.waited.rest_ns as f64).collect();
-                let [quarter] = quantiles(&mut all, [0.25]);
-                quarter.unwrap_or(0.0) as i64
+                let mut all: Vec<i64> = t.ops.iter().map(|op| op.waited.rest_ns).collect();
+                let [quarter] = quantiles(&mut all, i64::cmp, [0.25]);
+                quarter.unwrap_or(0)
             })
             .collect();
         let brought_back =
@@ -608,13 +630,13 @@ impl<'a> Play<'a> {
     }
 
     /// The part of a launch call in which somebody held it back.
-    fn held_ns(&self, t: usize, n: usize, call: &Call) -> i64 {
+    fn held_ns(&self, t: usize, op: &Op, call: &Call) -> i64 {
         let length = call.end_ns.saturating_sub(call.start_ns);
         if length < BLOCKED_CALL_NS || length < BLOCKED_CALL_TIMES.saturating_mul(self.usual_call_ns()) {
             return 0;
         }
         let Some(tenant) = self.tenants.get(t) else { return 0 };
-        if tenant.ops.get(n).is_none_or(|op| op.held_up()) {
+        if op.held_up() {
             return 0;
         }
         let others = tenant.others.covered_ns(call.start_ns, call.end_ns);
@@ -626,20 +648,19 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// How an operation is played, whenever it is launched.
-    fn launched(&self, (t, n): (usize, usize), held_ns: i64) -> Option<Launched> {
+    /// How an operation of a tenant is played, whenever it is launched.
+    fn launched(&self, t: usize, op: &Op, held_ns: i64) -> Option<Launched> {
         let tenant = self.tenants.get(t)?;
-        let op = tenant.ops.get(n)?;
-        let length = self.lengths.get(t).copied().flatten().map_or(op.ran_ns, |lengths| lengths.of(&op));
-        let called_ns = call_takes_ns(&op, held_ns);
+        let length = self.lengths.get(t).copied().flatten().map_or(op.ran_ns, |lengths| lengths.of(op));
+        let called_ns = call_takes_ns(op, held_ns);
         let rest_ns = op.waited.rest_ns;
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         let returned = || {
             self.brought_back.get(t) == Some(&true)
                 && op.kind != WorkKind::Copy
-                && others_ran_last(tenant, &op)
+                && others_ran_last(tenant, op)
         };
-        let rest = if !undisturbed(tenant, &op) {
+        let rest = if !undisturbed(tenant, op) {
             rest_ns.min(usual)
         } else if rest_ns > usual && returned() {
             rest_ns.saturating_sub(DEFAULT_SLICE_NS + SWITCH_NS).max(usual)
@@ -653,8 +674,7 @@ impl<'a> Play<'a> {
     /// How much earlier an operation that was played ended, by reading of the host's pauses.
     fn earlier(&self, op: u32, played: &[Played]) -> Option<[i64; 2]> {
         let (t, n) = self.ops.place(op);
-        let played = played.get(t)?;
-        let ends = [played.again.get(n)?.end_ns, played.anchored.get(n)?.end_ns];
+        let ends = played.get(t)?.ends_ns(n)?;
         Some(ends.map(|end_ns| self.ops.end_ns(op).saturating_sub(end_ns)))
     }
 
@@ -662,10 +682,10 @@ impl<'a> Play<'a> {
     /// how many of the pauses end at moments, and how much earlier a host may have been that waits without a call.
     fn run(&self, calls: &Calls) -> (Vec<Played>, UntilMoments, i64) {
         let mut out: Vec<Played> = self.tenants.iter().map(|t| Played::new(t.ops.len())).collect();
-        let mut threads: NumberMap<u32, HostThread> = NumberMap::default();
+        let mut threads: ByKey<u32, HostThread> = ByKey::default();
         let (mut pauses, mut delays) = (Vec::new(), DelaysAndPauses::default());
-        let streams: Vec<Vec<i64>> = self.tenants.iter().map(|t| vec![i64::MIN; t.streams()]).collect();
-        let mut stream_ends = [streams.clone(), streams];
+        let mut stream_ends: Vec<Vec<[i64; 2]>> =
+            self.tenants.iter().map(|t| vec![[i64::MIN; 2]; t.streams()]).collect();
         let mut by_call = self.by_call.iter().map(|op| (self.ops.call(op) as usize, op)).peekable();
         let mut next_end = 0_usize;
         let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
@@ -675,20 +695,23 @@ impl<'a> Play<'a> {
         for (number, call) in calls.iter().enumerate() {
             while let Some((ns, op)) = callbacks.next_if(|callback| callback.0 <= call.start_ns) {
                 thread_waits.before(&called_back(*ns));
-                if let Some(shifts) = self.earlier(*op, &out) {
-                    threads.insert(DRIVER, HostThread { shifts, ..HostThread::default() });
+                let earlier = self.earlier(*op, &out);
+                if let Some((shifts, driver)) = earlier.and_then(|ns| Some((ns, threads.entry(DRIVER)?))) {
+                    driver.shifts = shifts;
                 }
             }
             let waited_for =
-                thread_waits.before(&call).and_then(|thread| threads.get(&thread)).map(|t| t.shifts);
-            let HostThread { shifts, before, worked_from, work, unsure_ns, unit } = threads
-                .entry(call.thread)
-                .or_insert(HostThread { worked_from: call.start_ns, ..HostThread::default() });
+                thread_waits.before(&call).and_then(|thread| threads.get(thread)).map(|t| t.shifts);
+            let Some(thread) = threads.entry(call.thread) else { continue };
+            let HostThread { shifts, before, worked_from, work, unsure_ns, unit } = thread;
+            if before.is_none() {
+                *worked_from = call.start_ns;
+            }
             // The driver call that a runtime call makes is a part of it.
             let inside = before.is_some_and(|before| call.end_ns <= before);
             let idle = before.map_or(0, |before| call.start_ns.saturating_sub(before));
-            let unseen = before.zip(*work).and_then(|(before, op)| {
-                let ended_with_it = ends_with(before, call.start_ns, self.ops.end_ns(op))?;
+            let unseen = before.zip(*work).and_then(|(before, (op, end_ns))| {
+                let ended_with_it = ends_with(before, call.start_ns, end_ns)?;
                 Some((self.unseen_waits.by(call.thread), ended_with_it, self.earlier(op, &out)?))
             });
             if !inside {
@@ -719,28 +742,21 @@ impl<'a> Play<'a> {
                 if of != number {
                     continue;
                 }
-                let place = self.ops.place(launched);
-                if let Some(op) = self.ops.get(launched) {
-                    if work.is_none_or(|last| self.ops.end_ns(last) <= op.end_ns) {
-                        *work = Some(launched);
-                    }
-                    waits |= op.ends_inside(&call);
-                    delays.launched(unit, call.thread, op.signature, shifts[0]);
+                let (t, n) = self.ops.place(launched);
+                let Some((op, out)) = self.ops.get(launched).zip(out.get_mut(t)) else { continue };
+                if work.is_none_or(|(_, last_ns)| last_ns <= op.end_ns) {
+                    *work = Some((launched, op.end_ns));
                 }
-                held_ns = self.held_ns(place.0, place.1, &call);
-                let Some(out) = out.get_mut(place.0) else { continue };
+                waits |= op.ends_inside(&call);
+                delays.launched(unit, call.thread, op.signature, shifts[0]);
+                held_ns = self.held_ns(t, &op, &call);
                 if held_ns > 0 {
-                    out.held_ns.insert(place.1, held_ns);
+                    out.held_ns.insert(n, held_ns);
                 }
-                let Some(op) = self.launched(place, held_ns) else { continue };
-                let mut played = starts.iter().zip(&mut stream_ends).filter_map(|(start, ends)| {
-                    Some(op.at(*start, ends.get_mut(place.0)?.get_mut(op.stream as usize)?))
-                });
-                if let (Some(slot), Some(played)) = (out.again.get_mut(place.1), played.next()) {
-                    *slot = played;
-                }
-                if let (Some(slot), Some(played)) = (out.anchored.get_mut(place.1), played.next()) {
-                    *slot = Anchored { launch_ns: played.launch_ns, end_ns: played.end_ns };
+                let Some(launched) = self.launched(t, &op, held_ns) else { continue };
+                let ends = stream_ends.get_mut(t).and_then(|of| of.get_mut(launched.stream as usize));
+                if let Some([free, anchored_free]) = ends {
+                    out.put(n, [launched.at(starts[0], free), launched.at(starts[1], anchored_free)]);
                 }
             }
             if inside {
@@ -754,10 +770,8 @@ impl<'a> Play<'a> {
                 while let Some(op) = self.by_end.get(next_end).filter(ended) {
                     last_end = last_end.max(self.ops.end_ns(op));
                     let (t, n) = self.ops.place(op);
-                    let played = out.get(t);
-                    let again = played.and_then(|p| p.again.get(n)).map_or(0, |a| a.end_ns);
-                    let anchored = played.and_then(|p| p.anchored.get(n)).map_or(0, |a| a.end_ns);
-                    last_end_again = [last_end_again[0].max(again), last_end_again[1].max(anchored)];
+                    let ends_ns = out.get(t).and_then(|played| played.ends_ns(n)).unwrap_or_default();
+                    last_end_again = [last_end_again[0].max(ends_ns[0]), last_end_again[1].max(ends_ns[1])];
                     next_end += 1;
                 }
                 let after = call.end_ns.saturating_sub(last_end);
@@ -774,6 +788,7 @@ impl<'a> Play<'a> {
             }
             *before = Some(call.end_ns);
         }
+        out.iter_mut().for_each(|played| played.anchored_end_ns = Vec::new());
         let unsure_ns = threads.values().map(|thread| thread.unsure_ns).max().unwrap_or(0);
         (out, if is_paced(&pauses) { UntilMoments::ALL } else { delays.until_moments() }, unsure_ns)
     }

@@ -361,7 +361,7 @@ fn of_process<'a>(
             Some(Ok(run)) => {
                 let residency = tenant.ran.is_some();
                 let doubt = Doubt::Model(ModelDoubt { error: run.error(), residency });
-                let clock = Clock::Anchored(run.anchored(), run.until_moments, run.unsure_ns);
+                let clock = Clock::Anchored(run.anchored_launch_ns(), run.until_moments, run.unsure_ns);
                 Row {
                     compared: compare(tenant, &run, &clock, switching, latencies, &doubt, pool),
                     units: of_units(scene, tenant, &run, work, None, &doubt),
