@@ -45,15 +45,15 @@ pub fn cut(table: &'static Table, batch: &RecordBatch, selection: Selection) -> 
         device.is_none_or(|(devices, device)| devices.is_null(row) || devices.value(row) == device)
     };
     let Some((first, last)) = selection.window else {
-        return take(table, batch, of_device);
+        return take(table, batch, 0..batch.num_rows(), of_device);
     };
     if table.name == schema::SWITCH_EVENTS.name {
-        return cut_switches(table, &take(table, batch, of_device)?, (first, last));
+        return cut_switches(table, &take(table, batch, 0..batch.num_rows(), of_device)?, (first, last));
     }
     if has("time_ns") {
         let times = columns.i64("time_ns")?;
         let inside = |row: usize| at(times, row).is_none_or(|t| (first..=last).contains(&t));
-        return take(table, batch, |row| of_device(row) && inside(row));
+        return take(table, batch, 0..batch.num_rows(), |row| of_device(row) && inside(row));
     }
     let (starts, ends) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
     // A domain is called what it is called at any time.
@@ -63,7 +63,14 @@ pub fn cut(table: &'static Table, batch: &RecordBatch, selection: Selection) -> 
         let start = starts.value(row);
         timeless(row) || start < last && at(ends, row).unwrap_or(start) >= first
     };
-    let kept = take(table, batch, |row| of_device(row) && inside(row))?;
+    // Of the many rows far from the window one time is enough to see that they are.
+    let mut near = 0..batch.num_rows();
+    if kinds.is_none() && ends.null_count() == 0 {
+        near.start = ends.values().iter().position(|end| *end >= first).unwrap_or(near.end);
+        let last_row = starts.values().iter().rposition(|start| *start < last);
+        near.end = last_row.map_or(near.start, |row| near.start.max(row + 1));
+    }
+    let kept = take(table, batch, near, |row| of_device(row) && inside(row))?;
     let columns = Columns::new(table, &kept);
     let (starts, ends) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
     let mut changes: Vec<(&str, ArrayRef)> = Vec::new();
@@ -132,11 +139,15 @@ fn cut_switches(
     replace(table, &taken, vec![("time_ns", Arc::new(moved))])
 }
 
-/// The rows that are to be kept; where they stand together, the same memory.
-fn take(table: &Table, batch: &RecordBatch, keep: impl Fn(usize) -> bool) -> Result<RecordBatch> {
-    let rows = batch.num_rows();
-    let first = (0..rows).find(|row| keep(*row)).unwrap_or(rows);
-    let end = (first..rows).rev().find(|row| keep(*row)).map_or(first, |last| last + 1);
+/// The rows that are to be kept, all of them `near`; where they stand together, the same memory.
+fn take(
+    table: &Table,
+    batch: &RecordBatch,
+    near: Range<usize>,
+    keep: impl Fn(usize) -> bool,
+) -> Result<RecordBatch> {
+    let first = near.clone().find(|row| keep(*row)).unwrap_or(near.end);
+    let end = (first..near.end).rev().find(|row| keep(*row)).map_or(first, |last| last + 1);
     let stretch: Range<usize> = first..end;
     let inner = batch.slice(stretch.start, stretch.len());
     if stretch.clone().all(&keep) {
