@@ -592,9 +592,12 @@ fn launches_and_records(
         let process = (capture.value(row), at(pid, row));
         let wanted = match last {
             Some((same, wanted)) if same == process => wanted,
-            _ => processes.is_none_or(|processes| processes.contains(&process)),
+            _ => {
+                let wanted = processes.is_none_or(|processes| processes.contains(&process));
+                last = Some((process, wanted));
+                wanted
+            }
         };
-        last = Some((process, wanted));
         if !wanted {
             continue;
         }
@@ -628,7 +631,9 @@ fn launches_and_records(
     }
     let mut found = LaunchRecords::default();
     for Launched { ids, graphs, captured, .. } in launched.values_mut() {
-        captured.iter().for_each(|id| ids.remove(*id));
+        for id in captured {
+            ids.remove(*id);
+        }
         found.launches = found.launches.saturating_add(ids.len());
         found.graphs = found.graphs.saturating_add(graphs.len());
     }
@@ -651,8 +656,8 @@ fn take_recorded(session: &Tables, launched: &mut ByKey<Process, Launched>) -> R
         let correlation = columns.u32("correlation_id")?;
         for row in 0..columns.rows() {
             let of = launched.get_mut((capture.value(row), at(pid, row)));
-            if let Some((of, id)) = of.zip(at(correlation, row)).filter(|(of, id)| of.ids.contains(*id)) {
-                of.ids.remove(id);
+            let Some((of, id)) = of.zip(at(correlation, row)) else { continue };
+            if of.ids.remove(id) {
                 of.recorded = of.recorded.max(Some(id));
             }
         }

@@ -19,7 +19,6 @@
 //! work.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Array};
 
@@ -152,7 +151,7 @@ pub struct Overlap {
     usage: Vec<Usage>,
     /// Tenants by device, in their order.
     listed: BTreeMap<u32, Vec<u32>>,
-    traced: BTreeMap<u32, Arc<[u32]>>,
+    traced: BTreeMap<u32, Vec<u32>>,
     /// Of devices with many tenants: those with work by its latest end.
     by_end: BTreeMap<u32, BTreeSet<(i64, u32)>>,
     /// Whose short kernels wait for the next work of a tenant, on devices with many.
@@ -234,7 +233,7 @@ impl Overlap {
             last: LastTenant::default(),
             usage,
             listed,
-            traced: traced.into_iter().map(|(device, tenants)| (device, tenants.into())).collect(),
+            traced,
             by_end,
             awaited: BTreeMap::new(),
             limits,
@@ -248,10 +247,13 @@ impl Overlap {
     /// A kernel or graph of tenant `me` against all others of the device that it can have met.
     fn meet(&mut self, me: u32, w: &Work, limits: Limits) {
         let Some(by_end) = self.by_end.get(&w.device) else {
-            let all = self.traced.get(&w.device).map(Arc::clone);
-            for other in all.iter().flat_map(|all| all.iter().copied()).filter(|other| *other != me) {
+            let all = self.traced.get_mut(&w.device).map(std::mem::take).unwrap_or_default();
+            for other in all.iter().copied().filter(|other| *other != me) {
                 self.resolve(me, other, w, limits);
                 self.meet_one(me, other, w, limits);
+            }
+            if let Some(traced) = self.traced.get_mut(&w.device) {
+                *traced = all;
             }
             return;
         };

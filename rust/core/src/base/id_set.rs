@@ -34,13 +34,14 @@ impl IdSet {
         }
     }
 
-    /// Takes a number out.
-    pub fn remove(&mut self, id: u32) {
+    /// Takes a number out; whether it was there.
+    pub fn remove(&mut self, id: u32) -> bool {
         let (word, bit) = within(id);
         let chunk = self.chunks.get_mut(id / CHUNK_IDS);
-        if let Some(word) = chunk.and_then(|chunk| chunk.0.get_mut(word)) {
-            *word &= !bit;
-        }
+        let Some(word) = chunk.and_then(|chunk| chunk.0.get_mut(word)) else { return false };
+        let held = *word & bit != 0;
+        *word &= !bit;
+        held
     }
 
     /// Whether it holds a number.
@@ -95,7 +96,8 @@ mod tests {
     fn what_is_taken_out_is_gone_and_nothing_else() {
         let mut ids = IdSet::default();
         [1, 2, 70_000, 200_000].into_iter().for_each(|id| ids.insert(id));
-        [2, 3, 70_000, 900_000, 70_000].into_iter().for_each(|id| ids.remove(id));
+        let taken = [2, 3, 70_000, 900_000, 70_000].map(|id| ids.remove(id));
+        assert_eq!(taken, [true, false, true, false, false]);
         assert_eq!(ids.len(), 2);
         assert!(ids.contains(1) && ids.contains(200_000));
         ids.insert(3);

@@ -120,9 +120,12 @@ impl<K: Copy + Ord, T: Default> ByKey<K, T> {
     pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut T> {
         let place = match self.last {
             Some((same, place)) if same == key => place,
-            _ => *self.places.get(&key)?,
+            _ => {
+                let place = *self.places.get(&key)?;
+                self.last = Some((key, place));
+                place
+            }
         };
-        self.last = Some((key, place));
         self.all.get_mut(place).map(|(_, of)| of)
     }
 

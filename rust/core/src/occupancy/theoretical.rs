@@ -667,9 +667,12 @@ impl EventPass for KernelOccupancy {
             let process = (capture.value(row), at(pid, row), device.value(row));
             let tenant = match known {
                 Some((same, tenant)) if same == process => tenant,
-                _ => self.tenants.get(&process).copied(),
+                _ => {
+                    let tenant = self.tenants.get(&process).copied();
+                    known = Some((process, tenant));
+                    tenant
+                }
             };
-            known = Some((process, tenant));
             // By dictionary keys first; texts are compared once per configuration.
             let seen = (process.2, tenant, name.key(row), short.key(row));
             let place = recent.place(

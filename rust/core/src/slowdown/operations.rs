@@ -1028,10 +1028,11 @@ impl Tenancy {
             Some((same, stream)) if same == key => stream,
             _ => {
                 let count = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
-                *self.streams.entry(key).or_insert(count)
+                let stream = *self.streams.entry(key).or_insert(count);
+                self.last_stream = Some((key, stream));
+                stream
             }
         };
-        self.last_stream = Some((key, stream));
         self.ops.push(&Op {
             kind: w.kind,
             co_run: CoRun::Solo,
