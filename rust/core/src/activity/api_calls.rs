@@ -20,6 +20,7 @@ use crate::base::maps::{ByKey, NumberMap};
 use crate::base::watch::Watch;
 use crate::table::columns::{at, in_order, Columns, NameColumn};
 use crate::table::events::{Events, Tables};
+use crate::table::launch::Folded;
 use crate::table::polls::NOT_READY;
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Process, Who};
@@ -368,7 +369,8 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
         tenants.iter_mut().any(|gaps| gaps.in_long.covered_ns(&gaps.long, start_ns, end_ns) > 0)
     })?;
     hosts.values_mut().for_each(|host| host.known = events.has(host.process));
-    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (pid, tid): (Folded<'_>, Folded<'_>) = (columns.folded("pid")?, columns.folded("tid")?);
+    let capture = columns.u32("capture")?;
     let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
     let correlation = columns.u32("correlation_id")?;
     let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
@@ -381,7 +383,7 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
                 watch.progress("calls", n as u64, columns.rows() as u64)?;
             }
             let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
-            let Some(host) = hosts.get_mut((capture.value(row), at(pid, row))) else { continue };
+            let Some(host) = hosts.get_mut((capture.value(row), pid.at(row))) else { continue };
             let (start_ns, end_ns) = (start.value(row), end.value(row));
             let name = names.of(row);
             let handing = matches!(name, Some((_, true)));
@@ -389,7 +391,7 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
             let call = Call {
                 name,
                 correlation: at(correlation, row),
-                thread: if host.known { at(tid, row) } else { None },
+                thread: if host.known { tid.at(row) } else { None },
                 start_ns,
                 end_ns,
                 first: host.calling.add(start_ns, end_ns),
@@ -552,13 +554,14 @@ pub(crate) fn lost_launches(
         return Ok(found);
     };
     let columns = Columns::new(&schema::API_CALLS, batch);
-    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (pid, tid): (Folded<'_>, Folded<'_>) = (columns.folded("pid")?, columns.folded("tid")?);
+    let capture = columns.u32("capture")?;
     let (correlation, start) = (columns.u32("correlation_id")?, columns.i64("start_ns")?);
     for row in 0..columns.rows() {
-        let process = (capture.value(row), at(pid, row));
+        let process = (capture.value(row), pid.at(row));
         let Some(of) = lost.get_mut(process) else { continue };
         if at(correlation, row).is_some_and(|id| of.ids.contains(id)) {
-            let call = LostLaunch { start_ns: start.value(row), thread: at(tid, row).unwrap_or(0) };
+            let call = LostLaunch { start_ns: start.value(row), thread: tid.at(row).unwrap_or(0) };
             found.entry(process).or_default().push(call);
         }
     }
@@ -576,7 +579,8 @@ fn launches_and_records(
 ) -> Result<Option<(LaunchRecords, ByKey<Process, Launched>)>> {
     let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(None) };
     let columns = Columns::new(&schema::API_CALLS, batch);
-    let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+    let (pid, tid): (Folded<'_>, Folded<'_>) = (columns.folded("pid")?, columns.folded("tid")?);
+    let capture = columns.u32("capture")?;
     let (correlation, code) = (columns.u32("correlation_id")?, columns.i32("return_value")?);
     let names = Names::new(columns.names("name")?, role);
     let order = in_order(columns.i64("start_ns")?);
@@ -589,7 +593,7 @@ fn launches_and_records(
             watch.progress("launch records", n as u64, columns.rows() as u64)?;
         }
         let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
-        let process = (capture.value(row), at(pid, row));
+        let process = (capture.value(row), pid.at(row));
         let wanted = match last {
             Some((same, wanted)) if same == process => wanted,
             _ => {
@@ -609,7 +613,7 @@ fn launches_and_records(
         }
         let Some((_, role)) = names.of(row).filter(|(_, role)| *role != Role::Other) else { continue };
         let Some(mine) = launched.entry(process) else { continue };
-        let thread = at(tid, row).unwrap_or(u32::MAX);
+        let thread = tid.at(row).unwrap_or(u32::MAX);
         match role {
             Role::BeginCapture => *mine.capturing.entry(thread).or_default() += 1,
             Role::EndCapture => *mine.capturing.entry(thread).or_default() -= 1,

@@ -20,7 +20,7 @@ use crate::residency::observed::{creation_contexts, slice_lengths, Slice};
 use crate::table::builder::Builder;
 use crate::table::columns::{at, text_at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
-use crate::table::launch::{LikeRows, OfLaunch, SharedKeys};
+use crate::table::launch::{Folded, LikeRows, SharedKeys};
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Tenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -739,7 +739,7 @@ struct Signatures<'a> {
     names: NameColumn<'a>,
     /// A dictionary may hold a text twice: the text decides. By key.
     numbers: Vec<Option<u32>>,
-    launch: [OfLaunch<'a>; 6],
+    launch: [Folded<'a>; 6],
     keys: SharedKeys<'a>,
     known: NumberMap<Signature, u32>,
     recent: LikeRows<u32, [u64; 6]>,
@@ -754,7 +754,7 @@ impl<'a> Signatures<'a> {
             *texts.entry(text).or_insert(next)
         };
         let numbers = names.texts().map(|text| text.map(&mut number)).collect();
-        let column = |name| kernels.of_launch(name);
+        let column = |name| kernels.folded(name);
         let (grid, block) = (["grid_x", "grid_y", "grid_z"], ["block_x", "block_y", "block_z"]);
         let [grid_x, grid_y, grid_z] = grid.map(column);
         let [block_x, block_y, block_z] = block.map(column);

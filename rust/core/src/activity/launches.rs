@@ -28,7 +28,7 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::product;
 use crate::table::columns::{at, Columns, NameColumn};
 use crate::table::events::{EventPass, Events, Tables};
-use crate::table::launch::OfLaunch;
+use crate::table::launch::Folded;
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -400,8 +400,8 @@ impl Sums {
 struct Shapes<'a> {
     name: NameColumn<'a>,
     short_name: NameColumn<'a>,
-    grid: [OfLaunch<'a>; 3],
-    block: [OfLaunch<'a>; 3],
+    grid: [Folded<'a>; 3],
+    block: [Folded<'a>; 3],
 }
 
 impl<'a> Shapes<'a> {
@@ -409,8 +409,8 @@ impl<'a> Shapes<'a> {
         Ok(Self {
             name: c.names("name")?,
             short_name: c.names("short_name")?,
-            grid: [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?],
-            block: [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?],
+            grid: [c.folded("grid_x")?, c.folded("grid_y")?, c.folded("grid_z")?],
+            block: [c.folded("block_x")?, c.folded("block_y")?, c.folded("block_z")?],
         })
     }
 

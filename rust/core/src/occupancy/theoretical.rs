@@ -26,7 +26,7 @@ use crate::table::builder::Builder;
 use crate::table::columns::NameColumn;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events};
-use crate::table::launch::{LikeRows, OfLaunch, SharedKeys};
+use crate::table::launch::{Folded, LikeRows, SharedKeys};
 use crate::table::schema::{DEVICES, KERNELS, KERNEL_OCCUPANCY, TENANTS};
 
 /// How the SM's memory is split between L1 and shared memory for a launch.
@@ -419,37 +419,37 @@ pub fn tenant_map(tenants: &RecordBatch) -> Result<TenantMap> {
 
 /// The launch-shaped columns of `kernels`.
 pub(crate) struct LaunchColumns<'a> {
-    grid: [OfLaunch<'a>; 3],
-    block: [OfLaunch<'a>; 3],
-    cluster: [OfLaunch<'a>; 3],
-    registers: OfLaunch<'a>,
-    static_shared: OfLaunch<'a, Int64Type>,
-    dynamic_shared: OfLaunch<'a, Int64Type>,
-    executed: OfLaunch<'a, Int64Type>,
-    requested: OfLaunch<'a, UInt8Type>,
-    preference: OfLaunch<'a, UInt8Type>,
-    max_active_clusters: OfLaunch<'a>,
+    grid: [Folded<'a>; 3],
+    block: [Folded<'a>; 3],
+    cluster: [Folded<'a>; 3],
+    registers: Folded<'a>,
+    static_shared: Folded<'a, Int64Type>,
+    dynamic_shared: Folded<'a, Int64Type>,
+    executed: Folded<'a, Int64Type>,
+    requested: Folded<'a, UInt8Type>,
+    preference: Folded<'a, UInt8Type>,
+    max_active_clusters: Folded<'a>,
     keys: SharedKeys<'a>,
 }
 
 /// Of the three sides of a grid or block; `None` where one is not known.
-pub(crate) fn product(columns: &[OfLaunch<'_>; 3], row: usize) -> Option<u64> {
+pub(crate) fn product(columns: &[Folded<'_>; 3], row: usize) -> Option<u64> {
     columns.iter().try_fold(1_u64, |all, column| all.checked_mul(u64::from(column.at(row)?)))
 }
 
 impl<'a> LaunchColumns<'a> {
     pub(crate) fn new(c: &Columns<'a>) -> Result<Self> {
         let mut columns = Self {
-            grid: [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?],
-            block: [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?],
-            cluster: [c.of_launch("cluster_x")?, c.of_launch("cluster_y")?, c.of_launch("cluster_z")?],
-            registers: c.of_launch("registers_per_thread")?,
-            static_shared: c.of_launch("static_shared_bytes")?,
-            dynamic_shared: c.of_launch("dynamic_shared_bytes")?,
-            executed: c.of_launch("shared_executed_bytes")?,
-            requested: c.of_launch("shared_requested_percent")?,
-            preference: c.of_launch("cache_preference")?,
-            max_active_clusters: c.of_launch("max_active_clusters")?,
+            grid: [c.folded("grid_x")?, c.folded("grid_y")?, c.folded("grid_z")?],
+            block: [c.folded("block_x")?, c.folded("block_y")?, c.folded("block_z")?],
+            cluster: [c.folded("cluster_x")?, c.folded("cluster_y")?, c.folded("cluster_z")?],
+            registers: c.folded("registers_per_thread")?,
+            static_shared: c.folded("static_shared_bytes")?,
+            dynamic_shared: c.folded("dynamic_shared_bytes")?,
+            executed: c.folded("shared_executed_bytes")?,
+            requested: c.folded("shared_requested_percent")?,
+            preference: c.folded("cache_preference")?,
+            max_active_clusters: c.folded("max_active_clusters")?,
             keys: SharedKeys::of([]),
         };
         let [grid_x, grid_y, grid_z] = columns.grid.map(|column| column.keys());

@@ -44,7 +44,7 @@ use crate::base::watch::Watch;
 use crate::table::columns::NameColumn;
 use crate::table::columns::{at, in_order, text_at, Columns};
 use crate::table::events::Tables;
-use crate::table::launch::OfLaunch;
+use crate::table::launch::Folded;
 use crate::table::schema::{self, Table};
 use crate::table::tenant_lookup::Who;
 use units::{SegmentRows, UnitRows};
@@ -880,9 +880,9 @@ struct Kernels<'a> {
     work: WorkRows<'a>,
     short_name: Names<'a>,
     name: Names<'a>,
-    grid: [OfLaunch<'a>; 3],
-    block: [OfLaunch<'a>; 3],
-    registers: OfLaunch<'a>,
+    grid: [Folded<'a>; 3],
+    block: [Folded<'a>; 3],
+    registers: Folded<'a>,
     graph_node: U64s<'a>,
 }
 
@@ -892,9 +892,9 @@ impl<'a> Kernels<'a> {
             work: WorkRows::read(&c)?,
             short_name: c.names("short_name")?,
             name: c.names("name")?,
-            grid: [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?],
-            block: [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?],
-            registers: c.of_launch("registers_per_thread")?,
+            grid: [c.folded("grid_x")?, c.folded("grid_y")?, c.folded("grid_z")?],
+            block: [c.folded("block_x")?, c.folded("block_y")?, c.folded("block_z")?],
+            registers: c.folded("registers_per_thread")?,
             graph_node: c.u64("graph_node_id")?,
         })
     }
@@ -924,7 +924,7 @@ impl<'a> Kernels<'a> {
 }
 
 /// Such as `64,1,1`.
-fn size(axes: [OfLaunch<'_>; 3], row: usize) -> Option<String> {
+fn size(axes: [Folded<'_>; 3], row: usize) -> Option<String> {
     let [x, y, z] = axes.map(|axis| axis.at(row));
     Some(format!("{},{},{}", x?, y?, z?))
 }

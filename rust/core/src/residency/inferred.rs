@@ -31,7 +31,7 @@ use crate::residency::inferred_single as single;
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
 use crate::table::events::{EventPass, Events, Tables};
-use crate::table::launch::OfLaunch;
+use crate::table::launch::Folded;
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, WorkKind};
@@ -487,8 +487,8 @@ impl Signatures {
     fn of(&mut self, kernels: &Columns<'_>) -> Result<Vec<Option<u32>>> {
         let name = kernels.names("name")?;
         let shape = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"];
-        let [a, b, c, d, e, f] = shape.map(|column| kernels.of_launch(column));
-        let shape: [OfLaunch<'_>; 6] = [a?, b?, c?, d?, e?, f?];
+        let [a, b, c, d, e, f] = shape.map(|column| kernels.folded(column));
+        let shape: [Folded<'_>; 6] = [a?, b?, c?, d?, e?, f?];
         let mut keys: HashMap<u32, u32> = HashMap::new();
         let mut signature = |row: usize| {
             let key = name.key(row)?;

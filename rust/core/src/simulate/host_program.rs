@@ -37,6 +37,7 @@ use crate::simulate::sharing_config::{self, Demand};
 use crate::table::calls::calls_back;
 use crate::table::columns::{Columns, NameColumn};
 use crate::table::events::{Events, Tables};
+use crate::table::launch::Folded;
 use crate::table::polls::Polls;
 use crate::table::schema;
 use crate::table::tenant_lookup::Who;
@@ -936,14 +937,14 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
     let mut found: BTreeMap<u32, Vec<Call>> = BTreeMap::new();
     let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(found) };
     let c = Columns::new(&schema::API_CALLS, batch);
-    let (capture, pid, thread) = (c.u32("capture")?, c.u32("pid")?, c.u32("tid")?);
+    let (pid, thread): (Folded<'_>, Folded<'_>) = (c.folded("pid")?, c.folded("tid")?);
+    let capture = c.u32("capture")?;
     let (start, end) = (c.i64("start_ns")?, c.i64("end_ns")?);
     let (name, correlation) = (c.names("name")?, c.u32("correlation_id")?);
     let polls = Polls::of(batch)?;
     let mut waits: HashMap<u32, (Option<bool>, bool)> = HashMap::new();
     for row in (0..c.rows()).filter(|row| !polls.is_part(*row)) {
-        let pid = crate::table::columns::at(pid, row);
-        let Some(tenant) = who.of(capture.value(row), pid, device) else { continue };
+        let Some(tenant) = who.of(capture.value(row), pid.at(row), device) else { continue };
         let of = |name: &str| (blocking(name), calls_back(name));
         let known = name
             .key(row)
@@ -952,7 +953,7 @@ fn calls(session: &Tables, who: &Who, device: u32) -> Result<BTreeMap<u32, Vec<C
         let poll = polls.begun_in(row);
         let end_ns = poll.map_or_else(|| end.value(row).max(start.value(row)), |poll| poll.end_ns);
         found.entry(tenant).or_default().push(Call {
-            thread: crate::table::columns::at(thread, row).unwrap_or(0),
+            thread: thread.at(row).unwrap_or(0),
             start_ns: start.value(row),
             end_ns,
             correlation: crate::table::columns::at(correlation, row),

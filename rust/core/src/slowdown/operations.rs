@@ -29,7 +29,7 @@ use crate::slowdown::others::{common, Others, OthersWalk, Present};
 use crate::table::calls::{calls, Call, Calls, CallsByProcess};
 use crate::table::columns::{at, Columns};
 use crate::table::events::{Events, Tables};
-use crate::table::launch::{LikeRows, OfLaunch, SharedKeys};
+use crate::table::launch::{Folded, LikeRows, SharedKeys};
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, Work, WorkKind};
@@ -485,11 +485,9 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
     if let Some(batch) = tables.get(schema::KERNELS.name) {
         let c = Columns::new(&schema::KERNELS, batch);
         let name = c.names("name")?;
-        let grid: [OfLaunch<'_>; 3] =
-            [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?];
-        let block: [OfLaunch<'_>; 3] =
-            [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?];
-        let shared: OfLaunch<'_, Int64Type> = c.of_launch("dynamic_shared_bytes")?;
+        let grid: [Folded<'_>; 3] = [c.folded("grid_x")?, c.folded("grid_y")?, c.folded("grid_z")?];
+        let block: [Folded<'_>; 3] = [c.folded("block_x")?, c.folded("block_y")?, c.folded("block_z")?];
+        let shared: Folded<'_, Int64Type> = c.folded("dynamic_shared_bytes")?;
         // By dictionary key: text is looked at once per configuration, not once per row.
         let mut seen: NumberMap<Configuration, u32> = NumberMap::default();
         let mut recent: LikeRows<Option<u32>, Launch> = LikeRows::default();

@@ -10,6 +10,7 @@ use crate::base::error::Result;
 use crate::base::intervals::Union;
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
+use crate::table::launch::{Folded, FoldedArray};
 use crate::table::polls::Polls;
 use crate::table::schema;
 use crate::table::tenant_lookup::Process;
@@ -64,7 +65,7 @@ pub(crate) struct Call {
 struct Recorded {
     start: Int64Array,
     end: Int64Array,
-    tid: UInt32Array,
+    tid: FoldedArray,
     correlation: UInt32Array,
     /// Number of the name.
     name: UInt32Array,
@@ -142,7 +143,7 @@ impl Calls {
         Some(Call {
             start_ns: self.table.start_ns(row),
             end_ns: poll.map_or_else(|| self.table.end_ns(row), |poll| poll.end_ns),
-            thread: at(&self.table.tid, row).unwrap_or(0),
+            thread: self.table.tid.at(row).unwrap_or(0),
             waits: waits || poll.is_some(),
             noticed_within_ns: poll.map_or(0, |poll| poll.period_ns),
             stream_waits,
@@ -155,7 +156,7 @@ impl Calls {
     }
 
     pub fn has_several_threads(&self) -> bool {
-        let thread = |place: usize| Some(at(&self.table.tid, self.row(place)?));
+        let thread = |place: usize| Some(self.table.tid.at(self.row(place)?));
         (1..self.len()).any(|place| thread(place) != thread(0))
     }
 
@@ -175,7 +176,7 @@ impl Calls {
 
     /// The thread of a call, as recorded.
     pub fn thread(&self, call: u32) -> Option<u32> {
-        Some(at(&self.table.tid, self.row(call as usize)?).unwrap_or(0))
+        Some(self.table.tid.at(self.row(call as usize)?).unwrap_or(0))
     }
 
     /// Whether what is not the program's own fell into a call.
@@ -243,18 +244,18 @@ pub(crate) type CallsByProcess = BTreeMap<Process, Calls>;
 pub(crate) fn calls(tables: &Tables) -> Result<CallsByProcess> {
     let Some(batch) = tables.get(schema::API_CALLS.name) else { return Ok(CallsByProcess::new()) };
     let columns = Columns::new(&schema::API_CALLS, batch);
-    let (capture, pid) = (columns.u32("capture")?, columns.u32("pid")?);
+    let (capture, pid): (_, Folded<'_>) = (columns.u32("capture")?, columns.folded("pid")?);
     let names = columns.names("name")?;
     let table = Recorded {
         start: columns.i64("start_ns")?.clone(),
         end: columns.i64("end_ns")?.clone(),
-        tid: columns.u32("tid")?.clone(),
+        tid: FoldedArray::of(columns.folded("tid")?),
         correlation: columns.u32("correlation_id")?.clone(),
         name: names.keys().clone(),
         functions: names.texts().map(|name| name.map_or_else(Function::default, Function::named)).collect(),
         polls: Arc::new(Polls::of(batch)?),
     };
-    let process = |row: usize| (capture.value(row), at(pid, row));
+    let process = |row: usize| (capture.value(row), pid.at(row));
     let rows = columns.rows();
     if rows == 0 {
         return Ok(CallsByProcess::new());

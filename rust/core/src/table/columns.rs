@@ -13,7 +13,7 @@ use arrow_schema::DataType;
 
 use crate::base::error::{Error, Result};
 use crate::table::builder::Builder;
-use crate::table::launch::OfLaunch;
+use crate::table::launch::Folded;
 use crate::table::schema::Table;
 
 /// Typed access to the columns of a batch of a declared table.
@@ -77,10 +77,10 @@ impl<'a> Columns<'a> {
     pub fn f64(&self, name: &str) -> Result<&'a PrimitiveArray<Float64Type>> {
         self.primitive(name)
     }
-    /// A column of the table of kernels that may be held once for each launch configuration.
-    pub fn of_launch<T: ArrowPrimitiveType>(&self, name: &str) -> Result<OfLaunch<'a, T>> {
+    /// A column that may be held once for all rows that are alike (`table/launch.rs`).
+    pub fn folded<T: ArrowPrimitiveType>(&self, name: &str) -> Result<Folded<'a, T>> {
         let array = self.get(name)?;
-        OfLaunch::new(array).ok_or_else(|| {
+        Folded::new(array).ok_or_else(|| {
             Error::schema(&self.table.id(), format!("column {name} has type {}", array.data_type()))
         })
     }

@@ -1,7 +1,8 @@
-//! Hold what kernels say of their launch once for each launch configuration.
+//! Hold what kernels say of their launch once for each launch configuration, and the thread of calls once for each.
 //!
-//! A capture has millions of kernels and some hundreds of launch configurations. Inside of the core the columns of
-//! [`LAUNCH`] are dictionaries that share one column of keys; who takes the table out gets it as it is declared:
+//! A capture has millions of kernels and some hundreds of launch configurations, millions of calls and a few threads.
+//! Inside of the core the columns of [`LAUNCH`] and of [`THREAD`] are dictionaries that share one column of keys; who
+//! takes the table out gets it as it is declared:
 //!
 //! ```text
 //!   declared   grid_x |  64   8  64  64 ..   block_x | 256 128 256 256 ..
@@ -25,7 +26,7 @@ use crate::base::error::{Error, Result};
 use crate::base::maps::{NumberMap, Recent};
 use crate::base::parallel::ThreadPool;
 use crate::table::columns::at;
-use crate::table::schema::{Table, KERNELS};
+use crate::table::schema::{Table, API_CALLS, KERNELS};
 
 /// What all kernels of a launch configuration have in common.
 const LAUNCH: [&str; 18] = [
@@ -49,27 +50,30 @@ const LAUNCH: [&str; 18] = [
     "max_active_clusters",
 ];
 
+/// What all calls of a thread have in common.
+const THREAD: [&str; 2] = ["pid", "tid"];
+
 /// Rows that are looked at together.
 const BLOCK: usize = 1024;
 /// Configurations seen last, each at the place that its hash gives.
 const RECENT: usize = 1024;
 
-/// A column of the table of kernels that may be held once for each launch configuration.
+/// A column that may be held once for all rows that are alike.
 #[derive(Debug)]
-pub struct OfLaunch<'a, T: ArrowPrimitiveType = UInt32Type> {
+pub struct Folded<'a, T: ArrowPrimitiveType = UInt32Type> {
     keys: Option<&'a UInt16Array>,
     values: &'a PrimitiveArray<T>,
 }
 
-impl<T: ArrowPrimitiveType> Clone for OfLaunch<'_, T> {
+impl<T: ArrowPrimitiveType> Clone for Folded<'_, T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T: ArrowPrimitiveType> Copy for OfLaunch<'_, T> {}
+impl<T: ArrowPrimitiveType> Copy for Folded<'_, T> {}
 
-impl<'a, T: ArrowPrimitiveType> OfLaunch<'a, T> {
+impl<'a, T: ArrowPrimitiveType> Folded<'a, T> {
     /// `None` for a column of another type.
     pub(crate) fn new(array: &'a ArrayRef) -> Option<Self> {
         if let Some(values) = array.as_primitive_opt() {
@@ -93,6 +97,25 @@ impl<'a, T: ArrowPrimitiveType> OfLaunch<'a, T> {
             None => row,
         };
         at(self.values, place)
+    }
+}
+
+/// A [`Folded`] column that is kept.
+#[derive(Debug, Clone)]
+pub(crate) struct FoldedArray {
+    keys: Option<UInt16Array>,
+    values: UInt32Array,
+}
+
+impl FoldedArray {
+    pub fn of(column: Folded<'_>) -> Self {
+        Self { keys: column.keys.cloned(), values: column.values.clone() }
+    }
+
+    /// The value of a row; `None` for null and past the end.
+    #[inline(always)]
+    pub fn at(&self, row: usize) -> Option<u32> {
+        Folded { keys: self.keys.as_ref(), values: &self.values }.at(row)
     }
 }
 
@@ -283,17 +306,19 @@ fn keys_of(columns: &[Telling<'_>], rows: usize) -> Option<(Vec<u16>, UInt32Arra
     Some((keys, firsts.into()))
 }
 
-/// The table with each launch configuration held once; as it is where it has none, or too many.
+/// The table with each launch configuration, or each thread, held once; as it is where it has none, or too many.
 ///
 /// # Errors
 /// [`Error::Schema`] for a table that is not what it is declared to be.
 pub fn fold(table: &Table, batch: RecordBatch) -> Result<RecordBatch> {
-    if table.name != KERNELS.name {
-        return Ok(batch);
-    }
-    let wrong = |detail: String| Error::schema(&KERNELS.id(), detail);
+    let alike: &[&str] = match table.name {
+        name if name == KERNELS.name => &LAUNCH,
+        name if name == API_CALLS.name => &THREAD,
+        _ => return Ok(batch),
+    };
+    let wrong = |detail: String| Error::schema(&table.id(), detail);
     let schema = batch.schema();
-    let places: Vec<usize> = LAUNCH.iter().filter_map(|name| schema.index_of(name).ok()).collect();
+    let places: Vec<usize> = alike.iter().filter_map(|name| schema.index_of(name).ok()).collect();
     let held: Vec<&ArrayRef> = places.iter().filter_map(|place| batch.columns().get(*place)).collect();
     let mut telling: Vec<Telling<'_>> = Vec::new();
     // A column without any value tells nothing, and neither does one whose values are those of another.
@@ -328,7 +353,7 @@ pub fn fold(table: &Table, batch: RecordBatch) -> Result<RecordBatch> {
 /// # Errors
 /// [`Error::Schema`] for keys without a value.
 pub fn unfold(batch: &RecordBatch) -> Result<RecordBatch> {
-    let wrong = |detail: String| Error::schema(&KERNELS.id(), detail);
+    let wrong = |detail: String| Error::schema("folded columns", detail);
     let schema = batch.schema();
     let folded = |field: &Field| matches!(field.data_type(), DataType::Dictionary(_, value) if **value != DataType::Utf8);
     if !schema.fields().iter().any(|field| folded(field)) {
@@ -396,7 +421,7 @@ mod tests {
             let (held, declared) = (Columns::new(&KERNELS, &folded), Columns::new(&KERNELS, &plain));
             for name in ["grid_x", "grid_y", "grid_z", "block_x", "block_y"] {
                 let (held, declared) =
-                    (held.of_launch::<UInt32Type>(name).unwrap(), declared.u32(name).unwrap());
+                    (held.folded::<UInt32Type>(name).unwrap(), declared.u32(name).unwrap());
                 assert!((0..rows + 2).all(|row| held.at(row) == at(declared, row)), "{name} of {rows} rows");
             }
         }
@@ -408,13 +433,12 @@ mod tests {
         let folded = fold(&KERNELS, plain.clone()).unwrap();
         let keys = |batch: &RecordBatch| {
             let c = Columns::new(&KERNELS, batch);
-            let keys = ["grid_x", "grid_z", "block_x"].map(|n| c.of_launch::<UInt32Type>(n).unwrap().keys());
+            let keys = ["grid_x", "grid_z", "block_x"].map(|n| c.folded::<UInt32Type>(n).unwrap().keys());
             (0..3_000).map(|row| SharedKeys::of(keys).at(row)).collect::<Vec<_>>()
         };
         let c = Columns::new(&KERNELS, &folded);
-        let values = |row| {
-            ["grid_x", "grid_z", "block_x"].map(|name| c.of_launch::<UInt32Type>(name).unwrap().at(row))
-        };
+        let values =
+            |row| ["grid_x", "grid_z", "block_x"].map(|name| c.folded::<UInt32Type>(name).unwrap().at(row));
         let mut of_key: HashMap<u16, usize> = HashMap::new();
         for (row, key) in keys(&folded).into_iter().enumerate() {
             let key = key.expect("a key of every row");
@@ -424,8 +448,57 @@ mod tests {
         // No key stands for rows without keys, nor where one column has others.
         assert!(keys(&plain).iter().all(Option::is_none));
         let own = UInt16Array::from(vec![0; 3_000]);
-        let grid = c.of_launch::<UInt32Type>("grid_x").unwrap().keys();
+        let grid = c.folded::<UInt32Type>("grid_x").unwrap().keys();
         assert_eq!(SharedKeys::of([grid, Some(&own)]).at(7), None);
+    }
+
+    #[test]
+    fn like_rows_have_one_place_by_key_and_by_values() {
+        let plain = kernels(3_000, 200, 9);
+        for batch in [fold(&KERNELS, plain.clone()).unwrap(), plain] {
+            let c = Columns::new(&KERNELS, &batch);
+            let columns = ["grid_x", "grid_z", "block_x"].map(|n| c.folded::<UInt32Type>(n).unwrap());
+            let keys = SharedKeys::of(columns.map(|column| column.keys()));
+            let (mut like, mut firsts): (LikeRows<u32, _>, Vec<(u32, usize)>) = (LikeRows::default(), vec![]);
+            for row in 0..3_000 {
+                let (name, values) = (row as u32 % 2, |row: usize| columns.map(|column| column.at(row)));
+                let place = like.place(
+                    name,
+                    keys.at(row),
+                    || values(row),
+                    || {
+                        firsts.push((name, row));
+                        firsts.len() - 1
+                    },
+                );
+                assert_eq!((firsts[place].0, values(firsts[place].1)), (name, values(row)), "row {row}");
+            }
+            // Of two names with 200 configurations each, hardly any took the slot of another.
+            assert!((200..600).contains(&firsts.len()), "{}", firsts.len());
+        }
+    }
+
+    #[test]
+    fn threads_of_calls_come_back_as_they_were_put() {
+        // (pid, tid): a thread id that two processes have, and calls of no known process.
+        let threads = [(Some(7), Some(70)), (Some(8), Some(70)), (None, None), (Some(7), Some(71))];
+        let rows: Vec<(Option<u32>, Option<u32>)> = (0..5_000).map(|n| threads[n * 7919 % 13 % 4]).collect();
+        let zeroes = |n| (0..n).map(|_| Some(0)).collect::<PrimitiveArray<Int64Type>>();
+        let plain = Builder::new(&API_CALLS)
+            .put("capture", UInt32Array::from(vec![0; rows.len()]))
+            .put("pid", rows.iter().map(|row| row.0).collect::<UInt32Array>())
+            .put("tid", rows.iter().map(|row| row.1).collect::<UInt32Array>())
+            .put("start_ns", zeroes(rows.len()))
+            .put("end_ns", zeroes(rows.len()))
+            .finish(rows.len())
+            .unwrap();
+        let folded = fold(&API_CALLS, plain.clone()).unwrap();
+        let c = Columns::new(&API_CALLS, &folded);
+        let (pid, tid) = (c.folded::<UInt32Type>("pid").unwrap(), c.folded::<UInt32Type>("tid").unwrap());
+        assert_eq!(pid.values.len(), 4, "each thread is held once");
+        let kept = FoldedArray::of(tid);
+        assert!((0..rows.len()).all(|row| (pid.at(row), kept.at(row)) == rows[row]));
+        assert_eq!(unfold(&folded).unwrap(), plain);
     }
 
     #[test]

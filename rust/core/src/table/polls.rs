@@ -14,6 +14,7 @@ use crate::base::error::Result;
 use crate::base::id_set::IdSet;
 use crate::base::maps::NumberMap;
 use crate::table::columns::{at, in_order, Columns};
+use crate::table::launch::Folded;
 use crate::table::schema;
 
 /// `cudaErrorNotReady`: a query that says "not yet".
@@ -55,7 +56,8 @@ impl Polls {
         if !queries.contains(&true) {
             return Ok(polls);
         }
-        let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+        let (pid, tid): (Folded<'_>, Folded<'_>) = (columns.folded("pid")?, columns.folded("tid")?);
+        let capture = columns.u32("capture")?;
         let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
         let code = columns.i32("return_value")?;
         let order = in_order(start);
@@ -66,7 +68,7 @@ impl Polls {
             if !query && open.is_empty() {
                 continue;
             }
-            let thread = (capture.value(row), at(pid, row), at(tid, row));
+            let thread = (capture.value(row), pid.at(row), tid.at(row));
             match at(code, row).filter(|_| query) {
                 Some(NOT_READY) => {
                     let open = open.entry(thread).or_default();

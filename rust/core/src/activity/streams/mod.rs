@@ -54,8 +54,8 @@ pub fn streams(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     let kernels = match session.get(schema::KERNELS.name) {
         Some(batch) => {
             let c = Columns::new(&schema::KERNELS, batch);
-            let grid = [c.of_launch("grid_x")?, c.of_launch("grid_y")?, c.of_launch("grid_z")?];
-            let block = [c.of_launch("block_x")?, c.of_launch("block_y")?, c.of_launch("block_z")?];
+            let grid = [c.folded("grid_x")?, c.folded("grid_y")?, c.folded("grid_z")?];
+            let block = [c.folded("block_x")?, c.folded("block_y")?, c.folded("block_z")?];
             Some((Names::read(batch)?, grid, block))
         }
         None => None,

@@ -178,7 +178,7 @@ impl<'a> Launches<'a> {
         let Some((_, columns)) = self.columns.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
             return false;
         };
-        columns.of_launch::<UInt8Type>("launch_type").is_ok_and(|kinds| kinds.at(one.row) > Some(1))
+        columns.folded::<UInt8Type>("launch_type").is_ok_and(|kinds| kinds.at(one.row) > Some(1))
     }
 }
 

@@ -66,7 +66,7 @@ fn columns_that_are_equal_are_held_once() {
     let tables = load(&sql, &Want::parse(["kernels"]).unwrap());
     let kernels = table(&tables, "kernels");
     let u32s = |name: &str| {
-        let column = kernels.of_launch::<UInt32Type>(name).unwrap();
+        let column = kernels.folded::<UInt32Type>(name).unwrap();
         [0, 1].map(|row| column.at(row))
     };
     assert_eq!([u32s("grid_x"), u32s("grid_y")], [[Some(8), Some(9)], [Some(1), Some(2)]]);
@@ -216,7 +216,7 @@ fn odd_kernels_are_survived_and_counted() {
     let names: Vec<_> = (0..5).map(|r| names.get(r)).collect();
     assert_eq!(names, [Some("same"), Some("same"), Some("b\0c"), None, Some("text name")]);
     let of_launch = |name: &str| {
-        let column = kernels.of_launch::<UInt32Type>(name).unwrap();
+        let column = kernels.folded::<UInt32Type>(name).unwrap();
         (0..5).map(|row| column.at(row)).collect::<Vec<_>>()
     };
     assert_eq!(of_launch("grid_x"), [None, Some(2), Some(1), Some(4), Some(5)]);
