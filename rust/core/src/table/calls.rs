@@ -151,8 +151,8 @@ impl Calls {
         })
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = Call> + '_ {
-        (0..self.len()).filter_map(|place| self.get(place))
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { calls: self, next: 0 }
     }
 
     pub fn has_several_threads(&self) -> bool {
@@ -235,6 +235,25 @@ impl Calls {
         *hint = low;
         let place = place(low).filter(|place| self.id(*place) == Some(correlation))?;
         Some((u32::try_from(place).ok()?, self.get(place)?))
+    }
+}
+
+/// Calls, one after the other.
+#[derive(Debug, Clone)]
+pub(crate) struct Iter<'a> {
+    calls: &'a Calls,
+    next: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Call;
+
+    // Inlined as `Calls::get` is: adapters of the standard library hand calls over whole.
+    #[inline(always)]
+    fn next(&mut self) -> Option<Call> {
+        let call = self.calls.get(self.next)?;
+        self.next += 1;
+        Some(call)
     }
 }
 

@@ -159,6 +159,7 @@ impl<N: Copy, V: Copy> Default for LikeRows<N, V> {
 impl<N: Copy + Hash + PartialEq, V: Copy + Hash + PartialEq> LikeRows<N, V> {
     /// The place of such rows in a list of the caller's, else a `new` one; rows that are alike may get several. Values are
     /// read only where no key stands for them.
+    #[inline]
     pub fn place(
         &mut self,
         name: N,
