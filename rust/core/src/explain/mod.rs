@@ -212,7 +212,7 @@ impl Written {
             device: tenant.device,
             process: tenant.process,
             unit: *unit,
-            others_ns: tenant.others.covered_ns(unit.start_ns, unit.end_ns),
+            others_ns: tenant.others_at_work_ns(unit.start_ns, unit.end_ns),
             clamped: chain.clamped,
         });
         for (position, segment) in (0_u32..).zip(&chain.segments) {

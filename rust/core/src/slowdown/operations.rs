@@ -862,6 +862,12 @@ impl Tenancy {
         self.launched > 0 && self.called.saturating_mul(10) >= self.launched.saturating_mul(9)
     }
 
+    /// Time inside [start, end) in which others had kernels on the device, or used a copy engine: of these the longest.
+    pub fn others_at_work_ns(&self, start_ns: i64, end_ns: i64) -> i64 {
+        let copies = self.others_copies.iter().map(|copies| copies.covered_ns(start_ns, end_ns));
+        copies.fold(self.others.covered_ns(start_ns, end_ns), i64::max)
+    }
+
     /// What being switched out inside costs a kernel while its context runs, by its kernels.
     fn cut_cost(&self) -> CutCost {
         let mut sum = CutCost::default();

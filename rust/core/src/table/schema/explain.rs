@@ -23,7 +23,7 @@ pub const UNITS: Table = Table {
         col("range_end_ns", I64, "End of its range: operations launched later are not its own."),
         col("operations", U32, "Operations in it."),
         col("without_call", U32, "Of these, without a launch call in the capture: what they waited for is known in part."),
-        col("others_ns", I64, "Of its duration, while other tenants had work on the device, as far as that was recorded."),
+        col("others_ns", I64, "Of its duration, while other tenants had kernels on the device, or one copy engine had copies of theirs (the longest of these), as far as that was recorded."),
         col("clamped", U32, "Operations of its chain that started before the one that released them had ended (programmatic dependent launch, parallel branches of a graph); the overlap counts once."),
     ],
 };
