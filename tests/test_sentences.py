@@ -902,7 +902,7 @@ def test_a_pause_of_all_is_said_beside_the_gpu_time(hardware: Path) -> None:
     """By SQL nothing ran between 2.9 ms and 1.896 s of 2.897 s; --start is on the clock of the capture."""
     report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
     lead = " ".join(lead_sentences(report.devices[0]))
-    assert "All tenants had begun and none had ended for 34.5 %: --start 2358ms --end 3358ms." in lead
+    assert "All tenants were at work for only 34.5 % of the window: --start 2358ms --end 3358ms." in lead
 
 
 def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path) -> None:
@@ -925,7 +925,9 @@ def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path)
     cells = {(row["v"][-4:-1], row["a"][-4:-1]): row["text"] for row in json.loads(chart.to_dict()["data"]["values"])}
     bounds = {pair for pair, text in cells.items() if text.startswith("at least ")}
     assert bounds == {("951", "953"), ("952", "953")}
-    assert {pair for pair, text in cells.items() if text == "?"} == {("951", "952"), ("952", "951")}
+    # 953 waits for the context of both clients: which of them it is for cannot be told.
+    unknown = {("951", "952"), ("952", "951"), ("953", "951"), ("953", "952")}
+    assert {pair for pair, text in cells.items() if text == "?"} == unknown
     assert len(cells) == 6
     page = " ".join(render_text(session.report()).split())
     pairs = "kit (pid 951) by kit (pid 952); kit (pid 952) by kit (pid 951)"

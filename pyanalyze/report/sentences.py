@@ -835,7 +835,11 @@ def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True)
     if short:
         return f"{what} p{last.percentile} {fmt.ratio(last.ratio)}"
     solo, shared = fmt.duration(last.solo_ns), fmt.duration(last.shared_ns)
-    n = f", n = {fmt.count(units[0].latency.n)}" if units and with_n else ""
+    n = ""
+    if units and with_n:
+        count = units[0].latency.n
+        # The nearest rank of fewer is the last one.
+        n = f", {'slowest of' if count * (100 - last.percentile) < 100 else 'n ='} {fmt.count(count)}"
     return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)}{n})"
 
 
@@ -1198,7 +1202,10 @@ def _mode_lead(device: Device) -> str:
     """The sharing mode without the name of the device, which stands above it."""
     if device.sharing.mode == Mode.UNDETERMINED:
         return verdict_sentence(device)
-    return f"Sharing mode: {mode_text(device)}"
+    labels, group = tenant_labels(device.tenants), device.mps_group()
+    outside = sorted(labels[t.tenant_id] for t in device.tenants if t.resident_ns and t not in group) if group else []
+    who = f" Outside of the MPS group: {fmt.names(outside)}." if outside else ""
+    return f"Sharing mode: {mode_text(device)}{who}"
 
 
 def _residency_lead(device: Device) -> str:
@@ -1208,7 +1215,7 @@ def _residency_lead(device: Device) -> str:
         said = residency_sentence(device)
         # Shares of a window that is mostly a pause say little.
         if part is not None and part < _HALF and chosen is not None:
-            said += f" All tenants had begun and none had ended for {fmt.percent(part)}: {chosen}."
+            said += f" All tenants were at work for only {fmt.percent(part)} of the window: {chosen}."
         return said
     why = _short_why(device, "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"
@@ -1290,6 +1297,15 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         if cell.victim == victim.tenant.tenant_id and slowdown is not None
     ]
     slowing = [one for one in found if one[0] >= threshold_of("inferred")]
+    clients = {tenant.tenant_id for tenant in device.mps_group()}
+    together = [
+        labels[cell.aggressor]
+        for cell in cells
+        if cell.victim == victim.tenant.tenant_id and cell.inseparable_from is not None and cell.aggressor in clients
+    ]
+    group = [f"the MPS group of {fmt.names(sorted(together))}"] if together else []
+    if group and not slowing:
+        return f"slowed by {group[0]}{', inferred' if basis else ''}"
     if found and not slowing:
         return "no other tenant slows it alone"
     if slowing:
@@ -1300,7 +1316,7 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id]
         if len(others) == 1 or (len(found) == 1 and victim.lost is not None):
             each = [who for _, who in most]
-        return f"slowed by {fmt.names(each)}{', inferred' if basis else ''}"
+        return f"slowed by {fmt.names([*each, *group])}{', inferred' if basis else ''}"
     # While it was switched out another tenant was resident: which one is known only where there is one other. Under MPS
     # records name one client for all.
     others = [t for t in device.tenants if t.tenant_id != victim.tenant.tenant_id and t.resident_ns]

@@ -62,6 +62,10 @@ USED_UP = 0.8
 MOSTLY_FULL = 0.5
 #: Part of a modelled p99 latency that a configuration may leave to be named for it: by as much the model does not miss.
 HALVED = 0.5
+#: Caps and instances change what `multiProcessorCount` says: the tenants of `fixtures/hardware/h100/mps-50-50-A-B`
+#: launch half as many blocks as without caps.
+_GRIDS = "a program sizes its grids by the SMs that it sees: they change, and its units are other work then"
+_UNDER_CAPS = " What kernels would take on all SMs is underestimated from a recording under caps."
 #: Switching overhead above which longer slices are worth naming.
 NOTABLE_OVERHEAD = 0.01
 #: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
@@ -535,18 +539,21 @@ def _latency_percentiles(option: Option, compared: Options) -> str:
 
     The recorded one stands beside it. A tenant whose recorded p99 the replay misses has none, which is said.
     """
-    before = _present_p99_ns(compared)
+    before, recorded_ns = _present_p99_ns(compared), compared.recorded_p99_ns
     each, missed = [], []
     for one in option.forecasts:
-        modelled, recorded = before.get(one.tenant_id), compared.recorded_p99_ns.get(one.tenant_id)
+        modelled, recorded = before.get(one.tenant_id), recorded_ns.get(one.tenant_id)
         if one.p99_ns is None:
             continue
         if modelled and recorded and not _reproduced(modelled, recorded):
             missed.append(f"{one.name} (modelled {fmt.duration(modelled)}, recorded {fmt.duration(recorded)})")
             continue
         said = f"{one.name} {f'{fmt.duration(modelled)} -> ' if modelled else ''}{fmt.duration(one.p99_ns)}"
-        each.append(f"{said} (recorded {fmt.duration(recorded)})" if modelled and recorded else said)
+        each.append(f"{said} (recorded {fmt.duration(recorded)})" if recorded else said)
     said = f"; modelled p99 kernel latency {', '.join(each)}" if each else ""
+    longer = [f.name for f in option.forecasts if f.p99_ns and f.p99_ns > recorded_ns.get(f.tenant_id, f.p99_ns)]
+    if not before and longer:
+        said += f", longer than now for {fmt.names(longer)}"
     return said + (f"; no p99 for {fmt.names(missed)}: the replay misses it" if each and missed else "")
 
 
@@ -702,15 +709,18 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
             )
             why = f"{why}. Their memory use is not known (samples of nvidia-smi would show it); they get {sizes}"
     shares = TRAITS[option.mode].promises.not_isolated
+    # Either way of the change: programs under caps see fewer SMs.
+    capped = option.provision is not None or option.placement is not None or TRAITS[mode].partitioned
     return Advice(
         action=title,
         commands=list(commands),
         expected=expected,
         bound=_bounds(option) + _ends_early(option),
-        why=f"{why}.{_trust(compared, option)} Not isolated: {shares}",
+        why=f"{why}.{_trust(compared, option)}{_UNDER_CAPS * TRAITS[mode].partitioned} Not isolated: {shares}",
         undo=undo,
         check_after=_check(option, compared.current),
         exclusive=True,
+        wrong_if=_GRIDS if capped else None,
     )
 
 

@@ -320,7 +320,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
             antt=antt,
             stp=stp,
             jain=jain,
-            matrix=[*_matrix(tables, known), *_from_residency(known)],
+            matrix=[*_matrix(tables, known, mps_group), *_from_residency(known)],
             harmonic=None if antt is None else 1 / antt,
             unfairness=unfairness,
             speedup_over_serial=speedup,
@@ -372,7 +372,7 @@ def _with_groups(
             antt=None,
             stp=None,
             jain=None,
-            matrix=[*found.matrix, *_matrix(tables, known)],
+            matrix=[*found.matrix, *_matrix(tables, known, frozenset())],
             speedup_over_serial=found.speedup_of_overlap,
             kernels=list(found.kernels),
             context_state=_context_state(tables, device_id),
@@ -817,7 +817,8 @@ def _shares_of_causes(
     return causes, added_ns
 
 
-def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[MatrixCell]:
+def _matrix(tables: TableSet, known: dict[int, TenantInterference], mps_group: frozenset[int]) -> list[MatrixCell]:
+    """How much each tenant slowed each other one, where that can be told."""
     import polars as pl
 
     cells = []
@@ -830,6 +831,21 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference]) -> list[Matr
             continue
         # What is known from residency is divided by residency: one figure for a pair.
         if victim.lost_to:
+            continue
+        together = sorted(mps_group - {row["aggressor"]})
+        if row["aggressor"] in mps_group and row["victim"] not in mps_group and together:
+            # A time slice goes to the context of all clients, and is as long while one of them has work.
+            cells.append(
+                MatrixCell(
+                    victim=row["victim"],
+                    aggressor=row["aggressor"],
+                    slowdown=None,
+                    low=None,
+                    high=None,
+                    n=row["n"],
+                    inseparable_from=together[0] if victim.slowed else None,
+                )
+            )
             continue
         elapsed, latency = victim.slowdown.elapsed, victim.slowdown.latency
         # Of a victim that was not slowed there is no aggressor, and that can be told.

@@ -156,7 +156,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
         chosen = all_active(device)
-        chosen = f": {chosen} leaves only the time in which all had begun and none had ended" if chosen else ""
+        chosen = f": {chosen} leaves only the time in which all were at work" if chosen else ""
         of = (
             f" All work of the window counts, also what ran while no other tenant had any{chosen}. "
             "Latency begins at the launch: --work FILE measures requests from their own start."
@@ -303,7 +303,8 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
     ]
     if together:
         text = (
-            f"{', '.join(sorted(set(together)))} were always active at the same time. Their parts cannot be separated."
+            f"{', '.join(sorted(set(together)))} were always active at the same time, or share one context. "
+            "Their parts cannot be separated."
         )
         blocks.append(Note("Inseparable", text))
     if without := pairs_without_figure(device):
@@ -418,16 +419,16 @@ def _cause_blocks(device: Device) -> list[Block]:
     others = any((tenant.root_causes or tenant.causes).queue_other for tenant in known)  # type: ignore[union-attr]
     behind = ""
     if others:
-        behind = " Queueing behind others is behind kernels of other tenants; the rest is behind its own kernels."
+        behind = " Queueing behind others is behind kernels or copies of other tenants; the rest is behind its own."
         if again:
             behind = (
-                " Behind others: kernels of another tenant held up this kernel, or the one at the head of its queue. "
-                "The rest of queueing is waits behind kernels of its own."
+                " Behind others: kernels or copies of another tenant held up this operation, or the one at the head of "
+                "its queue. The rest of queueing is waits behind work of its own."
             )
     table = Table(columns, rows, f"{_CAUSES_CAPTION}{behind}{_switch_basis(device)}")
     direct = "Where the wait behind its own kernels counts as queueing (inferred)."
     if any(tenant.causes.queue_other for tenant in known if tenant.causes is not None):
-        direct += " Behind others: kernels of another tenant held up this very kernel."
+        direct += " Behind others: kernels or copies of another tenant held up this very operation."
     queueing = Table(columns, again, direct)
     folded = Fold("The same, with waits behind its own kernels as queueing", (queueing,))
     return [*answer, chart, table, *([folded] if again else []), *_execution_blocks(known, labels)]
