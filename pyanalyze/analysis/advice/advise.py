@@ -710,13 +710,14 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
             why = f"{why}. Their memory use is not known (samples of nvidia-smi would show it); they get {sizes}"
     shares = TRAITS[option.mode].promises.not_isolated
     # Either way of the change: programs under caps see fewer SMs.
-    capped = option.provision is not None or option.placement is not None or TRAITS[mode].partitioned
+    under_caps = bool(TRAITS[mode].capped)
+    capped = under_caps or option.provision is not None or option.placement is not None
     return Advice(
         action=title,
         commands=list(commands),
         expected=expected,
         bound=_bounds(option) + _ends_early(option),
-        why=f"{why}.{_trust(compared, option)}{_UNDER_CAPS * TRAITS[mode].partitioned} Not isolated: {shares}",
+        why=f"{why}.{_trust(compared, option)}{_UNDER_CAPS * under_caps} Not isolated: {shares}",
         undo=undo,
         check_after=_check(option, compared.current),
         exclusive=True,
