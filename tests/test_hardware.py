@@ -507,6 +507,11 @@ def test_units_beside_copies_of_another_tenant_are_not_solo() -> None:
     ]
     assert (units["others_ns"] > 0).to_list() == beside
     assert beside.count(False) == 9
+    # Its small copies wait for those of 32 MiB, 195 ms in all, by SQL: no kernel ran in the way.
+    page = run("report", path, "-f", "md", "-o", "-").stdout
+    assert re.search(
+        r"queueing \(other tenant, kit \(pid 1648\)\) \d+ us \(mostly behind .*memcpy Host-to-Device", page
+    )
 
 
 def test_no_stream_waits_for_sms_of_the_other_green_context() -> None:

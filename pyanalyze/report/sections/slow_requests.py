@@ -21,7 +21,7 @@ from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, UNIT_SOURCE_TEXT, SegmentKind
 
 if TYPE_CHECKING:
-    from pyanalyze.results.explain import ExplainedUnit, SlowUnits, UnitGroup
+    from pyanalyze.results.explain import Excess, ExplainedUnit, SlowUnits, UnitGroup
     from pyanalyze.results.report import Device
 
 #: Characters of the name of an operation.
@@ -95,7 +95,7 @@ def _differ(group: UnitGroup, device: Device) -> str:
 
 def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     """Units without a tail: what each of them consists of, since none of them stands out."""
-    parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}" for cause in group.usual)
+    parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}{_behind(cause)}" for cause in group.usual)
     if group.usual_rest_ns >= 1:
         parts += f"; other parts {fmt.duration(group.usual_rest_ns)}"
     every = _differ(group, device)
@@ -107,6 +107,12 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     # The tables of causes have what was added only.
     solo = " Its launch calls, execution and own queueing are there solo as well." if len(device.tenants) > 1 else ""
     return f"{_found(group, device)}{every} {typical}: {parts}.{solo}"
+
+
+def _behind(cause: Excess) -> str:
+    """What of another tenant a unit queued behind most: a copy waits for copies, which no sharing mode changes."""
+    behind = waited_for_text(cause, _NAME) if cause.kind is SegmentKind.QUEUE_OTHER_TENANT else ""
+    return f" (mostly {behind})" if behind else ""
 
 
 def _solo(group: UnitGroup, device: Device) -> str:
