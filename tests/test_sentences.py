@@ -49,7 +49,7 @@ from pyanalyze.results.interference import Estimate, Slowdown
 from pyanalyze.results.labels import device_title
 from pyanalyze.results.occupancy import Bounded, GpuMetrics
 from pyanalyze.results.report import Sampled, Window
-from pyanalyze.text.format import duration, percent
+from pyanalyze.text.format import count, duration, percent
 from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
@@ -887,6 +887,31 @@ def test_a_long_name_hides_neither_the_gain_nor_its_cost(hardware: Path) -> None
     named = pyanalyze.load(path, tenants={"a-very-long-deployment-name-of-a-trainer-in-production": 1904})
     said = " ".join(render_summary(named.report()).split())
     assert re.search(r"slowdown \d\.\d\dx -> \d\.\d\dx \(\d\.\d\d-\d\.\d\d\), but 1 tenant slower\.", said)
+
+
+def test_an_export_without_devices_is_made_again(tmp_path: Path, corpus: Path) -> None:
+    """Its SM count and limits are in a table that an export may lack: no forecast asks less, and no device lacks them."""
+    work = [kernel(41, n * 300 * US, n * 300 * US + 200 * US) for n in range(100)]
+    for path in (
+        write(tmp_path / "unlisted.sqlite", kernels=work, processes={41: "train"}, gpus=[]),
+        corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite",
+    ):
+        for device in pyanalyze.load(path).report().devices:
+            hows = {gap.what: gap.how for gap in device.sharing.missing}
+            for what in ("occupancy", "options"):
+                assert hows[what].startswith("nsys export "), what
+                assert "new recording: this export does not list the GPU (TARGET_INFO_GPU)" in hows[what]
+    listed = write(tmp_path / "listed.sqlite", kernels=work, processes={41: "train"})
+    (device,) = pyanalyze.load(listed).report().devices
+    assert not any("TARGET_INFO_GPU" in gap.how for gap in device.sharing.missing)
+
+
+def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
+    """By SQL each of the two processes launched 1 673 kernels, 857 of them without a record."""
+    page = run("report", corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite", "-f", "md").stdout
+    said = f"857 of {count(1673)} launch calls have no kernel record: the recording ended first."
+    for device in (0, 1):
+        assert page.count(f"GPU of unknown name (device {device}): {said}") == 1
 
 
 def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:

@@ -300,7 +300,9 @@ def _device(
     slow, even, few = ((), (), ()) if by_tail is None else (by_tail.slow, by_tail.even, by_tail.few)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
-        how = "pyanalyze advise CAPTURE" if advice.options.postponed else _how_options(tables, verdict, usage, missing)
+        how = "pyanalyze advise CAPTURE"
+        if not advice.options.postponed:
+            how = _how_options(tables, verdict, usage, device, missing)
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
     made = Device(
         device_id=verdict.device_id,
@@ -720,7 +722,14 @@ def _how_kernels(verdict: Verdict) -> str:
     return next(found, recording(switches=False))
 
 
-def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missing: Sequence[Missing]) -> str:
+def _how_device(tables: TableSet, device: Mapping[str, Any]) -> str:
+    """How to learn the SM count and limits of a device; empty where the export lists it, or there is no export."""
+    return HOW["device_info"] if tables.paths and device["gpu_id"] is None else ""
+
+
+def _how_options(
+    tables: TableSet, verdict: Verdict, usage: pl.DataFrame, device: Mapping[str, Any], missing: Sequence[Missing]
+) -> str:
     """What would make a forecast possible; empty where nothing is known to."""
     import polars as pl
 
@@ -733,6 +742,9 @@ def _how_options(tables: TableSet, verdict: Verdict, usage: pl.DataFrame, missin
     lost = any(gap.what == "kernel_records" for gap in verdict.missing)
     if untraced.height and not lost:
         return record_all()
+    # No forecast does without the SM count, of copies either.
+    if device["sm_count"] is None and usage["traced"].any() and (how := _how_device(tables, device)):
+        return how
     if tables.paths and usage.filter("traced").height == 1 and not lost:
         return "pyanalyze advise CAPTURE --replicas 1..4   # forecasts copies of the one that was recorded"
     return "" if tables.paths else _how_kernels(verdict)
@@ -884,7 +896,8 @@ def _occupancy(
     if modelled.is_empty() or window is None or known.is_empty():
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
         why = "; ".join(reasons) or "no kernels with a launch configuration were captured"
-        missing.append(Missing(what="occupancy", why=why, how=_how_kernels(verdict) if kernels.is_empty() else ""))
+        how = _how_kernels(verdict) if kernels.is_empty() else _how_device(tables, device)
+        missing.append(Missing(what="occupancy", why=why, how=how))
         return None
     length = pl.col("end_ns") - pl.col("start_ns")
     # By SM, not summed over tenants: several may be on one.

@@ -6,6 +6,7 @@ from pyanalyze.core import _core
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
 from pyanalyze.report.sections.base import Inputs, ReportSection
 from pyanalyze.report.sentences import LONG, TO_DO
+from pyanalyze.results.labels import device_title
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
@@ -13,8 +14,12 @@ from pyanalyze.text.format import capital, full_stop
 
 def _blocks(inputs: Inputs) -> list[Block]:
     # They are counted per GPU, among what is not available.
+    several = len(inputs.report.devices) > 1
     gaps: list[Block] = [
-        Para(f"{full_stop(capital(visible(gap.why, LONG)))}{TO_DO if gap.how else ''}")
+        Para(
+            f"{f'{device_title(device)}: ' if several else ''}"
+            f"{full_stop(capital(visible(gap.why, LONG)))}{TO_DO if gap.how else ''}"
+        )
         for device in inputs.report.devices
         for gap in device.sharing.missing
         if gap.what == "kernel_records"
