@@ -36,6 +36,7 @@ from pyanalyze.report.sentences import (
     known_from_below,
     lead_sentences,
     limit_text,
+    mode_text,
     pairs_without_figure,
     residency_sentence,
     samples_text,
@@ -914,13 +915,32 @@ def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
         assert page.count(f"GPU of unknown name (device {device}): {said}") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        # By SQL: no switch record; those of one context that came and stayed; 1 346 of contexts that alternate.
+        ("torch-alone-train", ""),
+        ("alone-A", " Shading: resident."),
+        ("slices-A-B", " Shading: resident. Ticks: switches."),
+    ],
+)
+def test_a_timeline_explains_only_what_it_shows(name: str, said: str, hardware: Path) -> None:
+    report = pyanalyze.load(hardware / f"{name}.sqlite").report()
+    (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
+    assert chart.caption == f"Bars: kernels (rounded: graphs, thin: copies).{said}"
+
+
 def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:
     """That both were clients of a server shows in their overlap; the cap of 50 % stands on the command line alone."""
     (device,) = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report().devices
     assert {one.basis for one in device.sharing.evidence if Mode.MPS in one.against} == {"configured"}
     assert agreement_text(device) == "mps-partitioned; MPS matches, no record shows the caps"
+    said = r"mps-partitioned \(observed, confidence 0\.\d\d\), its caps configured"
+    assert re.fullmatch(rf"{said}\.", mode_text(device))
+    assert re.search(said, run("classify", hardware / "mps-50-50-A-B.sqlite").stdout)
     (device,) = pyanalyze.load(hardware / "mps-A-B.sqlite").report().devices
     assert agreement_text(device) == "mps; matches"
+    assert "caps" not in mode_text(device)
 
 
 def test_a_pause_of_all_is_said_beside_the_gpu_time(hardware: Path) -> None:

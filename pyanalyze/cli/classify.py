@@ -40,10 +40,10 @@ def _row(device: Device) -> dict[str, object]:
 
 
 def _block(device: Device) -> str:
-    from pyanalyze.report.sentences import likely_text, missing_words, weighed_evidence, weights_text
+    from pyanalyze.report.sentences import likely_text, missing_words, mode_clauses, weighed_evidence, weights_text
     from pyanalyze.text import format as fmt
     from pyanalyze.text.escape import visible
-    from pyanalyze.vocabulary import Mode, unless
+    from pyanalyze.vocabulary import Mode
 
     sharing = device.sharing
     name = visible(device.name or "name not recorded")
@@ -51,7 +51,7 @@ def _block(device: Device) -> str:
     if sharing.mode == Mode.UNDETERMINED:
         known = f"({likely_text(sharing)})"
     out = [
-        f"GPU {device.device_id} ({name}): {sharing.mode} {known}{unless(sharing.condition, sharing.mode)}",
+        f"GPU {device.device_id} ({name}): {sharing.mode} {known}{mode_clauses(device)}",
         f"  {visible(sharing.summary, limit=None)}",
     ]
     if sharing.configured is not None:

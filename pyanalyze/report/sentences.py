@@ -76,6 +76,7 @@ __all__ = [
     "inferred_switch",
     "lead_sentences",
     "lost_streams_text",
+    "mode_clauses",
     "mode_text",
     "pairwise_kind",
     "partly_active",
@@ -254,7 +255,7 @@ def mode_text(device: Device) -> str:
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
     known = fmt.certainty(sharing.basis, sharing.confidence)
-    return f"{sharing.mode} {known}{unless(sharing.condition, sharing.mode)}."
+    return f"{sharing.mode} {known}{mode_clauses(device)}."
 
 
 #: What a process had on the GPU, by the part of its time that limits it.
@@ -934,6 +935,12 @@ def cause_sentence(device: Device) -> str:
 def _names(device: Device, tenants: Iterable[Tenant]) -> str:
     labels = tenant_labels(device.tenants)
     return fmt.names([labels[tenant.tenant_id] for tenant in tenants])
+
+
+def mode_clauses(device: Device) -> str:
+    """What holds of a mode that was named, to stand behind its confidence: what no record shows, and its condition."""
+    caps = ", its caps configured" if _caps_only_configured(device) else ""
+    return f"{caps}{unless(device.sharing.condition, device.sharing.mode)}"
 
 
 def agreement_text(device: Device) -> str:

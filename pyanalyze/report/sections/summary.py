@@ -16,6 +16,7 @@ from pyanalyze.report.sentences import (
     by_traced,
     counted_sms,
     likely_text,
+    mode_clauses,
     other_slice_ns,
     samples_text,
     slower_elapsed,
@@ -23,7 +24,7 @@ from pyanalyze.report.sentences import (
 )
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import Mode, unless
+from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
@@ -98,7 +99,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 def _confidence(device: Device) -> str:
     sharing = device.sharing
     if sharing.mode != Mode.UNDETERMINED:
-        return f"confidence {sharing.confidence:.2f}{unless(sharing.condition, sharing.mode)}"
+        return f"confidence {sharing.confidence:.2f}{mode_clauses(device)}"
     return likely_text(sharing)
 
 

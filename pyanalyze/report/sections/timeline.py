@@ -23,7 +23,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Chart(
             chart_key("timeline", device.device_id),
             "Timeline",
-            "Bars: kernels (rounded: graphs, thin: copies). Shading: resident. Ticks: switches."
+            "Bars: kernels (rounded: graphs, thin: copies)."
+            # Only what is drawn: without switch records there may be neither.
+            + (" Shading: resident." if device.residency_summary is not None else "")
+            + (" Ticks: switches." if device.context_switches is not None and device.context_switches.count else "")
             + (" Lines: sampled." if device.sampled is not None else "")
             + whose,
             "Drag moves, Ctrl+scroll zooms, Shift+drag selects. Keys: arrows + - 0.",
