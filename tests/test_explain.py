@@ -19,6 +19,7 @@ import jsonschema
 import polars as pl
 import pytest
 from command_line import run
+from exports import MS, US, call, copy, kernel, nvtx_range, write
 
 import pyanalyze
 from pyanalyze import charts
@@ -308,6 +309,9 @@ def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) 
         ([1] * 10 + [2] * 20, (10, 20)),
         ([2] * 20 + [1] * 10, (20, 10)),
         ([2, *[1] * 9, 1, *[2] * 19], (11, 19)),
+        # A ramp, as where the end of the recording cuts a queue that fills again, is no phase.
+        ([43] * 22 + [15, 16, 18, 19, 21, 22, 24, 25], None),
+        ([15, 16, 18, 19, 21, 22, 24, 25] + [43] * 22, None),
         # They alternate; or five short ones are anywhere.
         ([1, 2] * 15, None),
         ([2] * 10 + [1] + [2] * 5 + [1] + [2] * 5 + [1, 1] + [2] * 5 + [1], None),
@@ -327,6 +331,39 @@ def test_phases_are_told_from_units_that_alternate(lengths: list[int], phases: t
     assert (None if found is None else (found.first, found.then)) == phases
     if found is not None:
         assert found.until_ns == 1000 * found.first
+
+
+def test_units_that_the_end_of_the_recording_cuts_are_left_out(tmp_path: Path) -> None:
+    """Ranges of 1 ms, one each 10 ms: a kernel from 2 to 3 ms, a copy until 5; the last copy has no record.
+
+    No kernel has one either that is launched behind the ranges: work was in flight as the recording ended.
+    """
+    starts = [n * 10 * MS for n in range(10)]
+    path = write(
+        tmp_path / "cut.sqlite",
+        processes={7: "serve"},
+        ranges=[nvtx_range(7, t, t + MS, "request") for t in starts],
+        calls=[
+            *(call(7, t + 100 * US, t + 110 * US, n) for n, t in enumerate([*starts, 99 * MS], 1)),
+            *(call(7, t + 200 * US, t + 210 * US, 101 + n, "cudaMemcpyAsync_v3020") for n, t in enumerate(starts)),
+        ],
+        kernels=[kernel(7, t + 2 * MS, t + 3 * MS) for t in starts],
+        copies=[copy(7, t + 4 * MS, t + 5 * MS, correlationId=101 + n) for n, t in enumerate(starts[:-1])],
+    )
+    found = pyanalyze.load(path).explain()
+    (group,) = found.result.groups
+    assert (group.count, group.cut, group.operations) == (9, 1, 18)
+    assert (group.p50_ns, group.max_ns) == (5 * MS, 5 * MS)
+    said = str(found)
+    assert "1 more is left out: the recording ended before its copies" in said
+    assert "from its start to the end of the GPU work launched in it" in said
+
+
+def test_a_queue_that_fills_until_the_recording_ends_is_no_phase(corpus: Path) -> None:
+    """By SQL 27 of the 56 ranges of each process have work on record; the last of them 8 calls that copy, 2 with a record."""
+    path = corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite"
+    groups = pyanalyze.load(path).explain().result.groups
+    assert [(group.count, group.cut, group.phases) for group in groups] == [(26, 1, None)] * 2
 
 
 def test_a_tail_of_many_units_is_said_to_be_of_many(hardware: Path) -> None:
@@ -443,6 +480,7 @@ def test_units_that_are_much_shorter_than_the_others_are_told_apart(hardware: Pa
     solo = "During 4 of the 8 shorter ones no other tenant had work on the GPU: a unit takes "
     assert f"{solo}{duration(lengths[1])} (median) solo." in page
     assert "same time, and" not in page
+    assert page.count("A unit that is an NVTX range lasts from its start to the end of the GPU work") == 1
     # The parts of a typical unit add up to it.
     found = re.search(r"A typical unit \(([\d.]+) ms, mean of the middle tenth\): (.+?)\. ", page)
     assert found is not None

@@ -22,6 +22,8 @@ from pyanalyze.results.explain import (
 )
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
+from pyanalyze.tables.launch_records import launch_records
+from pyanalyze.tables.selections import named
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
@@ -74,6 +76,8 @@ FEWEST_SHORT: Final = 5
 WAITS: Final = frozenset((SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT))
 #: Chosen units that are explained one by one; the sums are of all of them.
 MOST_UNITS: Final = 1_000
+#: Calls that copy and set memory.
+_COPY: Final = "^cu(da)?Mem(cpy|set)"
 #: Names of units that an error lists.
 SHOWN_NAMES: Final = 5
 
@@ -275,7 +279,8 @@ def units_by_tail(
     enough = [group for group in groups if group.count >= ENOUGH_FOR_TAIL]
     slow = {(group.tenant_id, group.name): group for group in enough if group.p99_ns >= SLOW_TAIL * group.p50_ns}
     names = pl.DataFrame(list(slow), schema={name: found.units.schema[name] for name in _GROUP}, orient="row")
-    longest_first = found.units.join(names, on=_GROUP, how="semi").sort("dur_ns", "unit", descending=[True, False])
+    whole = found.units.filter(~pl.col("cut"))
+    longest_first = whole.join(names, on=_GROUP, how="semi").sort("dur_ns", "unit", descending=[True, False])
     slowest = _explained(found, longest_first.unique(_GROUP, keep="first"))
     by_group = {(unit.tenant_id, unit.name): unit for unit in slowest}
     uneven = {tenant_id for tenant_id, _ in slow}
@@ -391,12 +396,18 @@ def _prepared(
 
     units = to_frame(made["units"]).with_columns(pl.col("name", "source").cast(pl.String))
     segments = to_frame(made["unit_segments"]).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
-    rank = (pl.col("dur_ns").rank("ordinal") - 0.5) / pl.len()
+    # How long units would have been that the end of the recording cuts is not known.
+    units = units.with_columns(cut=pl.col("unit").is_in(_cut(tables, units)))
+    units = units.filter(~pl.col("cut").all().over(_GROUP))
+    length = pl.when(~pl.col("cut")).then("dur_ns")
+    rank = (length.rank("ordinal") - 0.5) / length.count()
     units = units.with_columns(
         # The unit in the middle is typical, however few there are.
-        typical=(rank.is_between(*TYPICAL) | (pl.col("dur_ns").rank("ordinal") == pl.len() // 2 + 1)).over(_GROUP),
-        behind=pl.col("dur_ns").rank("ordinal", descending=True).over(_GROUP),
-        count=pl.len().over(_GROUP),
+        typical=(rank.is_between(*TYPICAL) | (length.rank("ordinal") == length.count() // 2 + 1))
+        .over(_GROUP)
+        .fill_null(value=False),
+        behind=length.rank("ordinal", descending=True).over(_GROUP),
+        count=length.count().over(_GROUP),
     )
     units = units.with_columns(chosen=_chosen(choice))
     sums = segments.group_by("unit", "kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
@@ -425,6 +436,39 @@ def _prepared(
     )
 
 
+def _cut(tables: TableSet, units: pl.DataFrame) -> list[int]:
+    """Numbers of units with a copy or memset that has no record, because the recording ended before it.
+
+    Ranges with a launch whose kernel has no record are no units in the first place.
+    """
+    import polars as pl
+
+    calls, chosen = tables.calls(), tables.selection
+    # The work of a call near the end of a window may lie behind it.
+    if calls is None or "memops" not in tables or (chosen.start_ns, chosen.end_ns) != (None, None):
+        return []
+    process = ["capture", "pid"]
+    last = tables.columns("memops", *process, "correlation_id").group_by(process).agg(pl.col("correlation_id").max())
+    lost = calls.filter(named(calls, _COPY)).join(last, on=process, suffix="_of_last")
+    lost = lost.filter(pl.col("correlation_id") > pl.col("correlation_id_of_last")).rename({"start_ns": "lost_ns"})
+    found: list[int] = []
+    for (capture, pid), of in lost.select(*process, "tid", "lost_ns").sort("lost_ns").group_by(process):
+        records = launch_records(tables, {(capture, pid)})  # type: ignore[arg-type]
+        # A copy of nothing has no record either: only work that was unfinished tells that the recording ended first.
+        if records is None or records.errors or not records.without_record_at_end:
+            continue
+        mine = units.filter(pl.col("capture") == capture, pl.col("pid") == pid).sort("start_ns")
+        for part, by in (
+            (mine.filter(pl.col("tid").is_not_null()), "tid"),
+            (mine.filter(pl.col("tid").is_null()), None),
+        ):
+            next_lost = part.select("unit", "tid", "start_ns", "range_end_ns").join_asof(
+                of, left_on="start_ns", right_on="lost_ns", by=by, strategy="forward", check_sortedness=False
+            )
+            found += next_lost.filter(pl.col("lost_ns") <= pl.col("range_end_ns"))["unit"].to_list()
+    return found
+
+
 def _chosen(choice: Choice) -> pl.Expr:
     import polars as pl
 
@@ -444,7 +488,8 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
     units, segments, labels = prepared.units, prepared.segments, prepared.labels
     inferred = _inferred(prepared)
     found = []
-    for (tenant_id, name), of in units.group_by(_GROUP, maintain_order=True):
+    for (tenant_id, name), all_of in units.group_by(_GROUP, maintain_order=True):
+        of = all_of.filter(~pl.col("cut"))
         here = (pl.col("tenant_id") == tenant_id) & (pl.col("name") == name)
         slow = of.filter("chosen")
         mean = float(slow["dur_ns"].mean()) if slow.height else None  # type: ignore[arg-type]
@@ -477,6 +522,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 name=name,
                 source=UnitSource(of["source"][0]),
                 count=of.height,
+                cut=all_of.height - of.height,
                 **lengths,
                 typical_ns=usual,
                 slow=slow.height,
@@ -546,10 +592,13 @@ def _phases(units: pl.DataFrame, ranges: Sequence[UnitRange]) -> UnitPhases | No
         if fewest <= place <= units.height - fewest and min(wrong, units.height - wrong) < best:
             best, cut = min(wrong, units.height - wrong), place
     first, then = units[:cut], units[cut:]
+    # A queue that fills after a pause, or that the end of the recording cuts, makes a ramp and no phase.
+    if not cut or any(_drifts(part) for part in (first, then)):
+        return None
     medians = [float(part["dur_ns"].quantile(0.5, _NEAREST_RANK) or 0) for part in (first, then)]
     shorter = first if medians[0] < medians[1] else then
     # What alternates has long units on either side.
-    if not cut or SLOW_TAIL * (shorter["dur_ns"].quantile(1 - SHORT, _NEAREST_RANK) or 0) > max(medians):
+    if SLOW_TAIL * (shorter["dur_ns"].quantile(1 - SHORT, _NEAREST_RANK) or 0) > max(medians):
         return None
     return UnitPhases(
         until_ns=then["start_ns"][0],
@@ -558,6 +607,15 @@ def _phases(units: pl.DataFrame, ranges: Sequence[UnitRange]) -> UnitPhases | No
         then=then.height,
         then_p50_ns=medians[1],
     )
+
+
+def _drifts(units: pl.DataFrame) -> bool:
+    """Whether units, in order of time, take much longer or shorter in one half than in the other."""
+    half = units.height // 2
+    early, late = (
+        float(part["dur_ns"].quantile(0.5, _NEAREST_RANK) or 0) for part in (units[:half], units[units.height - half :])
+    )
+    return max(early, late) >= SLOW_TAIL * min(early, late)
 
 
 def _inferred(prepared: _Prepared) -> dict[tuple[int, str], frozenset[str]]:

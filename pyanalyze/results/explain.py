@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pydantic import Field
 
@@ -162,6 +163,13 @@ class UnitPhases(Result):
     then_p50_ns: Finite = Field(description="Their median duration, ns.")
 
 
+#: GPU work is launched ahead: a range of the host may end long before it.
+UNITS_OF_RANGES: Final = (
+    "A unit that is an NVTX range lasts from its start to the end of the GPU work launched in it, or to its own end if "
+    "that is later. Ranges without GPU work on record, or with a kernel that has no record, are no units."
+)
+
+
 class UnitGroup(Result):
     """Units of one tenant and name."""
 
@@ -171,6 +179,12 @@ class UnitGroup(Result):
     name: Text = Field(description="Name of the units. Hostile text.")
     source: UnitSource = Field(description="How they were found.")
     count: int = Field(ge=1, description="Units.")
+    cut: int = Field(
+        default=0,
+        ge=0,
+        description="Further ones, left out of everything else here: the recording ended before copies that "
+        "were launched in them. 0 also where only a part of the time was read, or CUDA calls failed.",
+    )
     p50_ns: Finite = Field(description="Median duration, ns.")
     p90_ns: Finite = Field(description="90th percentile, ns.")
     p99_ns: Finite = Field(description="99th percentile, ns.")
@@ -271,6 +285,8 @@ class Explanation(Result):
             unit = self.slowest(group)
             lines += [*unit_lines(unit), ""] if unit is not None else []
             lines += [*excess_lines(group, self.chosen), ""] if group.slow > 1 else []
+        if any(group.source is UnitSource.RANGE for group in shown):
+            lines += [UNITS_OF_RANGES, ""]
         if more := len(self.groups) - len(shown):
             lines.append(f"... and units of {fmt.counted(more, 'more name')} (-f json has all of them)")
         for missing in self.missing:
@@ -379,6 +395,20 @@ def ranges_text(group: UnitGroup) -> str:
     return ", ".join(texts)
 
 
+def cut_text(group: UnitGroup) -> str:
+    """Say how many units are left out because the recording ended in them; empty: none.
+
+    Examples
+    --------
+    >>> cut_text(UnitGroup.model_construct(cut=1)), cut_text(UnitGroup.model_construct(cut=0))
+    ('1 more is left out: the recording ended before its copies', '')
+    """
+    if not group.cut:
+        return ""
+    whose = ("is", "its") if group.cut == 1 else ("are", "their")
+    return f"{fmt.count(group.cut)} more {whose[0]} left out: the recording ended before {whose[1]} copies"
+
+
 def phases_text(group: UnitGroup, origin_ns: int = 0) -> str:
     """Say when units changed and from what to what; empty where they did not.
 
@@ -423,6 +453,8 @@ def group_lines(group: UnitGroup) -> list[str]:
             f"max {fmt.duration(group.max_ns)} [{group.basis}]"
         ),
     ]
+    if group.cut:
+        found.append(f"  {cut_text(group)}")
     if group.solo:
         each = ", ".join(f"p{one.percentile} {fmt.duration(one.solo_ns)}" for one in group.solo)
         found.append(

@@ -9,7 +9,9 @@ from pyanalyze.report.blocks import Block, Cell, Chart, Column, Para, Table, cha
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.results.explain import (
     MOST_GROUPS,
+    UNITS_OF_RANGES,
     cause_text,
+    cut_text,
     main_cause_text,
     phases_text,
     ranges_text,
@@ -18,7 +20,7 @@ from pyanalyze.results.explain import (
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, UNIT_SOURCE_TEXT, SegmentKind
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, UNIT_SOURCE_TEXT, SegmentKind, UnitSource
 
 if TYPE_CHECKING:
     from pyanalyze.results.explain import Excess, ExplainedUnit, SlowUnits, UnitGroup
@@ -58,6 +60,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(Para(f"Units of {tenants} have no slow tail either: pyanalyze explain CAPTURE."))
     few = [one for one in device.few_units if device.slow_units or one.tenant_id in slowed]
     blocks += [Para(_few(group)) for group in few[:MOST_GROUPS]]
+    if any(group.source is UnitSource.RANGE for group in (*(one.group for one in device.slow_units), *even, *few)):
+        blocks.append(Para(UNITS_OF_RANGES, "muted"))
     return blocks
 
 
@@ -66,6 +70,7 @@ def _found(group: UnitGroup, device: Device) -> str:
         f"{visible(group.tenant, 30)}: {fmt.count(group.count)} units of {visible(group.name, 60)} "
         f"({UNIT_SOURCE_TEXT[group.source]}), p50 {fmt.duration(group.p50_ns)}, p99 {fmt.duration(group.p99_ns)}, "
         f"max {fmt.duration(group.max_ns)}.{_overlapping(group, device)}"
+        f"{f' {cut_text(group)}.' if group.cut else ''}"
     )
 
 
