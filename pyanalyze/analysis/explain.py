@@ -453,7 +453,7 @@ def _cut(tables: TableSet, units: pl.DataFrame) -> list[int]:
     lost = lost.filter(pl.col("correlation_id") > pl.col("correlation_id_of_last")).rename({"start_ns": "lost_ns"})
     found: list[int] = []
     for (capture, pid), of in lost.select(*process, "tid", "lost_ns").sort("lost_ns").group_by(process):
-        records = launch_records(tables, {(capture, pid)})  # type: ignore[arg-type]
+        records = launch_records(tables, {(capture, pid)})
         # A copy of nothing has no record either: only work that was unfinished tells that the recording ended first.
         if records is None or records.errors or not records.without_record_at_end:
             continue
