@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command_line import run
-from exports import MS, copy, kernel, write
+from exports import A100, MS, copy, kernel, write
 
 import pyanalyze
 from pyanalyze.report.markdown import render_markdown
@@ -370,3 +370,29 @@ def test_a_best_rate_of_smaller_copies_is_not_called_one_of_a_large_copy(hardwar
     assert pinned.best_bytes_per_s > large
     text = " ".join(render_text(pyanalyze.load(path).report(), sections=("copies",)).split())
     assert "Best rate" in text and "of those of 1 MiB" not in text and "or of a row of that direction" in text
+
+
+def test_copies_of_another_device_at_the_same_time_are_told(tmp_path: Path, corpus: Path) -> None:
+    """In ms: device 0 copies from 0 to 10 and 20 to 30, device 1 from 5 to 12; a quarter of 20 is not most, 5 of 7 are."""
+    gpus = [
+        A100,
+        A100 | {"id": 1, "cuDevice": 1, "uuid": "22222222-2222-3333-4444-555555555555", "busLocation": "0000:3b:00.0"},
+    ]
+    path = write(
+        tmp_path / "two.sqlite",
+        processes={7: "a", 8: "b"},
+        gpus=gpus,
+        kernels=[kernel(7, 31 * MS, 32 * MS), kernel(8, 13 * MS, 14 * MS, deviceId=1)],
+        copies=[copy(7, 0, 10 * MS), copy(7, 20 * MS, 30 * MS), copy(8, 5 * MS, 12 * MS, deviceId=1)],
+    )
+    first, second = (device.tenants[0].copies for device in pyanalyze.load(path).report().devices)
+    assert first is not None and second is not None
+    assert (first.host_ns, first.other_devices) == (20 * MS, [])
+    assert second.host_ns == 7 * MS
+    assert [(one.device_id, one.overlap_ns) for one in second.other_devices] == [(0, 5 * MS)]
+    # By SQL, of two ranks that copy weights: 906.7 of 920.9 ms.
+    page = run("report", corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite", "-f", "md").stdout
+    for device, other, own in ((0, 1, "920.9"), (1, 0, "920.8")):
+        assert f"from and to the host were in flight for {own} ms. For most of that time those of other devices" in page
+        assert f"(device {other}: 906.7 ms)" in page
+        assert f"share the host link or host memory with those of device {other} at the same time." in page, device

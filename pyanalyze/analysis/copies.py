@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.intervals import times, union
-from pyanalyze.results.copies import Copies, CopyKind, Memsets, Migrations
+from pyanalyze.results.copies import Copies, CopiesOfDevice, CopyKind, Memsets, Migrations
 from pyanalyze.tables.selections import of_process
-from pyanalyze.vocabulary import CopyDirection, HostMemory
+from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection, HostMemory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import polars as pl
 
     from pyanalyze.tables.tableset import TableSet
@@ -27,6 +29,10 @@ _DIRECTIONS = {
     8: CopyDirection.ON_DEVICE,
     10: CopyDirection.BETWEEN_DEVICES,
 }
+#: Those that cross the link to the host.
+_HOST_COPIES = (1, 2)
+#: Part of the time of a process's host copies from which on those of another device are beside them.
+_MOSTLY_BESIDE = 0.5
 #: Unified memory: to the device, to the host, between devices.
 _MIGRATED = (11, 12, 13)
 _TO_DEVICE, _TO_HOST = 11, 12
@@ -65,6 +71,11 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         "migration_cause",
     )  # fmt: skip
     rows = tables.columns("memops", *columns)
+    host_of = _hosts(tables)
+    by_device = {
+        int(str(device)): union(part)
+        for (device,), part in rows.filter(pl.col("copy_kind").is_in(_HOST_COPIES)).group_by("device_id")
+    }
     for tenant in tables.tenants.filter("traced").join(usage, on=["tenant_id", "device_id"]).iter_rows(named=True):
         if not tenant["memops"] or tenant["first_ns"] is None:
             continue
@@ -79,12 +90,38 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
                 if name in tables
             )
         )
+        window_ns = tenant["last_ns"] - tenant["first_ns"]
+        linked = own.filter(pl.col("copy_kind").is_in(_HOST_COPIES))
+        host_ns = times(linked, union(linked))[0]
+        others = {
+            device: spans
+            for device, spans in by_device.items()
+            if device != tenant["device_id"] and host_of[device] == host_of[tenant["device_id"]]
+        }
         found[tenant["device_id"], tenant["tenant_id"]] = Copies(
-            window_ns=tenant["last_ns"] - tenant["first_ns"],
+            window_ns=window_ns,
             kinds=_kinds(own.filter(~pl.col("copy_kind").is_in(_MIGRATED)), kernels),
             migrations=_migrations(own.filter(pl.col("copy_kind").is_in(_MIGRATED)), kernels),
             memsets=_memsets(own.filter(pl.col("copy_kind").is_null()), kernels),
+            host_ns=host_ns,
+            other_devices=_beside(linked, others) if host_ns >= SMALL_SHARE * window_ns else [],
         )
+    return found
+
+
+def _hosts(tables: TableSet) -> dict[int, str]:
+    """The host of each device; where it has no name, each capture is of one of its own."""
+    named = {row["capture"]: row["host_hash"] or f"capture {row['capture']}" for row in tables.rows("capture")}
+    return {row["device_id"]: named[row["capture"]] for row in tables.rows("devices")}
+
+
+def _beside(own: pl.DataFrame, others: Mapping[int, pl.DataFrame]) -> list[CopiesOfDevice]:
+    """Devices whose copies are in flight for most of the time of these, by number."""
+    found = []
+    for device_id, spans in sorted(others.items()):
+        whole_ns, without_ns = times(own, spans)
+        if whole_ns and whole_ns - without_ns >= _MOSTLY_BESIDE * whole_ns:
+            found.append(CopiesOfDevice(device_id=device_id, overlap_ns=whole_ns - without_ns))
     return found
 
 

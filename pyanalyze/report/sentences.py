@@ -351,6 +351,11 @@ def limit_text(device: Device, *, with_host: bool = True) -> str | None:
         others = f"{named}; {others}" if others else named
     said = f"{label} is limited by {_LIMITED_BY[split.limit]} {fmt.percent(shares[split.limit])} of its time"
     said = f"{said} ({others})." if others else f"{said}."
+    copies = device.tenants[0].copies
+    if split.limit is Limit.COPIES and copies is not None and copies.other_devices:
+        others = fmt.names([str(one.device_id) for one in copies.other_devices])
+        of = "device" if len(copies.other_devices) == 1 else "devices"
+        said = f"{said} Its copies may share the host link or host memory with those of {of} {others} at the same time."
     spent = "" if split.host_activity is None else host_words(split.host_activity, 1)
     if with_host and split.limit is Limit.HOST and spent:
         said = f"{said} Of that, the host spent {spent}."

@@ -7,7 +7,7 @@ from pydantic import Field
 from pyanalyze.results.model import Fraction, Number, Result
 from pyanalyze.vocabulary import CopyDirection, HostMemory
 
-__all__ = ["Copies", "CopyKind", "Memsets", "Migrations"]
+__all__ = ["Copies", "CopiesOfDevice", "CopyKind", "Memsets", "Migrations"]
 
 _MEDIAN = "Median size, bytes, the lower one of two; null: not known."
 _LARGEST = "Largest size, bytes; null: not known."
@@ -76,6 +76,13 @@ class Migrations(Result):
     evictions: int | None = Field(description="Caused by lack of device memory; null: causes were not exported.")
 
 
+class CopiesOfDevice(Result):
+    """Copies of another device of the same host at the same time."""
+
+    device_id: int = Field(ge=0, description="That device.")
+    overlap_ns: int = Field(ge=0, description="Time in which both had a copy from or to the host in flight, ns.")
+
+
 class Copies(Result):
     """What a process moved to and from one device.
 
@@ -86,6 +93,13 @@ class Copies(Result):
     kinds: list[CopyKind] = Field(description="By direction and memory of the host, most time first.")
     migrations: Migrations | None = Field(description="Unified memory; null: no migration was recorded.")
     memsets: Memsets | None = Field(default=None, description="Memory that was set; null: no memset was recorded.")
+    host_ns: int = Field(default=0, ge=0, description="Union of the copies from and to the host, ns.")
+    other_devices: list[CopiesOfDevice] = Field(
+        default=[],
+        description="Devices of the same host whose copies overlap with these for at least half of host_ns: they may "
+        "share the link or the memory of the host, which no record shows. Empty where host_ns is below 2 % of "
+        "window_ns.",
+    )
 
     @property
     def pageable(self) -> list[CopyKind]:

@@ -88,6 +88,13 @@ def _amounts(n: int, of: CopyKind | Memsets, window_ns: int) -> tuple[Cell, ...]
 
 
 def _sentences(label: str, copies: Copies) -> Iterator[str]:
+    if copies.other_devices:
+        beside = fmt.names([f"device {one.device_id}: {fmt.duration(one.overlap_ns)}" for one in copies.other_devices])
+        yield (
+            f"Copies of {label} from and to the host were in flight for {fmt.duration(copies.host_ns)}. For most of "
+            f"that time those of other devices were, too ({beside}). The devices may share the link or the memory of "
+            "the host; no record shows it."
+        )
     if copies.migrations is not None:
         yield _unified(label, copies, copies.migrations)
 
