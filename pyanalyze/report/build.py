@@ -79,6 +79,11 @@ _NAMED = 4
 _LONG_PAUSE = 0.25
 #: How to see whether there is a second tenant.
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
+#: How to export what a device is.
+_LISTING = (
+    "nsys export --type sqlite REPORT.nsys-rep   # with a newer nsys, or of a new recording: this export does not list "
+    "the GPU (TARGET_INFO_GPU)"
+)
 #: What samples without a capture can say of a slowdown.
 _LATENCIES = (
     "without a capture, --work LATENCIES.csv (columns time and latency_ms) says whether latency rises with the use of "
@@ -724,7 +729,7 @@ def _how_kernels(verdict: Verdict) -> str:
 
 def _how_device(tables: TableSet, device: Mapping[str, Any]) -> str:
     """How to learn the SM count and limits of a device; empty where the export lists it, or there is no export."""
-    return HOW["device_info"] if tables.paths and device["gpu_id"] is None else ""
+    return _LISTING if tables.paths and device["gpu_id"] is None else ""
 
 
 def _how_options(

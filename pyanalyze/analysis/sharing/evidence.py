@@ -41,8 +41,6 @@ HOW = {
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv",
     "export": "nsys export --type sqlite REPORT.nsys-rep   # without leaving out columns",
-    "device_info": "nsys export --type sqlite REPORT.nsys-rep   # with a newer nsys, or of a new recording: this "
-    "export does not list the GPU (TARGET_INFO_GPU)",
     "instances": "nvidia-smi -L > gpus.txt; nvidia-smi mig -lgi > instances.txt   # then each as --context; or export "
     "with nsys 2025 or newer",
     "configured_mode": "nvidia-smi -L > gpus.txt   # MIG; in Kubernetes: kubectl get nodes,pods,configmaps -A -o json "
