@@ -295,7 +295,7 @@ def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) 
     assert group.phases.first_p50_ns == durations[25]
     assert group.phases.then_p50_ns == durations[52 + 30]
     page = run("report", path, "-f", "md").stdout
-    assert "; these are two phases: the first 52 take 8.1" in page
+    assert "; over time, the first 52 take 8.1" in page
     said = f"52 take {durations[0] / 1e6:.3f} to {durations[51] / 1e6:.3f} ms (mean wait for other tenants "
     assert f"Their durations differ: {said}" in page
     assert "slow as a rule" not in page
