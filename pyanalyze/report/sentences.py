@@ -318,15 +318,15 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
 }
 
 
-def limit_text(device: Device, *, with_host: bool = True) -> str | None:
+def limit_text(device: Device, *, short: bool = False) -> str | None:
     """What limits the only process of a device, with the parts of its time; None: several, or not known.
 
     Parameters
     ----------
     device
         A device of a report.
-    with_host
-        Whether to say what the host did in the meantime.
+    short
+        Say either what the host did in the meantime, or that it waited once: at its start that says more.
     """
     if len(device.tenants) != 1 or device.tenants[0].time_split is None:
         return None
@@ -356,10 +356,11 @@ def limit_text(device: Device, *, with_host: bool = True) -> str | None:
         others = fmt.names([str(one.device_id) for one in copies.other_devices])
         of = "device" if len(copies.other_devices) == 1 else "devices"
         said = f"{said} Its copies may share the host link or host memory with those of {of} {others} at the same time."
-    spent = "" if split.host_activity is None else host_words(split.host_activity, 1)
-    if with_host and split.limit is Limit.HOST and spent:
-        said = f"{said} Of that, the host spent {spent}."
     gap = split.one_gap
+    spent = "" if split.host_activity is None else host_words(split.host_activity, 1)
+    if split.limit is Limit.HOST and spent and not (short and gap is not None and gap.at_start):
+        said = f"{said} Of that, the host spent {spent}."
+        gap = None if short else gap
     if gap is None:
         return said
     # The last clause is what a reader needs most: a process that waits once is not one that the host limits.

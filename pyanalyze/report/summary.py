@@ -269,8 +269,7 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     limit = limit_text(device)
     if limit is not None:
         if len(_lines("Limit", limit, 4)) > 3:
-            # One gap says more than what the host did in it.
-            limit = limit_text(device, with_host=False) or limit
+            limit = limit_text(device, short=True) or limit
         return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Answer", cause, 2)]
     if impact.sole_tenant:
         return _lines("Answer", cause, 3)
