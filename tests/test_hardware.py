@@ -487,7 +487,35 @@ def test_advice_on_caps_says_that_programs_may_size_their_grids_by_them() -> Non
     (device,) = pyanalyze.load(H100 / "mps-50-50-A-B.sqlite").report().devices
     first = next(one for one in device.advice if one.action == "Run the MPS clients without caps")
     assert "sizes its grids by the SMs that it sees, its units of work change" in (first.check_after or "")
-    assert "underestimated from a recording under caps" in first.why
+    assert "underestimated from a recording under caps" in (first.bound or "")
+
+
+def test_what_waited_behind_its_launch_call_starts_inside_of_it_solo() -> None:
+    """Kernels of a graph start 25 us after its launch began, while the call takes 150 us: a request that waits for its time
+    slice starts them after that call.
+
+    By SQL the kernels of 28 requests of which the trainer had no kernel in the way took 220 us in the mean, and all 868 us.
+    """
+    path = H100 / "torch-slices-serve-train.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            """WITH served AS (
+                SELECT work."end" - call.start AS ns, call.start AS launched, work."end" AS done
+                FROM CUPTI_ACTIVITY_KIND_KERNEL work JOIN CUPTI_ACTIVITY_KIND_RUNTIME call
+                ON call.correlationId = work.correlationId AND call.globalTid / 0x1000000 = work.globalPid / 0x1000000
+                WHERE work.globalPid / 0x1000000 % 0x1000000 = 1158)
+            SELECT ns, EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_KERNEL other
+                WHERE other.globalPid / 0x1000000 % 0x1000000 = 1159 AND other.start < done AND other."end" > launched)
+            FROM served"""
+        ).fetchall()
+    solo = median(ns for ns, beside in rows if not beside)
+    assert solo == pytest.approx(238_000, rel=0.02)
+    (device,) = pyanalyze.load(path).report().devices
+    served = next(tenant for tenant in device.tenants if tenant.pid == 1158)
+    assert served.slowdown.latency is not None
+    # The first requests, while the other process began, are among those, and slower.
+    assert served.slowdown.latency.value == pytest.approx(fmean(ns for ns, _ in rows) / 220_000, rel=0.03)
+    assert served.latency_percentiles[0].solo_ns == pytest.approx(solo, rel=0.07)
 
 
 def test_units_beside_copies_of_another_tenant_are_not_solo() -> None:

@@ -156,7 +156,8 @@ impl Reference for Replayed<'_> {
         let ran_ns = self.lengths.of(&op);
         let begin_ns = end_ns.saturating_sub(ran_ns);
         let held_ns = self.played.held_ns.get(&place).copied().unwrap_or(0);
-        let called_ns = launch_ns.saturating_add(call_takes_ns(&op, held_ns));
+        // Solo it may have started inside of its call.
+        let called_ns = launch_ns.saturating_add(call_takes_ns(&op, held_ns)).min(begin_ns).max(launch_ns);
         Some(SoloOp {
             latency_ns: end_ns.saturating_sub(launch_ns),
             ran_ns,
@@ -328,6 +329,8 @@ fn others_ran_last(tenant: &Tenancy, op: &Op) -> bool {
 const TELLING: usize = 1000;
 /// Of these, those that came after work of others.
 const ENOUGH_RETURNS: usize = 5;
+/// Operations that show how soon others start.
+const ENOUGH_PROMPT: usize = 10;
 
 /// Whether operations start later where others ran last, as they do where contexts alternate, and not side by side.
 /// Residency says so where it was recorded.
@@ -564,6 +567,39 @@ impl Launched {
     }
 }
 
+/// How soon after the begin of its call an operation starts that waits for nothing: one that is launched alone, the first of
+/// several (a graph). `None`: most start after their call returned, or too few are seen.
+type Prompt = [Option<i64>; 2];
+
+/// The same of each tenant, by operations that came first in their calls and found nobody there. What waited in the run
+/// started after its call: solo it would have been as prompt as those.
+fn prompt_ns(ops: &Operations<'_>, by_call: &InOrder) -> Vec<Prompt> {
+    let mut seen: Vec<[(Vec<i64>, usize); 2]> = ops.tenants.iter().map(|_| Default::default()).collect();
+    let mut numbers = by_call.iter().peekable();
+    while let Some(first) = numbers.next() {
+        let call = ops.call(first);
+        let mut several = false;
+        while numbers.next_if(|next| ops.call(*next) == call).is_some() {
+            several = true;
+        }
+        let (t, _) = ops.place(first);
+        let Some((tenant, op)) = ops.tenants.get(t).zip(ops.get(first)) else { continue };
+        let Some((delays, inside)) = seen.get_mut(t).and_then(|of| of.get_mut(usize::from(several))) else {
+            continue;
+        };
+        let alone = op.kind != WorkKind::Copy && op.ready_ns <= op.launch_ns && undisturbed(tenant, &op);
+        if alone && delays.len() < TELLING {
+            delays.push(op.start_ns.saturating_sub(op.launch_ns).max(0));
+            *inside = inside.saturating_add(usize::from(op.start_ns < op.called_ns));
+        }
+    }
+    let usual = |(mut delays, inside): (Vec<i64>, usize)| {
+        let most = delays.len() >= ENOUGH_PROMPT && inside.saturating_mul(2) > delays.len();
+        most.then(|| median_of(&mut delays)).flatten().map(|ns| ns as i64)
+    };
+    seen.into_iter().map(|of| of.map(usual)).collect()
+}
+
 /// A process as it was recorded.
 struct Play<'a> {
     tenants: &'a [&'a Tenancy],
@@ -571,6 +607,7 @@ struct Play<'a> {
     lengths: Vec<Option<&'a Lengths>>,
     usual_ns: Vec<i64>,
     brought_back: Vec<bool>,
+    prompt_ns: Vec<Prompt>,
     /// Looked for when a call takes long: most runs have none.
     usual_call_ns: OnceCell<i64>,
     /// Operations that a call launched, in order of calls' starts.
@@ -614,6 +651,7 @@ impl<'a> Play<'a> {
             usual_call_ns: OnceCell::new(),
             callbacks: callbacks(calls, &ops, &by_call),
             unseen_waits: UnseenWaits::of(calls, &ops, &by_call),
+            prompt_ns: prompt_ns(&ops, &by_call),
             by_call,
             by_end,
             ops,
@@ -648,11 +686,11 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// How an operation of a tenant is played, whenever it is launched.
-    fn launched(&self, t: usize, op: &Op, held_ns: i64) -> Option<Launched> {
+    /// How an operation of a tenant is played, whenever it is launched, by a call that launches `several` or one.
+    fn launched(&self, t: usize, op: &Op, held_ns: i64, several: bool) -> Option<Launched> {
         let tenant = self.tenants.get(t)?;
         let length = self.lengths.get(t).copied().flatten().map_or(op.ran_ns, |lengths| lengths.of(op));
-        let called_ns = call_takes_ns(op, held_ns);
+        let mut called_ns = call_takes_ns(op, held_ns);
         let rest_ns = op.waited.rest_ns;
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         let returned = || {
@@ -661,6 +699,8 @@ impl<'a> Play<'a> {
                 && others_ran_last(tenant, op)
         };
         let rest = if !undisturbed(tenant, op) {
+            let prompt = self.prompt_ns.get(t).and_then(|of| *of.get(usize::from(several))?);
+            called_ns = prompt.map_or(called_ns, |prompt_ns| called_ns.min(prompt_ns));
             rest_ns.min(usual)
         } else if rest_ns > usual && returned() {
             rest_ns.saturating_sub(DEFAULT_SLICE_NS + SWITCH_NS).max(usual)
@@ -737,11 +777,12 @@ impl<'a> Play<'a> {
                 }
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
-            let (mut held_ns, mut waits) = (0, call.waits);
+            let (mut held_ns, mut waits, mut several) = (0, call.waits, false);
             while let Some((of, launched)) = by_call.next_if(|(of, _)| *of <= number) {
                 if of != number {
                     continue;
                 }
+                several |= by_call.peek().is_some_and(|(of, _)| *of == number);
                 let (t, n) = self.ops.place(launched);
                 let Some((op, out)) = self.ops.get(launched).zip(out.get_mut(t)) else { continue };
                 if work.is_none_or(|(_, last_ns)| last_ns <= op.end_ns) {
@@ -753,7 +794,7 @@ impl<'a> Play<'a> {
                 if held_ns > 0 {
                     out.held_ns.insert(n, held_ns);
                 }
-                let Some(launched) = self.launched(t, &op, held_ns) else { continue };
+                let Some(launched) = self.launched(t, &op, held_ns, several) else { continue };
                 let ends = stream_ends.get_mut(t).and_then(|of| of.get_mut(launched.stream as usize));
                 if let Some([free, anchored_free]) = ends {
                     out.put(n, [launched.at(starts[0], free), launched.at(starts[1], anchored_free)]);
