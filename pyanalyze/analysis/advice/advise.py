@@ -65,7 +65,7 @@ HALVED = 0.5
 #: Caps and instances change what `multiProcessorCount` says: the tenants of `fixtures/hardware/h100/mps-50-50-A-B`
 #: launch half as many blocks as without caps.
 _GRIDS = ". If a program sizes its grids by the SMs that it sees, its units of work change"
-_UNDER_CAPS = " What kernels would take on all SMs is underestimated from a recording under caps."
+_UNDER_CAPS = ". What kernels would take on all SMs is underestimated from a recording under caps"
 #: Switching overhead above which longer slices are worth naming.
 NOTABLE_OVERHEAD = 0.01
 #: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
@@ -623,7 +623,7 @@ def _trust(compared: Options, option: Option) -> str:
     if option.contention is not None:
         said += (
             " Kernels side by side also share memory and caches, and may need different units of an SM. The replay of "
-            "SMs knows neither: their time changes "
+            "SMs models neither: the time of such kernels changes "
             f"{_more_time(option.contention)} ({option.contention.basis})."
         )
         if option.contention.no_gain:
@@ -716,8 +716,8 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
         action=title,
         commands=list(commands),
         expected=expected,
-        bound=_bounds(option) + _ends_early(option),
-        why=f"{why}.{_trust(compared, option)}{_UNDER_CAPS * under_caps} Not isolated: {shares}",
+        bound=f"{_bounds(option)}{_ends_early(option)}{_UNDER_CAPS * under_caps}",
+        why=f"{why}.{_trust(compared, option)} Not isolated: {shares}",
         undo=undo,
         check_after=f"{_check(option, compared.current)}{_GRIDS * capped}",
         exclusive=True,
