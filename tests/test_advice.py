@@ -187,7 +187,7 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
         if "Bounds allow" in one.why:
             option = mig_ if "MIG instance" in one.action else mps_
             assert f"a model error of {option.margin:.1%}".replace("%", " %") in one.why
-            assert ("their time changes by +3 % in" in one.why) == (option is mps_)
+            assert ("the time of such kernels changes by +3 % in" in one.why) == (option is mps_)
             assert option.margin >= (advice.options.check or 0)
     assert sum("Bounds allow" in one.why for one in advice.actions) >= 2
 

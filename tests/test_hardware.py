@@ -494,7 +494,7 @@ def test_what_waited_behind_its_launch_call_starts_inside_of_it_solo() -> None:
     """Kernels of a graph start 25 us after its launch began, while the call takes 150 us: a request that waits for its time
     slice starts them after that call.
 
-    By SQL the kernels of 28 requests of which the trainer had no kernel in the way took 220 us in the mean, and all 868 us.
+    By SQL the kernels of 22 requests in a row without a kernel of the trainer took 220 us in the mean, and all 868 us.
     """
     path = H100 / "torch-slices-serve-train.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as db:
@@ -506,16 +506,19 @@ def test_what_waited_behind_its_launch_call_starts_inside_of_it_solo() -> None:
                 WHERE work.globalPid / 0x1000000 % 0x1000000 = 1158)
             SELECT ns, EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_KERNEL other
                 WHERE other.globalPid / 0x1000000 % 0x1000000 = 1159 AND other.start < done AND other."end" > launched)
-            FROM served"""
+                , launched FROM served"""
         ).fetchall()
-    solo = median(ns for ns, beside in rows if not beside)
-    assert solo == pytest.approx(238_000, rel=0.02)
+    # The first requests, while the other process began, were slower; from 68 ms on it has kernels again.
+    first_ns = min(launched for *_, launched in rows)
+    calm = [(ns, beside) for ns, beside, launched in rows if 10_000_000 < launched - first_ns < 68_000_000]
+    assert len(calm) == 22 * 55 and not any(beside for _, beside in calm)
+    solo_ns = fmean(ns for ns, _ in calm)
+    assert solo_ns == pytest.approx(220_000, rel=0.01)
     (device,) = pyanalyze.load(path).report().devices
     served = next(tenant for tenant in device.tenants if tenant.pid == 1158)
     assert served.slowdown.latency is not None
-    # The first requests, while the other process began, are among those, and slower.
-    assert served.slowdown.latency.value == pytest.approx(fmean(ns for ns, _ in rows) / 220_000, rel=0.03)
-    assert served.latency_percentiles[0].solo_ns == pytest.approx(solo, rel=0.07)
+    assert served.slowdown.latency.value == pytest.approx(fmean(ns for ns, *_ in rows) / solo_ns, rel=0.03)
+    assert served.latency_percentiles[0].solo_ns == pytest.approx(median(ns for ns, _ in calm), rel=0.05)
 
 
 def test_units_beside_copies_of_another_tenant_are_not_solo() -> None:

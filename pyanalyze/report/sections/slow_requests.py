@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.explain import FEWEST_SHORT
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Para, Table, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Characters of the name of an operation.
 _NAME = 60
+#: Units without other tenants of which a median is told: that of one or two is a matter of chance.
+_FEWEST_SOLO = 3
 _TYPICAL = "A typical unit is the mean of the middle tenth by duration."
 
 
@@ -124,8 +125,7 @@ def _behind(cause: Excess) -> str:
 def _solo(group: UnitGroup, device: Device) -> str:
     """Say what the shorter units show of a unit without other tenants; empty where none ran so, or nobody can know."""
     short = group.ranges[0]
-    # A median of fewer is of chance.
-    if (short.solo or 0) < FEWEST_SHORT or len(device.tenants) < 2 or group.doubt is not None:
+    if (short.solo or 0) < _FEWEST_SOLO or len(device.tenants) < 2 or group.doubt is not None:
         return ""
     of = f"During {fmt.count(short.solo)} of the {fmt.count(short.count)} shorter ones"
     return f" {of} no other tenant had work on the GPU: a unit takes {fmt.duration(short.solo_p50_ns)} (median) solo."
@@ -199,7 +199,7 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
     place = "" if window is None else f"{fmt.duration(unit.start_ns - window.start_ns)} after the start of the window, "
     caption = (
         f"The slowest took {fmt.duration(unit.dur_ns)} (pyanalyze explain CAPTURE --unit {unit.unit}), {place}"
-        f"{fmt.duration(unit.start_ns)} on the clock of the capture.{left}"
+        f"{fmt.duration(unit.start_ns)} on the clock of the first capture.{left}"
     )
     return Table(columns, rows, caption)
 
