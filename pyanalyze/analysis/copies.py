@@ -71,11 +71,13 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         "migration_cause",
     )  # fmt: skip
     rows = tables.columns("memops", *columns)
-    host_of = _hosts(tables)
-    by_device = {
-        int(str(device)): union(part)
-        for (device,), part in rows.filter(pl.col("copy_kind").is_in(_HOST_COPIES)).group_by("device_id")
-    }
+    by_device, host_of = {}, _hosts(tables)
+    # Of one device alone nothing is beside others.
+    if len(host_of) > 1:
+        by_device = {
+            int(str(device)): union(part)
+            for (device,), part in rows.filter(pl.col("copy_kind").is_in(_HOST_COPIES)).group_by("device_id")
+        }
     for tenant in tables.tenants.filter("traced").join(usage, on=["tenant_id", "device_id"]).iter_rows(named=True):
         if not tenant["memops"] or tenant["first_ns"] is None:
             continue
