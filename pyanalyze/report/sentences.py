@@ -605,7 +605,7 @@ def switching_text(device: Device) -> str:
 
 #: Ratio from which two lengths of residency intervals are not one; intervals that have a median; medians of a sentence.
 _UNLIKE: Final = 1.2
-ENOUGH_INTERVALS: Final = 5
+_ENOUGH_INTERVALS: Final = 5
 _EACH_MEDIAN: Final = 3
 #: What is known of a switch, by the kind of its cost: the names of the rows in the section on context switches.
 _COST_WORDS = {
@@ -664,6 +664,11 @@ def other_slice_ns(device: Device) -> int | None:
     return summary.time_slice_ns if summary.time_slice_ns >= _UNLIKE * switches.median_slice_ns else None
 
 
+def too_few_intervals(intervals: int) -> bool:
+    """Whether so many intervals have no median: of two, half of their sum is the length of none. One has its own."""
+    return 1 < intervals < _ENOUGH_INTERVALS
+
+
 def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
     """Median residency interval of each tenant, where they differ: hardly an interval is as long as that of all.
 
@@ -673,7 +678,7 @@ def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
     medians = [
         (labels.get(t.tenant_id, f"tenant {t.tenant_id}"), t.median_slice_ns, _span(t))
         for t in (summary.tenants if summary is not None else ())
-        if t.median_slice_ns and t.slices >= ENOUGH_INTERVALS
+        if t.median_slice_ns and t.slices >= _ENOUGH_INTERVALS
     ]
     lengths = [ns for _, ns, _ in medians]
     return medians if lengths and max(lengths) >= _UNLIKE * min(lengths) else []

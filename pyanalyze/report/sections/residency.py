@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
-    ENOUGH_INTERVALS,
     inferred_switch,
     residency_labels,
     residency_sentence,
     share_of_window,
+    too_few_intervals,
     unlike_medians,
     whole_intervals,
     why_missing,
@@ -91,8 +91,7 @@ def _median(device: Device, switches: ContextSwitches) -> str:
         return "none"
     summary = device.residency_summary
     intervals = 0 if summary is None else sum(tenant.slices for tenant in summary.tenants)
-    # Of two, half of their sum is the length of none.
-    return "too few" if 1 < intervals < ENOUGH_INTERVALS else fmt.duration(switches.median_slice_ns)
+    return "too few" if too_few_intervals(intervals) else fmt.duration(switches.median_slice_ns)
 
 
 #: The ending of an interval for which the driver wrote no acknowledgement record.
@@ -175,7 +174,7 @@ def _slice_tables(device: Device) -> list[Block]:
             Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),
             Cell(fmt.percent(t.gpu_time_share), basis=summary.basis),
             Cell(fmt.count(t.slices)),
-            value_cell("too few" if 1 < t.slices < ENOUGH_INTERVALS else fmt.duration(t.median_slice_ns)),
+            value_cell("too few" if too_few_intervals(t.slices) else fmt.duration(t.median_slice_ns)),
             value_cell(_most(t)),
             value_cell(fmt.UNKNOWN if t.expired is None else f"{fmt.count(t.expired)} / {fmt.count(t.yielded)}"),
             value_cell(fmt.percent(t.idle_share)),

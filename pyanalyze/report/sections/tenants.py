@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import ENOUGH_INTERVALS, LONG, id_text, processes_text, whole_intervals
+from pyanalyze.report.sentences import LONG, id_text, processes_text, too_few_intervals, whole_intervals
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -45,9 +45,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 value_cell(
                     fmt.UNKNOWN
                     if t.slices is None or t in group
-                    # Of two, half of their sum is the length of none.
                     else fmt.count(t.slices)
-                    if 1 < t.slices < ENOUGH_INTERVALS
+                    if too_few_intervals(t.slices)
                     else f"{fmt.count(t.slices)}; {fmt.duration(t.median_slice_ns)}"
                 ),
                 value_cell(fmt.percent(t.sm_share)),
