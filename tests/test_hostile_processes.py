@@ -25,7 +25,13 @@ MAIN = "import sys; from pyanalyze.cli import main; main()"
 
 
 def started(*words: str | Path, before: str = "", **options: object) -> subprocess.Popen[str]:
-    code = f"import os, signal, sys\n{before}\nsys.argv = ['pyanalyze', *sys.argv[1:]]\nfrom pyanalyze.cli import main\nmain()"
+    """Start the command line with the signals of a terminal: under nohup the tests themselves ignore SIGHUP, and a child
+    inherits that.
+    """
+    code = (
+        "import os, signal, sys\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        f"{before}\nsys.argv = ['pyanalyze', *sys.argv[1:]]\nfrom pyanalyze.cli import main\nmain()"
+    )
     command = [sys.executable, "-c", code, *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload,no-any-return]
 
