@@ -591,7 +591,8 @@ class Session(Frames):
         at_ns = None if at is None else position_ns(at, self.capture["utc_origin_ns"][0])
         chosen = Choice(slowest=slowest, unit=unit, at_ns=at_ns)
         analysis = self.analysis
-        found = explained(self.tables, analysis.unit_tables(name), chosen, analysis.unit_residency.doubts)
+        doubts = analysis.unit_residency.doubts
+        found = explained(self.tables, analysis.unit_tables(name), chosen, doubts, analysis.mps_groups)
         return found.with_solo(analysis.interference) if analysis.baselines else found
 
     def report(self, *, parts: frozenset[Part] = EVERY_PART) -> Report:

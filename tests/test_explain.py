@@ -27,7 +27,7 @@ from pyanalyze.analysis import explain as explain_module
 from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
-from pyanalyze.results.explain import Excess, cause_text, waited_for_text
+from pyanalyze.results.explain import Excess, UnitSegment, cause_text, waited_for_text
 from pyanalyze.text.format import duration
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
@@ -632,3 +632,23 @@ def test_the_operation_of_a_wait_for_another_tenant_is_said_to_be_that_ones(hard
     ]
     assert rows
     assert all("| behind nvjet" in row for row in rows)
+
+
+def test_a_wait_for_the_time_slice_of_an_mps_group_names_the_group(hardware: Path) -> None:
+    """Records name 951 and 952 by turns for the one context of both, which alternates with that of 953."""
+    path = hardware / "mps-A-B-beside-C.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        named = "SELECT globalPid >> 24 & 0xFFFFFF, count(*) FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 8 GROUP BY 1"
+        assert dict(db.execute(named)) == {951: 90, 952: 343, 953: 431}
+    group = "waiting for its time slice (MPS clients kit (pid 951) and kit (pid 952) resident)"
+    outside = "waiting for its time slice (kit (pid 953) resident)"
+    found = pyanalyze.load(path).explain(slowest=0.99).result
+    said: dict[str, set[str]] = {}
+    for unit in found.units:
+        parts: list[Excess | UnitSegment] = [*unit.causes, *unit.segments]
+        waits = {cause_text(one) for one in parts if one.kind is SegmentKind.TIME_SLICE}
+        said.setdefault(unit.tenant, set()).update(waits)
+    assert said == {"kit (pid 951)": {outside}, "kit (pid 952)": {outside}, "kit (pid 953)": {group}}
+    # Clients beside each other on the SMs are told apart by their kernels.
+    texts = {cause_text(cause) for one in found.groups if one.tenant == "kit (pid 952)" for cause in one.causes}
+    assert "execution (beside kit (pid 951))" in texts

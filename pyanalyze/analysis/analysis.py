@@ -407,7 +407,7 @@ class Analysis:
 
         if self.processes is not None:
             return self.processes.units_by_tail
-        return units_by_tail(self.tables, self._unit_tables, self.unit_residency.doubts)
+        return units_by_tail(self.tables, self._unit_tables, self.unit_residency.doubts, self.mps_groups)
 
     @cached_property
     def summaries(self) -> Mapping[tuple[int, int], Summary]:

@@ -24,6 +24,7 @@ from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.selections import named
+from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
@@ -203,7 +204,11 @@ class Choice:
 
 
 def explain(
-    tables: TableSet, made: Mapping[str, AnyTable], choice: Choice, doubts: Mapping[int, ResidencyDoubt] | None = None
+    tables: TableSet,
+    made: Mapping[str, AnyTable],
+    choice: Choice,
+    doubts: Mapping[int, ResidencyDoubt] | None = None,
+    mps_groups: Mapping[int, frozenset[int]] | None = None,
 ) -> Explanation:
     """Explain chosen units of work.
 
@@ -217,6 +222,8 @@ def explain(
         Which units.
     doubts
         By device: what of residency is not certain, as :func:`pyanalyze.analysis.residency.residency_of_units` says.
+    mps_groups
+        By device: what :func:`pyanalyze.analysis.residency.mps_group` found. Its clients are resident as one.
 
     Raises
     ------
@@ -231,7 +238,7 @@ def explain(
     >>> [(group.tenant, group.name, group.count) for group in found.groups]
     [('app_a', 'a-step', 113), ('app_b', 'b-step', 106)]
     """
-    found = _prepared(tables, made, choice, doubts)
+    found = _prepared(tables, made, choice, doubts, mps_groups)
     units = found.units
     if units.height and not units["chosen"].any():
         raise UsageError(f"there is no {choice.words()}; units are numbered from 0 to {units.height - 1}")
@@ -244,14 +251,22 @@ def explain(
 
 
 def explained(
-    tables: TableSet, made: Mapping[str, AnyTable], choice: Choice, doubts: Mapping[int, ResidencyDoubt] | None = None
+    tables: TableSet,
+    made: Mapping[str, AnyTable],
+    choice: Choice,
+    doubts: Mapping[int, ResidencyDoubt] | None = None,
+    mps_groups: Mapping[int, frozenset[int]] | None = None,
 ) -> Explained:
     """Explain chosen units of work, with the frames behind the answer; as :func:`explain`."""
-    return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), explain(tables, made, choice, doubts))
+    answer = explain(tables, made, choice, doubts, mps_groups)
+    return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), answer)
 
 
 def units_by_tail(
-    tables: TableSet, made: Mapping[str, AnyTable], doubts: Mapping[int, ResidencyDoubt] | None = None
+    tables: TableSet,
+    made: Mapping[str, AnyTable],
+    doubts: Mapping[int, ResidencyDoubt] | None = None,
+    mps_groups: Mapping[int, frozenset[int]] | None = None,
 ) -> UnitsByTail:
     """Explain the slowest 1 % where they are much slower than the others: what a report shows.
 
@@ -261,7 +276,7 @@ def units_by_tail(
         The tables.
     made
         What :func:`unit_tables` made.
-    doubts
+    doubts, mps_groups
         As for :func:`explain`.
 
     Examples
@@ -274,7 +289,7 @@ def units_by_tail(
     """
     import polars as pl
 
-    found = _prepared(tables, made, Choice(), doubts)
+    found = _prepared(tables, made, Choice(), doubts, mps_groups)
     groups = _groups(found)
     enough = [group for group in groups if group.count >= ENOUGH_FOR_TAIL]
     slow = {(group.tenant_id, group.name): group for group in enough if group.p99_ns >= SLOW_TAIL * group.p50_ns}
@@ -338,6 +353,8 @@ class _Prepared:
         Duration of a typical unit, by tenant and name.
     labels
         Names of all tenants.
+    together
+        Names of MPS groups, by the client that stands for the group where it was resident.
     doubts
         What of residency is not certain, by device.
     recorded
@@ -352,9 +369,18 @@ class _Prepared:
     typical: pl.DataFrame
     means: Mapping[tuple[int, str], float]
     labels: Mapping[int, str]
+    together: Mapping[int, str]
     doubts: Mapping[int, ResidencyDoubt]
     recorded: frozenset[int]
     one_traced: frozenset[int]
+
+    def other(self, kind: str, tenant_id: int | None) -> str | None:
+        """Name whose time slice or work was waited for."""
+        if tenant_id is None:
+            return None
+        if kind == SegmentKind.TIME_SLICE and tenant_id in self.together:
+            return self.together[tenant_id]
+        return self.labels.get(tenant_id, f"tenant {tenant_id}")
 
     def doubt_of(self, device_id: int, others_ns: int) -> ResidencyDoubt | None:
         """What is not certain of units during which other tenants had work for so long."""
@@ -390,12 +416,29 @@ def unit_doubt(
 
 
 def _prepared(
-    tables: TableSet, made: Mapping[str, AnyTable], choice: Choice, doubts: Mapping[int, ResidencyDoubt] | None
+    tables: TableSet,
+    made: Mapping[str, AnyTable],
+    choice: Choice,
+    doubts: Mapping[int, ResidencyDoubt] | None,
+    mps_groups: Mapping[int, frozenset[int]] | None,
 ) -> _Prepared:
     import polars as pl
 
     units = to_frame(made["units"]).with_columns(pl.col("name", "source").cast(pl.String))
     segments = to_frame(made["unit_segments"]).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
+    # The clients of an MPS group have one context: which of them its time slice served is not known.
+    first = {client: min(group) for group in (mps_groups or {}).values() for client in group}
+    other = pl.col("other_tenant_id")
+    segments = (
+        segments.with_columns(
+            pl.when(pl.col("kind") == SegmentKind.TIME_SLICE)
+            .then(other.replace_strict(first, default=other, return_dtype=pl.UInt32))
+            .otherwise(other)
+            .alias("other_tenant_id")
+        )
+        if first
+        else segments
+    )
     # How long units would have been that the end of the recording cuts is not known.
     units = units.with_columns(cut=pl.col("unit").is_in(_cut(tables, units)))
     units = units.filter(~pl.col("cut").all().over(_GROUP))
@@ -421,6 +464,11 @@ def _prepared(
         for device in tables.tenants["device_id"].unique()
         for number, name in tables.labels(device).items()
     }
+    together = {
+        min(group): f"MPS clients {fmt.names([labels[client] for client in sorted(group)], 3)}"
+        for group in (mps_groups or {}).values()
+        if group
+    }
     means = {(tenant, name): ns for tenant, name, ns in of_typical.select(*_GROUP, "dur_ns").iter_rows()}
     traced = tables.tenants.filter("traced").group_by("device_id").len().filter(pl.col("len") == 1)
     return _Prepared(
@@ -430,6 +478,7 @@ def _prepared(
         typical,
         means,
         labels,
+        together,
         doubts or {},
         recorded=frozenset(tables.residency["device_id"].unique()),
         one_traced=frozenset(traced["device_id"]),
@@ -505,7 +554,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
         operations = _operations(segments.filter(pl.col("unit").is_in(slow["unit"].implode())))
         not_on_record = inferred.get((tenant_id, name), frozenset())
         usual_parts = _typical_of(prepared.typical, here)
-        causes = _causes(spent, usual_parts, operations, labels, not_on_record) if slow.height else []
+        causes = _causes(spent, usual_parts, operations, prepared, not_on_record) if slow.height else []
         length = pl.col("dur_ns")
         lengths = of.select(
             p50_ns=length.quantile(0.5, _NEAREST_RANK),
@@ -646,7 +695,7 @@ def _causes(
     spent: Mapping[tuple[str, int | None], float],
     typical: Mapping[tuple[str, int | None], float],
     operations: Mapping[tuple[str, int | None], tuple[str, bool]],
-    labels: Mapping[int, str],
+    prepared: _Prepared,
     inferred: AbstractSet[str],
 ) -> list[Excess]:
     """What was spent, less what typical units spend, largest first."""
@@ -663,7 +712,7 @@ def _causes(
             Excess(
                 kind=SegmentKind(kind),
                 other_tenant_id=other,
-                other=None if other is None else labels.get(other, f"tenant {other}"),
+                other=prepared.other(kind, other),
                 operation=operation,
                 own=own,
                 ns=ns,
@@ -698,10 +747,10 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
             {(kind, other): ns for kind, other, ns in spent.iter_rows()},
             _typical_of(prepared.typical, here),
             _operations(mine),
-            labels,
+            prepared,
             inferred.get((row["tenant_id"], row["name"]), frozenset()),
         )
-        made = [_segment(one, labels) for one in mine.iter_rows(named=True)]
+        made = [_segment(one, prepared) for one in mine.iter_rows(named=True)]
         excess = row["dur_ns"] - usual
         found.append(
             ExplainedUnit(
@@ -744,16 +793,15 @@ def _typical_parts(
     return found
 
 
-def _segment(row: Mapping[str, Any], labels: Mapping[int, str]) -> UnitSegment:
-    other = row["other_tenant_id"]
+def _segment(row: Mapping[str, Any], prepared: _Prepared) -> UnitSegment:
     return UnitSegment(
         kind=SegmentKind(row["kind"]),
         start_ns=row["start_ns"],
         end_ns=row["end_ns"],
         dur_ns=row["dur_ns"],
         count=row["count"],
-        other_tenant_id=other,
-        other=None if other is None else labels.get(other, f"tenant {other}"),
+        other_tenant_id=row["other_tenant_id"],
+        other=prepared.other(row["kind"], row["other_tenant_id"]),
         operation=row["name"],
         own=row["own"],
         usual_ns=row["usual_ns"],

@@ -42,9 +42,10 @@ class UnitSegment(Result):
     dur_ns: int = Field(ge=0, description="Time of this kind between the two, ns.")
     count: int = Field(ge=0, description="Time slices of others, or switches; 1 for every other kind.")
     other_tenant_id: int | None = Field(
-        description="Whose time slice or work it waited for; of execution, whose ran at the same time; null: nobody's."
+        description="Whose time slice or work it waited for (of an MPS group that was resident, its first client); of "
+        "execution, whose ran at the same time; null: nobody's."
     )
-    other: Text | None = Field(description="Name of that tenant.")
+    other: Text | None = Field(description="Name of that tenant, or of that group.")
     operation: Text | None = Field(
         description="Kernel, graph or copy that ran or was waited for; null: none. Hostile text."
     )
@@ -79,8 +80,10 @@ class Excess(Result):
     """How much longer one cause took than in a typical unit."""
 
     kind: SegmentKind = Field(description="The cause.")
-    other_tenant_id: int | None = Field(description="The aggressor; null: nobody else.")
-    other: Text | None = Field(description="Name of the aggressor.")
+    other_tenant_id: int | None = Field(
+        description="The aggressor; of an MPS group that was resident, its first client; null: nobody else."
+    )
+    other: Text | None = Field(description="Name of the aggressor, or of that group.")
     operation: Text | None = Field(
         description="Kernel, graph or copy with most of this time, of the aggressor where it is its; null: none."
     )
@@ -355,9 +358,10 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     said = SEGMENT_TEXT[cause.kind]
     if cause.other is None:
         return said
-    name = visible(cause.other, 30)
     if cause.kind is SegmentKind.TIME_SLICE:
-        return f"{said} ({name} resident)"
+        # It may be all clients of an MPS group.
+        return f"{said} ({visible(cause.other, 60)} resident)"
+    name = visible(cause.other, 30)
     if cause.kind in (SegmentKind.EXECUTION, SegmentKind.COPY):
         name = f"beside {name}"
     return f"{said[:-1]}, {name})" if said.endswith(")") else f"{said} ({name})"
