@@ -635,7 +635,7 @@ def test_the_operation_of_a_wait_for_another_tenant_is_said_to_be_that_ones(hard
 
 
 def test_a_wait_for_the_time_slice_of_an_mps_group_names_the_group(hardware: Path) -> None:
-    """Records name 951 and 952 by turns for the one context of both, which alternates with that of 953."""
+    """Records name now 951, now 952 for the one context of both, which alternates with that of 953."""
     path = hardware / "mps-A-B-beside-C.sqlite"
     with closing(sqlite3.connect(path)) as db:
         named = "SELECT globalPid >> 24 & 0xFFFFFF, count(*) FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 8 GROUP BY 1"
