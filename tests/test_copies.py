@@ -396,3 +396,19 @@ def test_copies_of_another_device_at_the_same_time_are_told(tmp_path: Path, corp
         assert f"from and to the host were in flight for {own} ms. For most of that time those of other devices" in page
         assert f"(device {other}: 906.7 ms)" in page
         assert f"share the host link or host memory with those of device {other} at the same time." in page, device
+
+
+def test_copies_of_pageable_memory_are_not_told_to_be_asynchronous_alone(corpus: Path) -> None:
+    """By SQL nearly all copies are of pageable memory: in a stream of their own they hold the host all the same."""
+    path = corpus / "exports" / "pipit" / "perlmutter-cloverleaf-cuda.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        ((pageable, copies),) = database.execute(
+            "SELECT sum(0 IN (srcKind, dstKind)), count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind IN (1, 2)"
+        )
+    assert pageable > 0.9 * copies > 200
+    (item,) = (
+        one
+        for one in pyanalyze.load(path).advise()[0].actions
+        if one.action.startswith("Spend less time in cudaMemcpy")
+    )
+    assert item.action.endswith(": copy from and to pinned memory, asynchronously, in a stream of its own")

@@ -487,12 +487,13 @@ def test_host_calls_and_samples_of_the_capture_are_looked_at_before_recording_ag
     action = waiting(tmp_path / "b.sqlite", ranges=compiling)
     assert action.action == "Profile the host code of train: the GPU waits for it"
     assert action.commands[0].startswith("nsys profile -t cuda,nvtx,osrt --sample=process-tree -o NAME PROGRAM")
-    action = waiting(
-        tmp_path / "c.sqlite", ranges=compiling, host_calls={"OSRT_API": polls, "COMPOSITE_EVENTS": samples}
-    )
-    assert action.action == "Profile the host code of train: the GPU waits for it"
-    assert action.commands == ["nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"]
-    assert "(poll 94.7 %)" in action.why
+    # A program without ranges has none on record however it is traced.
+    for name, ranges in (("c", compiling), ("e", [])):
+        recorded = {"OSRT_API": polls, "COMPOSITE_EVENTS": samples}
+        action = waiting(tmp_path / f"{name}.sqlite", ranges=ranges, host_calls=recorded)
+        assert action.action == "Profile the host code of train: the GPU waits for it"
+        assert action.commands == ["nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"]
+        assert "poll 94.7 %" in action.why
     action = waiting(tmp_path / "d.sqlite", host_calls={"NVVIDEO_DECODER_API": [host_row("cuvidCreateDecoder", 1, 18)]})
     assert action.action.startswith("Spend less time in cuvidCreateDecoder in train: keep codecs")
     assert action.at_stake_ns == 17 * MS

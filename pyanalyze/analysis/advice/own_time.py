@@ -15,7 +15,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
 from pyanalyze.text.shell import shell_line
-from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection
+from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection, HostMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,6 +251,15 @@ def _mostly(copies: Copies, copies_ns: int) -> str:
     )
 
 
+def _mostly_pageable(copies: Copies | None) -> bool:
+    """Whether most copies between host and device are of pageable memory."""
+    if copies is None:
+        return False
+    of_host = [kind for kind in copies.kinds if kind.direction in (CopyDirection.TO_DEVICE, CopyDirection.TO_HOST)]
+    pageable = sum(kind.copies for kind in of_host if kind.host_memory is HostMemory.PAGEABLE)
+    return 2 * pageable > sum(kind.copies for kind in of_host)
+
+
 def _largest_part(part_ns: int, whole_ns: int) -> str:
     """What to call the largest of several parts."""
     return "most of it" if 2 * part_ns >= whole_ns else "the largest part"
@@ -286,6 +295,9 @@ def _what_to_do(
             if split.api_call_count <= FEW_CALLS:
                 rest = "the first call may initialise the device: make one before the measured part"
             remedy = next((do for named, do in _CALLS if re.search(named, call)), rest)
+            if "Memcpy" in call and _mostly_pageable(copies):
+                # Such copies hold the host in whatever stream they are.
+                remedy = "copy from and to pinned memory, asynchronously, in a stream of its own"
             largest = _largest_part(split.api_call_ns, split.api_calls_ns or 0)
             why = f"nothing was in flight while CUDA calls ran for {part}; {largest}"
             why = f"{why}, {fmt.duration(split.api_call_ns)}, in {call}"
@@ -337,7 +349,8 @@ def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
     """The command that shows what the host does: what the capture has already, and what it lacks."""
     recorded = () if activity is None else activity.recorded
     kept = [word for word, kind in (("mpi", HostKind.MPI), ("nvvideo", HostKind.VIDEO)) if kind in recorded]
-    if sampled and HostKind.RANGE in recorded and HostKind.OS in recorded:
+    # Whether ranges were traced does not show where the program has none.
+    if sampled and HostKind.OS in recorded:
         return "nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"
     options = () if sampled else ("--sample=process-tree",)
     profile = recording(*options, trace=",".join([TRACE, "osrt", *kept]), switches=False)
