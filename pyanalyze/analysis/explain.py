@@ -20,11 +20,11 @@ from pyanalyze.results.explain import (
     UnitRange,
     UnitSegment,
 )
+from pyanalyze.results.labels import mps_group_name
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.selections import named
-from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
@@ -428,17 +428,12 @@ def _prepared(
     segments = to_frame(made["unit_segments"]).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
     # The clients of an MPS group have one context: which of them its time slice served is not known.
     first = {client: min(group) for group in (mps_groups or {}).values() for client in group}
-    other = pl.col("other_tenant_id")
-    segments = (
-        segments.with_columns(
-            pl.when(pl.col("kind") == SegmentKind.TIME_SLICE)
-            .then(other.replace_strict(first, default=other, return_dtype=pl.UInt32))
-            .otherwise(other)
-            .alias("other_tenant_id")
+    if first:
+        stands = pl.col("other_tenant_id").replace_strict(
+            first, default=pl.col("other_tenant_id"), return_dtype=pl.UInt32
         )
-        if first
-        else segments
-    )
+        of_slice = pl.when(pl.col("kind") == SegmentKind.TIME_SLICE).then(stands)
+        segments = segments.with_columns(other_tenant_id=of_slice.otherwise("other_tenant_id"))
     # How long units would have been that the end of the recording cuts is not known.
     units = units.with_columns(cut=pl.col("unit").is_in(_cut(tables, units)))
     units = units.filter(~pl.col("cut").all().over(_GROUP))
@@ -465,7 +460,7 @@ def _prepared(
         for number, name in tables.labels(device).items()
     }
     together = {
-        min(group): f"MPS clients {fmt.names([labels[client] for client in sorted(group)], 3)}"
+        min(group): mps_group_name([labels[client] for client in sorted(group)])
         for group in (mps_groups or {}).values()
         if group
     }

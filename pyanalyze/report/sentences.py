@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
 from pyanalyze.report.sampled_text import ALMOST_ALL
-from pyanalyze.results.labels import device_title, host_words, tenant_labels
+from pyanalyze.results.labels import device_title, host_words, mps_group_name, tenant_labels
 from pyanalyze.results.residency import SwitchPart
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.results.time_split import Limit
@@ -434,7 +434,7 @@ def holder_text(tenant: Tenant, device: Device, *, short: bool = False) -> str:
         return f"{labels[tenant.tenant_id]}{_serves(tenant, device.tenants, labels, short=short)}"
     clients = [labels[one.tenant_id] for one in group]
     if not short:
-        return f"MPS clients {fmt.names(clients, 3)}"
+        return mps_group_name(clients)
     each = ", ".join(clients)
     return f"MPS: {each}" if len(each) <= _GROUP else f"MPS group of {len(clients)} clients"
 

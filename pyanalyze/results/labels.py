@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Device, Report, Tenant
     from pyanalyze.results.time_split import HostActivity, HostPart
 
-__all__ = ["device_title", "host_part_name", "host_words", "listed_labels", "main_device", "tenant_labels"]
+__all__ = [
+    "device_title",
+    "host_part_name",
+    "host_words",
+    "listed_labels",
+    "main_device",
+    "mps_group_name",
+    "tenant_labels",
+]
 
 #: What host threads are recorded to be in.
 _HOST_WORDS: Final[Mapping[HostKind, str]] = {
@@ -52,6 +60,17 @@ def listed_labels(listed: Sequence[ListedTenant]) -> dict[int, str]:
     {}
     """
     return told_apart((n, visible(one.name, 48) or "unnamed", one.pid, None) for n, one in enumerate(listed))
+
+
+def mps_group_name(clients: Sequence[str]) -> str:
+    """Name the clients of an MPS group as one, as who was resident.
+
+    Examples
+    --------
+    >>> mps_group_name(["web", "train"])
+    'MPS clients web and train'
+    """
+    return f"MPS clients {fmt.names(clients, 3)}"
 
 
 def device_title(device: Device) -> str:
