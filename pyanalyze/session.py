@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyanalyze.analysis.analysis import Analysis
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.capture import Failure, read
-from pyanalyze.tables.frames import ANALYSIS_TABLES
+from pyanalyze.tables.frames import ANALYSIS_TABLES, FrameTable
 from pyanalyze.tables.tableset import Frames
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import EVERY_PART, NOISE_FLOOR, Part
@@ -221,7 +221,7 @@ class Session(Frames):
         >>> pyanalyze.load(capture).table("kernels").schema_id
         'kernels@1'
         """
-        return self.tables.table(name)
+        return self.tables.table(name) if name != "quality" else FrameTable(name, self.analysis.quality)
 
     def frame(self, name: str) -> pl.DataFrame:
         """Return a table as a polars frame.
@@ -237,7 +237,7 @@ class Session(Frames):
         >>> pyanalyze.load(capture).frame("devices").get_column("sm_count").to_list()
         [108]
         """
-        return self.tables.frame(name)
+        return self.tables.frame(name) if name != "quality" else self.analysis.quality
 
     @property
     def samples(self) -> pl.DataFrame:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import generate
@@ -11,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyanalyze
+from pyanalyze.analysis.residency import match_quality
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 
@@ -216,3 +220,45 @@ def test_captures_that_do_not_overlap_in_time_are_said_so(fixtures: Path) -> Non
     together = pyanalyze.load(pods(fixtures)[0]).quality["name"].cast(pl.String).to_list()
     assert "captures_apart" not in together
     assert "clocks_contradict" not in together
+
+
+def _inside(capture: Path, pid: int, resident: tuple[int, ...]) -> tuple[int, int]:
+    """Kernels of a process, and those that start while one of others is resident (RESTORE_START to SAVE_END), by SQL."""
+    with contextlib.closing(sqlite3.connect(capture)) as db:
+        edges = db.execute(
+            "SELECT contextId, timestamp, tag FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) "
+            f"AND globalPid >> 24 & 0xFFFFFF IN ({', '.join(map(str, resident))}) ORDER BY contextId, timestamp"
+        ).fetchall()
+        starts = [
+            start
+            for (start,) in db.execute(
+                f"SELECT start FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid >> 24 & 0xFFFFFF = {pid}"
+            )
+        ]
+    spans = [
+        (start, end)
+        for (context, start, tag), (same, end, after) in itertools.pairwise(edges)
+        if context == same and (tag, after) == (8, 7)
+    ]
+    return len(starts), sum(any(begin <= at < end for begin, end in spans) for at in starts)
+
+
+def test_launches_of_mps_clients_match_the_residency_of_their_group(hardware: Path) -> None:
+    """Records name either client for the one context: kernels of one start while they name the other."""
+    capture = hardware / "mps-A-B-beside-C.sqlite"
+    of_group = [_inside(capture, pid, (951, 952)) for pid in (951, 952)]
+    assert [count for count, _ in of_group] == [429, 445]
+    # The recording begins and ends within residency intervals, and with them some of the kernels.
+    assert all(inside > 0.99 * count for count, inside in of_group)
+    session = pyanalyze.load(capture)
+    assert "low_match_rate" not in session.quality["name"].cast(pl.String)
+    assert not [row for row in session.report().quality if row.name == "low_match_rate"]
+
+    # Of processes that no group is known of, the same kernels are an alarm.
+    alone = [_inside(capture, pid, (pid,)) for pid in (951, 952, 953)]
+    shares = [inside / count for count, inside in alone]
+    assert [round(share, 2) for share in shares] == [0.46, 0.8, 1.0]
+    quality = match_quality(session.tables, dict).filter(pl.col("name") == "low_match_rate")
+    assert quality.select("capture", "count", "detail").rows() == [
+        (0, 2, "device 0: pid 951 46 %; device 0: pid 952 80 %")
+    ]

@@ -210,6 +210,15 @@ class Analysis:
         }
 
     @cached_property
+    def quality(self) -> pl.DataFrame:
+        """What is odd in the captures, and what residency shows to be."""
+        from pyanalyze.analysis.residency import match_quality
+
+        if self.processes is not None:
+            return self.processes.quality
+        return match_quality(self.tables, lambda: self.mps_groups)
+
+    @cached_property
     def _in_one_context(self) -> dict[str, AnyTable]:
         """Tables that are others where clients of such groups go through one context."""
         from pyanalyze.analysis.residency import in_one_context

@@ -176,7 +176,7 @@ def assemble(
         ],
         quality=[
             QualityRow(name=str(q["name"]), severity=q["severity"], count=q["count"], detail=q["detail"])
-            for q in tables.quality.iter_rows(named=True)
+            for q in analysis.quality.iter_rows(named=True)
         ],
         devices=[
             _device(

@@ -492,10 +492,6 @@ impl EventPass for Tenants {
             let rate = tie
                 .filter(|_| seen.kernels > 0)
                 .map(|(host, _)| seen.inside.get(&host).map_or(0.0, |n| *n as f64 / seen.kernels as f64));
-            if let (Some(rate), true) = (rate, seen.kernels >= 5) {
-                let detail = format!("device {device}: {} {:.0} %", pid_text(pid), rate * 100.0);
-                quality.add(Some(capture), quality::LOW_MATCH_RATE, u64::from(rate < 0.9), detail);
-            }
             let mut contexts = seen.contexts.clone();
             contexts.extend(self.contexts.get(&key).into_iter().flatten());
             if let (Some((host, _)), Ok(id)) = (tie, u32::try_from(rows.len())) {
@@ -668,7 +664,7 @@ mod tests {
     fn equal_pids_are_one_tenant_and_checked_by_time() {
         // pid 7 resident |0==1000|      |2000==3000|   kernels at 10, 500, 2100, 2200, 1500 (outside)
         // pid 8 resident         |1000==2000|
-        let (tables, quality) = named(Tables::from([
+        let (tables, _) = named(Tables::from([
             (
                 "kernels",
                 kernels(&[
@@ -695,7 +691,6 @@ mod tests {
         assert_eq!(rows[1], (Some(8), Some(8), false, "pid 8".to_owned(), None));
         // The channel of the driver is no tenant.
         assert_eq!((rows.len(), rows[2].3.as_str()), (3, "other users"));
-        assert_eq!(quality.count(quality::LOW_MATCH_RATE), 1);
         let tenants: Vec<_> = Slice::read(&tables["residency"]).unwrap().iter().map(|s| s.tenant).collect();
         assert_eq!(tenants, [Some(0), Some(1), Some(0), Some(2), None]);
     }
