@@ -359,7 +359,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     gap = split.one_gap
     spent = "" if split.host_activity is None else host_words(split.host_activity, 1)
     if split.limit is Limit.HOST and spent and not (short and gap is not None and gap.at_start):
-        said = f"{said} Of that, the host spent {spent}."
+        said = f"{said} Of that, the host (its launching thread) spent {spent}."
         gap = None if short else gap
     if gap is None:
         return said

@@ -80,7 +80,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         *(Column(capital(PART_WORDS[one]), "no kernel in flight" * (one is Limit.COPIES), True) for one in Limit),
         Column("Launched, not started", "part of CUDA calls and host; of its time", True),
         Column("Call with most time", "of the part of CUDA calls"),
-        *((Column("Host activity", "parts of host"),) if known else ()),
+        *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
     )
     caption = (
