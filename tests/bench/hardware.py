@@ -4,7 +4,8 @@
 each tenant's elapsed slowdown with what was measured: the time from one unit of its work to the next, counted with SQL,
 in this recording over the recording of the same program solo; where there is none, over what the program's own clock
 said solo (``units*.csv``). That table's shared runs would not do: a recording is a part of one, or of another run.
-Programs that wait for requests or a clock are left out: their units are latencies. Bounds are no estimates.
+Programs that wait for requests or a clock are left out: their units are latencies. Bounds are no estimates. Beside it
+stands the other slowdown that reports have, the forecast of the current configuration, and which of the two is nearer.
 
 No replay of a GPU knows that its host was slower beside other programs. ``host`` is how much longer launch calls took
 than solo (medians of one call), where that was recorded.
@@ -101,7 +102,7 @@ def by_own_clock_ns(path: Path, application: str) -> float:
 
 @dataclass(frozen=True)
 class Compared:
-    """A tenant's elapsed slowdown as measured and as estimated, and how much slower its host was (none: not recorded solo)."""
+    """A tenant's elapsed slowdown as measured, estimated and forecast, and how much slower its host was (if recorded solo)."""
 
     recording: str
     application: str
@@ -109,7 +110,15 @@ class Compared:
     value: float
     low: float
     high: float
+    forecast: float | None
     host: float | None
+
+    @property
+    def nearer(self) -> bool | None:
+        """Whether the estimate is nearer to what was measured than the forecast. None: there is no forecast."""
+        if self.forecast is None:
+            return None
+        return abs(self.value - self.measured) < abs(self.forecast - self.measured)
 
     @property
     def held(self) -> bool:
@@ -124,6 +133,13 @@ def compared() -> Iterator[Compared]:
         session = pyanalyze.load(path)
         pids = dict(session.tenants.select("tenant_id", "pid").iter_rows())
         found = [tenant for device in session.interference() for tenant in device.tenants]
+        forecasts = {
+            forecast.tenant_id: forecast.slowdown
+            for device in session.report().devices
+            for option in device.options or ()
+            if option.current
+            for forecast in option.tenants
+        }
         found.sort(key=lambda tenant: pids[tenant.tenant_id] or 0)
         capture = opened(path)
         for tenant, application in zip(found, applications, strict=True):
@@ -140,7 +156,8 @@ def compared() -> Iterator[Compared]:
             else:
                 solo_ns = by_own_clock_ns(path.parent / f"{units}.csv", application.name)
             measured = application.unit_ns(capture, pid) / solo_ns
-            yield Compared(name, application.name, measured, elapsed.value, elapsed.low, elapsed.high, host)
+            forecast = forecasts.get(tenant.tenant_id)
+            yield Compared(name, application.name, measured, elapsed.value, elapsed.low, elapsed.high, forecast, host)
 
 
 def main() -> int:
@@ -149,12 +166,15 @@ def main() -> int:
     for row in rows:
         estimated = f"{row.value:.2f} ({row.low:.2f}-{row.high:.2f})"
         host = "" if row.host is None else f"{row.host:.2f}x"
+        forecast = "" if row.forecast is None else f"{row.forecast:.2f}"
         print(
-            f"{row.recording:42} {row.application:11} measured {row.measured:.2f}  estimated {estimated:18} host {host:6}"
-            f" {'' if row.held else 'not held'}"
+            f"{row.recording:42} {row.application:11} measured {row.measured:.2f}  estimated {estimated:18} "
+            f"forecast {forecast:5} host {host:6} {'' if row.held else 'not held'}"
         )
     held = sum(row.held for row in rows)
     print(f"without solo recordings: {held} of {len(rows)} intervals hold what was measured")
+    both = [row for row in rows if row.nearer is not None]
+    print(f"the estimate is nearer than the forecast for {sum(bool(row.nearer) for row in both)} of {len(both)}")
     return 0
 
 

@@ -610,8 +610,8 @@ def _trust(compared: Options, option: Option) -> str:
     said = ""
     if compared.check is not None:
         said += (
-            f" For the current configuration the model is within {fmt.percent(compared.check)} of the recorded elapsed "
-            "times."
+            f" Replayed as it is, the recording takes as long as recorded, within {fmt.percent(compared.check)}: that "
+            "checks the shared run, not the solo runs."
         )
     elif compared.current is None:
         said += " The current configuration was not modelled: the gain over it is not known."

@@ -144,8 +144,9 @@ def _other_slowdown(device: Device) -> str:
         return ""
     other = "another elapsed slowdown" if len(differ) == 1 else "other elapsed slowdowns"
     return (
-        f" Interference has {other} for {fmt.names(differ, 3)}: there only the solo run is modelled, by taking away "
-        "what others added. Here both runs are, from blocks on SMs."
+        f" Interference has {other} for {fmt.names(differ, 3)}: quote {'that one' if len(differ) == 1 else 'those'}. "
+        "There only the solo run is modelled, by taking away what others added. Here both runs are, from blocks on "
+        "SMs, to compare configurations with each other."
     )
 
 
