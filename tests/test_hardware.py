@@ -910,3 +910,12 @@ def test_elapsed_slowdowns_without_solo_recordings_hold_what_was_measured_where_
     assert max(row.host for row in rows if row.held and row.host is not None) < min(slower)
     page = (ROOT / "docs" / "questions" / "slowed.md").read_text(encoding="utf-8")
     assert f"{len(rows) - len(not_held)} of {len(rows)} tenants" in page
+    # Which of two slowdowns of one tenant to quote hangs on this.
+    nearer = [row.nearer for row in rows if row.nearer is not None]
+    assert f"for {sum(nearer)} of those {len(nearer)} tenants" in " ".join(page.split())
+    assert sum(nearer) > 0.9 * len(nearer)
+
+
+def test_of_two_elapsed_slowdowns_of_a_tenant_the_report_says_which_to_quote() -> None:
+    text = run("report", str(H200 / "torch-slices-jax_train-decode.sqlite"), "-f", "md", "--pictures", "none").stdout
+    assert "(2.17x, here 2.52x): quote that one." in text
