@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import pyanalyze
-from pyanalyze.analysis.residency import match_quality
+from pyanalyze.analysis.quality import match_quality
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 

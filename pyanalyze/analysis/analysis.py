@@ -212,7 +212,7 @@ class Analysis:
     @cached_property
     def quality(self) -> pl.DataFrame:
         """What is odd in the captures, and what residency shows to be."""
-        from pyanalyze.analysis.residency import match_quality
+        from pyanalyze.analysis.quality import match_quality
 
         if self.processes is not None:
             return self.processes.quality
