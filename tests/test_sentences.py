@@ -802,7 +802,7 @@ def test_two_slowdowns_of_one_tenant_say_why_they_differ(hardware: Path) -> None
     assert here / there > 1.05
     (table,) = [one for one in _section(report, "advice") if isinstance(one, Table)]
     assert f"for python3 (pid 1905) ({there:.2f}x, here {here:.2f}x)" in table.caption
-    assert "there only the solo run is modelled" in table.caption
+    assert "There only the solo run is modelled" in table.caption
 
 
 def test_what_is_known_of_a_pair_stands_beside_a_sure_mode(hardware: Path) -> None:

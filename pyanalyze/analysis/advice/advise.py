@@ -609,10 +609,8 @@ def _trust(compared: Options, option: Option) -> str:
     """How near the model came to the record, and what the bounds of an option allow for."""
     said = ""
     if compared.check is not None:
-        said += (
-            f" Replayed as it is, the recording takes as long as recorded, within {fmt.percent(compared.check)}: that "
-            "checks the shared run, not the solo runs."
-        )
+        said += f" The replayed co-run takes as long as recorded within {fmt.percent(compared.check)}"
+        said += " (solo runs: not checked)."
     elif compared.current is None:
         said += " The current configuration was not modelled: the gain over it is not known."
     if compared.replayed < 1:

@@ -61,8 +61,8 @@ OTHER_PACE = 0.1
 _NOT_KNOWN = Slowdown(elapsed=None, latency=None, resident=None)
 #: The lower end of an inferred elapsed slowdown, where it is far from the value and the upper end is not.
 SLEEPS_UNTIL = (
-    "elapsed: the value holds if each request follows the one before; if requests arrive on their own, as at a server, "
-    "it is near the lower end"
+    "elapsed: the value holds if each unit of work follows the one before; if units arrive on their own, as requests "
+    "do, it is near the lower end"
 )
 _FAR_BELOW = 0.1
 MAY_HAVE_WAITED = (
