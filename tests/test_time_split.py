@@ -142,6 +142,58 @@ def test_a_call_that_hands_over_no_work_is_not_launching(tmp_path: Path) -> None
     assert (split.api_call, split.api_call_ns, split.api_call_count) == ("cudaStreamSynchronize", 19 * 60 * US, 19)
 
 
+@pytest.mark.parametrize(
+    ("waits", "thread", "named"),
+    [(20, 41, True), (10, 41, True), (9, 41, False), (20, 42, False), (0, 41, False)],
+)
+def test_who_waits_behind_each_launch_is_told_to_launch_ahead(
+    tmp_path: Path, waits: int, thread: int, *, named: bool
+) -> None:
+    """20 kernels of 100 us with gaps of 100 us; behind some the thread waits until they end. From 10 of 20 on it is said."""
+    kernels, calls = [], []
+    for n in range(20):
+        start = n * 200 * US
+        kernels.append(kernel(41, start, start + 100 * US) | {"correlationId": n + 1})
+        calls.append(call("cudaLaunchKernel_v7000", start, start + 10 * US) | {"correlationId": n + 1})
+        if n < waits:
+            calls.append(call("cudaDeviceSynchronize_v3020", start + 20 * US, start + 100 * US, thread=thread))
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
+    (action,) = (one for one in pyanalyze.load(path).advise()[0].actions if "fewer, longer kernels" in one.action)
+    assert action.action.startswith("Remove or defer cudaDeviceSynchronize after launches in train") == named
+    said = f"The program synchronises after {waits} of 20 launches before it launches again (cudaDeviceSynchronize)"
+    assert (said.lower() in action.why.lower()) == named
+    assert ("Synchronize" in action.why) == named
+
+
+def test_the_host_of_cloverleaf_waits_behind_each_launch(corpus: Path) -> None:
+    """Counted with SQL: launches whose thread's next launch or synchronisation is a synchronisation."""
+    path = corpus / "exports" / "pipit" / "perlmutter-cloverleaf-cuda.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        counted = db.execute(
+            """WITH calls AS (SELECT globalTid, start, value AS name, correlationId
+                FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId
+                WHERE value LIKE '%Launch%' OR value LIKE '%Synchronize%'),
+            pairs AS (SELECT name, correlationId, lead(name) OVER (PARTITION BY globalTid ORDER BY start) AS next FROM calls)
+            SELECT count(*), sum(next LIKE '%Synchronize%') FROM pairs WHERE name LIKE '%Launch%'
+                AND correlationId IN (SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL)"""
+        ).fetchone()
+    assert counted == (1312, 1312)
+    waits = split_of(path).launch_waits
+    assert waits is not None
+    assert (waits.launches, waits.waited, waits.call) == (*counted, "cudaDeviceSynchronize")
+
+
+def test_without_launch_calls_nobody_is_said_to_wait(tmp_path: Path) -> None:
+    """Gaps of 100 us, and only waits are recorded: what launched is not known."""
+    kernels = [kernel(41, n * 200 * US, n * 200 * US + 100 * US) for n in range(20)]
+    calls = [call("cudaDeviceSynchronize_v3020", n * 200 * US, n * 200 * US + 100 * US) for n in range(20)]
+    for name, recorded in (("none", []), ("waits", calls)):
+        path = write(tmp_path / f"{name}.sqlite", kernels=kernels, calls=recorded, processes={41: "train"})
+        assert split_of(path).launch_waits is None
+        actions = [one.action for one in pyanalyze.load(path).advise()[0].actions]
+        assert any(one.startswith("Launch fewer, longer kernels in train") for one in actions)
+
+
 def test_nobody_launches_a_migration(tmp_path: Path) -> None:
     """A kernel, and two migrations of unified memory, 100 us apart: those gaps are the host's."""
     moved = [copy(41, start * US, (start + 50) * US, copyKind=11) | {"correlationId": 0} for start in (200, 350)]

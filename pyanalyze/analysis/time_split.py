@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.intervals import outside, times, union
 from pyanalyze.core import _core
-from pyanalyze.results.time_split import HostActivity, HostKind, HostPart, Limit, LongestGap, TimeSplit
-from pyanalyze.tables.selections import covered_ns, kernel_name, of_process
+from pyanalyze.results.time_split import HostActivity, HostKind, HostPart, LaunchWaits, Limit, LongestGap, TimeSplit
+from pyanalyze.tables.selections import covered_ns, kernel_name, named, of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ __all__ = ["time_splits"]
 _WAITS = (HostKind.MPI, HostKind.VIDEO)
 #: Parts of the host's time that are told one by one, as of the core.
 _MOST_PARTS = 8
+#: Calls that return only when work on the GPU has ended.
+_SYNCHRONISES = r"Synchronize"
+#: What nsys writes behind the name of a function of the runtime.
+_VERSION = re.compile(r"_v\d+$")
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name", "name")
 
 
@@ -96,6 +101,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_kinds=top.kinds,
             host_activity=_host_activity(gaps, waits, parts[Limit.HOST]),
             longest_gap=_longest(gaps) if gaps is not None and limit is Limit.HOST else None,
+            launch_waits=_launch_waits(tables, row) if parts[Limit.LAUNCHES] >= SMALL_SHARE * window_ns > 0 else None,
         )
         if split.overlapping:
             split = split.model_copy(update={"top_kernel_only_ns": _only_ns(tables, row, top.name)})
@@ -177,6 +183,34 @@ def _short_gaps(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame
     launched = calls.filter(pl.col("correlation_id") > 0).unique("correlation_id", keep="first")
     gaps = gaps.join(launched.select("correlation_id", "tid"), on="correlation_id", how="left", maintain_order="left")
     return gaps.with_columns(pl.col("tid").forward_fill().backward_fill())
+
+
+def _launch_waits(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchWaits | None:
+    """Count launches behind which their thread synchronised before it launched again; None: no launch call is known."""
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None:
+        return None
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    launched = pl.concat(
+        tables.columns(name, *_OF_KERNELS[:3], "correlation_id").filter(mine).select("correlation_id")
+        for name in ("kernels", "graph_launches")
+        if name in tables
+    ).unique()
+    own = calls.filter(of_process(tenant)).select("tid", "start_ns", "name", "correlation_id")
+    is_launch = pl.col("correlation_id").is_in(launched["correlation_id"].implode()) & (pl.col("correlation_id") > 0)
+    own = own.with_columns(
+        launches=is_launch.fill_null(value=False), waits=named(own, _SYNCHRONISES).fill_null(value=False)
+    ).filter(pl.col("launches") | pl.col("waits"))
+    after = pl.col("waits", "name").shift(-1).over("tid", order_by="start_ns").name.prefix("then_")
+    launches = own.with_columns(after).filter("launches")
+    if launches.is_empty():
+        return None
+    functions = launches.filter("then_waits").select(pl.col("then_name").cast(pl.String).alias("name"))
+    by_name = functions.group_by("name").len().sort("len", "name", descending=[True, False])
+    call = None if by_name.is_empty() else _VERSION.sub("", by_name["name"][0])
+    return LaunchWaits(launches=launches.height, waited=functions.height, call=call)
 
 
 def _host_activity(

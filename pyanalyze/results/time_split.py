@@ -7,7 +7,7 @@ from pydantic import Field
 from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import Word
 
-__all__ = ["HostActivity", "HostKind", "HostPart", "Limit", "LongestGap", "TimeSplit"]
+__all__ = ["HostActivity", "HostKind", "HostPart", "LaunchWaits", "Limit", "LongestGap", "TimeSplit"]
 
 
 class Limit(Word):
@@ -33,6 +33,8 @@ class HostKind(Word):
 _ONE_GAP = 0.5
 #: Part of a process's operations up to which a gap is at its start.
 _AT_START = 0.1
+#: Part of launches behind which the host waits, from which on it seldom launches ahead: at most two kernels per wait.
+_WAITS_OFTEN = 0.5
 #: Part by which durations have to differ from the time in flight, so that it is said.
 _OVERLAP = 0.05
 
@@ -119,6 +121,29 @@ class HostActivity(Result):
         return None if self.kind_ns(kind) < self.nothing_ns else next((p for p in self.parts if p.kind is kind), None)
 
 
+class LaunchWaits(Result):
+    """How often a thread that launched waited for the GPU before it launched again."""
+
+    launches: int = Field(ge=1, description="Calls that launched kernels or graphs of the tenant on this device.")
+    waited: int = Field(
+        ge=0,
+        description="Those behind which the same thread synchronised before its next launch: streams or the device.",
+    )
+    call: Text | None = Field(description="The function that most of these waited in; null: none waited.")
+
+    @property
+    def often(self) -> bool:
+        """Whether the host waits about once per launch, so that the GPU has nothing queued.
+
+        Examples
+        --------
+        >>> one = LaunchWaits(launches=4, waited=2, call="cudaDeviceSynchronize")
+        >>> one.often, one.model_copy(update={"waited": 1}).often
+        (True, False)
+        """
+        return self.call is not None and self.waited >= _WAITS_OFTEN * self.launches
+
+
 class TimeSplit(Result):
     """Time of a tenant from its first to its last operation on the device. The parts add up to `window_ns`.
 
@@ -166,6 +191,10 @@ class TimeSplit(Result):
         "ranges of the process were recorded, or host_ns is less than 1 % of the time.",
     )
     longest_gap: LongestGap | None = Field(default=None, description="Where the host is the limit; else null.")
+    launch_waits: LaunchWaits | None = Field(
+        default=None,
+        description="Null: launches_ns is less than 2 % of the time, or no launch call is known by its correlation id.",
+    )
 
     @property
     def waiting_share(self) -> float | None:

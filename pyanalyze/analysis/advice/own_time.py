@@ -286,9 +286,17 @@ def _what_to_do(
                 shared = f"Overlap with its kernels {hidden}, copying less all of it. {shared}"
             return action, [], f"copies and memsets were in flight without a kernel for {part}. {shared}"
         case Limit.LAUNCHES:
-            action = f"Launch fewer, longer kernels in {name} (CUDA graphs, fusion, larger batches)"
             gaps = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"
-            return action, [], f"{gaps}, and no CUDA call ran then that launches nothing"
+            why = f"{gaps}, and no CUDA call ran then that launches nothing"
+            remedies = "(CUDA graphs, fusion, larger batches)"
+            waits = split.launch_waits
+            if waits is None or not waits.often:
+                return f"Launch fewer, longer kernels in {name} {remedies}", [], why
+            # While the host waits, nothing is queued behind a kernel: that gap stays, however long the kernels are.
+            action = f"Remove or defer {waits.call} after launches in {name} (events, streams)"
+            counted = f"{fmt.count(waits.waited)} of {fmt.counted(waits.launches, 'launch', 'launches')}"
+            said = f"the program synchronises after {counted} before it launches again ({waits.call})"
+            return f"{action}; then launch fewer, longer kernels {remedies}", [], f"{said}. {capital(why)}"
         case Limit.API_CALLS:
             call = split.api_call or "CUDA calls"
             rest = "call it less often"
