@@ -324,6 +324,8 @@ NEGLIGIBLE_RESIDENCY: Final = 0.001
 #: Ratio, 99th percentile over median of the durations of units of work. From here on a report explains the slowest; a
 #: shorter tail is what units of one program differ by anyway.
 SLOW_TAIL: Final = 1.2
+#: Fewer ranges of one name are no units of work, as in the core.
+ENOUGH_UNITS: Final = 5
 #: Fewer units of one name have no percentiles.
 ENOUGH_FOR_TAIL: Final = 20
 #: Copies of tenants on one device that are forecast: as many clients as one MPS server takes (up to CUDA 13.0).

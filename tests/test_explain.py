@@ -265,7 +265,59 @@ def test_units_that_are_too_few_for_percentiles_are_said(hardware: Path) -> None
     (device,) = pyanalyze.load(path).report().devices
     assert [(one.tenant, one.name, one.count) for one in device.few_units] == [("python3 (pid 1288)", "step", 10)]
     page = run("report", path, "-f", "md").stdout
-    assert "python3 (pid 1288): 10 units of step (NVTX ranges), too few for percentiles (20)." in page
+    assert "python3 (pid 1288): 10 units of step (NVTX ranges), too few for percentiles: 20 units are needed." in page
+
+
+def test_ranges_that_are_too_few_to_be_units_are_named(hardware: Path) -> None:
+    """The server marks 4 requests, of which each makes many launches between synchronisations."""
+    path = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        query = """SELECT coalesce(text, value), count(*) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId
+            WHERE eventType = 59 AND globalTid >> 24 & 0xFFFFFF = 1905 GROUP BY 1"""
+        ranges = db.execute(query).fetchall()
+    assert ranges == [("request", 4)]
+    groups = {group.tenant: group for group in pyanalyze.load(path).explain().result.groups}
+    few = groups["python3 (pid 1905)"].few_ranges
+    assert few is not None
+    assert (few.name, few.count) == ranges[0]
+    # Eight modules are enough to be units.
+    assert groups["python3 (pid 1904)"].source == "nvtx"
+    assert groups["python3 (pid 1904)"].few_ranges is None
+    said = "found by repetition; 4 NVTX ranges request are too few to be units: 5 are needed)"
+    assert said in run("explain", path).stdout
+    assert said in run("report", path, "-f", "md").stdout
+
+
+@pytest.mark.parametrize(
+    ("count", "names", "work", "few"),
+    [
+        (4, 1, True, ("request", 4)),
+        (4, 4, True, ("request #", 4)),
+        (1, 1, True, None),
+        (4, 1, False, None),
+        (0, 1, True, None),
+    ],
+    ids=["few", "numbered", "the whole program", "without work", "none"],
+)
+def test_only_ranges_with_work_are_said_to_be_too_few(
+    tmp_path: Path, count: int, names: int, *, work: bool, few: tuple[str, int] | None
+) -> None:
+    """20 times a launch and a wait for it; around some of them a range, or between them."""
+    kernels, calls, ranges = [], [], []
+    for n in range(20):
+        start = n * MS
+        kernels.append(kernel(41, start + 20 * US, start + 300 * US, correlationId=n + 1))
+        calls.append(call(41, start, start + 10 * US, n + 1))
+        calls.append(call(41, start + 20 * US, start + 310 * US, 100 + n, "cudaStreamSynchronize_v3020"))
+    for n in range(count):
+        start, end = n * 5 * MS - 10 * US, n * 5 * MS + 3 * MS
+        name = "request" if names == 1 else f"request {n}"
+        ranges.append(nvtx_range(41, *((start, end) if work else (start + 400 * US, start + 500 * US)), name))
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, ranges=ranges, processes={41: "serve"})
+    (group,) = pyanalyze.load(path).explain().result.groups
+    assert (group.source, group.count) == ("synchronisation", 20)
+    found = group.few_ranges
+    assert (None if found is None else (found.name, found.count)) == few
 
 
 def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +15,7 @@ from pyanalyze.results.explain import (
     Excess,
     ExplainedUnit,
     Explanation,
+    FewRanges,
     SlowUnits,
     UnitGroup,
     UnitPhases,
@@ -24,11 +26,12 @@ from pyanalyze.results.labels import mps_group_name
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.tables.launch_records import launch_records
-from pyanalyze.tables.selections import named
+from pyanalyze.tables.selections import named, of_process
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
     ENOUGH_FOR_TAIL,
+    ENOUGH_UNITS,
     NOISE_FLOOR,
     SLOW_TAIL,
     ResidencyDoubt,
@@ -77,6 +80,10 @@ FEWEST_SHORT: Final = 5
 WAITS: Final = frozenset((SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT))
 #: Chosen units that are explained one by one; the sums are of all of them.
 MOST_UNITS: Final = 1_000
+#: Part of a tenant's operations that NVTX ranges must hold, so that a reader may take them for its units.
+HELD: Final = 0.1
+#: Names of few ranges that are looked at, those with most time.
+MOST_NAMES: Final = 8
 #: Calls that copy and set memory.
 _COPY: Final = "^cu(da)?Mem(cpy|set)"
 #: Names of units that an error lists.
@@ -357,6 +364,8 @@ class _Prepared:
         Names of MPS groups, by the client that stands for the group where it was resident.
     doubts
         What of residency is not certain, by device.
+    few_ranges
+        NVTX ranges that are too few to be units, by tenants whose units are launches.
     recorded
         Devices with switch records.
     one_traced
@@ -371,6 +380,7 @@ class _Prepared:
     labels: Mapping[int, str]
     together: Mapping[int, str]
     doubts: Mapping[int, ResidencyDoubt]
+    few_ranges: Mapping[int, FewRanges]
     recorded: frozenset[int]
     one_traced: frozenset[int]
 
@@ -475,6 +485,7 @@ def _prepared(
         labels,
         together,
         doubts or {},
+        few_ranges=_few_ranges(tables, units),
         recorded=frozenset(tables.residency["device_id"].unique()),
         one_traced=frozenset(traced["device_id"]),
     )
@@ -511,6 +522,64 @@ def _cut(tables: TableSet, units: pl.DataFrame) -> list[int]:
             )
             found += next_lost.filter(pl.col("lost_ns") <= pl.col("range_end_ns"))["unit"].to_list()
     return found
+
+
+def _few_ranges(tables: TableSet, units: pl.DataFrame) -> dict[int, FewRanges]:
+    """NVTX ranges with work that a reader may expect to be the units of a tenant, and that are too few."""
+    import polars as pl
+
+    calls, chosen = tables.calls(), tables.selection
+    by_launch = units.filter(pl.col("source").is_in([UnitSource.GRAPH, UnitSource.SYNCHRONISATION]))
+    tenants = by_launch.select("tenant_id", "device_id", "capture", "pid").unique().rows(named=True)
+    if not tenants or calls is None:
+        return {}
+    ranges = tables.ranges().filter(pl.col("end_ns").is_not_null(), pl.col("tid").is_not_null())
+    if chosen.start_ns is not None and chosen.end_ns is not None:
+        ranges = ranges.filter(pl.col("start_ns") > chosen.start_ns, pl.col("end_ns") < chosen.end_ns)
+    found = {}
+    for tenant in tenants:
+        mine = ranges.filter(of_process(tenant)).with_columns(pl.col("text").cast(pl.String))
+        # As in the core: names of too few ranges are one but for numbers.
+        few = mine.filter(pl.len().over("text") < ENOUGH_UNITS).with_columns(
+            pl.col("text").map_elements(lambda text: re.sub("[0-9]+", "#", text), return_dtype=pl.String)
+        )
+        # One range may well be the whole program.
+        few = few.filter(pl.len().over("text").is_between(2, ENOUGH_UNITS - 1))
+        if few.is_empty():
+            continue
+        length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
+        names = few.group_by("text").agg(length).sort("ns", "text", descending=[True, False])["text"]
+        launched = _launches(tables, calls, tenant)
+        held = {name: _held(few.filter(pl.col("text") == name), launched) for name in names.head(MOST_NAMES)}
+        name = max(held, key=lambda name: held[name])
+        if held[name] >= HELD * launched.height > 0:
+            found[tenant["tenant_id"]] = FewRanges(name=name, count=few.filter(pl.col("text") == name).height)
+    return found
+
+
+def _launches(tables: TableSet, calls: pl.DataFrame, tenant: Mapping[str, Any]) -> pl.DataFrame:
+    """Thread and time of the call that launched each operation of a tenant on a device, where there is one."""
+    import polars as pl
+
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    work = pl.concat(
+        tables.columns(name, "device_id", "capture", "pid", "correlation_id").filter(mine).select("correlation_id")
+        for name in ("kernels", "memops", "graph_launches")
+        if name in tables
+    )
+    own = calls.filter(of_process(tenant), pl.col("correlation_id") > 0).unique("correlation_id", keep="first")
+    return work.join(own.select("correlation_id", "tid", "start_ns"), on="correlation_id")
+
+
+def _held(ranges: pl.DataFrame, launched: pl.DataFrame) -> int:
+    """Operations that were launched in any of a few ranges, by the thread of that range."""
+    import polars as pl
+
+    inside = [
+        (pl.col("tid") == tid) & pl.col("start_ns").is_between(start_ns, end_ns)
+        for tid, start_ns, end_ns in ranges.select("tid", "start_ns", "end_ns").iter_rows()
+    ]
+    return launched.filter(pl.any_horizontal(inside)).height
 
 
 def _chosen(choice: Choice) -> pl.Expr:
@@ -567,6 +636,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 source=UnitSource(of["source"][0]),
                 count=of.height,
                 cut=all_of.height - of.height,
+                few_ranges=prepared.few_ranges.get(tenant_id),
                 **lengths,
                 typical_ns=usual,
                 slow=slow.height,

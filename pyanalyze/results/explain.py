@@ -13,6 +13,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
+    ENOUGH_UNITS,
     NOISE_FLOOR,
     RESTS_ON_RESIDENCY,
     SEGMENT_TEXT,
@@ -173,6 +174,13 @@ UNITS_OF_RANGES: Final = (
 )
 
 
+class FewRanges(Result):
+    """NVTX ranges of one name of a tenant's process that hold work of it and are too few to be its units."""
+
+    name: Text = Field(description="Their name, with `#` for numbers in which names differ. Hostile text.")
+    count: int = Field(ge=1, description="How many ended in the recording: fewer than 5.")
+
+
 class UnitGroup(Result):
     """Units of one tenant and name."""
 
@@ -187,6 +195,11 @@ class UnitGroup(Result):
         ge=0,
         description="Further ones, left out of everything else here: the recording ended before copies that "
         "were launched in them. 0 also where only a part of the time was read, or CUDA calls failed.",
+    )
+    few_ranges: FewRanges | None = Field(
+        default=None,
+        description="Where units are launches: the NVTX ranges that hold a tenth of the tenant's operations or more, "
+        "most operations first, and were too few to be taken instead; null: there are none.",
     )
     p50_ns: Finite = Field(description="Median duration, ns.")
     p90_ns: Finite = Field(description="90th percentile, ns.")
@@ -413,6 +426,23 @@ def cut_text(group: UnitGroup) -> str:
     return f"{fmt.count(group.cut)} more {whose[0]} left out: the recording ended before {whose[1]} copies"
 
 
+def source_text(group: UnitGroup) -> str:
+    """Say how units were found, and which NVTX ranges were too few to be the units instead.
+
+    Examples
+    --------
+    >>> few = FewRanges(name="request", count=4)
+    >>> source_text(UnitGroup.model_construct(source=UnitSource.GRAPH, few_ranges=few))
+    'launches of whole graphs; 4 NVTX ranges request are too few to be units: 5 are needed'
+    >>> source_text(UnitGroup.model_construct(source=UnitSource.RANGE, few_ranges=None))
+    'NVTX ranges'
+    """
+    said, few = UNIT_SOURCE_TEXT[group.source], group.few_ranges
+    if few is None:
+        return said
+    return f"{said}; {few.count} NVTX ranges {visible(few.name, 60)} are too few to be units: {ENOUGH_UNITS} are needed"
+
+
 def phases_text(group: UnitGroup, origin_ns: int = 0) -> str:
     """Say when units changed and from what to what; empty where they did not.
 
@@ -450,7 +480,7 @@ def group_lines(group: UnitGroup) -> list[str]:
     found = [
         (
             f"{fmt.count(group.count)} units of {visible(group.tenant, 30)}: {visible(group.name, 60)} "
-            f"({UNIT_SOURCE_TEXT[group.source]})"
+            f"({source_text(group)})"
         ),
         (
             f"  p50 {fmt.duration(group.p50_ns)}, p90 {fmt.duration(group.p90_ns)}, p99 {fmt.duration(group.p99_ns)}, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.tables.selections import of_process
+from pyanalyze.vocabulary import ENOUGH_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 #: Fewer operations than this, or units of one name, have neither percentiles nor a pace.
 ENOUGH = 20
-#: Of fewer units of one name the core compares none.
-ENOUGH_UNITS = 5
 #: Most sentences about units of one tenant.
 MOST_SAID = 6
 

@@ -16,11 +16,12 @@ from pyanalyze.results.explain import (
     phases_text,
     ranges_text,
     segment_text,
+    source_text,
     waited_for_text,
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, UNIT_SOURCE_TEXT, SegmentKind, UnitSource
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, SegmentKind, UnitSource
 
 if TYPE_CHECKING:
     from pyanalyze.results.explain import Excess, ExplainedUnit, SlowUnits, UnitGroup
@@ -70,7 +71,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 def _found(group: UnitGroup, device: Device) -> str:
     return (
         f"{visible(group.tenant, 30)}: {fmt.count(group.count)} units of {visible(group.name, 60)} "
-        f"({UNIT_SOURCE_TEXT[group.source]}), p50 {fmt.duration(group.p50_ns)}, p99 {fmt.duration(group.p99_ns)}, "
+        f"({source_text(group)}), p50 {fmt.duration(group.p50_ns)}, p99 {fmt.duration(group.p99_ns)}, "
         f"max {fmt.duration(group.max_ns)}.{_overlapping(group, device)}"
         f"{f' {cut_text(group)}.' if group.cut else ''}"
     )
@@ -134,7 +135,7 @@ def _solo(group: UnitGroup, device: Device) -> str:
 def _few(group: UnitGroup) -> str:
     return (
         f"{visible(group.tenant, 30)}: {fmt.counted(group.count, 'unit')} of {visible(group.name, 60)} "
-        f"({UNIT_SOURCE_TEXT[group.source]}), too few for percentiles ({ENOUGH_FOR_TAIL})."
+        f"({source_text(group)}), too few for percentiles: {ENOUGH_FOR_TAIL} units are needed."
     )
 
 
