@@ -149,6 +149,32 @@ def test_parts_of_latency_have_colours_that_no_tenant_has() -> None:
     assert not tenants & {color for name, color in _PARTS.items() if name != "unexplained"}
 
 
+def test_tenants_of_like_latency_do_not_hide_each_other() -> None:
+    """Two tenants with kernels of 2 ms in the same intervals, and one of 30 ms in one of them."""
+    ms = 1_000_000
+    rows = [
+        {"device_id": 0, "tenant_id": tenant, "start_ns": n * ms, "end_ns": (n + 1) * ms, "kernels": 3, "p50_ns": ns}
+        for tenant, each in {0: (2 * ms, 2 * ms), 1: (2 * ms, 30 * ms)}.items()
+        for n, ns in enumerate(each)
+    ]
+    table = pl.DataFrame([row | {"p95_ns": row["p50_ns"], "busy_ns": ms} for row in rows])
+    spec = _spec(charts.latency_over_time(table, LABELS, window=(0, 2 * ms)))
+    upper = spec["vconcat"][:-1]
+    assert [view["title"]["text"] for view in upper] == list(LABELS.values())
+    for view in upper:
+        assert {row["t"] for row in _rows(view) if isinstance(row, dict)} == {view["title"]["text"]}
+        scales = [layer["encoding"]["y"]["scale"] for layer in view["layer"]]
+        # One scale of whole decades in all rows.
+        assert all((scale["type"], scale["domain"]) == ("log", [1.0, 100.0]) for scale in scales)
+    # What lies below stands in the order of the rows.
+    assert list(dict.fromkeys(row["t"] for row in _rows(spec["vconcat"][-1]))) == list(LABELS.values())
+    one = _spec(charts.latency_over_time(table.filter(pl.col("p50_ns") < 0), LABELS, window=(0, 2 * ms)))
+    assert "No kernel" in json.dumps(one)
+    same = table.filter(pl.col("tenant_id") == 0).with_columns(p50_ns=pl.lit(10 * ms), p95_ns=pl.lit(10 * ms))
+    (view, _) = _spec(charts.latency_over_time(same, LABELS, window=(0, 2 * ms)))["vconcat"]
+    assert view["layer"][0]["encoding"]["y"]["scale"]["domain"] == [10.0, 100.0]
+
+
 def test_timeline_keeps_what_has_no_tenant() -> None:
     table = examples.timeline(10).with_columns(
         tenant_id=pl.when(pl.col("track") == "graphs").then(None).otherwise(pl.col("tenant_id")).cast(pl.UInt32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import altair as alt
@@ -40,6 +41,8 @@ _SOLO, _SHARED = "solo", "in the co-run"
 _TOP = 15
 #: Characters of a kernel's name that fit beside the rows.
 _KERNEL = 38
+#: Pixels of all rows of latencies together, and of one at least.
+_ROWS_HEIGHT, _LEAST_ROW = 200, 50
 
 
 def victim_by_aggressor(
@@ -310,7 +313,9 @@ def solo_against_shared(
 def latency_over_time(
     latencies: pl.DataFrame, labels: Mapping[int, str], *, window: tuple[int, int], width: int = 720
 ) -> alt.TopLevelMixin:
-    """Latency of each tenant's kernels over time, and under it how much of the time each had work on the GPU.
+    """Latency of each tenant's kernels over time, in a row each, and under it how much of the time each had work.
+
+    The rows have one scale: tenants of like latency would hide each other in one row.
 
     Parameters
     ----------
@@ -359,8 +364,7 @@ def latency_over_time(
         if r["busy_ns"]
     ]
     domain = alt.Scale(domain=[0, (window[1] - window[0]) / 1e6], nice=False)
-    legend = alt.Legend(title=None, orient="bottom", symbolOpacity=1)
-    color = alt.Color("t:N", scale=scale, legend=legend)
+    color = alt.Color("t:N", scale=scale, legend=None)
     tips = [
         alt.Tooltip("t:N", title="Tenant"),
         alt.Tooltip("p50:Q", title="p50 (ms)", format=".3f"),
@@ -368,15 +372,34 @@ def latency_over_time(
         alt.Tooltip("n:Q", title="kernels"),
     ]
     # A factor is as long everywhere, and kernels of 1 ms are not flat beside those of 100 ms.
-    axis = alt.Axis(minExtent=40, maxExtent=40, format="~g")
-    y = alt.Y("p50:Q", title="Latency (ms, log scale)", scale=alt.Scale(type="log"), axis=axis)
-    bare = alt.Axis(labels=False, ticks=False)
-    above = alt.Chart(inline(marks)).encode(
-        x=alt.X("x:Q", title=None, scale=domain, axis=bare), color=color, tooltip=tips
+    ends = [value for r in marks for value in (r["p50"], r["p95"])] or [1.0]
+    decades = range(math.floor(math.log10(min(ends))), math.ceil(math.log10(max(ends))) + 1)
+    powers = [10.0**power for power in decades]
+    if len(powers) == 1:
+        powers.append(10 * powers[0])
+    y = alt.Y(
+        "p50:Q",
+        title="ms (log)",
+        scale=alt.Scale(type="log", domain=[powers[0], powers[-1]]),
+        axis=alt.Axis(minExtent=40, maxExtent=40, format="~g", values=powers),
     )
-    upper = alt.layer(
-        above.mark_rule(opacity=0.35).encode(y=y, y2="p95:Q"), above.mark_point(filled=True, size=18).encode(y=y)
-    ).properties(width=width, height=180)
+    bare = alt.Axis(labels=False, ticks=False)
+    rows = []
+    for tenant_id in ids:
+        name = label_of(tenant_id, labels)
+        above = alt.Chart(inline([r for r in marks if r["t"] == name])).encode(
+            x=alt.X("x:Q", title=None, scale=domain, axis=bare), color=color, tooltip=tips
+        )
+        rows.append(
+            alt.layer(
+                above.mark_rule(opacity=0.35).encode(y=y, y2="p95:Q"),
+                above.mark_point(filled=True, size=18, opacity=1).encode(y=y),
+            ).properties(
+                width=width,
+                height=max(_ROWS_HEIGHT // len(ids), _LEAST_ROW),
+                title=alt.Title(name, anchor="start", fontSize=11, fontWeight="normal", offset=2),
+            )
+        )
     lower = (
         alt.Chart(inline(bars))
         .mark_rect()
@@ -394,5 +417,5 @@ def latency_over_time(
     summary = (
         "Kernel latency over time: " + "; ".join(f"{t} last {v:.2f} ms" for t, v in list(medians.items())[:6]) + "."
     )
-    done: alt.TopLevelMixin = decorate(alt.vconcat(upper, lower, spacing=6), gutter=70, summary=summary)
+    done: alt.TopLevelMixin = decorate(alt.vconcat(*rows, lower, spacing=6), gutter=70, summary=summary)
     return done

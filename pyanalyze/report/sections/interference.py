@@ -92,9 +92,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Chart(
                 chart_key("latency", device.device_id),
                 "Kernel latency over time, and time with kernels in flight",
-                "Dot: median latency (launch to end) of the kernels launched in the interval, on a logarithmic scale. "
-                "Line above it: p95. "
-                "Below: the part of the interval in which kernels of a traced tenant were in flight.",
+                "A row for each tenant, on one logarithmic scale. Dot: median latency (launch to end) of the kernels "
+                "launched in the interval. Line above it: p95. "
+                "Below, in the same order: the part of the interval in which kernels of a tenant were in flight.",
             )
         )
         blocks.append(
