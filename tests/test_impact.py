@@ -181,7 +181,8 @@ def test_the_cause_is_what_holds_up_the_head_of_a_queue() -> None:
     assert (found.victim.top, found.answer) == ((Cause.NOT_RESIDENT, 0.81), "yes")
     assert (
         cause_text(found.victim, queued=True)
-        == "waiting for its time slice (81.0 % of the added latency, incl. 80.0 % behind own work that waited)"
+        == "waiting for its time slice (81.0 % of the added latency; 80.0 % in kernels that queued behind earlier ones "
+        "of this tenant that had this cause)"
     )
     # Nothing waited behind it.
     alone = causes(not_resident=0.81, launch=0.19)

@@ -26,6 +26,7 @@ from pyanalyze.report import sections
 from pyanalyze.report.blocks import Facts, Fold, Note, Para, Table, chart_key
 from pyanalyze.report.html import MAX_BYTES, render_html
 from pyanalyze.report.layout import lay_out
+from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import draw
 from pyanalyze.report.sentences import agreement_note, agreement_text, cause_sentence
 from pyanalyze.report.summary import render_summary
@@ -473,7 +474,8 @@ def test_the_host_is_line_one_where_it_is_the_cause() -> None:
     report = report.model_copy(update={"devices": [alone]})
     assert lay_out(report).lead[0].startswith(f"Sharing is the cause: no. {said}")
     # The terminal and the ticket begin with it as well.
-    assert render_summary(report).startswith(f"Answer      Sharing is the cause: no. {said}")
+    screen = " ".join(render_summary(report).split())
+    assert screen.startswith(f"Answer Sharing is the cause: no. {said}")
     # Two tenants and no measured slowdown: the host is looked at first, but nothing clears the GPU.
     unknown = alone.model_copy(update={"tenants": [*alone.tenants, device.tenants[1]]})
     lead = lay_out(report.model_copy(update={"devices": [unknown]})).lead[0]
@@ -811,3 +813,32 @@ def test_launches_without_a_record_are_counted_under_data_quality(hardware: Path
     assert f"{said}: the recording ended first." in section
     assert "compute-sanitizer" not in page
     assert "No data-quality issue" not in section
+
+
+def test_settings_of_several_processes_stand_in_one_row(hardware: Path) -> None:
+    """nsys lists the control daemon (902) and the server (915) of MPS under one name, cut to 15 characters."""
+    path = hardware.parent / "h200" / "mps-A-B-C.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        listed = db.execute("SELECT globalPid >> 24 & 0xFFFFFF, name FROM PROCESSES WHERE name LIKE '%cuda-mps%'")
+        assert sorted(listed.fetchall()) == [(902, "nvidia-cuda-mps"), (915, "nvidia-cuda-mps")]
+    page = render_markdown(pyanalyze.load(path).report())
+    rows = [line for line in page.splitlines() if line.startswith("| mps_daemon |")]
+    both = "nvidia-cuda-mps (the control daemon and its server: their names are cut)"
+    assert rows == [f"| mps_daemon | {both} | 902, 915 | process-list |"]
+    # What a counter means for the reader stands behind what it counted.
+    (row,) = (line for line in page.splitlines() if line.startswith("| notice | pid_unmatched |"))
+    assert "no single process of the switch records fits pid 1185" in row
+    assert row.endswith("could be tied to: their residency is not known. |")
+
+
+def test_the_version_that_exported_is_not_said_to_have_recorded(corpus: Path) -> None:
+    """One recording, exported by two versions of nsys."""
+    for name, version in (("report3.nsys2026", "2026.1.3.425"), ("report3", "2023.3.3.42")):
+        path = corpus / "exports" / "mig-a30" / f"{name}.sqlite"
+        with closing(sqlite3.connect(path)) as db:
+            query = "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'"
+            assert db.execute(query).fetchall() == [(version,)]
+        report = pyanalyze.load(path).report()
+        page = render_markdown(report)
+        assert f"exported by nsys {version}, export schema" in page
+        assert "| nsys (that exported) |" in page

@@ -48,10 +48,10 @@ from pyanalyze.report.summary import render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.interference import Estimate, Slowdown
 from pyanalyze.results.labels import device_title
-from pyanalyze.results.occupancy import Bounded, GpuMetrics
+from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics
 from pyanalyze.results.report import Sampled, Window
 from pyanalyze.text.format import count, duration, percent
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -588,7 +588,7 @@ def test_the_first_row_of_the_causes_is_the_one_that_the_sentence_names(fixtures
     rows = [[cell.text for cell in row] for one in (table, again) for row in one.rows if row[0].text == "app_b"]
     waiting = [column.title for column in table.columns].index("Waiting for its time slice")
     said = re.search(
-        r"\(([\d.]+) % of the added latency, incl. ([\d.]+) % behind own work that waited\)",
+        r"\(([\d.]+) % of the added latency; ([\d.]+) % in kernels that queued behind earlier ones of this tenant",
         " ".join(lead_sentences(report.devices[0])),
     )
     assert said is not None
@@ -1013,3 +1013,41 @@ def test_two_residency_intervals_have_no_median(hardware: Path) -> None:
     page = run("report", hardware / "green-64-64-A-B.sqlite", "-f", "md").stdout
     assert "1.488 s" not in page
     assert re.search(r"\| kit \| 100\.0 % \*observed\* \| 2 \| too few \| 21\.61 ms - 2\.954 s \|", page)
+
+
+def test_a_heading_names_only_counters_that_were_recorded() -> None:
+    report = examples.time_sliced()
+    device = report.devices[0]
+    assert device.occupancy is not None
+    for warps, said in ((None, "SMs active, modelled"), (0.25, "SMs active and warps, modelled")):
+        check = CounterCheck.model_construct(n=9, sm_active=0.5, warps=warps, agrees=True, detail="alike")
+        occupancy = device.occupancy.model_copy(update={"check_against_counters": check})
+        changed = report.model_copy(update={"devices": [device.model_copy(update={"occupancy": occupancy})]})
+        titles = [one.title for one in _section(changed, "occupancy") if isinstance(one, Chart)]
+        assert f"{said} and by hardware counter" in titles
+
+
+def test_no_context_switch_is_not_called_a_few(hardware: Path) -> None:
+    """Switch records of one process only: there was no switch between two tenants."""
+    path = hardware.parent / "h200" / "mps-A-B-C.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = "SELECT count(*), count(DISTINCT globalPid) FROM GPU_CONTEXT_SWITCH_EVENTS"
+        assert db.execute(query).fetchone() == (1, 1)
+    (device,) = pyanalyze.load(path).report().devices
+    details = [one.detail for one in device.sharing.evidence if one.detail.startswith("several tenants were busy")]
+    assert len(details) == 1
+    assert details[0].endswith("of the busy time, with no context switch between them")
+
+
+def test_only_what_isolates_everything_is_said_to_be_the_only_one(hardware: Path) -> None:
+    """Others isolate memory, some perhaps faults, as the table beside it says: all three at once only MIG does."""
+    (device,) = pyanalyze.load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report().devices
+    (mig,) = (one for one in device.advice if "isolates" in one.why)
+    assert "of the configurations compared only MIG isolates faults, memory and bandwidth at once" in mig.why
+    assert device.options is not None
+    isolated = {one.mode: TRAITS[one.mode].promises for one in device.options}
+    whole = {
+        mode for mode, has in isolated.items() if has.memory_protection and has.fault_isolation and has.bandwidth_qos
+    }
+    assert {mode.value for mode in whole} == {"mig"}
+    assert any(has.memory_protection for mode, has in isolated.items() if mode not in whole)

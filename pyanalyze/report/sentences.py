@@ -832,7 +832,9 @@ def cause_text(victim: Victim, *, queued: bool = False) -> str:
         return CAUSE_WORDS[cause]
     direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
     behind = 0.0 if direct is None or not queued else part - direct
-    said = f", incl. {fmt.percent(behind)} behind own work that waited" if behind >= NAMED_SHARE else ""
+    # What a kernel waits for behind another of its tenant is what that one waited for.
+    own = f"; {fmt.percent(behind)} in kernels that queued behind earlier ones of this tenant that had this cause"
+    said = own if behind >= NAMED_SHARE else ""
     return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{said})"
 
 
@@ -1098,10 +1100,10 @@ def _holes(sampled: Sampled) -> str:
 
 
 def versions_text(report: Report) -> str:
-    """Versions of the writer and of the recorder."""
+    """Versions of the writer, and of the nsys that exported: another one may have recorded."""
     nsys = sorted({visible(c.nsys_version, 24) for c in report.captures if c.nsys_version})
     layout = sorted({visible(c.schema_version, 16) for c in report.captures if c.schema_version})
-    text = f"pyanalyze {visible(report.tool.version, 24)}, nsys {', '.join(nsys[:3]) or fmt.UNKNOWN}"
+    text = f"pyanalyze {visible(report.tool.version, 24)}, exported by nsys {', '.join(nsys[:3]) or fmt.UNKNOWN}"
     return text + (f", export schema {', '.join(layout[:3])}" if layout else "")
 
 

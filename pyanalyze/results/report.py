@@ -101,7 +101,9 @@ class Capture(Result):
     """One export that was read."""
 
     path: Text = Field(description="As given on the command line.")
-    nsys_version: Text | None = Field(description="Version of nsys that recorded it; null: the export does not say.")
+    nsys_version: Text | None = Field(
+        description="Version of nsys that exported it: another one may have recorded it. Null: the export does not say."
+    )
     schema_version: Text | None = Field(description="Export schema version; null: the export does not say.")
     start_ns: int | None = Field(description="First record, ns from the origin; null: it holds none.")
     end_ns: int | None = Field(description="Last record, ns from the origin; null: it holds none.")

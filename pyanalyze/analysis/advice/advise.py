@@ -864,8 +864,8 @@ def _stricter(compared: Options, mode: Mode, *, stays: bool, kube: bool) -> Iter
         return
     best = (_now(compared, mode) or best) if stays else best
     why = (
-        f"only it isolates faults, memory and bandwidth; its mean slowdown is {option.antt / best.antt:.2f} times that "
-        f"of {_named(best)}"
+        "of the configurations compared only MIG isolates faults, memory and bandwidth at once; its mean slowdown is "
+        f"{option.antt / best.antt:.2f} times that of {_named(best)}"
     )
     yield _make(option, compared, why, mode, kube=kube)
 

@@ -113,7 +113,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             blocks.append(
                 Chart(
                     chart_key("counters", device.device_id),
-                    "SMs active and warps, modelled and by hardware counter",
+                    f"SMs active{'' if check.warps is None else ' and warps'}, modelled and by hardware counter",
                     "Over the same time bins. Counters have no process: of several tenants only the sum is comparable.",
                 )
             )

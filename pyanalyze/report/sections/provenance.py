@@ -70,7 +70,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
     columns = (
         Column("#", numeric=True),
         Column("Capture" if recorded else "Samples"),
-        Column("nsys"),
+        Column("nsys", "that exported"),
         Column("Schema"),
         Column("First record", "of work on the GPU, a switch or a counter" if recorded else ""),
         Column("Duration", "to the last" if recorded else "", numeric=True),

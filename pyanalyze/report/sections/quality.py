@@ -33,13 +33,17 @@ def _blocks(inputs: Inputs) -> list[Block]:
             Cell(row.severity, tone="bad" if order[row.severity] < 2 else "plain"),
             Cell(visible(row.name), tone="code"),
             Cell(fmt.count(row.count)),
-            # Without a detail of its own: what the counter means.
-            Cell(visible(row.detail, LONG) or meanings.get(row.name, "")),
+            # What happened where, and what that means for the reader.
+            Cell(" ".join(filter(None, (_sentence(row.detail), meanings.get(row.name, ""))))),
         )
         for row in sorted(inputs.report.quality, key=lambda r: (order[r.severity], r.name))
     )
     columns = (Column("Severity"), Column("Counter"), Column("Count", numeric=True), Column("Detail"))
     return [Table(columns, rows, "Data-quality counters (observed)."), *gaps]
+
+
+def _sentence(text: str | None) -> str:
+    return full_stop(visible(text, LONG)) if text else ""
 
 
 SECTION = ReportSection("quality", "Data quality", _blocks, folded=True)

@@ -191,18 +191,27 @@ def _seen(tenant: ListedTenant, origin: str | None) -> str:
     return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last}"
 
 
+#: nsys cuts the names of processes, so that these two have one.
+_MPS_NAME = "nvidia-cuda-mps"
+_MPS_NAMES = " (the control daemon and its server: their names are cut)"
+
+
 def settings_fold(settings: Sequence[Setting], title: str) -> list[Block]:
     """Fold settings as the inputs state them; empty: none."""
     if not settings:
         return []
+    # What several processes are said to have is one setting.
+    pids: dict[tuple[str, str, str], list[int | None]] = {}
+    for one in settings:
+        pids.setdefault((one.key, one.value, one.source), []).append(one.pid)
     rows = tuple(
         (
-            Cell(visible(one.key), tone="code"),
-            Cell(visible(one.value, None)),
-            value_cell(id_text(one.pid)),
-            Cell(visible(one.source)),
+            Cell(visible(key), tone="code"),
+            Cell(f"{visible(value, None)}{_MPS_NAMES if value == _MPS_NAME and len(of) > 1 else ''}"),
+            value_cell(", ".join(id_text(pid) for pid in of)),
+            Cell(visible(source)),
         )
-        for one in settings
+        for (key, value, source), of in pids.items()
     )
     columns = (Column("Setting"), Column("Value"), Column("pid", numeric=True), Column("Said by"))
     caption = "As the inputs state them (configured)."
