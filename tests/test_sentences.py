@@ -1027,18 +1027,6 @@ def test_a_heading_names_only_counters_that_were_recorded() -> None:
         assert f"{said} and by hardware counter" in titles
 
 
-def test_no_context_switch_is_not_called_a_few(hardware: Path) -> None:
-    """Switch records of one process only: there was no switch between two tenants."""
-    path = hardware.parent / "h200" / "mps-A-B-C.sqlite"
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        query = "SELECT count(*), count(DISTINCT globalPid) FROM GPU_CONTEXT_SWITCH_EVENTS"
-        assert db.execute(query).fetchone() == (1, 1)
-    (device,) = pyanalyze.load(path).report().devices
-    details = [one.detail for one in device.sharing.evidence if one.detail.startswith("several tenants were busy")]
-    assert len(details) == 1
-    assert details[0].endswith("of the busy time, with no context switch between them")
-
-
 def test_only_what_isolates_everything_is_said_to_be_the_only_one(hardware: Path) -> None:
     """Others isolate memory, some perhaps faults, as the table beside it says: all three at once only MIG does."""
     (device,) = pyanalyze.load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report().devices

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.intervals import outside, times, union
 from pyanalyze.core import _core
-from pyanalyze.results.time_split import HostActivity, HostKind, HostPart, LaunchWaits, Limit, LongestGap, TimeSplit
+from pyanalyze.results.time_split import (
+    WAITS_OFTEN,
+    HostActivity,
+    HostKind,
+    HostPart,
+    LaunchWaits,
+    Limit,
+    LongestGap,
+    TimeSplit,
+)
 from pyanalyze.tables.selections import covered_ns, kernel_name, named, of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
@@ -28,6 +37,7 @@ _WAITS = (HostKind.MPI, HostKind.VIDEO)
 _MOST_PARTS = 8
 #: Calls that return only when work on the GPU has ended.
 _SYNCHRONISES = r"Synchronize"
+_LAUNCHES = r"Launch"
 #: What nsys writes behind the name of a function of the runtime.
 _VERSION = re.compile(r"_v\d+$")
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name", "name")
@@ -186,23 +196,29 @@ def _short_gaps(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame
 
 
 def _launch_waits(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchWaits | None:
-    """Count launches behind which their thread synchronised before it launched again; None: no launch call is known."""
+    """Count launches behind which their thread synchronised before it launched again; None: not often, or not known."""
     import polars as pl
 
     calls = tables.calls()
     if calls is None:
         return None
-    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    synchronises = named(calls, _SYNCHRONISES).fill_null(value=False)
+    # Names are few and calls are many: most programs are told by this alone.
+    is_own = of_process(tenant)
+    counted = calls.select(waits=(is_own & synchronises).sum(), launches=(is_own & named(calls, _LAUNCHES)).sum())
+    if counted.item(0, "waits") < WAITS_OFTEN * counted.item(0, "launches"):
+        return None
+    own = calls.filter(is_own).select("tid", "start_ns", "name", "correlation_id")
+    mine = (pl.col("device_id") == tenant["device_id"]) & is_own
     launched = pl.concat(
         tables.columns(name, *_OF_KERNELS[:3], "correlation_id").filter(mine).select("correlation_id")
         for name in ("kernels", "graph_launches")
         if name in tables
     ).unique()
-    own = calls.filter(of_process(tenant)).select("tid", "start_ns", "name", "correlation_id")
     is_launch = pl.col("correlation_id").is_in(launched["correlation_id"].implode()) & (pl.col("correlation_id") > 0)
-    own = own.with_columns(
-        launches=is_launch.fill_null(value=False), waits=named(own, _SYNCHRONISES).fill_null(value=False)
-    ).filter(pl.col("launches") | pl.col("waits"))
+    own = own.with_columns(launches=is_launch.fill_null(value=False), waits=synchronises).filter(
+        pl.col("launches") | pl.col("waits")
+    )
     after = pl.col("waits", "name").shift(-1).over("tid", order_by="start_ns").name.prefix("then_")
     launches = own.with_columns(after).filter("launches")
     if launches.is_empty():

@@ -7,7 +7,7 @@ from pydantic import Field
 from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import Word
 
-__all__ = ["HostActivity", "HostKind", "HostPart", "LaunchWaits", "Limit", "LongestGap", "TimeSplit"]
+__all__ = ["WAITS_OFTEN", "HostActivity", "HostKind", "HostPart", "LaunchWaits", "Limit", "LongestGap", "TimeSplit"]
 
 
 class Limit(Word):
@@ -34,7 +34,7 @@ _ONE_GAP = 0.5
 #: Part of a process's operations up to which a gap is at its start.
 _AT_START = 0.1
 #: Part of launches behind which the host waits, from which on it seldom launches ahead: at most two kernels per wait.
-_WAITS_OFTEN = 0.5
+WAITS_OFTEN = 0.5
 #: Part by which durations have to differ from the time in flight, so that it is said.
 _OVERLAP = 0.05
 
@@ -141,7 +141,7 @@ class LaunchWaits(Result):
         >>> one.often, one.model_copy(update={"waited": 1}).often
         (True, False)
         """
-        return self.call is not None and self.waited >= _WAITS_OFTEN * self.launches
+        return self.call is not None and self.waited >= WAITS_OFTEN * self.launches
 
 
 class TimeSplit(Result):
@@ -193,7 +193,8 @@ class TimeSplit(Result):
     longest_gap: LongestGap | None = Field(default=None, description="Where the host is the limit; else null.")
     launch_waits: LaunchWaits | None = Field(
         default=None,
-        description="Null: launches_ns is less than 2 % of the time, or no launch call is known by its correlation id.",
+        description="Null: launches_ns is less than 2 % of the time, the process synchronises less than once per two "
+        "launches, or no launch call is known by its correlation id.",
     )
 
     @property
