@@ -219,7 +219,7 @@ class Session(Frames):
         --------
         >>> import pyanalyze
         >>> pyanalyze.load(capture).table("kernels").schema_id
-        'kernels@1'
+        'kernels@2'
         """
         return self.tables.table(name) if name != "quality" else FrameTable(name, self.analysis.quality)
 

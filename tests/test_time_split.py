@@ -301,8 +301,8 @@ def test_calls_that_were_not_read_are_not_said_to_be_none(tmp_path: Path) -> Non
     assert (line.count("| at most 0.3 % |"), line.count("not known")) == (2, 1)
 
 
-def test_kernels_that_share_a_name_are_not_one(tmp_path: Path) -> None:
-    """Two kernels of one name with 3 and 2 ms, and one of another with 1 ms."""
+def test_kernels_that_share_a_short_name_are_not_one(tmp_path: Path) -> None:
+    """Two kernels of one short name with 3 and 2 ms, and one of another with 1 ms."""
     calls = [call(name, n, n + 1) for n, name in enumerate(["loop", "void loop<A>()", "void loop<B>()", "other"])]
     kernels = [
         kernel(41, start * MS, end * MS, shortName=short, demangledName=full)
@@ -310,10 +310,10 @@ def test_kernels_that_share_a_name_are_not_one(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
     split = split_of(path)
-    assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_kinds) == ("loop", 5 * MS, 2)
+    assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_kinds) == ("loop<A>", 3 * MS, 1)
     (action, *_) = pyanalyze.load(path).advise()[0].actions
-    assert action.action == "Make the 2 kernels loop of train faster"
-    assert action.why.endswith("2 kernels of that name have 83.3 % of all kernel time")
+    assert action.action == "Make kernel loop<A> of train faster"
+    assert "loop<A> has 50.0 % of all kernel time" in action.why
 
 
 def test_overlap_hides_no_more_than_the_kernels(tmp_path: Path) -> None:
@@ -363,25 +363,26 @@ def test_the_page_begins_with_what_limits_the_process(process: Path) -> None:
 
 
 def test_kernels_of_one_library_name_are_told_apart(tmp_path: Path) -> None:
-    """Three kernels called Kernel: two of one template argument have 3 ms, one of another 2 ms."""
+    """Three kernels called Kernel: two of one template argument have 1 and 3 ms, one of another 2 ms."""
     full = [f"void cutlass::Kernel<cutlass::gemm::kernel::{name}<(int){n}>>" for name, n in (("Gemm", 1), ("Gemm", 2))]
     full.append("void cutlass::Kernel<cutlass::reduction::kernel::ReduceSplitK<(int)4>>")
     # Strings are written for names of calls: k is 1, these are 2 to 5.
     calls = [call(name, n, n + 1) for n, name in enumerate(["Kernel", *full])]
     kernels = [
         kernel(41, start * MS, end * MS, shortName=2, demangledName=3 + n)
-        for n, (start, end) in enumerate([(1, 2), (3, 5), (6, 8)])
+        for n, (start, end) in enumerate([(1, 2), (3, 6), (7, 9)])
     ]
     path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "/opt/bin/train"})
     split = split_of(path)
-    assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_share) == ("Kernel<Gemm>", 3 * MS, 0.6)
+    assert (split.top_kernel, split.top_kernel_ns, split.top_kernel_share) == ("Kernel<Gemm<2>>", 3 * MS, 0.5)
     (action, *_) = pyanalyze.load(path).advise()[0].actions
-    assert action.action == "Make the 2 kernels Kernel<Gemm> of train faster"
-    assert action.commands == ["ncu --set full -c 4 --kernel-name-base demangled -k regex:Gemm PROGRAM"]
+    assert action.action == "Make kernel Kernel<Gemm<2>> of train faster"
+    command = r"ncu --set full -c 3 --kernel-name-base demangled -k 'regex:Kernel\b.*\bGemm\b.*\b2\b' PROGRAM"
+    assert action.commands == [command]
     page = run("report", path, "-f", "md").stdout
     assert sorted(re.findall(r"^\| (Kernel&\S*) \|", page, re.MULTILINE)) == [
-        "Kernel&#60;Gemm>",
-        "Kernel&#60;Gemm>",
+        "Kernel&#60;Gemm&#60;1>>",
+        "Kernel&#60;Gemm&#60;2>>",
         "Kernel&#60;ReduceSplitK>",
     ]
 

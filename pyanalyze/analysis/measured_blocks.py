@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
 from pyanalyze.results.occupancy import BlockCheck
+from pyanalyze.tables.selections import kernel_called
 from pyanalyze.text.visible import visible
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _candidates(kernels: pl.DataFrame, one: MeasuredBlocks) -> list[list[_Kernel
     name, short = (pl.col(column).cast(pl.String) for column in ("name", "short_name"))
     known = kernels.select(
         "pid", "start_ns", "end_ns", "device_id",
-        name=name, short=short, grid=pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z"),
+        name=name, short_name=short, grid=pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z"),
         threads=pl.col("block_x").cast(pl.Int64) * pl.col("block_y") * pl.col("block_z"),
     ).sort("start_ns")  # fmt: skip
     pids = set(known["pid"].drop_nulls())
@@ -87,7 +88,7 @@ def _candidates(kernels: pl.DataFrame, one: MeasuredBlocks) -> list[list[_Kernel
         if key not in kinds:
             fits = pl.col("grid") == blocks
             if kernel:
-                named = (pl.col("short") == kernel) | (pl.col("name") == kernel)
+                named = kernel_called(kernel) | (pl.col("name") == kernel)
                 fits &= named | pl.col("name").str.starts_with(f"{kernel}(")
             if threads is not None:
                 fits &= pl.col("threads") == threads

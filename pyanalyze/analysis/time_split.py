@@ -19,7 +19,7 @@ from pyanalyze.results.time_split import (
     LongestGap,
     TimeSplit,
 )
-from pyanalyze.tables.selections import covered_ns, kernel_name, named, of_process
+from pyanalyze.tables.selections import covered_ns, named, of_process
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
 #: What nsys writes behind the name of a function of the runtime.
 _VERSION = re.compile(r"_v\d+$")
-_OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name", "name")
+_OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name")
 
 
 def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
@@ -275,9 +275,8 @@ def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> i
 
     mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
     kernels = tables.columns("kernels", *_OF_KERNELS).filter(mine)
-    names = kernels.select("short_name", "name").unique()
-    others = names.filter(kernel_name().ne_missing(name))
-    rest = kernels.join(others, on=["short_name", "name"], how="semi", nulls_equal=True)
+    others = kernels.select("short_name").unique().filter(pl.col("short_name").cast(pl.String).ne_missing(name))
+    rest = kernels.join(others, on="short_name", how="semi", nulls_equal=True)
     graphs = tables.columns("graph_launches", *_OF_KERNELS[:5]).filter(mine)
     work = pl.concat([rest.select("start_ns", "end_ns"), graphs.select("start_ns", "end_ns")])
     return max(int(tenant["busy_ns"]) - covered_ns(work), 0)
@@ -288,7 +287,7 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
     import polars as pl
 
     tenant = ["device_id", "tenant_id"]
-    named = tables.kernel_occupancy.group_by(*tenant, kernel_name().alias("short_name"))
+    named = tables.kernel_occupancy.group_by(*tenant, pl.col("short_name").cast(pl.String))
     names = named.agg(pl.col("total_ns").sum(), kinds=pl.col("name").cast(pl.String).n_unique())
     names = names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
     top = names.group_by(tenant, maintain_order=True).agg(

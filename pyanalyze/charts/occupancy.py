@@ -18,7 +18,6 @@ from pyanalyze.charts.style import (
     pan_and_zoom,
     tenant_scale,
 )
-from pyanalyze.tables.selections import kernel_name
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import duration
@@ -32,6 +31,8 @@ __all__ = ["counters", "limiters", "occupancy", "sm_heatmap"]
 
 #: Kernels in the limiter chart.
 _KERNELS = 12
+#: Characters of a name that fit beside its bar.
+_LABEL = 24
 _LIMITER_COLORS = {
     "warps": "#0072B2",
     "registers": "#E69F00",
@@ -315,15 +316,16 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     mine = only_device(table, device_id).sort("total_ns", descending=True).head(_KERNELS)
     if mine.is_empty():
         return empty("No kernel launch was captured on this device.")
-    mine = mine.with_columns(short_name=kernel_name())
     rows: list[dict[str, Any]] = []
     for rank, row in enumerate(mine.iter_rows(named=True), 1):
+        name = row["short_name"] or row["name"] or "unnamed"
         resources = [r.strip() for r in (row["limiters"] or "").split(",") if r.strip()]
         known, full = row["occupancy"] is not None, (row["occupancy"] or 0.0) >= 1
         rows.append(
             {
                 # The rank keeps two configurations of one kernel apart.
-                "k": f"{rank}. {visible(row['short_name'] or row['name'] or 'unnamed', 40)}",
+                "k": f"{rank}. {visible(name, _LABEL)}",
+                "name": visible(name),
                 "o": row["occupancy"],
                 "x": row["occupancy"] or 0.0,
                 "r": "not limited" if full else resources[0] if known and len(resources) == 1 else "several",
@@ -344,7 +346,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
             axis=alt.Axis(minExtent=170, maxExtent=170, labelLimit=165, ticks=False),
         ),
         tooltip=[
-            alt.Tooltip("k:N", title="Kernel"),
+            alt.Tooltip("name:N", title="Kernel"),
             alt.Tooltip("text:N", title="Occupancy (theoretical)"),
             alt.Tooltip("all:N", title="Limited by"),
             alt.Tooltip("d:N", title="Time"),

@@ -19,6 +19,7 @@ import polars as pl
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.nsys_recipes import REPORTS
 from pyanalyze.tables.frames import csv_safe
+from pyanalyze.tables.selections import kernel_called
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -510,7 +511,7 @@ def _kern_pace(tables: TableSet, tenant: int | None, kernel: str | None = None) 
     if kernel is None:
         raise UsageError("cuda_gpu_kern_pace is for one kernel: give its short name as `kernel`")
     kernels = _of(tables, tables.kernels, tenant)
-    mine = kernels.filter(pl.col("short_name").cast(pl.String) == kernel).sort("capture", "start_ns")
+    mine = kernels.filter(kernel_called(kernel)).sort("capture", "start_ns")
     stems = _stems(tables)
     ranks = {capture: rank for rank, (_, capture) in enumerate(sorted((stem, key) for key, stem in stems.items()))}
     # The first delta is since the capture's own beginning.

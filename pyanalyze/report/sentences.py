@@ -340,11 +340,9 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         time = "summed kernel time; kernels overlap" if split.overlapping else "kernel time"
         time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
         share = f"{fmt.percent(split.top_kernel_share)} of {time}"
-        named = f"{visible(split.top_kernel, 40)} has {share}"
+        named = f"{visible(split.top_kernel)} has {share}"
         if split.mostly_graphs:
             named = f"whole graphs {fmt.percent(split.graphs_ns / split.window_ns)}; {named}"
-        elif split.top_kernel_kinds > 1:
-            named = f"{fmt.count(split.top_kernel_kinds)} kernels named {visible(split.top_kernel, 40)} have {share}"
         others = f"{named}; {others}" if others else named
     if split.limit is Limit.API_CALLS and split.api_call is not None:
         named = f"{visible(split.api_call, 40)} {fmt.percent(split.api_call_ns / split.window_ns)}"

@@ -177,7 +177,9 @@ class TimeSplit(Result):
     api_call_count: int = Field(ge=0, description="How many such calls ran then.")
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")
-    top_kernel_kinds: int = Field(ge=0, description="Kernels of that name with different full names.")
+    top_kernel_kinds: int = Field(
+        ge=0, description="Full names that it has: 1, as a name tells its kernel from the others of the session."
+    )
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
 
     top_kernel_only_ns: int | None = Field(

@@ -273,10 +273,14 @@ def _mainly(
         told.append(ran.with_columns(what=ranges))
     for rows in told:
         sums = rows.drop_nulls("key").group_by("capture", "pid", "key", "what").agg(pl.col("length").sum())
+        if rows is ran:
+            # A stream is named after all kernels of one short name, which `what` tells apart.
+            short = {text: _short(text) for text in sums["what"].unique().drop_nulls()}
+            sums = sums.with_columns(pl.col("what").replace(short)).group_by("capture", "pid", "key", "what").sum()
         share = pl.col("length") / pl.col("length").sum().over("capture", "pid", "key")
         most = sums.filter(share >= _NAMES_STREAM).drop_nulls("what").sort("length", "what")
         for capture, pid, key, what, _ in most.iter_rows():
-            found[capture, pid, key] = _short(what) if rows is ran else _clipped(what)
+            found[capture, pid, key] = _clipped(what)
     return found
 
 

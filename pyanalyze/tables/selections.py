@@ -1,7 +1,8 @@
-"""Which rows belong to a process, which calls have a name, what a kernel is called: for the tables of events."""
+"""Which rows belong to a process, which calls have a name, which kernels nsys calls so: for the tables of events."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,10 +10,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["covered_ns", "kernel_name", "named", "of_process"]
-
-#: Names that libraries give to all of their kernels: `cutlass::Kernel<...>`.
-_GENERIC = r"^(device_?)?[kK]ernel\d*$"
+__all__ = ["covered_ns", "kernel_called", "named", "of_process"]
 
 
 def covered_ns(spans: pl.DataFrame) -> int:
@@ -31,22 +29,19 @@ def covered_ns(spans: pl.DataFrame) -> int:
     return int(spans.sort("start_ns").select((pl.col("end_ns") - behind).clip(0).sum()).item() or 0)
 
 
-def kernel_name() -> pl.Expr:
-    """Name kernels by `short_name`; where a library calls all of its kernels so, with the first template argument.
+def kernel_called(name: str) -> pl.Expr:
+    """Select kernels by the short name that nsys gives them: `short_name` begins with it, maybe behind a scope.
 
     Examples
     --------
     >>> import polars as pl
-    >>> full = "void cutlass::Kernel<cutlass::gemm::Gemm<cutlass::half_t>>(T1::Params)"
-    >>> kernels = pl.DataFrame({"short_name": ["Kernel", "adam_step"], "name": [full, "void adam_step<float>()"]})
-    >>> kernels.select(kernel_name()).to_series().to_list()
-    ['Kernel<Gemm>', 'adam_step']
+    >>> kernels = pl.DataFrame({"short_name": ["reduce<Sum>", "reduce<Max>", "a::reduce", "reduce_by_key", None]})
+    >>> kernels.filter(kernel_called("reduce"))["short_name"].to_list()
+    ['reduce<Sum>', 'reduce<Max>', 'a::reduce']
     """
     import polars as pl
 
-    plain, full = pl.col("short_name").cast(pl.String), pl.col("name").cast(pl.String)
-    inner = full.str.extract(r"[kK]ernel\w*<\(?(?:\w+::)*(\w+)")
-    return pl.when(plain.str.contains(_GENERIC)).then(pl.format("{}<{}>", plain, inner)).fill_null(plain)
+    return pl.col("short_name").cast(pl.String).str.contains(rf"^(?:[^<(]*::)?{re.escape(name)}(?:[<(]| #\d+$|$)")
 
 
 def named(calls: pl.DataFrame, pattern: str) -> pl.Expr:

@@ -33,7 +33,6 @@ from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of, times_slower
 from pyanalyze.results.time_split import Limit
-from pyanalyze.tables.selections import kernel_name
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
 from pyanalyze.text.visible import visible
@@ -993,7 +992,7 @@ def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
     if kernel is None:
         return ""
     sms = tables.devices.filter(pl.col("device_id") == device_id)["sm_count"].item()
-    named = kernel_name() == kernel
+    named = pl.col("short_name").cast(pl.String) == kernel
     grids = tables.of_device("kernel_occupancy", device_id).filter(named)["grid_blocks"]
     most = grids.max()
     if not sms or not isinstance(most, int) or grids.null_count() or most >= sms:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.time_split import HostActivity, TimeSplit
 
-__all__ = ["of_copies", "of_process", "of_shared_process"]
+__all__ = ["ncu_filter", "of_copies", "of_process", "of_shared_process"]
 
 #: Time below which nothing is worth a change, however short the recording.
 WORTH_NS = 10_000
@@ -371,6 +371,22 @@ def _durations(split: TimeSplit) -> str:
     return "summed kernel time (kernels overlap)" if split.overlapping else "all kernel time"
 
 
+def ncu_filter(kernel: str) -> list[str]:
+    r"""What has ncu count a kernel: its short name, or the words that tell it apart in its demangled name.
+
+    Examples
+    --------
+    >>> ncu_filter("saxpy"), ncu_filter("reduce<Max, lam…ction> #2")
+    (['-k', 'saxpy'], ['--kernel-name-base', 'demangled', '-k', 'regex:reduce\\b.*\\bMax\\b.*\\blam.*ction\\b'])
+    """
+    if not re.search(r"[<(:]", kernel):
+        return ["-k", kernel]
+    words = re.findall(r"\w+|…", re.sub(r" #\d+$", "", kernel))
+    between = r"\b.*\b"
+    pattern = between.join(words).replace(f"{between}…{between}", ".*")
+    return ["--kernel-name-base", "demangled", "-k", rf"regex:{pattern}\b"]
+
+
 def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[str], str]:
     kernel = split.top_kernel
     if kernel is None or split.mostly_graphs:
@@ -380,15 +396,7 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
         why = f"whole graphs were in flight for {least}{part}, and their kernels are not known"
         command = recording("--cuda-graph-trace=node", switches=False)
         return f"Trace the kernels inside the graphs of {name}", [command], why
-    # Without `regex:` ncu compares the whole name; a template argument stands in the demangled name only.
-    argument = kernel.partition("<")[2].rstrip(">")
-    chosen = ["--kernel-name-base", "demangled", "-k", f"regex:{re.escape(argument)}"] if argument else ["-k", kernel]
-    launches = str(max(3, 2 * split.top_kernel_kinds))
-    command = shell_line(["ncu", "--set", "full", "-c", launches, *chosen, "PROGRAM"])
+    command = shell_line(["ncu", "--set", "full", "-c", "3", *ncu_filter(kernel), "PROGRAM"])
     share = f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}"
-    if split.top_kernel_kinds > 1:
-        kinds = fmt.count(split.top_kernel_kinds)
-        why = f"kernels were in flight for {part}; {kinds} kernels of that name have {share}"
-        return f"Make the {kinds} kernels {kernel} of {name} faster", [command], why
     why = f"kernels were in flight for {part}; {kernel} has {share}. The upper bound assumes that it takes no time"
     return f"Make kernel {kernel} of {name} faster", [command], why

@@ -256,6 +256,11 @@ def units_of(a: Work, b: Work) -> float | None:
     return None
 
 
+def _called(a: Configuration | None, b: Configuration | None) -> str:
+    """The name of a kernel in the run that tells it from more kernels: a name depends on the others of its run."""
+    return max((one.kernel for one in (a, b) if one is not None), key=len)
+
+
 @dataclass(frozen=True)
 class _Mix:
     """How the work per unit of B differs from that of A."""
@@ -286,7 +291,7 @@ def _mix(a: Work, b: Work, units: float) -> _Mix:
         moved += abs(delta) / units * each
         grown += delta / units * each
         row = Configured(
-            kernel=shape.kernel,
+            kernel=_called(one, other),
             grid_blocks=shape.grid_blocks,
             block_threads=shape.block_threads,
             launches_a=launches_a,
@@ -347,7 +352,7 @@ def _kernel(a: Configuration | None, b: Configuration | None, units: float, floo
                 significant=abs(value) > half,
             )
     return KernelChange(
-        kernel=shape.kernel,
+        kernel=_called(a, b),
         grid_blocks=shape.grid_blocks,
         block_threads=shape.block_threads,
         launches_a=launches_a,

@@ -22,7 +22,6 @@ from pyanalyze.report.blocks import (
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import LONG, bounded_text, by_traced, samples_text, why_missing, why_missing_or_nothing
 from pyanalyze.results.labels import tenant_labels
-from pyanalyze.tables.selections import kernel_name
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import TRAITS
@@ -191,8 +190,7 @@ def _assumed_numbers(device: Device) -> str:
 def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     if kernels is None:
         return [Para("This report has no launch configurations.", "muted")]
-    named = kernels.with_columns(short_name=kernel_name())
-    mine = [row for row in named.iter_rows(named=True) if row["device_id"] == device.device_id]
+    mine = [row for row in kernels.iter_rows(named=True) if row["device_id"] == device.device_id]
     if not mine:
         # Why there are none is said above.
         return []

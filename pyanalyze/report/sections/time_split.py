@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 def _top_kernel(split: TimeSplit) -> str:
     if split.top_kernel is None:
         return fmt.UNKNOWN
-    kinds = "" if split.top_kernel_kinds <= 1 else f", {fmt.count(split.top_kernel_kinds)} of that name"
     outside = " outside whole graphs" if split.graphs_in_kernels else ""
-    return f"{visible(split.top_kernel, 60)} ({fmt.percent(split.top_kernel_share)}{outside}{kinds})"
+    return f"{visible(split.top_kernel, 60)} ({fmt.percent(split.top_kernel_share)}{outside})"
 
 
 def _part(split: TimeSplit, one: Limit) -> str:

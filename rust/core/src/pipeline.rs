@@ -28,7 +28,7 @@ use crate::occupancy::theoretical::{tenant_map, KernelOccupancy};
 use crate::residency::inferred::InferredResidency;
 use crate::residency::observed::Residency;
 use crate::residency::summary::ResidencySummary;
-use crate::session::{clock, devices, samples_only};
+use crate::session::{clock, devices, kernel_names, samples_only};
 use crate::simulate::forecast::{self, Fit};
 use crate::simulate::sharing_config::{Recorded, SharingConfig};
 use crate::table::columns::Columns;
@@ -36,16 +36,22 @@ use crate::table::events::{concat, EventPass, Tables};
 use crate::table::quality::Quality;
 use crate::table::schema;
 
-/// Makes a session of captures: one clock, one list of devices with what is known of each chip.
+/// Makes a session of captures: one clock, one list of devices with what is known of each chip, kernels told apart by
+/// `short_name`.
 ///
 /// # Errors
-/// Those of [`clock::join`] and [`devices::complete`].
+/// Those of [`clock::join`], [`devices::complete`] and [`kernel_names::tell_apart`].
 pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
     let mut session = clock::join(captures, watch)?;
     let mut quality = Quality::default();
     if let Some(listed) = session.get(schema::DEVICES.name) {
         let complete = devices::complete(listed, &mut quality)?;
         session.insert(schema::DEVICES.name, complete);
+    }
+    if let Some(kernels) = session.get(schema::KERNELS.name) {
+        if let Some(named) = kernel_names::tell_apart(kernels)? {
+            session.insert(schema::KERNELS.name, named);
+        }
     }
     add_quality(&mut session, &quality)?;
     // Who reads what lies beside the captures puts theirs in the place of these.

@@ -193,4 +193,9 @@ impl Interner {
     pub(crate) fn text(&self, id: Option<u32>) -> Option<&str> {
         self.texts.get(usize::try_from(id?).ok()?).map(String::as_str)
     }
+
+    /// All texts, by their numbers.
+    pub(crate) fn into_texts(self) -> Vec<String> {
+        self.texts
+    }
 }

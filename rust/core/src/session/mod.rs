@@ -2,4 +2,5 @@
 
 pub mod clock;
 pub mod devices;
+pub(crate) mod kernel_names;
 pub mod samples_only;

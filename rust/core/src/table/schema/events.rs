@@ -9,7 +9,7 @@ use super::{
 /// Kernels.
 pub const KERNELS: Table = Table {
     name: "kernels",
-    version: 1,
+    version: 2,
     doc:
         "One row per kernel, sorted by start. [start_ns, end_ns] includes time the context was switched out.",
     columns: &[
@@ -23,7 +23,13 @@ pub const KERNELS: Table = Table {
         START,
         END,
         opt("name", Name, "no name was recorded", "Demangled name. Hostile text."),
-        opt("short_name", Name, "no name was recorded", "Name without parameters. Hostile text."),
+        opt(
+            "short_name",
+            Name,
+            "no name was recorded",
+            "Name without parameters; where kernels of several full names share it, with the parts that tell them \
+             apart. Hostile text.",
+        ),
         opt("launch_type", U8, OLD, "0 unknown, 1 regular, 2 cooperative, 3 cooperative on several devices."),
         opt("grid_x", U32, OLD, "Blocks."),
         opt("grid_y", U32, OLD, "Blocks."),

@@ -8,13 +8,13 @@ const NOT_REPLAYED: &str = "its tenant was never resident between its start and 
 /// Theoretical occupancy per launch configuration.
 pub const KERNEL_OCCUPANCY: Table = Table {
     name: "kernel_occupancy",
-    version: 2,
+    version: 3,
     doc: "Theoretical occupancy of every distinct launch configuration, with its limiting resources, and the warps that such a launch holds on average when it runs solo.",
     columns: &[
         DEVICE_ID,
         opt("tenant_id", U32, "no tenant could be named", "Tenant."),
         opt("name", Name, "no name was recorded", "Kernel. Hostile text."),
-        opt("short_name", Name, "no name was recorded", "Kernel without parameters. Hostile text."),
+        opt("short_name", Name, "no name was recorded", "Kernel, as in `kernels`. Hostile text."),
         col("launches", U64, "How many launches share this configuration."),
         col("total_ns", I64, "Sum of their durations as recorded."),
         opt("grid_blocks", U64, OLD, "Blocks in the grid."),

@@ -94,7 +94,7 @@ pub const STREAM_LOSSES: Table = Table {
 /// Kernels beside another stream and alone.
 pub const STREAM_CONTENTION: Table = Table {
     name: "stream_contention",
-    version: 1,
+    version: 2,
     doc: "Durations of the same kernel (name, grid, block) of a stream beside another stream, against those while no other stream of the process had an operation in flight.",
     columns: &[
         DEVICE_ID,
@@ -103,7 +103,7 @@ pub const STREAM_CONTENTION: Table = Table {
         PID,
         opt("context_id", U32, OLD, "CUDA context id, unique per process only."),
         col("stream_id", U32, "The stream of the kernel."),
-        opt("short_name", Name, "no name was recorded", "Kernel. Hostile text."),
+        opt("short_name", Name, "no name was recorded", "Kernel, as in `kernels`. Hostile text."),
         opt("grid_blocks", U64, OLD, "Blocks of the grid."),
         opt("block_threads", U32, OLD, "Threads of a block."),
         opt("beside_context", U32, OLD, "Context of the other stream."),
