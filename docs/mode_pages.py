@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyanalyze
 from pyanalyze.analysis.advice.mig import most_instances
+from pyanalyze.analysis.sharing.observations import SEEN_WHEN
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ def mode_page(rule: Rule) -> str:
         needed.append("one of " + ", ".join(f"`{name}`" for name in sorted(rule.requires_one_of)))
     if needed:
         out.append(f"Never named without {' and '.join(needed)}.\n")
-    out.append("| observation | weight | why |\n|---|---|---|")
+    out.append("| observation | seen when | weight | why |\n|---|---|---|---|")
     for name, (weight, why) in sorted(rule.weights.items(), key=lambda item: -item[1][0]):
-        out.append(f"| `{name}` | {weight:+.1f} | {why} |")
+        out.append(f"| `{name}` | {SEEN_WHEN[name]} | {weight:+.1f} | {why} |")
     known = TRAITS[rule.mode].promises
     says = {True: "yes", False: "no", None: "sources disagree"}
     out.append("\n## What it promises, whatever runs\n\n| property | |\n|---|---|")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import re
@@ -17,12 +18,13 @@ from test_idle_starts import launched
 from verdicts import judged
 
 import pyanalyze
-from pyanalyze.analysis.sharing import MODES, RULES, Case, Configured, Fact, judge, observe
+from pyanalyze.analysis.sharing import MODES, RULES, Case, Configured, Fact, evidence, judge, observe
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import _agrees
 from pyanalyze.analysis.sharing.details import mps_limit
 from pyanalyze.analysis.sharing.evidence import Pair
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
+from pyanalyze.analysis.sharing.observations import SEEN_WHEN
 from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.report.markdown import render_markdown
@@ -813,6 +815,26 @@ def test_limiter_variables_are_a_configuration_not_an_observation() -> None:
     assert verdict.mode == "undetermined"
     assert verdict.configured == "software-limited"
     assert "software-limited" in [alternative.mode for alternative in verdict.alternatives]
+
+
+def test_every_observation_says_in_one_sentence_when_it_is_made() -> None:
+    source = Path(evidence.__file__).read_text(encoding="utf-8")
+    # Where the name stands in the calls that make observations.
+    at = {"_from_fact": 2, "_plain": 0, "_of_device": 1, "Observation": 0}
+    made = {
+        part.value
+        for call in ast.walk(ast.parse(source))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in at
+        for part in ast.walk(call.args[at[call.func.id]])
+        if isinstance(part, ast.Constant)
+    }
+    assert len(made) > 40
+    weighed = {name for rule in RULES for name in rule.weights}
+    assert weighed | made <= set(SEEN_WHEN)
+    assert not [name for name in SEEN_WHEN if f'"{name}"' not in source], "no observation has this name"
+    for name, sentence in SEEN_WHEN.items():
+        assert sentence.endswith("."), name
+        assert len(sentence.split()) <= 20, name
 
 
 def test_rules_are_complete_and_say_why() -> None:

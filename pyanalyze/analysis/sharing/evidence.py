@@ -1,8 +1,9 @@
 """What was seen, before anybody judges it.
 
 An :class:`Observation` is one measured quantity (or one plain statement of the configured side) with unit,
-count and basis. Rules say what each observation means for their mode; observations that could not be made
-are :class:`pyanalyze.results.model.Missing` entries: what is missing, why, and the command that captures it.
+count and basis. `observations.py` says in a sentence when each is made, and rules what it means for their
+mode. Observations that could not be made are :class:`pyanalyze.results.model.Missing` entries: what is missing,
+why, and the command that captures it.
 """
 
 from __future__ import annotations

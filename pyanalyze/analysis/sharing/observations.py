@@ -1,0 +1,165 @@
+"""What each observation is: what was seen, in which records, from which threshold on.
+
+In one place, because every rule weighs the same observations; :mod:`pyanalyze.analysis.sharing.evidence` makes them.
+Words only: nothing that decides depends on this module, so a sentence may change without a new calibration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.hardware import MPS_PERCENTAGE, PROMPT_NS
+from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.text.format import duration, percent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SEEN_WHEN"]
+
+
+def _percent(share: float) -> str:
+    return percent(share, 1 if share < 0.01 else 0)
+
+
+#: One sentence by observation, in the order in which they are made.
+SEEN_WHEN: Mapping[str, str] = {
+    # Context-switch records
+    "kernel_ran_in_preemption": (
+        "By switch records, a kernel ran while another tenant's kernel in flight was switched out; contexts do not "
+        "alternate otherwise."
+    ),
+    "mps_group_time_sliced": (
+        "Contexts alternate (`contexts_alternate`), and at least two tenants ran concurrently or are listed as MPS "
+        "clients."
+    ),
+    "group_without_switches": (
+        "Contexts alternate, but for most of the time tenants were busy at once with no switches between them."
+    ),
+    "contexts_alternate": (
+        f"Switch records: {t.MIN_ALTERNATIONS:.0f} or more switches between tenants; at least "
+        f"{_percent(t.MIN_ALTERNATION_SHARE)} of neighbouring residency intervals change tenant."
+    ),
+    "sole_resident": f"Switch records: one tenant has {_percent(t.SOLE_RESIDENT_SHARE)} or more of the resident time.",
+    "untraced_resident": (
+        f"Switch records: untraced processes have {_percent(1 - t.SOLE_RESIDENT_SHARE)} or more of the resident time."
+    ),
+    "busy_without_switches": (
+        f"Several tenants had kernels in flight for {_percent(t.MIN_CO_BUSY_SHARE)} of the busy time or more, with "
+        f"under {t.MIN_ALTERNATIONS:.0f} recorded switches."
+    ),
+    # Kernel records of several tenants
+    "mps_group_interrupted": (
+        f"No switch records: {t.MIN_INFLATED:.0f} kernels or more inflated equally, at most "
+        f"{_percent(t.MAX_INTERRUPTED_SHARE)} of what time slices would interrupt."
+    ),
+    "uninterrupted_together": (
+        f"No switch records, no MIG: at most {_percent(t.MAX_UNINTERRUPTED_SHARE)} of the interruptions due in "
+        f"{t.MIN_SLICES_DUE:.0f} or more time slices."
+    ),
+    "turns_in_software": (
+        f"Kernels of different processes never meet: each has the GPU repeatedly, for over "
+        f"{duration(t.LONGEST_SLICE_NS)}, {t.MIN_TURNS} times or more."
+    ),
+    "streams_overlap": (
+        f"Kernels of several streams of one context overlap for {_percent(t.MIN_STREAM_OVERLAP_SHARE)} or more of the "
+        "process's busy time."
+    ),
+    "streams_apart": (
+        f"Kernels of several streams overlap for at most {_percent(t.MAX_TAIL_OVERLAP_SHARE)} of the process's busy "
+        "time."
+    ),
+    "short_kernels_overlap": (
+        f"{_percent(t.MIN_SHORT_OVERLAP_SHARE)} or more of at least {t.MIN_SHORT_KERNELS:.0f} short kernels overlap "
+        "short ones of another tenant."
+    ),
+    "short_kernels_exclude": (
+        f"At most {_percent(t.MAX_EXCLUSION_SHARE)} of {t.MIN_SHORT_KERNELS:.0f} or more short kernels overlap short "
+        f"ones of another tenant; chance gives {_percent(t.MIN_EXPECTED_OVERLAP_SHARE)}."
+    ),
+    "co_residency_infeasible": (
+        f"{_percent(t.MIN_CROWDED_SHARE)} of kernels started over two waves before another tenant's large kernel of "
+        "equal priority ended."
+    ),
+    "co_residency_unlikely": (
+        f"{_percent(t.MIN_CROWDED_SHARE)} of kernels started over two waves before another tenant's large kernel "
+        "ended; priorities not recorded."
+    ),
+    "starts_in_partial_last_wave": (
+        f"All but {_percent(t.MAX_PARTIAL_WAVE_SHARE)} of kernels beside another tenant's large kernel started in its "
+        "last two waves."
+    ),
+    # Kernel records of one tenant
+    "one_traced_tenant": "CUDA work of exactly one process is in the capture.",
+    "several_traced_tenants": "CUDA work of two or more processes is in the capture.",
+    "prompt_starts": (
+        f"One traced process: {_percent(t.MIN_PROMPT_START_SHARE)} of {t.MIN_PROMPT_STARTS:.0f} or more kernels after "
+        f"a host copy started within {duration(PROMPT_NS)}."
+    ),
+    "idle_starts_prompt": (
+        f"One traced process, idle at launch: {_percent(t.MIN_PROMPT_START_SHARE)} of such kernels started within "
+        f"{duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice lengths."
+    ),
+    "waits_of_time_slices": (
+        f"One traced process, idle at launch: {t.MIN_SLICE_WAITS:.0f} or more kernels waited equally long, 1 to "
+        f"{t.MOST_SLICES_WAITED} default time slices."
+    ),
+    "kernel_durations_stable": (
+        f"One traced process: at most {_percent(t.MAX_STABLE_INFLATED_SHARE)} of {t.MIN_REPEATS:.0f} or more repeated "
+        "kernels took far longer than their median."
+    ),
+    "kernel_durations_inflated": (
+        f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels took far longer "
+        "than their median."
+    ),
+    "interrupted_kernels": (
+        f"{t.MIN_INFLATED:.0f} or more repeated kernels took far longer than their median, but fewer than "
+        f"{_percent(t.MIN_INFLATED_SHARE)} of them."
+    ),
+    "kernel_durations_inflated_by_slices": (
+        f"Kernels far above their median exceed it by the same time, within {_percent(t.MAX_SLICE_SPREAD)}, whatever "
+        "their length."
+    ),
+    # Hardware counters
+    "sm_idle_outside_traced_kernels": (
+        f"`SM Active` counter: mean of {t.MAX_QUIET_SM_ACTIVE_PCT:.0f} % or less in "
+        f"{t.MIN_COUNTER_SAMPLES:.0f} samples without a traced kernel."
+    ),
+    "sm_active_outside_traced_kernels": (
+        f"`SM Active` counter: mean of {t.MIN_LOUD_SM_ACTIVE_PCT:.0f} % or more in "
+        f"{t.MIN_COUNTER_SAMPLES:.0f} samples without a traced kernel."
+    ),
+    # Properties of the device
+    "mig_instance": "The device's name or properties are those of a MIG instance, or samples say MIG mode is on.",
+    "mig_compute_instance": "The MIG profile has a compute part, such as 1c.3g.20gb.",
+    "instance_unknown": "The capture lists several MIG instances, but not which process used which.",
+    "vgpu_name": "The device's name carries a time-sliced vGPU type, such as T4-4Q.",
+    "vgpu_mig_name": "The device's name carries a MIG-backed vGPU type, such as A100X-3-20C.",
+    "sms_hidden": "CUDA showed a process fewer SMs than the GPU has, and MIG is not the reason.",
+    "sms_like_mig": "CUDA showed as many SMs as a MIG profile of the board has, without MPS.",
+    "memory_below_product": "The device has all SMs of the named board, but less memory.",
+    "pre_volta": "The device's compute capability is below 7.0.",
+    "green_contexts": "Context records name green contexts.",
+    # Configuration
+    "mps_daemon": "Configuration, log or process list: an MPS control daemon and its server ran.",
+    "mps_daemon_idle": "Configuration, log or process list: an MPS control daemon ran, without a server.",
+    "mps_client_connected": "An MPS log or control output shows connected clients.",
+    "mps_percentage": f"{MPS_PERCENTAGE} is set below {t.WHOLE_PERCENTAGE:.0f}.",
+    "mps_sm_partition": "CUDA_MPS_SM_PARTITION is set.",
+    "mps_pipe": "CUDA_MPS_PIPE_DIRECTORY is set.",
+    "cap_without_effect": (
+        f"{MPS_PERCENTAGE} is at most {t.MAX_TELLING_PERCENTAGE:.0f}, but CUDA showed every process all SMs."
+    ),
+    "caps_over_100": f"MPS percentages of the processes add up to more than {t.WHOLE_PERCENTAGE:.0f} %.",
+    "software_limiter": "A variable of a software limiter is set, such as CUDA_DEVICE_SM_LIMIT.",
+    "idle_behind_limiter": (
+        "CUDA_DEVICE_SM_LIMIT is below 100, and traced work kept the GPU busy for at most "
+        f"{_percent(t.MAX_HELD_BACK_BUSY_SHARE)} of the window."
+    ),
+    # Process lists
+    "mps_impossible": "Driver model or process list show Windows or WSL2, where MPS does not exist.",
+    "nvml_mps_server": "NVML or nvidia-smi lists nvidia-cuda-mps-server on the GPU.",
+    "nvml_mps_clients": "NVML or nvidia-smi lists processes of type M+C.",
+    "nvml_one_process": "NVML or nvidia-smi lists one compute process, and no traced process is missing from the list.",
+    "nvml_several_processes": "NVML or nvidia-smi lists several compute processes on the GPU at a time.",
+}
