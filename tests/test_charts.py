@@ -6,7 +6,11 @@ import itertools
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 import altair as alt
 import polars as pl
@@ -16,13 +20,12 @@ import vl_convert
 
 import pyanalyze
 from pyanalyze import charts
+from pyanalyze.analysis.residency import switch_period_ns
 from pyanalyze.charts.interference import _PARTS
 from pyanalyze.charts.style import unfolded
 from pyanalyze.charts.timeline import Recorded, two_timelines
 from pyanalyze.results.explain import SlowUnits
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pyanalyze.text.format import duration
 
 LABELS = {0: "compute_victim", 1: "pid 30398 (not traced)"}
 WINDOW = (examples.START, examples.START + examples.LENGTH)
@@ -220,6 +223,60 @@ def test_occupancy_keeps_its_mean_when_bins_are_merged() -> None:
     drawn = sum(row["w"] * (row["b"] - row["a"]) for row in rows) * 1e6
     exact = table.select(((pl.col("end_ns") - pl.col("start_ns")) * pl.col("warps")).sum()).item()
     assert math.isclose(drawn, exact, rel_tol=1e-3)
+
+
+def _slices_in_bins(bins: int, bin_ns: int) -> pl.DataFrame:
+    """Two tenants, one on half and one on all of the warp slots, in slices of 1.5 ms: the period is 3 ms."""
+    rows = []
+    for n in range(bins):
+        begin, end = n * bin_ns, (n + 1) * bin_ns
+        first = sum(max(min(end, at + 1_500_000) - max(begin, at), 0) for at in range(0, end, 3_000_000)) / bin_ns
+        rows += [(0, 0, begin, end, 0.5 * first), (0, 1, begin, end, 1 - first)]
+    return pl.DataFrame(rows, schema=["device_id", "tenant_id", "start_ns", "end_ns", "warps"], orient="row")
+
+
+@pytest.mark.parametrize(
+    ("bin_ns", "merged", "spread"),
+    [
+        # 200 bins of 1.7 ms beside slices of 1.5 ms: some catch one tenant, some both. Four periods are 12 ms.
+        (1_700_000, 8, 0.05),
+        # A bin of four periods and more is drawn as it is; so is one of an eighth of a period, which shows each slice.
+        (20_000_000, 1, 0.05),
+        (375_000, 1, 0.5),
+    ],
+)
+def test_bins_of_occupancy_do_not_alias_with_time_slices(bin_ns: int, merged: int, spread: float) -> None:
+    table = _slices_in_bins(200, bin_ns)
+    chart = charts.occupancy(table, LABELS, window=(0, 200 * bin_ns), switch_period_ns=3_000_000)
+    spec = _spec(chart)
+    drawn = [row["y1"] for row in _rows(spec) if row["t"] == LABELS[1]]
+    assert len(drawn) == 200 // merged
+    assert all(abs(total - 0.75) <= spread for total in drawn)
+    # As they are, a bin holds one whole slice and 0.2 ms of the other tenant: 94 % or 56 % of the slots.
+    if merged > 1:
+        plain = _rows(_spec(charts.occupancy(table, LABELS, window=(0, 200 * bin_ns))))
+        assert max(abs(row["y1"] - 0.75) for row in plain if row["t"] == LABELS[1]) > 0.15
+    title = spec["encoding"]["x"]["title"][1]
+    assert title == f"Bins of {duration(merged * bin_ns)}; time slices repeat every 3.000 ms"
+    per_sm = table.group_by("device_id", "start_ns", "end_ns").agg(sm=pl.lit(0), warps=64 * pl.col("warps").sum())
+    cells = _rows(_spec(charts.sm_heatmap(per_sm, switch_period_ns=3_000_000)))
+    assert sum("w" in row for row in cells) == len(drawn)
+
+
+def test_the_period_of_time_slices_is_that_of_the_switch_records() -> None:
+    folder = Path(__file__).parents[1] / "fixtures" / "hardware"
+    path = folder / "h200" / "torch-slices-jax_train-decode.sqlite"
+    with closing(sqlite3.connect(path)) as records:
+        rows = records.execute(
+            "SELECT contextId, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 8 ORDER BY timestamp"
+        ).fetchall()
+    restores = {context: [at for of, at in rows if of == context] for context, _ in rows}
+    medians = [median(later - at for at, later in itertools.pairwise(times)) for times in restores.values()]
+    assert len(medians) == 2
+    found = switch_period_ns(pyanalyze.load(path).tables, 0)
+    assert found == pytest.approx(median(medians), abs=1_000)
+    # Streams of one process.
+    assert switch_period_ns(pyanalyze.load(folder / "h100" / "streams-A-B.sqlite").tables, 0) is None
 
 
 def test_limiters_tell_apart_not_computed() -> None:

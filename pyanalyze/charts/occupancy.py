@@ -33,6 +33,11 @@ __all__ = ["counters", "limiters", "occupancy", "sm_heatmap"]
 _KERNELS = 12
 #: Characters of a name that fit beside its bar.
 _LABEL = 24
+#: Bins of so many switching periods average time slices out: what stays of them is an eighth of their height at most.
+_PERIODS_OF_A_BIN = 4
+#: With so many bins in a switching period every time slice shows by itself. Fewer, and bins longer than that, show a
+#: beat between bins and time slices that looks like the program's own behaviour.
+_BINS_OF_A_PERIOD = 8
 _LIMITER_COLORS = {
     "warps": "#0072B2",
     "registers": "#E69F00",
@@ -100,7 +105,23 @@ def counters(check: CounterComparison, *, width: int = 720) -> alt.TopLevelMixin
     return done
 
 
-def sm_heatmap(per_sm: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> alt.TopLevelMixin:
+def _merged_bins(bin_ns: int, fewest: int, switch_period_ns: int | None) -> int:
+    """How many neighbouring bins to average: the fewest that can be drawn, more where time slices would alias."""
+    period_ns = switch_period_ns or 0
+    if fewest * bin_ns * _BINS_OF_A_PERIOD <= period_ns:
+        return fewest
+    return max(fewest, -(-_PERIODS_OF_A_BIN * period_ns // bin_ns))
+
+
+def _time_title(bin_ns: int, switch_period_ns: int | None) -> list[str]:
+    """Title of the time axis, with the length of a bin and what it stands beside."""
+    period = "" if switch_period_ns is None else f"; time slices repeat every {duration(switch_period_ns)}"
+    return ["Time (ms from the start of the window)", f"Bins of {duration(bin_ns)}{period}"]
+
+
+def sm_heatmap(
+    per_sm: pl.DataFrame, *, device_id: int = 0, switch_period_ns: int | None = None, width: int = 720
+) -> alt.TopLevelMixin:
     """Modelled warps of every TPC (two SMs) over time: hatched, because nothing measures it.
 
     Parameters
@@ -108,9 +129,11 @@ def sm_heatmap(per_sm: pl.DataFrame, *, device_id: int = 0, width: int = 720) ->
     per_sm
         The ``sm_warps`` table: ``device_id, start_ns, end_ns, sm, warps``, with the time bins to draw
         (:meth:`pyanalyze.session.Session.occupancy` makes them). Neighbouring bins are averaged where there are more
-        than can be drawn.
+        than can be drawn, and where they would alias with time slices.
     device_id
         The device.
+    switch_period_ns
+        From one residency interval of a tenant to its next, usually; None: tenants do not alternate.
     width
         Width of the plotting area in pixels.
 
@@ -126,7 +149,8 @@ def sm_heatmap(per_sm: pl.DataFrame, *, device_id: int = 0, width: int = 720) ->
     mine = mine.with_columns(tpc=pl.col("sm") // 2)
     start, end = int(mine["start_ns"].min()), int(mine["end_ns"].max())  # type: ignore[arg-type]
     tpcs, bins = mine["tpc"].n_unique(), mine["start_ns"].n_unique()
-    stride = max(-(-bins * tpcs // MAX_MARKS), 1)
+    bin_ns = max((end - start) // bins, 1)
+    stride = _merged_bins(bin_ns, max(-(-bins * tpcs // MAX_MARKS), 1), switch_period_ns)
     cells = (
         mine.with_columns(bin=pl.col("start_ns").rank("dense").cast(pl.Int64).sub(1) // stride)
         .group_by("bin", "tpc")
@@ -145,7 +169,8 @@ def sm_heatmap(per_sm: pl.DataFrame, *, device_id: int = 0, width: int = 720) ->
         for tpc, begin, finish, warps in cells.select("tpc", "start_ns", "end_ns", "warps").iter_rows()
     ]
     length = (end - start) / 1e6
-    x = alt.X("a:Q", title="Time (ms from the start of the window)", scale=alt.Scale(domain=[0, length], nice=False))
+    title = _time_title(stride * bin_ns, switch_period_ns)
+    x = alt.X("a:Q", title=title, scale=alt.Scale(domain=[0, length], nice=False))
     y = alt.Y(
         "y:Q",
         title="TPC (mean of its 2 SMs)",
@@ -197,6 +222,7 @@ def occupancy(
     *,
     device_id: int = 0,
     window: tuple[int, int] | None = None,
+    switch_period_ns: int | None = None,
     width: int = 720,
 ) -> alt.TopLevelMixin:
     """Modelled warps over time, stacked by tenant.
@@ -205,13 +231,16 @@ def occupancy(
     ----------
     table
         The ``sm_occupancy`` table: ``device_id, tenant_id, start_ns, end_ns, warps``, the same time bins for
-        every tenant. Neighbouring bins are averaged where there are too many to draw.
+        every tenant. Neighbouring bins are averaged where there are too many to draw, and where they would alias
+        with time slices.
     labels
         Shown name per tenant id.
     device_id
         The device.
     window
         Start and end in ns; by default from the rows.
+    switch_period_ns
+        From one residency interval of a tenant to its next, usually; None: tenants do not alternate.
     width
         Width of the plotting area in pixels.
 
@@ -227,20 +256,20 @@ def occupancy(
         return empty("Occupancy could not be modelled on this device.")
     start, end = window or (int(mine["start_ns"].min()), int(mine["end_ns"].max()))  # type: ignore[arg-type]
     mine = mine.filter((pl.col("end_ns") > start) & (pl.col("start_ns") < end))
-    if mine.height > MAX_MARKS:
-        tenants = max(mine["tenant_id"].n_unique(), 1)
-        bin_ns = max((end - start) // max(MAX_MARKS // (2 * tenants), 1), 1)
-        length = pl.col("end_ns") - pl.col("start_ns")
+    first = int(mine["start_ns"].min())  # type: ignore[arg-type]
+    bin_ns = max(int((mine["end_ns"] - mine["start_ns"]).median()), 1)  # type: ignore[arg-type]
+    merged = _merged_bins(bin_ns, max(-(-mine.height // MAX_MARKS), 1), switch_period_ns)
+    if merged > 1:
+        last, length = int(mine["end_ns"].max()), pl.col("end_ns") - pl.col("start_ns")  # type: ignore[arg-type]
         mine = (
-            mine.with_columns(bin=(pl.col("start_ns") - start) // bin_ns)
+            # Edges of bins are rounded to nanoseconds.
+            mine.with_columns(bin=((pl.col("start_ns") - first) / bin_ns).round().cast(pl.Int64) // merged)
             .group_by("tenant_id", "bin")
-            .agg(weighted=(pl.col("warps") * length).sum(), end_ns=pl.col("end_ns").max())
+            .agg(weighted=(pl.col("warps") * length).sum())
+            .with_columns(start_ns=first + pl.col("bin") * merged * bin_ns)
+            .with_columns(end_ns=pl.min_horizontal(pl.col("start_ns") + merged * bin_ns, last))
             # Over the whole bin, not over the rows in it: times without a row are empty.
-            .with_columns(
-                start_ns=start + pl.col("bin") * bin_ns,
-                end_ns=start + (pl.col("bin") + 1) * bin_ns,
-                warps=pl.col("weighted") / bin_ns,
-            )
+            .with_columns(warps=pl.col("weighted") / length)
         )
     rows: list[dict[str, Any]] = []
     below: dict[int, float] = {}
@@ -266,7 +295,7 @@ def occupancy(
         .encode(
             x=alt.X(
                 "a:Q",
-                title="Time (ms from the start of the window)",
+                title=_time_title(merged * bin_ns, switch_period_ns),
                 scale=alt.Scale(domain=[0, (end - start) / 1e6], nice=False),
                 axis=alt.Axis(tickCount=8, labelOverlap=True, labelFlush=True),
             ),

@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis.over_time import kernels_within, latencies, timeline, with_attributed
+from pyanalyze.analysis.residency import switch_period_ns
 from pyanalyze.analysis.sampled import series_of
 from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.files import write_whole
@@ -362,12 +363,18 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         check = analysis.counter_check(number)
         if check is not None:
             yield chart_key("counters", number), charts.counters(check)
+        period_ns = switch_period_ns(tables, number)
         if not tables.sm_warps.filter(here).is_empty():
-            yield chart_key("sm_heatmap", number), charts.sm_heatmap(tables.sm_warps, device_id=number)
+            yield (
+                chart_key("sm_heatmap", number),
+                charts.sm_heatmap(tables.sm_warps, device_id=number, switch_period_ns=period_ns),
+            )
         if not tables.sm_occupancy.filter(here).is_empty():
             yield (
                 chart_key("occupancy", number),
-                charts.occupancy(tables.sm_occupancy, labels, device_id=number, window=window),
+                charts.occupancy(
+                    tables.sm_occupancy, labels, device_id=number, window=window, switch_period_ns=period_ns
+                ),
             )
         if not tables.kernel_occupancy.filter(here & pl.col("limiters").is_not_null()).is_empty():
             yield chart_key("limiters", number), charts.limiters(tables.kernel_occupancy, device_id=number)
