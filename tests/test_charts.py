@@ -304,6 +304,17 @@ def test_heatmap_has_a_cell_for_two_sms_and_says_that_it_is_a_model() -> None:
     cells = {(row["a"], row["b"], row["y"]): row["w"] for row in _rows(spec) if "w" in row}
     assert cells == {(0, 1, 0): 48.0, (0, 1, 1): 4.0, (1, 2, 0): 0.0, (1, 2, 1): 2.0}
     assert "MODEL" in {row.get("text") for row in _rows(spec)}
+    # TPC 0 is at the top, each label in the middle of its row, and colours end at the warp slots of an SM.
+    assert {(row["y"], row["top"], row["bottom"]) for row in _rows(spec) if "w" in row} == {
+        (0, -0.5, 0.5),
+        (1, 0.5, 1.5),
+    }
+    drawn = vl_convert.vegalite_to_svg(_spec(charts.sm_heatmap(pl.DataFrame(rows), warp_slots=128)))
+    # Two rows of 45 pixels, with the base of a label 3 pixels below its middle.
+    label = re.compile(r'<text text-anchor="end" transform="translate\(-[^,]+,([\d.]+)\)"[^>]*>([^<]*)</text>')
+    assert label.findall(drawn) == [("25.5", "0"), ("70.5", "1")]
+    assert re.search(r"Mean warps per SM, of 128 \(modelled\)", drawn)
+    assert re.findall(r"translate\([^,]+,26\)[^>]*>(\d+)</text>", drawn) == ["0", "50", "100"]
     assert "not a measurement" in spec["usermeta"]["summary"]
     assert "could not be modelled" in json.dumps(_spec(charts.sm_heatmap(pl.DataFrame(rows), device_id=1)))
 

@@ -120,7 +120,12 @@ def _time_title(bin_ns: int, switch_period_ns: int | None) -> list[str]:
 
 
 def sm_heatmap(
-    per_sm: pl.DataFrame, *, device_id: int = 0, switch_period_ns: int | None = None, width: int = 720
+    per_sm: pl.DataFrame,
+    *,
+    device_id: int = 0,
+    warp_slots: int | None = None,
+    switch_period_ns: int | None = None,
+    width: int = 720,
 ) -> alt.TopLevelMixin:
     """Modelled warps of every TPC (two SMs) over time: hatched, because nothing measures it.
 
@@ -132,6 +137,8 @@ def sm_heatmap(
         than can be drawn, and where they would alias with time slices.
     device_id
         The device.
+    warp_slots
+        Most resident warps of an SM, at which the colours end; None: at the most that the rows have.
     switch_period_ns
         From one residency interval of a tenant to its next, usually; None: tenants do not alternate.
     width
@@ -162,7 +169,8 @@ def sm_heatmap(
             "a": round((begin - start) / 1e6, 6),
             "b": round((finish - start) / 1e6, 6),
             "y": tpc,
-            "y1": tpc + 1,
+            "top": tpc - 0.5,
+            "bottom": tpc + 0.5,
             "w": round(warps, 3),
             "s": f"{2 * tpc} and {2 * tpc + 1}",
         }
@@ -172,11 +180,13 @@ def sm_heatmap(
     title = _time_title(stride * bin_ns, switch_period_ns)
     x = alt.X("a:Q", title=title, scale=alt.Scale(domain=[0, length], nice=False))
     y = alt.Y(
-        "y:Q",
-        title="TPC (mean of its 2 SMs)",
-        scale=alt.Scale(domain=[tpcs, 0], nice=False),
-        axis=alt.Axis(tickMinStep=1),
+        "top:Q",
+        title="TPC n (SMs 2n, 2n+1)",
+        scale=alt.Scale(domain=[-0.5, tpcs - 0.5], nice=False, reverse=True),
+        axis=alt.Axis(tickCount=min(tpcs, 8)),
     )
+    full = alt.Undefined if warp_slots is None else [0, warp_slots]
+    unit = "Mean warps per SM (modelled)" if warp_slots is None else f"Mean warps per SM, of {warp_slots} (modelled)"
     heat = (
         alt.Chart(inline(rows))
         .mark_rect()
@@ -184,20 +194,21 @@ def sm_heatmap(
             x=x,
             x2="b:Q",
             y=y,
-            y2="y1:Q",
-            color=alt.Color("w:Q", title="Warps per SM (modelled)", scale=alt.Scale(scheme="viridis", zero=True),
-                            legend=alt.Legend(orient="top", gradientLength=200)),
+            y2="bottom:Q",
+            color=alt.Color("w:Q", title=unit, scale=alt.Scale(scheme="viridis", zero=True, domain=full),
+                            legend=alt.Legend(orient="top", gradientLength=200, titleLimit=300)),
             tooltip=[
+                alt.Tooltip("y:Q", title="TPC"),
                 alt.Tooltip("s:N", title="SMs"),
-                alt.Tooltip("w:Q", title="Warps (modelled)", format=".1f"),
+                alt.Tooltip("w:Q", title="Mean warps per SM (modelled)", format=".1f"),
                 alt.Tooltip("a:Q", title="ms"),
             ],
         )
     )  # fmt: skip
     # Vega-Lite has no hatched fill: thin lines across the picture say that it is a model.
     lines = [
-        {"a": length * max(n, 0) / 24, "b": length * min(n + 12, 24) / 24, "y": tpcs * max(-n, 0) / 12,
-         "y1": tpcs * min(24 - n, 12) / 12}
+        {"a": length * max(n, 0) / 24, "b": length * min(n + 12, 24) / 24, "y": tpcs * max(-n, 0) / 12 - 0.5,
+         "y1": tpcs * min(24 - n, 12) / 12 - 0.5}
         for n in range(-11, 24)
     ]  # fmt: skip
     hatch = (
@@ -206,7 +217,7 @@ def sm_heatmap(
         .encode(x="a:Q", x2="b:Q", y="y:Q", y2="y1:Q")
     )
     word = (
-        alt.Chart(inline([{"a": length / 2, "y": tpcs / 2, "text": "MODEL"}]))
+        alt.Chart(inline([{"a": length / 2, "y": tpcs / 2 - 0.5, "text": "MODEL"}]))
         .mark_text(color="white", opacity=0.55, fontSize=34, fontWeight="bold")
         .encode(x="a:Q", y="y:Q", text="text:N")
     )

@@ -367,7 +367,12 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if not tables.sm_warps.filter(here).is_empty():
             yield (
                 chart_key("sm_heatmap", number),
-                charts.sm_heatmap(tables.sm_warps, device_id=number, switch_period_ns=period_ns),
+                charts.sm_heatmap(
+                    tables.sm_warps,
+                    device_id=number,
+                    warp_slots=tables.rows_of("devices", number)[0]["max_warps_per_sm"],
+                    switch_period_ns=period_ns,
+                ),
             )
         if not tables.sm_occupancy.filter(here).is_empty():
             yield (

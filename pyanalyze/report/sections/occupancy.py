@@ -132,9 +132,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                         chart_key("sm_heatmap", device.device_id),
                         "Modelled warps by TPC and time",
                         "Blocks placed SM by SM as the block scheduler would, constrained by the recorded starts and "
-                        "ends of the kernels. A row is the mean of the SMs of a TPC: one that is coloured "
-                        "may have an SM without a block. Hatched: it is a model, because no trace records the SM of a "
-                        "block." + _assumed_numbers(device),
+                        "ends of the kernels. A row is the mean of the two SMs of a TPC, of which one may be without a "
+                        "block. Darkest: hardly a block on either. Hatched: it is a model, because no trace records "
+                        "the SM of a block." + _assumed_numbers(device),
                     ),
                 ),
             )
@@ -183,7 +183,8 @@ def _assumed_numbers(device: Device) -> str:
         return ""
     return (
         f" SM numbers are assumed: from compute capability {SM_ORDER_ASSUMED_FROM_MAJOR}.0 on, the order in which "
-        "blocks reach equally full SMs is not modelled."
+        "blocks reach equally full SMs is not known. The model takes low numbers first, so upper rows may be fuller: "
+        "compare how many rows are full, not which."
     )
 
 
