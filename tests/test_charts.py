@@ -59,7 +59,9 @@ def test_one_colour_per_tenant_whatever_the_order() -> None:
 def test_kernels_that_differ_at_the_end_of_their_names_are_told_apart() -> None:
     long = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_{}"
     lengths = {f"{side}{part}_ns": 9 for side in ("", "solo_") for part in ("p5", "p25", "median", "p75", "p95")}
-    row = {"device_id": 0, "tenant_id": 0, "total_ns": 9, "against": "baseline", "n": 20, "n_solo": 20, **lengths}
+    size = {f"{of}_{axis}": n for of, n in (("grid", 4), ("block", 32)) for axis in "xyz"}
+    row = {"device_id": 0, "tenant_id": 0, "total_ns": 9, "against": "baseline", "n": 20, "n_solo": 20}
+    row |= lengths | size
     rows = [
         row | {"name": long.format(end), "ratio": 1.0, "ratio_low": 0.9, "ratio_high": 1.1} for end in ("NNT", "NTT")
     ]
@@ -67,6 +69,19 @@ def test_kernels_that_differ_at_the_end_of_their_names_are_told_apart() -> None:
     names = {row["k"] for row in _rows(spec) if "k" in row}
     assert {name.split("\n")[0][-3:] for name in names} == {"NNT", "NTT"}
     assert {name.split("\n")[1] for name in names} == {LABELS[0]}
+    # The tooltip has the whole name, and the size of the launch.
+    assert {row["whole"] for row in _rows(spec) if "whole" in row} == {long.format(end) for end in ("NNT", "NTT")}
+    assert {row["size"] for row in _rows(spec) if "size" in row} == {"4x4x4 of 32x32x32"}
+
+
+def test_kernels_of_one_library_name_are_told_apart_in_the_solo_chart() -> None:
+    # Names that PyTorch gives its kernels on an H200: the chart showed `void at::native::ve...elementwise_ker...`.
+    path = Path(__file__).parents[1] / "fixtures" / "hardware" / "h200" / "torch-slices-jax_train-decode.sqlite"
+    drawn = _spec(pyanalyze.load(path).chart("solo"))
+    shown = {row["name"].partition(". ")[2]: row["whole"] for row in _rows(drawn) if "name" in row}
+    vectorized = {name for name, whole in shown.items() if "::vectorized_elementwise_kernel<" in whole}
+    assert len(vectorized) == len({whole for name, whole in shown.items() if name in vectorized}) == 3
+    assert not [name for name in vectorized if name.startswith("void")]
 
 
 def test_a_tenant_keeps_its_colour_in_every_chart() -> None:

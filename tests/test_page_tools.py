@@ -264,3 +264,18 @@ def test_names_on_a_phone_keep_their_ends(browser: Any, hardware: Path, tmp_path
     tab.wait_for_function("[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)")
     shown = tab.locator("[data-chart^='timeline']").text_content()
     assert shown is not None and "id 1287)" in shown and "id 1288)" in shown
+
+
+def test_kernels_on_a_phone_keep_the_ends_of_their_names(browser: Any, hardware: Path, tmp_path: Path) -> None:
+    """Kernels of PyTorch begin alike; labels there have two lines, the kernel and its tenant."""
+    page = tmp_path / "report.html"
+    capture = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    assert run("report", capture, "-o", page).returncode == 0
+    tab = browser.new_page(viewport={"width": 390, "height": 800})
+    tab.goto(page.as_uri())
+    tab.wait_for_function("[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)")
+    shown = tab.locator("[data-chart^='solo']").text_content()
+    assert shown is not None
+    # vectorized_elementwise_kernel<FillFunctor>, nvjet_sm90_tst_64x8_64x16_4x1_v_bz_splitK_TNT, python3 (pid 1905)
+    for end in ("…Functor>", "…litK_TNT", "…id 1905)"):
+        assert end in shown

@@ -39,8 +39,8 @@ _LABELLED = 0.07
 _SEEN = 0.001
 _SOLO, _SHARED = "solo", "in the co-run"
 _TOP = 15
-#: Characters of a kernel's name that fit beside the rows.
-_KERNEL = 38
+#: Characters of a kernel's name that fit beside the rows, with its rank; and of the whole name in a tooltip.
+_KERNEL, _WHOLE = 42, 300
 #: Pixels of all rows of latencies together, and of one at least.
 _ROWS_HEIGHT, _LEAST_ROW = 200, 50
 
@@ -207,7 +207,7 @@ def solo_against_shared(
     Parameters
     ----------
     slowdowns
-        The ``slowdowns`` table.
+        The ``slowdowns`` table; with the column `short_name` of ``kernel_occupancy`` kernels are called by that.
     labels
         Shown name per tenant id.
     device_id
@@ -237,14 +237,20 @@ def solo_against_shared(
     spread: list[dict[str, Any]] = []
     for rank, row in enumerate(mine.iter_rows(named=True), 1):
         # The rank keeps two kernels of one shown name apart; a line break is in no shown name.
-        shown = (row["name"] or "unnamed").partition("(")[0].rstrip("<")
+        shown = row.get("short_name") or (row["name"] or "unnamed").partition("(")[0].rstrip("<")
         name = f"{rank}. {visible(shown, _KERNEL)}"
+        # Of kernels of one name that are launched in several sizes, the grid tells which.
+        whole = {
+            "whole": visible(row["name"] or "unnamed", _WHOLE),
+            "size": " of ".join("x".join(str(row[f"{of}_{axis}"]) for axis in "xyz") for of in ("grid", "block")),
+        }
         who = label_of(row["tenant_id"], labels)
         kernel = f"{name}\n{who}"
         rows.append(
             {
                 "k": kernel,
                 "name": name,
+                **whole,
                 "x": row["ratio"],
                 "low": row["ratio_low"],
                 "high": row["ratio_high"],
@@ -257,9 +263,10 @@ def solo_against_shared(
         unit = max(row["solo_median_ns"], 1)
         for side, prefix in ((_SOLO, "solo_"), (_SHARED, "")):
             lengths = {part: row[f"{prefix}{part}_ns"] / unit for part in ("p5", "p25", "median", "p75", "p95")}
-            spread.append({"k": kernel, "name": name, "t": who, "s": side, **lengths})
+            spread.append({"k": kernel, **whole, "t": who, "s": side, **lengths})
+    kernel_tooltip = [alt.Tooltip("whole:N", title="Kernel"), alt.Tooltip("size:N", title="Grid of blocks")]
     lines_of = alt.Axis(
-        minExtent=240, maxExtent=240, labelLimit=232, labelExpr="split(datum.label, '\\n')", labelBaseline="line-bottom"
+        minExtent=310, maxExtent=310, labelLimit=302, labelExpr="split(datum.label, '\\n')", labelBaseline="line-bottom"
     )
     y = alt.Y("k:N", title=None, sort=None, axis=lines_of)
     offset = alt.YOffset("s:N", sort=[_SOLO, _SHARED], scale=alt.Scale(domain=[_SOLO, _SHARED]))
@@ -275,7 +282,7 @@ def solo_against_shared(
         yOffset=offset,
         color=color,
         tooltip=[
-            alt.Tooltip("name:N", title="Kernel"),
+            *kernel_tooltip,
             alt.Tooltip("t:N", title="Tenant"),
             alt.Tooltip("s:N", title="Recorded"),
             *(alt.Tooltip(f"{part}:Q", format=".3f") for part in ("p5", "p25", "median", "p75", "p95")),
@@ -291,7 +298,7 @@ def solo_against_shared(
         y=y,
         yOffset=offset,
         tooltip=[
-            alt.Tooltip("name:N", title="Kernel"),
+            *kernel_tooltip,
             alt.Tooltip("t:N", title="Tenant"),
             alt.Tooltip("text:N", title="Median, solo → shared"),
             alt.Tooltip("x:Q", title="Ratio", format=".3f"),
@@ -306,7 +313,7 @@ def solo_against_shared(
     layers = (one, lines, boxes, middles, interval, points)
     chart = alt.layer(*layers).properties(width=width, height=alt.Step(15))
     summary = "; ".join(f"{r['name']} of {r['t']} {ratio(r['x'])}" for r in rows[:8]) + "."
-    done: alt.TopLevelMixin = decorate(chart, gutter=270, summary=summary)
+    done: alt.TopLevelMixin = decorate(chart, gutter=340, summary=summary)
     return done
 
 

@@ -29,8 +29,12 @@
       saved = part.minExtent - 100;
       part.minExtent = part.maxExtent = 100;
       part.labelLimit = 94;
-      part.labelExpr = part.labelExpr ||
-        "length(datum.label) > 15 ? slice(datum.label, 0, 4) + '\u2026' + slice(datum.label, -8) : datum.label";
+      // A label of two lines has an expression that splits it.
+      var cut = function (text) {
+        return "(length(" + text + ") > 15 ? slice(" + text + ", 0, 4) + '\u2026' + slice(" + text + ", -8) : " + text + ")";
+      };
+      var lines = part.labelExpr;
+      part.labelExpr = lines ? "[" + cut(lines + "[0]") + "," + cut(lines + "[1]") + "]" : cut("datum.label");
       if (part.titleLimit) part.titleLimit = 52;
     }
     Object.keys(part).forEach(function (key) {
