@@ -26,8 +26,8 @@ def _percent(share: float) -> str:
 SEEN_WHEN: Mapping[str, str] = {
     # Context-switch records
     "kernel_ran_in_preemption": (
-        "By switch records, a kernel ran while another tenant's kernel in flight was switched out; contexts do not "
-        "alternate otherwise."
+        "Switch records: a kernel ran while another tenant's kernel in flight was switched out, without frequent "
+        "alternation."
     ),
     "mps_group_time_sliced": (
         "Contexts alternate (`contexts_alternate`), and at least two tenants ran concurrently or are listed as MPS "
@@ -78,12 +78,12 @@ SEEN_WHEN: Mapping[str, str] = {
         f"ones of another tenant; chance gives {_percent(t.MIN_EXPECTED_OVERLAP_SHARE)}."
     ),
     "co_residency_infeasible": (
-        f"{_percent(t.MIN_CROWDED_SHARE)} of kernels started over two waves before another tenant's large kernel of "
-        "equal priority ended."
+        f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large equal-priority kernel start "
+        "over two waves before its end."
     ),
     "co_residency_unlikely": (
-        f"{_percent(t.MIN_CROWDED_SHARE)} of kernels started over two waves before another tenant's large kernel "
-        "ended; priorities not recorded."
+        f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large kernel (priority unknown) "
+        "start over two waves before its end."
     ),
     "starts_in_partial_last_wave": (
         f"All but {_percent(t.MAX_PARTIAL_WAVE_SHARE)} of kernels beside another tenant's large kernel started in its "
@@ -97,12 +97,12 @@ SEEN_WHEN: Mapping[str, str] = {
         f"a host copy started within {duration(PROMPT_NS)}."
     ),
     "idle_starts_prompt": (
-        f"One traced process, idle at launch: {_percent(t.MIN_PROMPT_START_SHARE)} of such kernels started within "
+        f"Kernels launched while the sole traced process was idle: {_percent(t.MIN_PROMPT_START_SHARE)} started within "
         f"{duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice lengths."
     ),
     "waits_of_time_slices": (
-        f"One traced process, idle at launch: {t.MIN_SLICE_WAITS:.0f} or more kernels waited equally long, 1 to "
-        f"{t.MOST_SLICES_WAITED} default time slices."
+        f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more waited equally "
+        f"long, 1 to {t.MOST_SLICES_WAITED} default slices."
     ),
     "kernel_durations_stable": (
         f"One traced process: at most {_percent(t.MAX_STABLE_INFLATED_SHARE)} of {t.MIN_REPEATS:.0f} or more repeated "
