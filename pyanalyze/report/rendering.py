@@ -411,5 +411,5 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         kernels = kernels_solo(tables, analysis.interference)
         if not kernels.filter(here & pl.col("ratio_low").is_not_null()).is_empty():
             names = tables.kernel_occupancy.select("device_id", "name", "short_name").unique(["device_id", "name"])
-            named = kernels.join(names, on=["device_id", "name"], how="left", maintain_order="left")
-            yield chart_key("solo", number), charts.solo_against_shared(named, labels, device_id=number)
+            called = kernels.join(names, on=["device_id", "name"], how="left", maintain_order="left")
+            yield chart_key("solo", number), charts.solo_against_shared(called, labels, device_id=number)
