@@ -208,7 +208,8 @@ def settings_fold(settings: Sequence[Setting], title: str) -> list[Block]:
         (
             Cell(visible(key), tone="code"),
             Cell(f"{visible(value, None)}{_MPS_NAMES if value == _MPS_NAME and len(of) > 1 else ''}"),
-            value_cell(", ".join(id_text(pid) for pid in of)),
+            # Where no process is named, several captures say it.
+            value_cell(", ".join(dict.fromkeys(id_text(pid) for pid in of))),
             Cell(visible(source)),
         )
         for (key, value, source), of in pids.items()
