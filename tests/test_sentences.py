@@ -587,15 +587,12 @@ def test_the_first_row_of_the_causes_is_the_one_that_the_sentence_names(fixtures
     assert again.columns == table.columns
     rows = [[cell.text for cell in row] for one in (table, again) for row in one.rows if row[0].text == "app_b"]
     waiting = [column.title for column in table.columns].index("Waiting for its time slice")
-    said = re.search(
-        r"\(([\d.]+) % of the added latency; ([\d.]+) % in kernels that queued behind earlier ones of this tenant",
-        " ".join(lead_sentences(report.devices[0])),
-    )
+    said = re.search(r"\(([\d.]+ %) of the added latency\)", " ".join(lead_sentences(report.devices[0])))
     assert said is not None
-    assert f"({said.group(1)} % of the added latency)" in cause_sentence(report.devices[0])
-    whole, queued = map(float, said.groups())
-    assert rows[0][waiting] == f"{whole} %"
-    assert rows[1][waiting] == f"{whole - queued:.1f} %"
+    assert said.group() in cause_sentence(report.devices[0])
+    assert rows[0][waiting] == said.group(1)
+    # Kernels behind one that waited queue, there.
+    assert float(rows[1][waiting].removesuffix(" %")) < 0.5 * float(rows[0][waiting].removesuffix(" %"))
 
 
 def test_commands_of_samples_say_nothing_of_kernels_that_they_do_not_have(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ __all__ = ["counters", "limiters", "occupancy", "sm_heatmap"]
 #: Kernels in the limiter chart.
 _KERNELS = 12
 #: Characters of a name that fit beside its bar.
-_LABEL = 24
+_LABEL = 38
 #: Bins of so many switching periods average time slices out: what stays of them is an eighth of their height at most.
 _PERIODS_OF_A_BIN = 4
 #: With so many bins in a switching period every time slice shows by itself. Fewer, and bins longer than that, show a
@@ -333,7 +333,7 @@ def occupancy(
     return done
 
 
-def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> alt.TopLevelMixin:
+def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 560) -> alt.TopLevelMixin:
     """Theoretical occupancy of the kernels with most time, coloured by what limits it.
 
     Parameters
@@ -383,7 +383,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
             "k:N",
             sort=None,
             title=None,
-            axis=alt.Axis(minExtent=170, maxExtent=170, labelLimit=165, ticks=False),
+            axis=alt.Axis(minExtent=270, maxExtent=270, labelLimit=265, ticks=False),
         ),
         tooltip=[
             alt.Tooltip("name:N", title="Kernel"),
@@ -401,6 +401,6 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 720) -> al
     text = base.mark_text(align="left", dx=4, fontSize=11).encode(x=x, text="text:N")
     chart = alt.layer(bars, text).properties(width=width, height=alt.Step(22))
     done: alt.TopLevelMixin = decorate(
-        chart, gutter=200, summary=f"Theoretical occupancy and limiting resource of {len(rows)} kernels."
+        chart, gutter=300, summary=f"Theoretical occupancy and limiting resource of {len(rows)} kernels."
     )
     return done

@@ -821,19 +821,14 @@ def unknown_slowdown(device: Device) -> str:
     return f"{fmt.UNKNOWN} from the recording (forecasts model it)" if forecast else fmt.UNKNOWN
 
 
-def cause_text(victim: Victim, *, queued: bool = False) -> str:
-    """Name the cause of a victim's added latency; `queued`: and how much of it is waits behind work of its own."""
+def cause_text(victim: Victim) -> str:
+    """Name the cause of a victim's added latency; a wait behind work of its own counts as what that one waited for."""
     if victim.top is None:
         return fmt.UNKNOWN
     cause, part = victim.top
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
-    direct = None if victim.tenant.causes is None else getattr(victim.tenant.causes, cause)
-    behind = 0.0 if direct is None or not queued else part - direct
-    # What a kernel waits for behind another of its tenant is what that one waited for.
-    own = f"; {fmt.percent(behind)} in kernels that queued behind earlier ones of this tenant that had this cause"
-    said = own if behind >= NAMED_SHARE else ""
-    return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency{said})"
+    return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency)"
 
 
 def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True) -> str:
@@ -1261,7 +1256,7 @@ def _slowed(device: Device) -> list[str]:
         waits = "; and waits before they started" * victim.waited
         parts.append(f"Cause: switched out for {lost} of the time its kernels were in flight{saving}{waits}.")
     else:
-        parts.append(f"Cause: {cause_text(victim, queued=True)}.")
+        parts.append(f"Cause: {cause_text(victim)}.")
     return parts
 
 

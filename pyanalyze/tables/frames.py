@@ -26,7 +26,7 @@ def declarations() -> dict[str, dict[str, Any]]:
     Examples
     --------
     >>> declarations()["kernels"]["version"]
-    1
+    2
     """
     return {table["name"]: table for table in _core.table_declarations()}
 
