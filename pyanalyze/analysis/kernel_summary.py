@@ -148,13 +148,13 @@ def of_tables(tables: TableSet) -> KernelTimes:
     """
     import polars as pl
 
-    lengths = tables.columns("kernels", "name", "start_ns", "end_ns").select(
-        "name", lengths=pl.col("end_ns") - pl.col("start_ns")
+    lengths = tables.columns("kernels", "name", "short_name", "start_ns", "end_ns").select(
+        "name", "short_name", lengths=pl.col("end_ns") - pl.col("start_ns")
     )
     each = pl.col("lengths").list
-    made = lengths.group_by("name").agg("lengths")
+    made = lengths.group_by("name").agg(pl.col("short_name").first(), "lengths")
     made = made.select(
-        pl.col("name").cast(pl.String),
+        pl.col("name", "short_name").cast(pl.String),
         kernels=each.len(),
         total_ns=each.sum(),
         mean_ns=each.mean(),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.kernel_summary import KernelTimes
 
 #: Columns of the table `kernel_summary`, in its order.
-COLUMNS = ("name", "kernels", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "stddev_ns")
+COLUMNS = ("name", "short_name", "kernels", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "stddev_ns")
 #: Shared options with which one export needs no session.
 _ALSO_ALONE = frozenset({"captures", "quiet", "threads", "memory", "detail", "keep_going", "strict"})
 
@@ -101,7 +101,8 @@ def _table(found: KernelTimes) -> str:
         share = percent(row["total_ns"] / whole_ns if whole_ns else None)
         # Of a single kernel there is no deviation.
         spread = (duration(row[time]) if row[time] is not None else "-" for time in times)
-        lines.append((share, count(row["kernels"]), *spread, visible(row["name"] or "(no name in the export)")))
+        name = visible(row["short_name"] or row["name"] or "(no name in the export)")
+        lines.append((share, count(row["kernels"]), *spread, name))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     out = [f"capture: {visible(path, limit=None)}" for path in found.paths]
     if found.rows:

@@ -28,11 +28,12 @@ use crate::occupancy::theoretical::{tenant_map, KernelOccupancy};
 use crate::residency::inferred::InferredResidency;
 use crate::residency::observed::Residency;
 use crate::residency::summary::ResidencySummary;
-use crate::session::{clock, devices, kernel_names, samples_only};
+use crate::session::{clock, devices, samples_only};
 use crate::simulate::forecast::{self, Fit};
 use crate::simulate::sharing_config::{Recorded, SharingConfig};
 use crate::table::columns::Columns;
 use crate::table::events::{concat, EventPass, Tables};
+use crate::table::kernel_names;
 use crate::table::quality::Quality;
 use crate::table::schema;
 

@@ -2,5 +2,4 @@
 
 pub mod clock;
 pub mod devices;
-pub(crate) mod kernel_names;
 pub mod samples_only;

@@ -5,6 +5,7 @@ pub(crate) mod calls;
 pub mod collect;
 pub mod columns;
 pub mod events;
+pub(crate) mod kernel_names;
 pub mod launch;
 pub(crate) mod polls;
 pub mod quality;

@@ -1,7 +1,8 @@
 //! Summarise kernel time by name without loading the export.
 //!
-//! Three columns are read, and one duration per kernel is kept.
+//! Four columns are read, and one duration per kernel is kept.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice::IterMut;
 
 use arrow_array::cast::AsArray;
@@ -16,6 +17,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics;
 use crate::table::builder::Builder;
 use crate::table::events::Tables;
+use crate::table::kernel_names::told_apart;
 use crate::table::quality;
 use crate::table::schema::{self, KERNELS, KERNEL_SUMMARY};
 
@@ -50,17 +52,19 @@ pub(super) fn kernels(reader: &mut Reader<'_>) -> Result<Tables> {
 /// The table, longest in total first, then by name, and the rows of the file; those that are no interval are left out.
 fn of(reader: &mut Reader<'_>, plan: &Plan) -> Result<(RecordBatch, u64)> {
     reader.database.read_soon(&[&plan.table])?;
-    let mut raw = Raw::read(reader, plan, &KERNELS, &["name"], &[])?;
+    let mut raw = Raw::read(reader, plan, &KERNELS, &["name", "short_name"], &[])?;
     let in_file = wide(raw.rows);
     raw.keep_kernels(reader, plan);
-    let names = Names::of(raw.distinct("name"));
-    let strings = reader.strings(&names.needed_strings().collect())?;
-    let (names, missing) = resolve(names, &strings)?;
+    let (names, shorts) = (Names::of(raw.distinct("name")), Names::of(raw.distinct("short_name")));
+    let strings = reader.strings(&names.needed_strings().chain(shorts.needed_strings()).collect())?;
+    let ((names, missing), (shorts, _)) = (resolve(names, &strings)?, resolve(shorts, &strings)?);
     reader.count(quality::NAME_MISSING, missing, "kernels.name");
     let (Some(start), Some(end)) = (raw.times("start_ns"), raw.times("end_ns")) else {
         return Ok((KERNEL_SUMMARY.empty(), in_file));
     };
-    let Some(texts) = names.values().as_string_opt::<i32>() else {
+    let (Some(texts), Some(short_texts)) =
+        (names.values().as_string_opt::<i32>(), shorts.values().as_string_opt::<i32>())
+    else {
         return Err(Error::schema("names", "are no text".to_owned()));
     };
     // The last group is that of kernels whose name is not there.
@@ -69,6 +73,24 @@ fn of(reader: &mut Reader<'_>, plan: &Plan) -> Result<(RecordBatch, u64)> {
     let group_of = |row: usize, code: &u32| match named {
         Some(named) if named.is_null(row) => unnamed,
         _ => *code as usize,
+    };
+    // A full name has one short name.
+    let mut short_of = vec![None; unnamed + 1];
+    for (row, code) in codes.iter().enumerate() {
+        if let Some(short @ None) = short_of.get_mut(group_of(row, code)) {
+            *short = shorts.key(row).map(|key| short_texts.value(key));
+        }
+    }
+    let mut of_short: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (short, full) in short_of.iter().zip(texts) {
+        if let Some(short) = *short {
+            of_short.entry(short).or_default().extend(full);
+        }
+    }
+    let told = told_apart(&of_short);
+    let called = |full: Option<&str>, short: Option<&str>| {
+        let told = told.get(&(short?, full.unwrap_or_default())).map(String::as_str);
+        told.or(short).map(str::to_owned)
     };
     let pool = ThreadPool::for_rows(raw.rows);
     let part = pool.rows(raw.rows);
@@ -104,16 +126,17 @@ fn of(reader: &mut Reader<'_>, plan: &Plan) -> Result<(RecordBatch, u64)> {
         }
     });
     let mut rest = lengths.as_mut_slice();
-    let groups = texts.iter().chain([None]).enumerate().map(|(group, name)| {
+    let groups = texts.iter().chain([None]).zip(short_of).enumerate().map(|(group, (name, short))| {
         let size = sizes.iter().filter_map(|sizes| sizes.get(group)).sum();
-        (name, first_of(&mut rest, Some(&size)))
+        (name, called(name, short), first_of(&mut rest, Some(&size)))
     });
-    let groups: Vec<(Option<&str>, &mut [i64])> = groups.collect();
-    let mut rows: Vec<Spread<'_>> =
-        pool.each(groups, |(name, lengths)| Spread::of(name, lengths)).into_iter().flatten().collect();
+    let groups: Vec<(Option<&str>, Option<String>, &mut [i64])> = groups.collect();
+    let rows = pool.each(groups, |(name, short, lengths)| Spread::of(name, short, lengths));
+    let mut rows: Vec<Spread<'_>> = rows.into_iter().flatten().collect();
     rows.sort_by(|a, b| b.total_ns.cmp(&a.total_ns).then_with(|| a.name.cmp(&b.name)));
     let made = Builder::new(&KERNEL_SUMMARY)
         .put("name", rows.iter().map(|row| row.name).collect::<StringArray>())
+        .put("short_name", rows.iter().map(|row| row.short_name.as_deref()).collect::<StringArray>())
         .put("kernels", rows.iter().map(|row| Some(row.kernels)).collect::<UInt64Array>())
         .put("total_ns", rows.iter().map(|row| Some(row.total_ns)).collect::<Int64Array>())
         .put("mean_ns", rows.iter().map(|row| Some(row.mean_ns)).collect::<Float64Array>())
@@ -136,6 +159,7 @@ fn first_of<'a>(rest: &mut &'a mut [i64], size: Option<&usize>) -> &'a mut [i64]
 /// A row of the table.
 struct Spread<'a> {
     name: Option<&'a str>,
+    short_name: Option<String>,
     kernels: u64,
     total_ns: i64,
     mean_ns: f64,
@@ -147,7 +171,7 @@ struct Spread<'a> {
 
 impl<'a> Spread<'a> {
     /// `None` of nothing; brings `lengths` out of their order.
-    fn of(name: Option<&'a str>, lengths: &mut [i64]) -> Option<Self> {
+    fn of(name: Option<&'a str>, short_name: Option<String>, lengths: &mut [i64]) -> Option<Self> {
         let (mut min_ns, mut max_ns, mut total) = (*lengths.first()?, *lengths.first()?, 0_i128);
         // A year each: a few of them stay within 64 bits, more than a file can hold within 128.
         for few in lengths.chunks(64) {
@@ -172,6 +196,6 @@ impl<'a> Spread<'a> {
         let kernels = u64::try_from(lengths.len()).unwrap_or(u64::MAX);
         let median_ns = statistics::median_of(lengths)?;
         let total_ns = i64::try_from(total).unwrap_or(i64::MAX);
-        Some(Self { name, kernels, total_ns, mean_ns, median_ns, min_ns, max_ns, stddev_ns })
+        Some(Self { name, short_name, kernels, total_ns, mean_ns, median_ns, min_ns, max_ns, stddev_ns })
     }
 }

@@ -285,10 +285,11 @@ pub const GPU_METRICS: Table = Table {
 /// Kernels of an export by name.
 pub const KERNEL_SUMMARY: Table = Table {
     name: "kernel_summary",
-    version: 1,
+    version: 2,
     doc: "How long the kernels of each name took, all processes together and switched out or not: what `nsys stats` says too.",
     columns: &[
         opt("name", Text, "its string is not in the export", "Full name."),
+        opt("short_name", Text, "its string is not in the export", "What else it is called, as in `kernels`."),
         col("kernels", U64, "How many there are."),
         col("total_ns", I64, "Sum of their lengths."),
         col("mean_ns", F64, "Mean length."),

@@ -141,7 +141,9 @@ impl Pairs {
 }
 
 /// The names that change, by short and full name.
-fn told_apart<'a>(groups: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> HashMap<(&'a str, &'a str), String> {
+pub(crate) fn told_apart<'a>(
+    groups: &BTreeMap<&'a str, BTreeSet<&'a str>>,
+) -> HashMap<(&'a str, &'a str), String> {
     let (told, whole): (Vec<_>, Vec<_>) =
         groups.iter().partition(|(short, names)| names.len() > 1 || (is_generic(short) && !names.is_empty()));
     // How often a name was wanted. Full names are foreign text: what is made of them may be a name that another has.
