@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +25,7 @@ from pyanalyze.results.labels import mps_group_name
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.tables.launch_records import launch_records
-from pyanalyze.tables.selections import named, of_process
+from pyanalyze.tables.selections import named, of_process, work_of
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
@@ -541,7 +540,7 @@ def _few_ranges(tables: TableSet, units: pl.DataFrame) -> dict[int, FewRanges]:
         mine = ranges.filter(of_process(tenant)).with_columns(pl.col("text").cast(pl.String))
         # As in the core: names of too few ranges are one but for numbers.
         few = mine.filter(pl.len().over("text") < ENOUGH_UNITS).with_columns(
-            pl.col("text").map_elements(lambda text: re.sub("[0-9]+", "#", text), return_dtype=pl.String)
+            pl.col("text").str.replace_all("[0-9]+", "#")
         )
         # One range may well be the whole program.
         few = few.filter(pl.len().over("text").is_between(2, ENOUGH_UNITS - 1))
@@ -561,12 +560,7 @@ def _launches(tables: TableSet, calls: pl.DataFrame, tenant: Mapping[str, Any]) 
     """Thread and time of the call that launched each operation of a tenant on a device, where there is one."""
     import polars as pl
 
-    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
-    work = pl.concat(
-        tables.columns(name, "device_id", "capture", "pid", "correlation_id").filter(mine).select("correlation_id")
-        for name in ("kernels", "memops", "graph_launches")
-        if name in tables
-    )
+    work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id")
     own = calls.filter(of_process(tenant), pl.col("correlation_id") > 0).unique("correlation_id", keep="first")
     return work.join(own.select("correlation_id", "tid", "start_ns"), on="correlation_id")
 

@@ -19,7 +19,7 @@ from pyanalyze.results.time_split import (
     LongestGap,
     TimeSplit,
 )
-from pyanalyze.tables.selections import covered_ns, named, of_process
+from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -209,12 +209,7 @@ def _launch_waits(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchWaits | 
     if counted.item(0, "waits") < WAITS_OFTEN * counted.item(0, "launches"):
         return None
     own = calls.filter(is_own).select("tid", "start_ns", "name", "correlation_id")
-    mine = (pl.col("device_id") == tenant["device_id"]) & is_own
-    launched = pl.concat(
-        tables.columns(name, *_OF_KERNELS[:3], "correlation_id").filter(mine).select("correlation_id")
-        for name in ("kernels", "graph_launches")
-        if name in tables
-    ).unique()
+    launched = work_of(tables, tenant, ("kernels", "graph_launches"), "correlation_id").unique()
     is_launch = pl.col("correlation_id").is_in(launched["correlation_id"].implode()) & (pl.col("correlation_id") > 0)
     own = own.with_columns(launches=is_launch.fill_null(value=False), waits=synchronises).filter(
         pl.col("launches") | pl.col("waits")

@@ -6,11 +6,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import polars as pl
 
-__all__ = ["covered_ns", "kernel_called", "named", "of_process"]
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["covered_ns", "kernel_called", "named", "of_process", "work_of"]
 
 
 def covered_ns(spans: pl.DataFrame) -> int:
@@ -81,3 +83,31 @@ def of_process(tenant: Mapping[str, Any]) -> pl.Expr:
 
     capture: pl.Expr = pl.col("capture") == tenant["capture"]
     return capture & pl.col("pid").eq_missing(tenant["pid"])
+
+
+def work_of(tables: TableSet, tenant: Mapping[str, Any], names: Iterable[str], *columns: str) -> pl.DataFrame:
+    """Columns of the rows that a process has on a device in several tables of events, one after the other.
+
+    Parameters
+    ----------
+    tables
+        The tables; those that are not there have no rows.
+    tenant
+        What has its `device_id`, `capture` and `pid`.
+    names
+        Tables with the columns that are asked for.
+    columns
+        Which columns.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> work_of(tables, tables.tenants.row(1, named=True), ("kernels", "graph_launches"), "end_ns").shape
+    (424, 1)
+    """
+    import polars as pl
+
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    read = dict.fromkeys(("device_id", "capture", "pid", *columns))
+    return pl.concat(tables.columns(name, *read).filter(mine).select(columns) for name in names if name in tables)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.intervals import covered_until, union
 from pyanalyze.results.interference import Estimate
-from pyanalyze.tables.selections import of_process
+from pyanalyze.tables.selections import of_process, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,13 +78,7 @@ def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) 
     """
     import polars as pl
 
-    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
-    names = ("capture", "pid", "device_id", "start_ns", "end_ns")
-    work = pl.concat(
-        tables.columns(name, *names, "correlation_id").filter(mine)
-        for name in ("kernels", "graph_launches")
-        if name in tables
-    )
+    work = work_of(tables, tenant, ("kernels", "graph_launches"), "start_ns", "end_ns", "correlation_id")
     calls = tables.calls()
     if calls is None:
         called = work.select("correlation_id", asked="start_ns", called="start_ns").clear()
@@ -99,7 +93,7 @@ def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) 
         free=pl.when(known).then(pl.min_horizontal("called", "start_ns")).otherwise("start_ns"),
     )
     # Behind a copy of its own a kernel waits whoever is resident: that time is taken out of the clock.
-    copies = union(tables.columns("memops", *names).filter(mine)) if "memops" in tables else None
+    copies = union(work_of(tables, tenant, ("memops",), "start_ns", "end_ns")) if "memops" in tables else None
 
     def clock(moments: pl.Series) -> pl.Series:
         return moments if copies is None else moments - covered_until(moments, copies)
