@@ -75,6 +75,16 @@ def test_kernels_of_one_wrapper_are_told_apart(corpus: Path, capsys: pytest.Capt
     assert names[0] == "par_ranged2d_kernel<PdV_kernel::lambda 2>"
 
 
+def test_long_names_that_differ_in_the_middle_stay_apart(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Kernels of cuBLAS here have names of 121 to 131 characters, which differ in the tile or in `split_k`."""
+    path = corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as connection:
+        query = "SELECT count(DISTINCT demangledName) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        assert connection.execute(query).fetchone() == (41,)
+    names = [re.split(r"\s{2,}", line)[-1] for line in shown(capsys, path).splitlines()[3:]]
+    assert len(names) == len(set(names)) == 41
+
+
 def test_what_was_not_recorded_is_not_zero(fixtures: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     switches = fixtures / "node-switches-only.sqlite"
     said = shown(capsys, switches)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 COLUMNS = ("name", "short_name", "kernels", "total_ns", "mean_ns", "median_ns", "min_ns", "max_ns", "stddev_ns")
 #: Shared options with which one export needs no session.
 _ALSO_ALONE = frozenset({"captures", "quiet", "threads", "memory", "detail", "keep_going", "strict"})
+#: Longest name in the table: it is the last column, and long names of one template often differ in the middle only.
+_NAME_COLUMNS = 160
 
 
 @click.command("kernels")
@@ -101,7 +103,7 @@ def _table(found: KernelTimes) -> str:
         share = percent(row["total_ns"] / whole_ns if whole_ns else None)
         # Of a single kernel there is no deviation.
         spread = (duration(row[time]) if row[time] is not None else "-" for time in times)
-        name = visible(row["short_name"] or row["name"] or "(no name in the export)")
+        name = visible(row["short_name"] or row["name"] or "(no name in the export)", limit=_NAME_COLUMNS)
         lines.append((share, count(row["kernels"]), *spread, name))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     out = [f"capture: {visible(path, limit=None)}" for path in found.paths]
