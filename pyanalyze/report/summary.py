@@ -415,7 +415,7 @@ def _advice(device: Device, most: int) -> list[str]:
     # A comment says when, where and as whom: it stays where it needs no line of its own.
     shell = [text] if shell and len(text) <= room else shell
     if shell and len(asked) > 1:
-        shell[-1] = _first_of(shell[-1], room)
+        shell[-1] = _first_of(shell[-1], len(asked), room)
     fits = len(shell) <= max(most - 2, 1)
     shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(len(asked))}.")
     lines = min(most - len(shown), 2 if fits else 3)
@@ -452,19 +452,20 @@ def _mean_change(device: Device, best: SharingOption) -> list[str]:
     ]
 
 
-def _first_of(shell: str, room: int) -> str:
+def _first_of(shell: str, commands: int, room: int) -> str:
     """Say of the only command that is shown that it is not all; its own comment gives way where both do not fit.
 
     Examples
     --------
-    >>> _first_of("ps   # while it runs", 80)
-    'ps   # while it runs; the first command, see pyanalyze advise CAPTURE'
-    >>> _first_of("ps   # while it runs", 60)
-    'ps   # the first command, see pyanalyze advise CAPTURE'
+    >>> _first_of("ps   # while it runs", 3, 80)
+    'ps   # while it runs; command 1 of 3, all: pyanalyze advise CAPTURE'
+    >>> _first_of("ps   # while it runs", 3, 60)
+    'ps   # command 1 of 3, all: pyanalyze advise CAPTURE'
     """
-    said = "the first command, see pyanalyze advise CAPTURE"
+    which = f"command 1 of {commands}"
+    said = f"{which}, all: pyanalyze advise CAPTURE"
     command, _, comment = shell.partition("   # ")
-    ways = (f"{shell}; {said}" if comment else "", f"{command}   # {said}", f"{command}   # the first command", shell)
+    ways = (f"{shell}; {said}" if comment else "", f"{command}   # {said}", f"{command}   # {which}", shell)
     return next(way for way in ways if way and (len(way) <= room or way is shell))
 
 
