@@ -133,7 +133,6 @@ pub fn bound(budget: Option<Budget<'_>>) -> std::io::Result<()> {
         PEAK_KNOWN.store(governor::peak_bytes(), Ordering::Relaxed);
         HOLD.store(hold_bytes, Ordering::Relaxed);
         BUDGET.store(bytes, Ordering::Relaxed);
-        huge::keep_nothing();
         governor::start()
     }
     #[cfg(not(target_os = "linux"))]
@@ -257,10 +256,10 @@ unsafe impl GlobalAlloc for Spilling {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         #[cfg(target_os = "linux")]
         if is_mapped(layout.size(), layout.align()) {
-            // A fresh file holds zeroes.
+            // What is mapped holds zeroes: a fresh file, and fresh pages.
             return match blocks::take(layout) {
                 Some(block) => block,
-                None => hold(huge::take_zeroes(layout.size()), layout.size()),
+                None => hold(huge::take(layout.size()), layout.size()),
             };
         }
         let block = unsafe { System.alloc_zeroed(layout) };

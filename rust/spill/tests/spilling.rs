@@ -111,47 +111,6 @@ fn blocks_in_memory_begin_with_a_huge_page_whatever_happens_to_them() {
 }
 
 #[test]
-fn a_block_that_was_given_back_is_used_again() {
-    const MIB: usize = 1 << 20;
-    let _alone = alone();
-    let others = vec![5_u8; 200 * MIB];
-    let block = vec![7_u8; 60 * MIB];
-    let was = place(&block);
-    drop(block);
-    // Both halves of it, and none of them is memory that holds zeroes.
-    let (first, second) = (vec![1_u8; 25 * MIB], vec![2_u8; 25 * MIB]);
-    let mut places = [place(&first), place(&second)];
-    places.sort_unstable();
-    assert!(
-        places[0] == was && places[1] > was && places[1] + 25 * MIB <= was + 60 * MIB,
-        "{places:?}, {was}"
-    );
-    assert!(first.iter().all(|v| *v == 1) && second.iter().all(|v| *v == 2));
-    drop((first, second));
-    assert!(vec![0_u8; 25 * MIB].iter().all(|v| *v == 0));
-    assert!(others.iter().all(|v| *v == 5));
-}
-
-#[test]
-fn what_is_kept_is_bounded_and_given_up_for_a_budget() {
-    const MIB: usize = 1 << 20;
-    let _alone = alone();
-    let before = resident();
-    for length in [400, 300, 200, 500] {
-        drop(vec![1_u8; length * MIB]);
-    }
-    let kept = resident().saturating_sub(before);
-    assert!(kept <= 300 * MIB, "{kept} bytes are kept of 500 MiB that were used at once");
-    budget(1 << 40, usize::MAX);
-    let kept = resident().saturating_sub(before);
-    assert!(kept <= 32 * MIB, "{kept} bytes are kept within a budget");
-    drop(vec![1_u8; 100 * MIB]);
-    let kept = resident().saturating_sub(before);
-    assert!(kept <= 32 * MIB, "{kept} bytes were kept within a budget");
-    bound(None).unwrap();
-}
-
-#[test]
 fn files_grow_shrink_and_keep_what_they_hold() {
     with_hold(0, || {
         // Pushed one by one: from ordinary memory to a file, then longer and longer.
