@@ -79,7 +79,7 @@ RECORDINGS: tuple[tuple[str, str, tuple[Application | None, ...]], ...] = (
     ("h100/mps-A-B-beside-C", "units", (None, None, C)),
     ("h100/mps-small_grid-small_grid-beside-C", "units", (None, None, C)),
     ("h100/torch-slices-serve-train", "units", (SERVE, TRAIN)),
-    ("h100/torch-mps-serve-train", "units", (None, TRAIN)),
+    ("h100/torch-mps-serve-train", "units", (SERVE, TRAIN)),
     ("h200/slices-copies-open_loop", "units-2", (Application("copies"), None)),
     ("h200/slices-long_kernel-B", "units-2", (Application("long_kernel"), B)),
     ("h200/slices-paced-B", "units-2", (None, B)),

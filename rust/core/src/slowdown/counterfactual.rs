@@ -186,7 +186,7 @@ impl Refused {
             }
             Self::NoNames => "the names of its API calls are not in the capture: waiting cannot be seen",
             Self::NeverAlone => {
-                "too much of the work (over 10 %) never ran solo here, so a solo recording is needed"
+                "over 10 % of its work is of kernels of which fewer than 5 launches ran with no other tenant beside them, so a solo recording is needed"
             }
             Self::Strangers => "a process on the device was neither traced nor in switch records",
             Self::Nothing => "it has no operations",
@@ -198,6 +198,8 @@ impl Refused {
 #[derive(Debug, Default)]
 struct Stretch {
     solo: Moments,
+    /// Nobody else had work from start to end, but before.
+    waited: Moments,
     beside: Moments,
 }
 
@@ -215,6 +217,10 @@ impl Moments {
         self.squares += value * value;
     }
 
+    fn with(&self, other: &Self) -> Self {
+        Self { n: self.n + other.n, sum: self.sum + other.sum, squares: self.squares + other.squares }
+    }
+
     fn mean(&self) -> f64 {
         self.sum / self.n
     }
@@ -228,9 +234,20 @@ impl Moments {
 }
 
 impl Stretch {
+    /// Those that had waited come next: what others left in the caches is gone. Later kernels of a graph hardly ever
+    /// have a device of their own from the launch of the graph on.
+    fn undisturbed(&self) -> Option<Moments> {
+        let enough = |of: &Moments| of.n >= ENOUGH_ALONE;
+        Some(self.solo).filter(enough).or_else(|| Some(self.solo.with(&self.waited)).filter(enough))
+    }
+
     fn factor(&self) -> Option<f64> {
-        let enough = self.solo.n >= ENOUGH_ALONE && self.beside.n > 0.0 && self.beside.sum > 0.0;
-        enough.then(|| self.solo.mean() / self.beside.mean())
+        let solo = self.undisturbed().filter(|_| self.beside.n > 0.0 && self.beside.sum > 0.0)?;
+        Some(solo.mean() / self.beside.mean())
+    }
+
+    fn error(&self) -> f64 {
+        self.undisturbed().map_or(0.0, |solo| solo.error()) + self.beside.error()
     }
 }
 
@@ -271,6 +288,8 @@ fn lengths(tenant: &Tenancy) -> Result<Lengths, Refused> {
             &mut s.beside
         } else if op.co_run == CoRun::Solo || tenant.ran.is_some() {
             &mut s.solo
+        } else if op.co_run == CoRun::Waited {
+            &mut s.waited
         } else {
             continue;
         };
@@ -300,7 +319,7 @@ fn lengths(tenant: &Tenancy) -> Result<Lengths, Refused> {
         .iter()
         .filter_map(|(signature, length)| {
             let s = stretch.get(*signature as usize)?;
-            Some((length / solo.max(1.0)).powi(2) * (s.solo.error() + s.beside.error()))
+            Some((length / solo.max(1.0)).powi(2) * s.error())
         })
         .sum();
     let at_work = tenant

@@ -1400,6 +1400,23 @@ mod tests {
     }
 
     #[test]
+    fn kernels_that_had_waited_stand_for_those_solo_where_there_are_none() {
+        // No residency. 7's kernels are launched while 8's `b` runs. Ten run beside it and take 150 us, ten begin after it
+        // and take 100 us.
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..20_i64 {
+            let at = n * 1000;
+            let beside = n % 2 == 0;
+            rows.push((8, "b", at, at + 5, at + 10, if beside { at + 400 } else { at + 100 }));
+            rows.push((7, "a", at + 20, at + 25, at + 110, at + if beside { 260 } else { 210 }));
+        }
+        let session = session(&rows, &[], &[]);
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let (_, shared_ns, solo_ns) = figure(&made, &session, 7, "resident", "counterfactual").unwrap();
+        assert_eq!((shared_ns, solo_ns), (2_500_000, 2_000_000));
+    }
+
+    #[test]
     fn nothing_equal_tables_and_cancellation() {
         let empty = slowdowns(&Tables::new(), &[], None, 0, &Unwatched).unwrap();
         assert_eq!(empty.len(), 6);
