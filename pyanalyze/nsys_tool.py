@@ -17,13 +17,15 @@ from pyanalyze.errors import CaptureUnreadable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["TRACE", "Nsys", "find_nsys", "message_of", "record_all", "recording", "release", "run"]
+__all__ = ["COUNTERS_NEED", "TRACE", "Nsys", "find_nsys", "message_of", "record_all", "recording", "release", "run"]
 
 _VERSION = re.compile(r"version\s+(\d+(?:\.\d+)+(?:-\w+)?)")
 
 
 #: What is traced: kernels, and the ranges that are units of work.
 TRACE = "cuda,nvtx"
+#: Who may read hardware counters, and when they can be read.
+COUNTERS_NEED = "as root, or with NVreg_RestrictProfilingToAdminUsers=0, while no DCGM reads the counters"
 
 
 def recording(*more: str, trace: str = TRACE, switches: bool = True) -> str:

@@ -504,7 +504,7 @@ def test_effects_of_kernels_that_overlap_are_said_not_to_add_up(hardware: Path) 
     (pair,) = comparison.tenants
     assert pair.kernels_overlap
     text = " ".join(render_comparison(comparison, "txt").split())
-    assert "Effects do not add up to slower execution while resident (+70.22 ms), which counts it once." in text
+    assert "Effects do not add up to slower execution (+70.22 ms), which counts it once." in text
     # Both runs have switch records: nothing has to be recorded again.
     with closing(sqlite3.connect(hardware / "slices-A-B.sqlite")) as db:
         assert db.execute("SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS").fetchone()[0] == 1346

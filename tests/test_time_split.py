@@ -476,7 +476,7 @@ def test_the_first_screen_and_the_page_say_what_the_host_did(exchange: Path) -> 
     words = " ".join(render_summary(report).split())
     did = "40.0 % in MPI calls (MPI_Sendrecv 34.3 %), 25.7 % in NVTX ranges (step 17.1 %), 17.1 % in no traced call or range"
     assert "nothing of this process was on the GPU, and no CUDA call ran, for 83.3 % of its time" in words
-    assert "Of that, the host (its launching thread) spent 40.0 % in MPI calls (MPI_Sendrecv 34.3 %)." in words
+    assert "Of the host's time, its launching thread spent 40.0 % in MPI calls (MPI_Sendrecv 34.3 %)." in words
     assert did in render_markdown(report)
 
 

@@ -47,7 +47,7 @@ CAUSE_WORDS: Mapping[Cause, str] = {
     Cause.QUEUE: "queueing",
     Cause.NOT_RESIDENT: "waiting for its time slice",
     Cause.SWITCH: "context switches",
-    Cause.EXECUTION: "slower execution while resident",
+    Cause.EXECUTION: "slower execution",
     Cause.UNEXPLAINED: "not explained",
 }
 

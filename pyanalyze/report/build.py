@@ -16,7 +16,7 @@ from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
-from pyanalyze.nsys_tool import TRACE, record_all, recording
+from pyanalyze.nsys_tool import COUNTERS_NEED, TRACE, record_all, recording
 from pyanalyze.report.sentences import why_sharing
 from pyanalyze.report.shown import MOST_TENANTS
 from pyanalyze.results.advice import MigProfile, MpsPercentage, SharingOption
@@ -763,10 +763,8 @@ def _no_counters(tables: TableSet, device: Mapping[str, Any], trace: str) -> Mis
         why, how = "the capture has too few hardware counters in its window to check the model", ""
     else:
         why = "the capture has no hardware counters to check the model"
-        how = (
-            f"{recording('--gpu-metrics-devices=all', trace=trace, switches=False)}   # as root, or with "
-            "NVreg_RestrictProfilingToAdminUsers=0, while no DCGM reads the counters"
-        )
+        command = recording("--gpu-metrics-devices=all", trace=trace, switches=False)
+        how = f"{command}   # {COUNTERS_NEED}"
     return Missing(what="gpu_metrics", why=why, how=how)
 
 

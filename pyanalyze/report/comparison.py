@@ -228,7 +228,7 @@ def _changes(comparison: Comparison) -> Section:
         words = (
             "A unit is as much work as A did. Other work: launches that changed (bounds only). Host time: no work in "
             "flight, and no other tenant in the way. Waiting for its time slice: another context was resident, inside "
-            "kernels and between them. Slower execution while resident: the same kernels took longer, or waited for "
+            "kernels and between them. Slower execution: the same kernels took longer while resident, or waited for "
             "SMs. Where idle time may be due to the host or to another tenant, the ranges of both rows include it."
         )
         blocks.append(Para(words, "muted"))

@@ -336,6 +336,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
     others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= NAMED_SHARE)
+    named = ""
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
         time = "summed kernel time; kernels overlap" if split.overlapping else "kernel time"
         time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
@@ -343,12 +344,10 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         named = f"{visible(split.top_kernel)} has {share}"
         if split.mostly_graphs:
             named = f"whole graphs {fmt.percent(split.graphs_ns / split.window_ns)}; {named}"
-        others = f"{named}; {others}" if others else named
     if split.limit is Limit.API_CALLS and split.api_call is not None:
         named = f"{visible(split.api_call, 40)} {fmt.percent(split.api_call_ns / split.window_ns)}"
-        others = f"{named}; {others}" if others else named
     said = f"{label} is limited by {_LIMITED_BY[split.limit]} {fmt.percent(shares[split.limit])} of its time"
-    said = f"{said} ({others})." if others else f"{said}."
+    said = f"{said}{f' ({named})' if named else ''}{f'; the rest: {others}' if others else ''}."
     copies = device.tenants[0].copies
     if split.limit is Limit.COPIES and copies is not None and copies.other_devices:
         others = fmt.names([str(one.device_id) for one in copies.other_devices])
@@ -357,7 +356,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     gap = split.one_gap
     spent = "" if split.host_activity is None else host_words(split.host_activity, 1)
     if split.limit is Limit.HOST and spent and not (short and gap is not None and gap.at_start):
-        said = f"{said} Of that, the host (its launching thread) spent {spent}."
+        said = f"{said} Of the host's time, its launching thread spent {spent}."
         gap = None if short else gap
     if gap is None:
         return said
@@ -389,7 +388,9 @@ def lost_streams_text(label: str, streams: Streams) -> str:
             text = f"{label}: streams {a} and {b} overlapped for {fmt.duration(most.overlap_ns)}"
             if not streams.calls_known:
                 return f"{text}."
-            return f"{text}, {fmt.percent(most.overlap_ns / most.both_had_work_ns)} of the time in which both had work."
+            # Where none was in flight, as while the context is switched out, neither missed the other.
+            share = most.overlap_ns / (most.overlap_ns + most.lost_ns)
+            return f"{text}, {fmt.percent(share)} of the time in which both had work and one or both were in flight."
         used = f"{label} used {len(streams.streams)} streams, which"
         if pair is None:
             return f"{used} never had work at the same time."

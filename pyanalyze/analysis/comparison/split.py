@@ -564,7 +564,7 @@ _WORDS = {
     "work": "other work",
     "host": "host time",
     "not_resident": "waiting for its time slice",
-    "resident": "slower execution while resident",
+    "resident": "slower execution",
     "in_flight": "waiting for its time slice or slower execution",
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.nsys_tool import recording
+from pyanalyze.nsys_tool import COUNTERS_NEED, recording
 from pyanalyze.results.interference import ExecutionSplit
 from pyanalyze.tables.selections import of_process
 
@@ -26,8 +26,7 @@ EQUAL_CLOCKS = 0.01
 LEAST = 0.005
 _METRICS = recording("--gpu-metrics-devices=all", switches=False)
 #: How to capture what a part needs.
-COUNTERS = f"{_METRICS}   # needs the permission to read counters, or root"
-CLOCKS = f"{COUNTERS}; or nvidia-smi samples, given as --samples"
+COUNTERS = f"{_METRICS}   # {COUNTERS_NEED}"
 SOLO = "# with no other tenant on the GPU, given as --baseline"
 
 
@@ -213,7 +212,8 @@ def _clock(
 ) -> float | None:
     here = _mean_clock(tables, device)
     if here is None:
-        reasons["clock"], hows["clock"] = "SM clocks were not sampled", CLOCKS
+        reasons["clock"] = "SM clocks were not sampled; samples of nvidia-smi have them, too"
+        hows["clock"] = COUNTERS
         return None
     if baseline is None:
         if here[1] <= EQUAL_CLOCKS:

@@ -135,7 +135,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         Column("Lost", "both had work, one in flight", True),
         Column("Neither", "both had work, none in flight", True),
         Column("Late", "launched after the other ended", True),
-        Column("Main reason"),
+        Column("Main reason", "of lost and late"),
     )
     left = len(pairs) - len(shown)
     more = f" {fmt.counted(left, 'more pair')} {'is' if left == 1 else 'are'} in the JSON." if left > 0 else ""
