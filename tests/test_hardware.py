@@ -723,8 +723,10 @@ def test_waits_that_cost_no_time_are_told_from_those_that_do() -> None:
     found = modelled(pyanalyze.load(H100 / "torch-mps-serve-train.sqlite"), 1288, "elapsed")
     assert found["low"] < measured_slowdown("torch-mps-serve-train", "train") < found["high"]
     shown = " ".join(run("summary", str(H100 / "torch-mps-serve-train.sqlite")).stdout.split())
-    assert "python3 (pid 1288), kernel latency 1.3" in shown
-    assert "elapsed time 1.03x. The slowdown of python3 (pid 1287) is not known" in shown
+    # The server is the victim: its requests took 1.68 times as long as solo by its own clock, the p99 2.0 times.
+    assert measured_slowdown("torch-mps-serve-train", "serve") == pytest.approx(1.68, abs=0.01)
+    assert shown.startswith("Slow python3 (pid 1287), kernel latency 2.8")
+    assert "elapsed time 1.47x" in shown and "also python3 (pid 1288) 1.3" in shown
 
 
 @pytest.mark.parametrize("name", ["slices-A-B", "mps-A-B"])
@@ -902,6 +904,7 @@ def test_elapsed_slowdowns_without_solo_recordings_hold_what_was_measured_where_
     assert not_held == {
         ("h100/torch-slices-serve-train", "serve"),
         ("h100/torch-slices-serve-train", "train"),
+        ("h100/torch-mps-serve-train", "serve"),
         ("h100/torch-mps-serve-train", "train"),
         ("h200/torch-slices-jax_train-decode", "decode"),
     }
@@ -912,8 +915,8 @@ def test_elapsed_slowdowns_without_solo_recordings_hold_what_was_measured_where_
     assert f"{len(rows) - len(not_held)} of {len(rows)} tenants" in page
     # Which of two slowdowns of one tenant to quote hangs on this.
     nearer = [row.nearer for row in rows if row.nearer is not None]
-    assert f"for {sum(nearer)} of those {len(nearer)} tenants" in " ".join(page.split())
-    assert sum(nearer) > 0.9 * len(nearer)
+    assert f"for {sum(nearer)} of the {len(nearer)} tenants" in " ".join(page.split())
+    assert sum(nearer) > 0.8 * len(nearer)
 
 
 def test_of_two_elapsed_slowdowns_of_a_tenant_the_report_says_which_to_quote() -> None:

@@ -110,7 +110,7 @@ def test_the_first_screen_says_what_limits_it(process: Path) -> None:
         "Limit train is limited by CUDA calls: they ran, with nothing of this process on the GPU, for 43.8 % of its time"
         in words
     )
-    assert "cudaMalloc 25.0 %; kernels 25.0 %, host 18.1 %, copies and memsets 12.5 %" in words
+    assert "(cudaMalloc 25.0 %); the rest: kernels 25.0 %, host 18.1 %, copies and memsets 12.5 %." in words
     assert "Upper bound of the gain: 4.000 ms, 25.0 % of its time" in words
 
 

@@ -186,7 +186,7 @@ impl Refused {
             }
             Self::NoNames => "the names of its API calls are not in the capture: waiting cannot be seen",
             Self::NeverAlone => {
-                "over 10 % of its work is of kernels of which fewer than 5 launches ran with no other tenant beside them, so a solo recording is needed"
+                "over 10 % of the work ran solo fewer than 5 times, so a solo recording is needed"
             }
             Self::Strangers => "a process on the device was neither traced nor in switch records",
             Self::Nothing => "it has no operations",
