@@ -38,10 +38,47 @@ pub struct Took {
     pub latency_p50_ns: i64,
     /// 99th percentile of the same.
     pub latency_p99_ns: i64,
+    /// Of `latency_ns`, what blocks of other tenants and residency of other groups cost; see [`StreamWaits`].
+    pub waits: Waits,
     /// Median and 99th percentile of the time of a unit of work; `None`: no units are known.
     pub unit_ns: Option<(i64, i64)>,
     /// Operations that ended of those recorded.
     pub operations: u64,
+}
+
+/// Parts of a time, by what is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waits {
+    /// For SMs that blocks of other tenants hold.
+    pub queue_other_tenant_ns: i64,
+    /// For the group to be resident.
+    pub not_resident_ns: i64,
+}
+
+/// Runs while something is waited for; its times are of any clock that does not go back.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stopwatch {
+    sum: Ps,
+    since: Option<Ps>,
+}
+
+impl Stopwatch {
+    fn at(&self, time: Ps) -> Ps {
+        self.since.map_or(self.sum, |since| self.sum.saturating_add(time.saturating_sub(since)))
+    }
+
+    fn run(&mut self, time: Ps, on: bool) {
+        (self.sum, self.since) = (self.at(time), on.then_some(time));
+    }
+}
+
+/// How long the kernel at the head of a stream has waited: those behind it wait for the same.
+#[derive(Debug, Clone, Copy, Default)]
+struct StreamWaits {
+    /// From ready to its first block, by [`Tenant::blocked`].
+    sms: Stopwatch,
+    /// From ready to its end, by the time for which its group was not resident.
+    residency: Stopwatch,
 }
 
 /// Who plans an event.
@@ -79,10 +116,13 @@ const DONE: u32 = u32::MAX - 1;
 struct Live {
     op: u32,
     class: u32,
+    stream: u32,
     waits_for: u32,
     /// Those that wait for it.
     waiters: Vec<u32>,
     launched: Ps,
+    /// What the two stopwatches of its stream showed then.
+    waited_before: (Ps, Ps),
     ready: Ps,
     /// Time for which its group had been resident when its first block was placed; below 0 before that.
     started: Ps,
@@ -195,6 +235,12 @@ struct Tenant<'a> {
     idle: Vec<u32>,
     /// The last operation of each stream.
     last: Vec<Option<u32>>,
+    waits: Vec<StreamWaits>,
+    /// While the first kernel of its queue has no block on the SMs because of those of other tenants; in the time for which
+    /// its group was resident.
+    blocked: Stopwatch,
+    /// Summed over the kernels that count.
+    waited: Waits,
     hosts: Vec<HostState<'a>>,
     /// Hosts that wait for something.
     waiting: usize,
@@ -370,6 +416,13 @@ struct Group {
     bandwidth: f64,
     /// What some of its tenants take of memory bandwidth or SMs is known.
     demands: bool,
+}
+
+impl Group {
+    fn held(&self, now: Ps) -> Ps {
+        let passed = if self.running { now.saturating_sub(self.since) } else { 0 };
+        self.held.saturating_add(passed)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -751,6 +804,9 @@ impl<'a> Sim<'a> {
                 live: Vec::new(),
                 idle: Vec::new(),
                 last: vec![None; program.streams as usize],
+                waits: vec![StreamWaits::default(); program.streams as usize],
+                blocked: Stopwatch::default(),
+                waited: Waits::default(),
                 hosts,
                 waiting: 0,
                 arrivals: Line::default(),
@@ -886,6 +942,7 @@ impl<'a> Sim<'a> {
     // -- hosts ------------------------------------------------------------------------------------------
 
     fn host(&mut self, tenant: usize, host: usize) {
+        let now = self.now;
         let Some(t) = self.tenants.get_mut(tenant) else { return };
         let (submit, counts) = (span(t.program.submit_ns), t.counts());
         let Some(mut state) = t.hosts.get_mut(host) else { return };
@@ -918,8 +975,11 @@ impl<'a> Sim<'a> {
                         return;
                     }
                     state.next = state.next.saturating_add(1);
-                    let (class, unit) =
-                        t.program.ops.get(op as usize).map_or((0, u32::MAX), |o| (o.class, o.unit));
+                    let (class, unit, stream) = t
+                        .program
+                        .ops
+                        .get(op as usize)
+                        .map_or((0, u32::MAX, 0), |o| (o.class, o.unit, o.stream));
                     let Some(place) = t.ops.get_mut(op as usize).filter(|place| **place == AHEAD) else {
                         continue;
                     };
@@ -933,7 +993,19 @@ impl<'a> Sim<'a> {
                     }
                     if let Some(live) = t.live.get_mut(slot as usize) {
                         let waiters = std::mem::take(&mut live.waiters);
-                        *live = Live { op, class, waiters, launched: self.now, ..Live::default() };
+                        let held = self.groups.get(t.group).map_or(0, |g| g.held(now));
+                        let waited_before = t.waits.get(stream as usize).map_or((0, 0), |waits| {
+                            (waits.sms.at(t.blocked.at(held)), waits.residency.at(now.saturating_sub(held)))
+                        });
+                        *live = Live {
+                            op,
+                            class,
+                            stream,
+                            waiters,
+                            launched: now,
+                            waited_before,
+                            ..Live::default()
+                        };
                     }
                     t.outstanding = t.outstanding.saturating_add(1);
                     self.seq = self.seq.wrapping_add(1);
@@ -1014,6 +1086,7 @@ impl<'a> Sim<'a> {
         if window && t.passes == 1 {
             (t.first, t.end, t.ended) = (self.now, 0, 0);
             t.latencies.clear();
+            t.waited = Waits::default();
             t.units.fill((Ps::MAX, 0));
         }
         if !t.program.goes_on || t.program.ops.is_empty() {
@@ -1046,8 +1119,17 @@ impl<'a> Sim<'a> {
         let Some(live) = t.live.get_mut(slot as usize) else { return };
         let op = live.op;
         let copy = t.classes.get(live.class as usize).is_some_and(|c| c.copy.is_some());
-        if !copy && counts {
-            t.latencies.push(now.saturating_sub(live.launched) / 1000);
+        if let Some(waits) = t.waits.get_mut(live.stream as usize).filter(|_| !copy) {
+            let held = self.groups.get(t.group).map_or(0, |g| g.held(now));
+            waits.residency.run(now.saturating_sub(held), false);
+            if counts {
+                t.latencies.push(now.saturating_sub(live.launched) / 1000);
+                let sms = waits.sms.sum.saturating_sub(live.waited_before.0) / 1000;
+                let residency = waits.residency.sum.saturating_sub(live.waited_before.1) / 1000;
+                let all = &mut t.waited;
+                all.queue_other_tenant_ns = all.queue_other_tenant_ns.saturating_add(sms);
+                all.not_resident_ns = all.not_resident_ns.saturating_add(residency);
+            }
         }
         let unit = t.program.ops.get(op as usize).map_or(u32::MAX, |o| o.unit);
         if let Some(unit) = t.units.get_mut(unit as usize).filter(|_| counts) {
@@ -1145,6 +1227,11 @@ impl<'a> Sim<'a> {
             live.block = (live.block as f64 * class.slowed) as Ps;
         }
         (live.ready, live.unplaced, live.started) = (now, class.blocks, -1);
+        if let Some(waits) = t.waits.get_mut(live.stream as usize) {
+            let held = self.groups.get(t.group).map_or(0, |g| g.held(now));
+            waits.sms.run(t.blocked.at(held), true);
+            waits.residency.run(now.saturating_sub(held), true);
+        }
         let group = t.group;
         t.queue.push_back(slot);
         // Behind another kernel of its own nothing changes, and who found no room before finds none now.
@@ -1197,10 +1284,7 @@ impl<'a> Sim<'a> {
 
     /// For how long a group has been resident.
     fn held(&self, group: usize) -> Ps {
-        self.groups.get(group).map_or(0, |g| {
-            let passed = if g.running { self.now.saturating_sub(g.since) } else { 0 };
-            g.held.saturating_add(passed)
-        })
+        self.groups.get(group).map_or(0, |g| g.held(self.now))
     }
 
     fn start(&mut self, group: usize) {
@@ -1307,17 +1391,23 @@ impl<'a> Sim<'a> {
         // A kernel whose footprint is larger than the pool (its blocks were cut to what fits) still runs alone.
         let empty = t.in_flight == 0 && (g.disjoint || g.cohorts.is_empty());
         let mut count = within(own, &ask, &t.free);
+        // Other tenants' blocks are the reason where its own alone would leave room.
+        let own_leave_room = o.started < 0 && (count > 0 || t.in_flight == 0);
         if count > 0 && !g.disjoint {
             count = count.min(if g.on_sms.is_empty() { alone } else { self.room(group, &ask) });
         }
         if count == 0 && empty {
             count = own;
         }
+        let Some(g) = self.groups.get_mut(group) else { return true };
+        let Some(t) = self.tenants.get_mut(tenant) else { return true };
+        let blocked = count == 0 && own_leave_room && g.on_sms.iter().any(|kernel| kernel.tenant != tenant);
+        if blocked != t.blocked.since.is_some() {
+            t.blocked.run(held, blocked);
+        }
         if count == 0 {
             return false;
         }
-        let Some(g) = self.groups.get_mut(group) else { return true };
-        let Some(t) = self.tenants.get_mut(tenant) else { return true };
         let Some(o) = t.live.get_mut(slot as usize) else { return true };
         // Whole waves that nobody can come between: all but the last at once.
         // Who comes later waits longer: it gets what the kernel leaves, as between two waves.
@@ -1331,6 +1421,9 @@ impl<'a> Sim<'a> {
         }
         if o.in_flight == 0 && o.started < 0 {
             (o.started, o.begun) = (held, local);
+            if let Some(waits) = t.waits.get_mut(o.stream as usize) {
+                waits.sms.run(t.blocked.sum, false);
+            }
         }
         o.unplaced = o.unplaced.saturating_sub(count);
         o.in_flight = o.in_flight.saturating_add(count);
@@ -1678,6 +1771,7 @@ impl<'a> Sim<'a> {
                 let elapsed_ns = end.saturating_sub(t.first.min(end)) / 1000;
                 // What it had not done when the simulation ended.
                 let all = t.program.ops.len() as f64 / t.ended.max(1) as f64;
+                let of_all = |ns: i64| (ns as f64 * all) as i64;
                 let mut units: Vec<i64> = t
                     .units
                     .iter()
@@ -1688,10 +1782,14 @@ impl<'a> Sim<'a> {
                 Took {
                     tenant: t.program.tenant,
                     copy: t.copy,
-                    elapsed_ns: (elapsed_ns as f64 * all) as i64,
-                    latency_ns: (latency_ns as f64 * all) as i64,
+                    elapsed_ns: of_all(elapsed_ns),
+                    latency_ns: of_all(latency_ns),
                     latency_p50_ns: nearest_rank(&mut t.latencies, 0.5).unwrap_or(0),
                     latency_p99_ns: nearest_rank(&mut t.latencies, 0.99).unwrap_or(0),
+                    waits: Waits {
+                        queue_other_tenant_ns: of_all(t.waited.queue_other_tenant_ns),
+                        not_resident_ns: of_all(t.waited.not_resident_ns),
+                    },
                     unit_ns: nearest_rank(&mut units, 0.5).zip(nearest_rank(&mut units, 0.99)),
                     operations: t.ended,
                 }

@@ -33,8 +33,7 @@ use arrow_array::{
 use crate::base::error::{Error, Result};
 use crate::base::statistics::student;
 use crate::base::watch::Watch;
-use crate::simulate::device::simulate;
-use crate::simulate::device::Took;
+use crate::simulate::device::{simulate, Took, Waits};
 use crate::simulate::host_program::{Place, Program, Programs, Recording};
 use crate::simulate::sharing_config::{Recorded, SharingConfig, MOST_COMPLEMENTARY};
 use crate::table::builder::Builder;
@@ -201,6 +200,10 @@ fn scaled(whole: &Program, windows: &[(&Program, &Took)]) -> Option<(Took, f64)>
         latency_ns: scale(sum, &|p| latency(p).0, &|t| t.latency_ns),
         latency_p50_ns: scale(p50, &|p| latency(p).1, &|t| t.latency_p50_ns),
         latency_p99_ns: scale(p99, &|p| latency(p).2, &|t| t.latency_p99_ns),
+        waits: Waits {
+            queue_other_tenant_ns: scale(sum, &|p| latency(p).0, &|t| t.waits.queue_other_tenant_ns),
+            not_resident_ns: scale(sum, &|p| latency(p).0, &|t| t.waits.not_resident_ns),
+        },
         unit_ns,
         operations: windows.iter().map(|w| w.1.operations).sum(),
         ..**first
@@ -224,6 +227,7 @@ struct Row<'a> {
     elapsed_ns: i64,
     /// Sum, median, 99th percentile.
     latency_ns: Option<(i64, i64, i64)>,
+    waits: Option<Waits>,
     unit_ns: Option<(i64, i64)>,
     operations: u64,
     goes_on: bool,
@@ -250,6 +254,7 @@ fn table(
             config: "recorded",
             elapsed_ns: p.recorded_ns,
             latency_ns: p.latency_ns,
+            waits: None,
             unit_ns: p.unit_ns,
             operations: p.ops.len() as u64,
             goes_on: p.goes_on,
@@ -277,6 +282,7 @@ fn table(
                 config: &config.name,
                 elapsed_ns: t.elapsed_ns,
                 latency_ns: p.from_calls.then_some(latencies),
+                waits: p.from_calls.then_some(t.waits),
                 unit_ns: t.unit_ns,
                 operations: t.operations,
                 goes_on: p.goes_on,
@@ -300,6 +306,8 @@ fn table(
         .put("latency_ns", column(&|r| r.latency_ns.map(|l| l.0)))
         .put("latency_p50_ns", column(&|r| r.latency_ns.map(|l| l.1)))
         .put("latency_p99_ns", column(&|r| r.latency_ns.map(|l| l.2)))
+        .put("queue_other_tenant_ns", column(&|r| r.waits.map(|w| w.queue_other_tenant_ns)))
+        .put("not_resident_ns", column(&|r| r.waits.map(|w| w.not_resident_ns)))
         .put("unit_p50_ns", column(&|r| r.unit_ns.map(|u| u.0)))
         .put("unit_p99_ns", column(&|r| r.unit_ns.map(|u| u.1)))
         .put("operations", rows.iter().map(|r| Some(r.operations)).collect::<UInt64Array>())
@@ -550,6 +558,7 @@ mod tests {
             latency_ns: elapsed_ns,
             latency_p50_ns: 6,
             latency_p99_ns: 10,
+            waits: Waits { queue_other_tenant_ns: elapsed_ns / 10, not_resident_ns: elapsed_ns / 5 },
             operations: 5,
             ..Took::default()
         };
@@ -561,6 +570,8 @@ mod tests {
         let (all, error) = scaled(&whole, &[(&one, &short), (&one, &long)]).unwrap();
         assert_eq!((all.elapsed_ns, all.latency_ns, all.operations), (1_600, 1_600, 10));
         assert_eq!((all.latency_p50_ns, all.latency_p99_ns), (6, 10));
+        // 32 and 64 of the windows, whose recorded latency is a fifth of all.
+        assert_eq!(all.waits, Waits { queue_other_tenant_ns: 160, not_resident_ns: 320 });
         assert!((error - 12.71 * 20.0 / 320.0).abs() < 1e-9, "{error}");
         // With a pause around each that is as long as the work they were recorded to take 200.
         let one = program(100, 100);
@@ -778,6 +789,30 @@ mod tests {
         assert_eq!(fit(&mut made, &capped, &Unwatched).unwrap(), None);
         let alone: Vec<i64> = made.programs.iter().map(|p| p.ops[0].work_ns / 1000).collect();
         assert!((alone[0] - 100).abs() <= 4 && (alone[1] - 100).abs() <= 4, "{alone:?}");
+    }
+
+    #[test]
+    fn waits_are_told_apart_by_what_is_waited_for() {
+        let long = |us| burst(0, vec![kernel(0, us, 80, 8)]);
+        let short = burst(1, vec![kernel(0, 100, 10, 8), kernel(0, 100, 10, 8)]);
+        let waits = |programs: &[Program], assignments| {
+            let config = config(assignments);
+            let took = simulate(programs, &limits(), &config, &mut |_, _, _| {}, &Unwatched).unwrap();
+            let us = |t: &Took| (t.waits.queue_other_tenant_ns / 1000, t.waits.not_resident_ns / 1000);
+            took.iter().map(us).collect::<Vec<_>>()
+        };
+        let later = |group, sms| Assignment { start_ns: 100_000, ..assignment(1, group, sms) };
+        // The long kernel fills the device until 1000; both short ones are launched at 100, one behind the other.
+        let both = [long(1000), short.clone()];
+        assert_eq!(waits(&both, vec![assignment(0, 0, None), later(0, None)]), [(0, 0), (1800, 0)]);
+        // Time-sliced: 1000 of the long one, a switch of 100, 200 of the short ones, which linger for 25, a switch of 100.
+        let both = [long(1500), short];
+        assert_eq!(waits(&both, vec![assignment(0, 0, None), later(1, None)]), [(0, 425), (0, 2000)]);
+        // Solo, and on SMs of their own, each waits for nothing but its own kernels.
+        let two_streams = burst(1, vec![kernel(0, 100, 80, 8), kernel(1, 100, 80, 8)]);
+        assert_eq!(waits(std::slice::from_ref(&two_streams), vec![assignment(1, 0, None)]), [(0, 0)]);
+        let halves = vec![assignment(0, 0, Some(5)), later(0, Some(5))];
+        assert_eq!(waits(&[long(1000), two_streams], halves), [(0, 0), (0, 0)]);
     }
 
     #[test]

@@ -131,7 +131,7 @@ pub const KERNEL_PLACEMENT: Table = Table {
 /// The recorded programs under other sharing modes.
 pub const FORECAST: Table = Table {
     name: "forecast",
-    version: 1,
+    version: 2,
     doc: "What each tenant took, as recorded, and would have taken for the same launches under other sharing configurations, while the others go on: modelled, not a promise. Other tenants cost SM slots, turns, copy engines and the stated contention, nothing else.",
     columns: &[
         DEVICE_ID,
@@ -142,6 +142,8 @@ pub const FORECAST: Table = Table {
         opt("latency_ns", I64, "no API calls were loaded", "Launch call to end, summed over kernels and whole graphs."),
         opt("latency_p50_ns", I64, "no API calls were loaded", "Median of the same, of one launch."),
         opt("latency_p99_ns", I64, "no API calls were loaded", "99th percentile of the same."),
+        opt("queue_other_tenant_ns", I64, "no API calls were loaded, or as recorded", "Of latency_ns, the wait of a ready and resident kernel for its first block while blocks of other tenants hold the SMs that it needs. Kernels behind it in its stream wait for the same."),
+        opt("not_resident_ns", I64, "no API calls were loaded, or as recorded", "Of latency_ns, from ready to end of a kernel, the time in which its context was not resident, with the switches; for kernels behind it in its stream as well."),
         opt("unit_p50_ns", I64, "no units of work are known", "Median time of a unit of work, from its begin to the end of its last operation."),
         opt("unit_p99_ns", I64, "no units of work are known", "99th percentile of the same."),
         col("operations", U64, "Kernels, graphs and copies of the recorded ones that ended."),
