@@ -393,6 +393,25 @@ def test_without_api_calls_bounds_are_wider(tmp_path: Path) -> None:
     for a, b in zip(wide.forecasts, narrow.forecasts, strict=True):
         assert a.high - a.low > b.high - b.low
         assert a.latency is None
+        assert a.waits is None
+
+
+@pytest.mark.parametrize(
+    ("latency_ns", "queue_ns", "absent_ns", "expected"),
+    [
+        (300, 100, 60, (0.5, 0.3)),
+        # It waits for longer than is added: its kernels wait less for each other than solo.
+        (150, 60, 40, (0.6, 0.4)),
+        (101, 1, 0, None),
+        (90, 0, 0, None),
+    ],
+)
+def test_waits_are_parts_of_what_is_added(
+    latency_ns: int, queue_ns: int, absent_ns: int, expected: tuple[float, float] | None
+) -> None:
+    row = {"latency_ns": latency_ns, "queue_other_tenant_ns": queue_ns, "not_resident_ns": absent_ns}
+    found = options_module._waits([row, row], 100)
+    assert (found and (found.queue_other, found.not_resident)) == expected
 
 
 def test_requirements_leave_modes_out() -> None:

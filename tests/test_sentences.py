@@ -837,6 +837,34 @@ def test_why_nothing_is_known_of_interference_is_said_once(hardware: Path) -> No
     assert sum("were not traced" in text for text in said) == 1
 
 
+def test_why_a_sharing_configuration_is_slow_stands_below_the_table(hardware: Path) -> None:
+    """Under MPS the decoder waits for blocks of the trainer; time-sliced, who had SMs of its own waits for slices."""
+    h200 = hardware.parent / "h200"
+    for path, said in (
+        (
+            h200 / "torch-slices-jax_train-decode.sqlite",
+            r"Under MPS with minimal caps, \d+ % of the added kernel latency of python3 \(pid 1905\) is waiting for SMs "
+            r"that blocks of other tenants hold \(modelled\)\. Under MPS, \d+ % of the added kernel latency of python3 "
+            r"\(pid 1905\) is waiting for SMs that blocks of other tenants hold \(modelled\)\.",
+        ),
+        (
+            hardware / "mps-50-50-A-B.sqlite",
+            r"Under time-slicing, \d+ % of the added kernel latency of kit \(pid 2340\) is waiting for its time slice "
+            r"\(modelled\)\.",
+        ),
+    ):
+        *_, table, reasons = _section(pyanalyze.load(path).report(), "advice")
+        assert isinstance(table, Table)
+        assert isinstance(reasons, Para)
+        assert re.fullmatch(said, reasons.text)
+        assert all(len(sentence.split()) <= 30 for sentence in reasons.text.split(". "))
+
+
+def test_no_reason_is_said_where_no_configuration_is_slower(hardware: Path) -> None:
+    report = pyanalyze.load(hardware / "slices-A-B.sqlite").report()
+    assert isinstance(_section(report, "advice")[-1], Table)
+
+
 def test_time_in_switch_gaps_has_a_second_share_only_where_it_differs(hardware: Path) -> None:
     """Contexts alternated all the time (5.2 % of the window, 5.3 % of that time), or in a part of it."""
     for path, said in (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from pyanalyze.results.model import Number, Result, Text
+from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import WORTH_IT, Mode
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ __all__ = [
     "CapStrategy",
     "Checked",
     "ForecastRow",
+    "ForecastWaits",
     "MpsPercentage",
     "SharingOption",
     "mean_bounds",
@@ -90,6 +91,19 @@ class Checked(Result):
     coverage: Number = Field(description="Part of the measurements inside the 95 % interval.")
 
 
+class ForecastWaits(Result):
+    """Parts of the kernel latency that a way to share adds to that solo; modelled.
+
+    A wait behind kernels of the same stream counts for what delays the head of that stream. The rest is queueing behind
+    other work of its own, and slower execution.
+    """
+
+    queue_other: Fraction = Field(description="Waiting for SMs that blocks of other tenants hold.")
+    not_resident: Fraction = Field(
+        description="Waiting for its time slice, before the start or inside the kernel; with context switches."
+    )
+
+
 class ForecastRow(Result):
     """What a way to share would do to a tenant; modelled."""
 
@@ -100,6 +114,9 @@ class ForecastRow(Result):
     latency: float | None = Field(description="Kernel latency (launch to end) over alone; null: no API calls.")
     p99_ns: int | None = Field(
         description="99th percentile of kernel latency; null: no API calls, or fewer than 20 operations."
+    )
+    waits: ForecastWaits | None = Field(
+        default=None, description="What the added kernel latency is spent on; null: no API calls, or nothing is added."
     )
 
 

@@ -26,7 +26,7 @@ from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_of
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
 from pyanalyze.errors import UsageError
-from pyanalyze.results.advice import ForecastRow, mean_bounds
+from pyanalyze.results.advice import ForecastRow, ForecastWaits, mean_bounds
 from pyanalyze.results.model import Text
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.text import format as fmt
@@ -1024,6 +1024,7 @@ def _forecast(
                     high=max(elapsed) * slower[2] * (1 + margin) + untraced_ns / base,
                     latency=latency,
                     p99_ns=_p99(counted) if from_calls else None,
+                    waits=_waits(counted, solo_row["latency_ns"]) if from_calls else None,
                     elapsed_ns=round(statistics.fmean(row["elapsed_ns"] for row in counted)),
                     goes_on=solo_row["goes_on"],
                 )
@@ -1062,6 +1063,21 @@ def _p99(forecasts: Sequence[Mapping[str, Any]]) -> int | None:
     if min(row["operations"] for row in forecasts) < ENOUGH:
         return None
     return int(max(row["latency_p99_ns"] for row in forecasts))
+
+
+def _waits(forecasts: Sequence[Mapping[str, Any]], solo_ns: int) -> ForecastWaits | None:
+    """What the added kernel latency is spent on; None: no more is added than the model may miss."""
+    mean = {
+        column: statistics.fmean(row[column] for row in forecasts)
+        for column in ("latency_ns", "queue_other_tenant_ns", "not_resident_ns")
+    }
+    queue_ns, absent_ns = mean["queue_other_tenant_ns"], mean["not_resident_ns"]
+    added_ns = mean["latency_ns"] - solo_ns
+    if added_ns <= NOISE_FLOOR * solo_ns:
+        return None
+    # A host that is held up launches later, so that its kernels wait less behind each other than solo.
+    whole_ns = max(added_ns, queue_ns + absent_ns)
+    return ForecastWaits(queue_other=queue_ns / whole_ns, not_resident=absent_ns / whole_ns)
 
 
 def _memory_part(option: Option, tenant: int, contention: float, tenants: int) -> tuple[float, float, float]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import LONG, solo_first, why_missing, why_missing_or_nothing
-from pyanalyze.results.advice import numbers_of
+from pyanalyze.results.advice import numbers_of, times_slower
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -16,9 +17,9 @@ from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pyanalyze.results.advice import CapStrategy
+    from pyanalyze.results.advice import CapStrategy, ForecastWaits, SharingOption
     from pyanalyze.results.report import Device
 
 #: Between two commands of an undo. A line break in foreign text stays escaped: no command begins behind it.
@@ -123,7 +124,42 @@ def _compared(device: Device) -> list[Block]:
         f"{strategies}{_other_slowdown(device)} "
         "The last column is what documentation says of the mode; where sources disagree, it has a ?."
     )
-    return [Table(columns, tuple(rows), caption)]
+    reasons = _reasons(device.options, labels)
+    return [Table(columns, tuple(rows), caption), *([Para(" ".join(reasons))] if reasons else [])]
+
+
+#: Of the configurations that slow a tenant most, so many are explained.
+_MOST_REASONS = 3
+#: Part of the added kernel latency above which one wait explains it.
+_MOSTLY = 0.5
+
+
+def _reasons(options: Sequence[SharingOption], labels: Mapping[int, str]) -> list[str]:
+    """Why a configuration makes a tenant notably slower than now, of each the one that loses most; the worst first."""
+    now = next((option.tenants for option in options if option.current), ())
+    found = []
+    for option in options:
+        slower = times_slower(option.tenants, now)
+        each = [
+            (slower[row.tenant_id], labels[row.tenant_id], why)
+            for row in option.tenants
+            if row.tenant_id in slower and row.waits is not None and (why := _mostly(row.waits)) is not None
+        ]
+        if each:
+            ratio, name, (part, what) = max(each)
+            under = visible(option.name.replace(", ", " with "))
+            said = f"Under {under}, {fmt.percent(part, 0)} of the added kernel latency of {name} is {what} (modelled)."
+            found.append((ratio, said))
+    return [said for _, said in sorted(found, reverse=True)[:_MOST_REASONS]]
+
+
+def _mostly(waits: ForecastWaits) -> tuple[float, str] | None:
+    """The wait that makes up most of an added latency; None: neither does."""
+    parts = (
+        (waits.queue_other, "waiting for SMs that blocks of other tenants hold"),
+        (waits.not_resident, CAUSE_WORDS[Cause.NOT_RESIDENT]),
+    )
+    return next((one for one in parts if one[0] > _MOSTLY), None)
 
 
 #: Part by which two slowdowns of one tenant differ from which on a reader asks why.
