@@ -1184,3 +1184,13 @@ def test_a_tenant_that_lost_more_time_is_named_beside_the_one_with_the_most_late
     slowdown = second.slowdown.model_copy(update={"elapsed": wide})
     device = device.model_copy(update={"tenants": [first, second.model_copy(update={"slowdown": slowdown})]})
     assert "By elapsed time" not in victim_sentence(device)
+
+
+def test_a_window_that_cuts_every_operation_gives_a_bound_and_no_ratio(corpus: Path) -> None:
+    """The only kernel of the traced process lasts 2.5 s: the first second of the capture holds no whole one."""
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as db:
+        ((start_ns, end_ns),) = db.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL")
+    assert start_ns < 1_000_000_000 < end_ns
+    shown = CliRunner().invoke(cli, ["summary", "--start", "0s", "--end", "1s", str(path)]).output
+    assert "kernel latency at least 1.96x (n = 1, inferred)" in shown and "n = 0" not in shown

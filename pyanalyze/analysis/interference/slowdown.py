@@ -47,6 +47,8 @@ MUCH_WIDER = 3.0
 NOTABLE_HOST = 0.2
 #: Of the kernels, those in CUDA graphs from which on it matters that their launch is that of the graph.
 NOTABLE_GRAPHS = 0.1
+#: Why there is no comparison where no operation lies wholly in the window.
+ALL_CUT = "the window cuts each of its operations, so a longer window is needed"
 
 #: A launch call of this length, and so many times the usual, was held back; so many times the usual, it was slow.
 HELD_NS = 1_000_000
@@ -566,6 +568,8 @@ def _slowed(
     held = bool(mps_group & own) or row["resident_ns"] is not None or _server_held(tables, row)
     if "none" in found:
         return _from_lost_time(tables, verdict, row, own, found["none"]["reason"], refused, held=held)
+    if found and not any(r["n"] for r in found.values()):
+        return _from_lost_time(tables, verdict, row, own, ALL_CUT, refused, held=held)
     lost = _lost_records(tables)
     if against == "counterfactual" and held and lost is not None:
         return _from_lost_time(tables, verdict, row, own, lost, refused, held=held)
