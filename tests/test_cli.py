@@ -52,6 +52,22 @@ def test_what_a_usage_error_refers_to_is_listed() -> None:
     assert verb in listed
 
 
+def test_without_arguments_the_help_stands_on_lines_of_its_own() -> None:
+    result = run()
+    assert result.returncode == 2
+    assert result.stderr == run("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [("completion", "bash, zsh, fish"), ("export", "parquet, arrow, csv, sqlite, perfetto, nsys-stats")],
+)
+def test_a_word_that_is_missing_is_asked_for_on_one_line(command: str, words: str) -> None:
+    result = run(command)
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].endswith(f". Choose from {words}")
+
+
 #: Verbs that take captures and the shared options.
 ANSWERS = (
     "summary",

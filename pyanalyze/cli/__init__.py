@@ -322,10 +322,10 @@ def _say_usage(error: click.ClickException) -> None:
 
     told = io.StringIO()
     error.show(told)
-    # A line end in what is quoted is none of ours.
-    text = (
-        told.getvalue().replace(error.message, visible(error.message, limit=None)) if error.message else told.getvalue()
-    )
+    text = told.getvalue()
+    # A line end in what is quoted is none of ours; help of the program, where nothing was asked for, quotes nothing.
+    if error.message and not isinstance(error, click.exceptions.NoArgsIsHelpError):
+        text = text.replace(error.message, visible(error.message, limit=None))
     for line in text.splitlines():
         say(line, of="")
 

@@ -24,6 +24,10 @@ class Choice(click.Choice[str]):
         """Name the words, and the nearest."""
         return f"{str(value)[:40]!r} is not one of {', '.join(self.choices)}{did_you_mean(str(value), self.choices)}"
 
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """Name the words on one line: tabs of a message are made visible."""
+        return f"Choose from {', '.join(self.choices)}"
+
 
 class ModePattern(click.ParamType[str]):
     """A sharing mode, or a pattern such as `mps*` that a mode matches; case does not matter."""
