@@ -97,6 +97,22 @@ def test_every_verb_answers_on_every_kind_of_fixture(fixtures: Path, verb: str) 
         assert result.stdout.strip()
 
 
+@pytest.mark.parametrize("verb", ["summary", "residency", "occupancy", "interference", "advise", "streams"])
+def test_a_table_that_is_not_shown_is_not_referred_to(hardware: Path, verb: str) -> None:
+    for capture in ("node-mps-A-B-beside-C", "mps-A-B-C.sqlite"):
+        shown = " ".join(run(verb, hardware.parent / "h200" / capture).stdout.split())
+        assert 'The table "Not available"' not in shown, capture
+
+
+def test_what_is_not_available_is_said_with_the_command_that_shows_it(hardware: Path) -> None:
+    """The report holds the table, so it refers to the table."""
+    capture = hardware.parent / "h200" / "node-mps-A-B-beside-C"
+    shown = {verb: " ".join(run(*verb.split(), capture).stdout.split()) for verb in ("summary", "report -f txt -o -")}
+    said = "Kernels of kit (pid 708), kit (pid 709) and kit (pid 775) were not traced."
+    assert f"{said} `pyanalyze report` says how to capture it." in shown["summary"]
+    assert f'{said} The table "Not available" says how to capture it.' in shown["report -f txt -o -"]
+
+
 def test_json_is_the_published_contract(fixtures: Path, tmp_path: Path) -> None:
     import jsonschema
 

@@ -124,6 +124,17 @@ def _window_ns(device: Device) -> int | None:
 TO_DO: Final = ' The table "Not available" says how to capture it.'
 
 
+def outside_report(text: str) -> str:
+    """The same text where that table is not shown: it names the command that shows it.
+
+    Examples
+    --------
+    >>> outside_report(f"No kernel was traced.{TO_DO}")
+    'No kernel was traced. `pyanalyze report` says how to capture it.'
+    """
+    return text.replace(TO_DO, " `pyanalyze report` says how to capture it.")
+
+
 def share_of_window(part_ns: int | None, device: Device) -> float | None:
     """A time as a fraction of the device's window; None: one of them is not known."""
     whole = _window_ns(device)

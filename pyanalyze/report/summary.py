@@ -42,6 +42,7 @@ from pyanalyze.report.sentences import (
     lost_streams_text,
     missing_words,
     mode_text,
+    outside_report,
     percentile_text,
     sampled_sentence,
     samples_not_used,
@@ -275,7 +276,7 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return _lines("Answer", cause, 3)
     # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
     slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
-    return [*_sentences("Slowdown", slowdown, 2), *_lines("Answer", cause, 3)]
+    return [*_sentences("Slowdown", outside_report(slowdown), 2), *_lines("Answer", cause, 3)]
 
 
 def _and_more(tenants: int) -> str:
@@ -345,11 +346,11 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
     rows = gpu_time_rows(device)
     if not rows:
         sampled = None if device.tenants else sampled_sentence(device)
-        return _lines("GPU time", gpu_time_text(device), 1 if sampled else 2) + (
+        return _lines("GPU time", outside_report(gpu_time_text(device)), 1 if sampled else 2) + (
             _lines("Sampled", sampled, 2) if sampled else []
         )
     if room < min(len(rows), 2) + (0 if beside else 1):
-        return _lines("GPU time", gpu_time_text(device), room)
+        return _lines("GPU time", outside_report(gpu_time_text(device)), room)
     switching = _switching(device)
     most = max(min(_BARS, room if beside else room - len(switching)), min(len(rows), 2))
     shown = rows if len(rows) <= most else rows[: most - 1]
@@ -562,7 +563,7 @@ def _whole(label: str, text: str, most: int) -> list[str]:
 
 def _sentences(label: str, text: str, most: int) -> list[str]:
     """Lines of sentences; the last ones are left out where there is no room."""
-    sentences = re.split(r"(?<=\.) (?=[A-Z])", text)
+    sentences = re.split(r"(?<=\.) (?=[A-Z`])", text)
     while len(sentences) > 1 and len(_lines(label, " ".join(sentences), most + 1)) > most:
         sentences.pop()
     return _lines(label, " ".join(sentences), most)

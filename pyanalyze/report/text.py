@@ -6,10 +6,12 @@ No terminal colours inside: the command line adds them.
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
 from pyanalyze.report.layout import lay_out
+from pyanalyze.report.sentences import outside_report
 from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
@@ -69,13 +71,18 @@ def text_page(page: Page, sections: Sequence[str] = (), width: int = TABLE_WIDTH
     for section in page.sections:
         if sections and section.id.partition("-")[0] not in sections:
             continue
-        lines = [line for block in section.blocks for line in _block(block, width)]
+        lines = [line for block in section.blocks for line in _block(_by_itself(block) if sections else block, width)]
         # A chart by itself leaves nothing to read.
         if not lines:
             continue
         title = f"{section.title}: {section.device}" if section.device else section.title
         out += [*([""] if out[-1] else []), title, "-" * len(title), *lines]
     return "\n".join(out).rstrip() + "\n"
+
+
+def _by_itself(block: Block) -> Block:
+    """A block of a section that is shown without the others."""
+    return replace(block, text=outside_report(block.text)) if isinstance(block, (Para, Note)) else block
 
 
 def section_text(title: str, blocks: Sequence[Block], width: int = TABLE_WIDTH) -> str:
