@@ -911,7 +911,8 @@ def _missing(
                 what="units",
                 why="there are no NVTX ranges with launches inside, no graphs, and no launches between "
                 "synchronisations that repeat",
-                how=f"give units with --work FILE, or record NVTX ranges: {recording(switches=False)}",
+                how="give units with --work FILE, or annotate the program with NVTX ranges and record it: "
+                f"{recording(switches=False)}",
             )
         )
     elif tables.residency.is_empty() and (tables.tenants.height > 1 or doubts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,18 @@ from pyanalyze.core import _core
 from pyanalyze.tables import memory
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from pyanalyze.session import Session
+
+#: What `-t cuda` records: where some of it was recorded, CUDA was traced, and of the rest there was nothing.
+_OF_CUDA = ("kernels", "copies", "api_calls", "profiler_overhead", "event_calls")
+#: The first release of nsys that exports the devices as each process sees them.
+_CUDA_DEVICES_SINCE = (2024, 6)
+#: What another export of the same report may bring.
+_OF_EXPORT = ("processes", "diagnostics", "cuda_devices")
+#: States of a source that another recording or export may change.
+_NOT_THERE = ("absent", "empty")
 
 
 @verb("info", ("table", "json", "csv"), reconstruct=False, by=False)
@@ -33,11 +45,15 @@ def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
         text = [pl.col(name).cast(pl.String) for name, kind in frame.schema.items() if kind == pl.Categorical]
         return frame.with_columns(text).to_dicts()
 
+    captures, sources, configured = rows(session.capture), rows(session.sources), rows(session.configured)
+    for source in sources:
+        if _no_remedy(source, captures, sources, configured):
+            source["how"] = None
     return {
-        "captures": rows(session.capture),
+        "captures": captures,
         "devices": rows(session.devices),
         "processes": rows(session.processes.filter(pl.col("traced"))),
-        "sources": rows(session.sources),
+        "sources": sources,
         "samples": rows(
             session.nvml_samples.group_by("source", "format", maintain_order=True).agg(
                 rows=pl.len(),
@@ -48,9 +64,46 @@ def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
                 ).sum(),
             )
         ),
-        "configured": rows(session.configured),
+        "configured": configured,
         "quality": rows(session.quality),
     }
+
+
+def _no_remedy(
+    source: Mapping[str, Any],
+    captures: Sequence[Mapping[str, Any]],
+    sources: Sequence[Mapping[str, Any]],
+    configured: Sequence[Mapping[str, Any]],
+) -> str:
+    """Why no switch would bring what is not there; empty: one might."""
+    name, capture = source["source"], source["capture"]
+    if source["state"] not in _NOT_THERE:
+        return ""
+    traced = any(
+        row["capture"] == capture and row["source"] in _OF_CUDA and row["state"] not in _NOT_THERE for row in sources
+    )
+    graphs = any(
+        row["capture"] == capture and row["key"] == "graph_trace_mode" and row["value"] == "Graph" for row in configured
+    )
+    if traced and (name in _OF_CUDA or (name == "graph_launches" and graphs)):
+        return "none recorded; CUDA was traced"
+    if name == "cuda_devices":
+        version = next((row["nsys_version"] for row in captures if row["capture"] == capture), None)
+        numbers = re.match(r"(\d{1,9})\.(\d{1,9})", version or "")
+        if numbers is not None and (int(numbers[1]), int(numbers[2])) >= _CUDA_DEVICES_SINCE:
+            return "the export has no such table"
+    return ""
+
+
+def _to_do(source: Mapping[str, Any], why: str) -> str:
+    """What stands behind the state of a source: why it is not there, or how to capture it."""
+    if why:
+        return f"   {why}"
+    if source["state"] not in _NOT_THERE or not source["how"]:
+        return ""
+    # Few programs have ranges, and that they were traced is not on record.
+    if_any = ", if the program has ranges" if source["source"] == "nvtx" else ""
+    return f"   {'' if source['source'] in _OF_EXPORT else 'capture with: '}{source['how']}{if_any}"
 
 
 def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str:
@@ -83,9 +136,7 @@ def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str
             # What this command does not need is not read.
             words = {"present": f"{count(source['rows'])} rows", "unread": "present"}
             state = words.get(source["state"], source["state"])
-            how = (
-                f"   capture with: {source['how']}" if source["how"] and source["state"] in ("absent", "empty") else ""
-            )
+            how = _to_do(source, _no_remedy(source, found["captures"], found["sources"], found["configured"]))
             out.append(f"    {source['source']:<17} {state:<14}{how}".rstrip())
     out.append("devices:")
     for device in found["devices"]:

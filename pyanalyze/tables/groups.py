@@ -366,7 +366,10 @@ def _no_ranges(tables: TableSet, domain: str | None) -> str:
 
     ranges = tables.ranges().filter(pl.col("end_ns").is_not_null())
     if ranges.is_empty():
-        return f"--by nvtx: the capture has no NVTX ranges; record them: {recording(switches=False)}"
+        return (
+            "--by nvtx: the capture has no NVTX ranges; annotate the program with them, if it has none, and record it: "
+            f"{recording(switches=False)}"
+        )
     domains = sorted(set(_domains(tables, ranges).drop_nulls().to_list()))
     if domain is not None and domain not in domains:
         return f"--by nvtx={domain[:60]}: there is no such domain; there are {names(domains, _LISTED)}"

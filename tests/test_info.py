@@ -1,0 +1,80 @@
+"""`pyanalyze info`: what a capture holds, and whether another recording would hold more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+from command_line import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def sources(capture: Path) -> dict[str, str]:
+    """What the lines of the sources say, by name."""
+    lines = run("info", capture).stdout.splitlines()
+    return dict(line.split(maxsplit=1) for line in lines if line.startswith("    "))
+
+
+def changed(capture: Path, to: Path, *statements: str) -> Path:
+    """A copy of an export, changed by SQL."""
+    shutil.copy(capture, to)
+    to.chmod(0o644)
+    with sqlite3.connect(to) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+    return to
+
+
+def test_what_was_traced_and_did_not_occur_needs_no_switch(fixtures: Path, tmp_path: Path) -> None:
+    """Kernels are on record, so CUDA was traced; its graphs too, where the settings say `Graph`."""
+    none = ["absent", "none", "recorded;", "CUDA", "was", "traced"]
+    demo = fixtures / "demo-time-slicing.sqlite"
+    found = sources(demo)
+    assert found["graph_launches"].split() == none
+    assert found["event_calls"].split() == none
+    assert found["allocations"].split(maxsplit=1)[1] == "capture with: --cuda-memory-usage=true"
+    body = json.loads(run("info", demo, "-f", "json").stdout)
+    how = {row["source"]: row["how"] for row in body["sources"]}
+    assert how["graph_launches"] is None
+    assert how["allocations"] == "--cuda-memory-usage=true"
+    nodes = changed(
+        demo, tmp_path / "nodes.sqlite", "UPDATE META_DATA_CAPTURE SET value = 'Node' WHERE name LIKE '%GRAPH%:MODE'"
+    )
+    assert "capture with: -t cuda --cuda-graph-trace=graph" in sources(nodes)["graph_launches"]
+
+
+def test_where_nothing_of_cuda_was_traced_the_switches_are_named(fixtures: Path) -> None:
+    found = sources(fixtures / "node-switches-only.sqlite")
+    assert "capture with: -t cuda" in found["kernels"]
+    assert "capture with: -t cuda --cuda-graph-trace=graph" in found["graph_launches"]
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("2024.2.3.38", "export the report with nsys 2024.6 or newer"),
+        ("2024.6.1.90", "the export has no such table"),
+        ("2025.5.2.266", "the export has no such table"),
+    ],
+)
+def test_a_newer_nsys_is_asked_for_only_by_older_exports(
+    fixtures: Path, tmp_path: Path, version: str, says: str
+) -> None:
+    capture = changed(
+        fixtures / "node-switches-only.sqlite",
+        tmp_path / "export.sqlite",
+        f"UPDATE META_DATA_EXPORT SET value = '{version}' WHERE name = 'EXPORT_PRODUCT_VERSION'",
+    )
+    assert sources(capture)["cuda_devices"].split(maxsplit=1) == ["absent", says]
+
+
+def test_ranges_are_asked_for_where_the_program_may_have_none(fixtures: Path) -> None:
+    assert sources(fixtures / "mps.sqlite")["nvtx"].endswith("-t nvtx, if the program has ranges")
+    said = run("explain", fixtures / "node-switches-only.sqlite").stdout
+    assert "or annotate the program with NVTX ranges and record it: nsys profile -t cuda,nvtx" in said
