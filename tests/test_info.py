@@ -78,3 +78,19 @@ def test_ranges_are_asked_for_where_the_program_may_have_none(fixtures: Path) ->
     assert sources(fixtures / "mps.sqlite")["nvtx"].endswith("-t nvtx, if the program has ranges")
     said = run("explain", fixtures / "node-switches-only.sqlite").stdout
     assert "or annotate the program with NVTX ranges and record it: nsys profile -t cuda,nvtx" in said
+
+
+def test_the_nsys_of_an_export_is_not_said_to_have_recorded(hardware: Path, tmp_path: Path) -> None:
+    """The version stands in META_DATA_EXPORT: another nsys may have recorded the report."""
+    old = hardware / "alone-C.sqlite"
+    new = changed(
+        old,
+        tmp_path / "new.sqlite",
+        "UPDATE META_DATA_EXPORT SET value = '2025.5.2.266' WHERE name = 'EXPORT_PRODUCT_VERSION'",
+        "UPDATE TARGET_INFO_GPU SET name = 'T4'",
+    )
+    assert "exported by NVIDIA Nsight Systems 2025.5.2.266," in run("info", new).stdout
+    assert "exported by nsys 2025.5.2.266" in run("summary", new).stdout
+    said = " ".join(run("compare", old, new).stdout.split())
+    assert "recorded by" not in said
+    assert "exported by different nsys versions" in said

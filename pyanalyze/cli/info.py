@@ -113,11 +113,13 @@ def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str
     out: list[str] = []
     for capture in found["captures"]:
         out.append(f"capture {capture['capture']}: {visible(capture['path'], limit=None)}")
-        version = capture["nsys_version"] or "nsys version not recorded"
         product, schema = capture["product"] or "product not recorded", capture["schema_version"] or "not recorded"
         driver = capture["driver_version"] or "not recorded"
-        wrote = "" if samples_only else f", version {visible(version)}, schema {visible(schema)}"
-        out.append(f"  {visible(product)}{wrote}, driver {visible(driver)}")
+        # Another version of nsys may have recorded it.
+        version = capture["nsys_version"] or "of unknown version"
+        wrote = visible(product) if samples_only else f"exported by {visible(product)} {visible(version)}"
+        layout = "" if samples_only else f", schema {visible(schema)}"
+        out.append(f"  {wrote}{layout}, driver {visible(driver)}")
         if capture["start_ns"] is not None:
             span = capture["end_ns"] - capture["start_ns"]
             what = "samples" if samples_only else "events"

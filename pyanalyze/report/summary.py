@@ -330,10 +330,10 @@ def _capture(report: Report, device: Device) -> str:
         length = fmt.duration(device.window.end_ns - start_ns)
         parts.append(f"{length} from {fmt.utc(report.clock.origin_utc_ns, start_ns)}")
     nsys = sorted({visible(capture.nsys_version, 24) for capture in report.captures if capture.nsys_version})
-    # A generator is no recorder.
+    # A generator is no nsys.
     if not report.synthetic:
-        version = "nsys of unknown version" if report.captures else "no capture"
-        parts.append(f"nsys {', '.join(nsys[:2])}" if nsys else version)
+        version = "exported by nsys of unknown version" if report.captures else "no capture"
+        parts.append(f"exported by nsys {', '.join(nsys[:2])}" if nsys else version)
     parts.append(f"pyanalyze {visible(report.tool.version, 24)}")
     # Versions stand in the report as well: what does not fit is left out, not cut.
     while len("; ".join(parts)) > SUMMARY_COLUMNS - _LABEL and len(parts) > 1:

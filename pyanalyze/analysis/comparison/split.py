@@ -217,8 +217,8 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
         gaps.append(
             Missing(
                 what="host overhead of tracing",
-                why=f"recorded by different nsys versions ({versions_a} and {versions_b}), which have different "
-                "overhead",
+                why=f"exported by different nsys versions ({versions_a} and {versions_b}): where these recorded the "
+                "runs too, their overhead differs",
                 how="record both with the same nsys and the same switches",
             )
         )
