@@ -578,3 +578,13 @@ def test_nothing_is_advised_where_overlap_brings_nothing(tmp_path: Path, build: 
 def test_a_stream_that_ran_beside_the_default_one_is_not_serialised(tmp_path: Path) -> None:
     (advice,) = pyanalyze.load(nccl_1428(tmp_path / "a.sqlite")).advise()
     assert not any("default stream" in one.action for one in advice.actions)
+
+
+def test_what_was_not_traced_is_not_said_to_use_one_stream(tmp_path: Path) -> None:
+    turns = [*resident(41, 1, 0, MS), *resident(42, 2, MS + US, 2 * MS)]
+    names = {41: "train", 42: "other"}
+    nothing = run("streams", write(tmp_path / "a.sqlite", switches=turns, processes=names)).stdout
+    assert "Streams are not known: no CUDA work was traced. To capture it: nsys profile -t cuda" in nothing
+    assert "used several" not in nothing
+    one = write(tmp_path / "b.sqlite", switches=turns, processes=names, kernels=[kernel(41, 0, MS)])
+    assert "No traced process used several streams." in run("streams", one).stdout

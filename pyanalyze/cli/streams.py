@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pyanalyze.session import Session
 
 SECTIONS = ("copies", "streams")
+#: What runs in streams.
+_WORK = ("kernels", "memops", "graph_launches")
 
 
 @verb("streams", ("table", "json", "csv"), late_tables=True, by=False)
@@ -20,7 +22,17 @@ def command(session: Session, fmt: str) -> str:
     if fmt == "csv":
         return csv_of(rows(session))
     text = answer(session, "streams", SECTIONS, fmt)
-    return text if fmt == "json" or session.analysis.streams else f"{text}No process used several streams.\n"
+    return text if fmt == "json" or session.analysis.streams else f"{text}{_none(session)}\n"
+
+
+def _none(session: Session) -> str:
+    """Why there are no streams to compare: none were used, or what was used is not known."""
+    from pyanalyze.nsys_tool import recording
+
+    if not any(session.frame(name).height for name in _WORK):
+        return f"Streams are not known: no CUDA work was traced. To capture it: {recording(switches=False)}"
+    whose = "process" if session.tenants["traced"].all() else "traced process"
+    return f"No {whose} used several streams."
 
 
 def rows(session: Session) -> list[dict[str, Any]]:
