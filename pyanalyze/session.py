@@ -692,6 +692,11 @@ class Session(Frames):
             first if start is None else position_ns(start, origin),
             last if end is None else position_ns(end, origin),
         )
+        if window[0] >= window[1] and (start is None or end is None):
+            from pyanalyze.tables.window import activity_text
+
+            edge = f"end {str(end)[:80]} lies before" if start is None else f"start {str(start)[:80]} lies after"
+            raise UsageError(f"{edge} all that was recorded; {activity_text(self.tables)}")
         return replace(self, analysis=self.analysis.narrowed(window, None))
 
     def by(self, what: str) -> Session:

@@ -10,6 +10,7 @@ import generate
 import polars as pl
 import pytest
 from command_line import run
+from exports import RESTORE, kernel, resident, write
 
 import pyanalyze
 from pyanalyze.errors import UsageError
@@ -134,6 +135,27 @@ def test_a_window_without_anything_is_refused(fixtures: Path) -> None:
         session.window("9999s")
     with pytest.raises(UsageError, match="no GPU 7"):
         session.only_gpu(7)
+
+
+@pytest.mark.parametrize("given", [("--around", "100s"), ("--start", "99.5s"), ("--start", "99s", "--end", "101s")])
+def test_a_window_behind_the_capture_is_refused_with_its_range(tmp_path: Path, given: tuple[str, ...]) -> None:
+    """Whoever was resident at the last switch record is so at the start of any later window: nothing was recorded there."""
+    switches = [*resident(41, 1, 0, 1_000_000), (1_000_500, RESTORE, 2, 42)]
+    kernels = [kernel(41, 100_000, 900_000)]
+    path = write(tmp_path / "a.sqlite", switches=switches, kernels=kernels, processes={41: "a", 42: "b"})
+    done = run("summary", *given, path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "(0.000 s to 0.001 s; " in done.stderr
+    if len(given) == 2 and given[0] == "--start":
+        assert "start 99.5s lies after all that was recorded" in done.stderr
+
+
+def test_a_window_before_the_capture_is_named_by_its_end(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 2_000_000_000, 3_000_000_000)], processes={41: "a"})
+    done = run("summary", "--end", "1ms", path)
+    assert done.returncode == 2
+    assert "end 1ms lies before all that was recorded; activity is from 2000000000 ns to 3000000000 ns" in done.stderr
+    assert "(2.000 s to 3.000 s; 2026-09-21 14:13:22.000 UTC to 2026-09-21 14:13:23.000 UTC)" in done.stderr
 
 
 def test_the_whole_is_a_window_of_itself(fixtures: Path) -> None:

@@ -14,6 +14,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import FrameTable, to_core, to_frame
 from pyanalyze.tables.names import named
 from pyanalyze.tables.tableset import Selection, answered
+from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["narrowed", "narrowed_parts", "of_device"]
+__all__ = ["activity_text", "narrowed", "narrowed_parts", "of_device"]
 
 #: Made from the rest of the session; everything else is input.
 _RECONSTRUCTED = (
@@ -84,13 +85,10 @@ def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) 
         have = ", ".join(map(str, tables.devices["device_id"].sort()))
         raise UsageError(f"there is no GPU {gpu}; `pyanalyze info` lists them: {have or 'none'}")
     if window is not None and window[0] >= window[1]:
-        raise UsageError(
-            f"a window must end after it starts, not from {window[0]} ns to {window[1]} ns{_activity(tables)}"
-        )
+        raise UsageError(f"a window must end after it starts, not from {_span(window)}; {activity_text(tables)}")
     part = _cut(tables, _timed(tables), window, gpu)
     if part is None:
-        start, end = window or tables.span_ns
-        raise UsageError(f"nothing was recorded from {start} ns to {end} ns{_activity(tables)}")
+        raise UsageError(f"nothing was recorded from {_span(window or tables.span_ns)}; {activity_text(tables)}")
     (joined,) = _reconstructed(tables, [part])
     return joined
 
@@ -162,8 +160,12 @@ def _cut(
 ) -> _Part | None:
     """Cut what was read; None where there were events, and none in this window."""
     events: dict[str, AnyTable] = {name: _core.cut(table, window, gpu) for name, table in timed.items()}
-    had, left = (any(table.num_rows for table in some.values()) for some in (timed, events))
-    if window is not None and had and not left:
+    had = any(table.num_rows for table in timed.values())
+    if (
+        window is not None
+        and had
+        and not any(_left(timed[name], table, name, window) for name, table in events.items())
+    ):
         return None
     unchanged: list[str] = []
     for name, table in tables.stored.items():
@@ -177,6 +179,16 @@ def _cut(
     if answering is not None:
         answering = _cut_frame("nvml_samples", answering, window, gpu)
     return _Part(window, gpu, events, unchanged, answering)
+
+
+def _left(whole: _core.Table, cut: AnyTable, name: str, window: tuple[int, int]) -> bool:
+    """Whether anything of a table is in a window.
+
+    Who was resident at the last switch record is so at the start of any window behind it: that is nothing recorded.
+    """
+    if name != "switch_events" or not cut.num_rows:
+        return bool(cut.num_rows)
+    return bool((to_frame(whole)["time_ns"] >= window[0]).any())
 
 
 def _cut_frame(name: str, frame: pl.DataFrame, window: tuple[int, int] | None, gpu: int | None) -> pl.DataFrame:
@@ -226,12 +238,27 @@ def _joined(tables: TableSet, switched: Collection[tuple[Any, ...]], part: _Part
     )
 
 
-def _activity(tables: TableSet) -> str:
-    """Where there is something to see, for a window that missed it."""
+def activity_text(tables: TableSet) -> str:
+    """Where there is something to see, for what missed it: in each form in which times are given.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> activity_text(pyanalyze.load(capture).tables).partition(";")[0]
+    'activity is from 777563 ns to 1148808107 ns (0.001 s to 1.149 s'
+    """
     first, last = tables.span_ns
     if first == last:
-        return "; no kernel, graph or residency interval was recorded"
-    return f"; activity is from {first} ns to {last} ns ({first / 1e9:.3f} s to {last / 1e9:.3f} s)"
+        return "no kernel, graph or residency interval was recorded"
+    origin_ns = tables.capture["utc_origin_ns"][0]
+    dates = [] if origin_ns is None else [fmt.utc(str(origin_ns), position) for position in (first, last)]
+    return f"activity is from {_span((first, last), *dates)}"
+
+
+def _span(window: tuple[int, int], *dates: str) -> str:
+    start, end = window
+    dated = f"; {' to '.join(dates)}" if dates else ""
+    return f"{start} ns to {end} ns ({start / 1e9:.3f} s to {end / 1e9:.3f} s{dated})"
 
 
 def _of_device(name: str, frame: pl.DataFrame, gpu: int) -> pl.DataFrame:
