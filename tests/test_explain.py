@@ -704,3 +704,28 @@ def test_a_wait_for_the_time_slice_of_an_mps_group_names_the_group(hardware: Pat
     # Clients beside each other on the SMs are told apart by their kernels.
     texts = {cause_text(cause) for one in found.groups if one.tenant == "kit (pid 952)" for cause in one.causes}
     assert "execution (beside kit (pid 951))" in texts
+
+
+def test_given_units_without_a_launch_are_said_to_be_beside_the_launches(tmp_path: Path) -> None:
+    """Launched at 1 and 2 s: units of 100 s hold nothing."""
+    second = 1_000_000_000
+    launched = (second, 2 * second)
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=[kernel(41, at + MS, at + 2 * MS) for at in launched],
+        calls=[call(41, at, at + US, n) for n, at in enumerate(launched, 1)],
+        processes={41: "web"},
+    )
+
+    def said(*units: tuple[str, str]) -> str:
+        work = tmp_path / "work.csv"
+        work.write_text("tenant,start,end\n" + "".join(f"web,{start},{end}\n" for start, end in units))
+        done = run("explain", "--work", work, path)
+        assert done.returncode == 0
+        return done.stdout
+
+    nothing = said(("100s", "101s"), ("0.5s", "0.9s"))
+    assert "units: no unit of the file contains a launch; launches are from 1000000000 ns to 2000000000 ns" in nothing
+    assert "(1.000 s to 2.000 s; 2026-09-21 14:13:21.000 UTC to 2026-09-21 14:13:22.000 UTC)" in nothing
+    assert "give units with --work" not in nothing
+    assert "2 units of web" in said(("0.9s", "1.1s"), ("1.9s", "2.1s"), ("5s", "6s"))

@@ -26,6 +26,7 @@ from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.selections import named, of_process, work_of
+from pyanalyze.tables.window import span_text
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
@@ -883,6 +884,23 @@ def _departure(
     return None
 
 
+def _beside_launches(tables: TableSet) -> str | None:
+    """Say when work was launched, where no given unit contains a launch; None: one does, or none were given."""
+    calls, work = tables.calls(), tables.work
+    if work is None or calls is None:
+        return None
+    launches: list[int] = []
+    for tenant in tables.tenants.filter("traced").unique(["capture", "pid", "device_id"]).rows(named=True):
+        launched = _launches(tables, calls, tenant)["start_ns"]
+        mine = work.filter(of_process(tenant)).select("start_ns", "end_ns")
+        if any(launched.is_between(start_ns, end_ns).any() for start_ns, end_ns in mine.iter_rows()):
+            return None
+        launches += launched.to_list()
+    if not launches:
+        return None
+    return f"no unit of the file contains a launch; launches are {span_text(tables, min(launches), max(launches))}"
+
+
 def _missing(
     tables: TableSet, units: pl.DataFrame, doubts: Mapping[int, ResidencyDoubt], *, events: bool
 ) -> list[Missing]:
@@ -905,7 +923,17 @@ def _missing(
                 how=recording("--cuda-event-trace=true", switches=False),
             )
         )
-    if units.is_empty():
+    given = (units["source"] == UnitSource.GIVEN).any()
+    beside = None if given else _beside_launches(tables)
+    if beside is not None:
+        found.append(
+            Missing(
+                what="given units" if units.height else "units",
+                why=beside,
+                how="give the units of --work on the clock of the first capture, or as dates with a zone",
+            )
+        )
+    elif units.is_empty():
         found.append(
             Missing(
                 what="units",
@@ -915,7 +943,7 @@ def _missing(
                 f"{recording(switches=False)}",
             )
         )
-    elif tables.residency.is_empty() and (tables.tenants.height > 1 or doubts):
+    if units.height and tables.residency.is_empty() and (tables.tenants.height > 1 or doubts):
         worst = ResidencyDoubt.UNDECIDED if ResidencyDoubt.UNDECIDED in doubts.values() else None
         worst = worst or next(iter(doubts.values()), None)
         deduced = "waiting for a time slice and context switches are inferred"

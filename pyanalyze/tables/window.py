@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["activity_text", "narrowed", "narrowed_parts", "of_device"]
+__all__ = ["activity_text", "narrowed", "narrowed_parts", "of_device", "span_text"]
 
 #: Made from the rest of the session; everything else is input.
 _RECONSTRUCTED = (
@@ -238,21 +238,26 @@ def _joined(tables: TableSet, switched: Collection[tuple[Any, ...]], part: _Part
     )
 
 
-def activity_text(tables: TableSet) -> str:
-    """Where there is something to see, for what missed it: in each form in which times are given.
+def span_text(tables: TableSet, first_ns: int, last_ns: int) -> str:
+    """From when to when, in each form in which times are given.
 
     Examples
     --------
     >>> import pyanalyze
-    >>> activity_text(pyanalyze.load(capture).tables).partition(";")[0]
-    'activity is from 777563 ns to 1148808107 ns (0.001 s to 1.149 s'
+    >>> span_text(pyanalyze.load(capture).tables, 0, 1_200_000_000)
+    'from 0 ns to 1200000000 ns (0.000 s to 1.200 s; 2026-03-14 05:26:53.589 UTC to 2026-03-14 05:26:54.789 UTC)'
     """
+    origin_ns = tables.capture["utc_origin_ns"][0]
+    dates = [] if origin_ns is None else [fmt.utc(str(origin_ns), position) for position in (first_ns, last_ns)]
+    return f"from {_span((first_ns, last_ns), *dates)}"
+
+
+def activity_text(tables: TableSet) -> str:
+    """Where there is something to see, for a window that missed it."""
     first, last = tables.span_ns
     if first == last:
         return "no kernel, graph or residency interval was recorded"
-    origin_ns = tables.capture["utc_origin_ns"][0]
-    dates = [] if origin_ns is None else [fmt.utc(str(origin_ns), position) for position in (first, last)]
-    return f"activity is from {_span((first, last), *dates)}"
+    return f"activity is {span_text(tables, first, last)}"
 
 
 def _span(window: tuple[int, int], *dates: str) -> str:
