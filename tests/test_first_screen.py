@@ -159,3 +159,16 @@ def test_one_gap_is_named_where_there_is_no_room_for_what_the_host_did(corpus: P
     """By SQL nothing is on the GPU for 1 628 903 372 ns after the second of 24 operations."""
     said = " ".join(line.strip() for line in run(corpus / "exports/fuser/report1.sqlite").stdout.splitlines()[:3])
     assert "Most of it is one gap of 1.629 s at its start: --start 7476932us leaves it out." in said
+
+
+def test_why_a_baseline_is_not_used_is_said(fixtures: Path) -> None:
+    """Three tenants share the GPU of the demo: it is no solo recording of any."""
+    demo = fixtures / "demo-time-slicing.sqlite"
+    done = run("summary", "--baseline", demo, demo)
+    assert done.returncode == 0
+    assert "Baseline    demo-time-slicing.sqlite is not used: other tenants ran" in done.stdout
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 15
+    assert sum(line.startswith("Baseline ") for line in lines) == 1
+    both = run("summary", "--baseline", fixtures / "mig.sqlite", "--baseline", fixtures / "mps.sqlite", demo).stdout
+    assert "Baseline    2 are not used; the first: m" in both

@@ -56,6 +56,7 @@ __all__ = [
     "agreement_note",
     "agreement_text",
     "all_active",
+    "baselines_not_used",
     "bound_text",
     "bounded_text",
     "by_traced",
@@ -1043,6 +1044,15 @@ def processes_text(count: int) -> str:
 def samples_not_used(report: Report) -> list[str]:
     """Sentences on sample files of another time than the captures."""
     return [visible(text, None) for text in report.samples_not_used]
+
+
+def baselines_not_used(device: Device) -> list[str]:
+    """Why solo recordings that were given are not used: a sentence for each file that a tenant without one has."""
+    found: dict[str, str] = {}
+    for tenant in device.tenants:
+        for one in tenant.baselines_not_used if tenant.baseline is None else ():
+            found.setdefault(one.baseline, visible(one.detail, None))
+    return list(found.values())
 
 
 #: Name of the quality row of a file that no reader knows.

@@ -30,6 +30,7 @@ from pyanalyze.report.sentences import (
     UNREAD,
     aggressors_text,
     agreement_text,
+    baselines_not_used,
     bound_text,
     cause_sentence,
     clock_sentences,
@@ -164,6 +165,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
         *_not_read(report),
         *_unplaced(report),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 2)),
+        *_baseline(device),
         *_others(report, device),
         _line("Missing", _missing(device)),
         *_lost(report),
@@ -234,6 +236,15 @@ def _not_read(report: Report) -> list[str]:
     found = files_not_read(report)
     lines = [line for text in found[:3] for line in _lines("Not read", text, 2 if len(found) == 1 else 1)]
     return [*lines, _line("Not read", f"and {len(found) - 3} more files")] if len(found) > 3 else lines
+
+
+def _baseline(device: Device) -> list[str]:
+    """Why a solo recording that was given is not used: one of them, in two lines."""
+    found = baselines_not_used(device)
+    if not found:
+        return []
+    several = f"{len(found)} are not used; the first: " if len(found) > 1 else ""
+    return _lines("Baseline", f"{several}{full_stop(found[0])}", 2)
 
 
 def _slow(device: Device, impact: Impact) -> list[str]:
