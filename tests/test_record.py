@@ -944,6 +944,10 @@ def test_doctor_on_a_machine_without_a_gpu_prints_its_checklist() -> None:
     found = {finding["what"]: finding for finding in body["findings"]}
     assert found["NVML"]["state"] == "blocked"
     assert {"nsys", "context switches", "GPU metrics", "process names"} <= found.keys()
+    # Without a driver root is not enough, and there is nothing that nvidia-smi could be asked.
+    assert found["context switches"]["state"] == found["GPU metrics"]["state"] == "unknown"
+    assert "confidential computing" not in found
+    assert not any("nvidia-smi" in (finding["remedy"] or "") for finding in found.values())
     assert all(finding["remedy"] for finding in found.values() if finding["state"] not in ("ok", "unknown"))
 
 

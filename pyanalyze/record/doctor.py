@@ -100,6 +100,8 @@ def diagnose(root: Path = Path("/"), *, need_gpu: bool = True) -> list[Finding]:
         elif need_gpu:
             raise GpuUnavailable(NO_GPU) from error
         else:
+            # Nothing here answers whether it is on.
+            confidential = (None, None, None)
             found += _without_gpu()
     for gpu in gpus:
         name = f"GPU {gpu['gpu_index']} ({gpu['gpu_name']})"
@@ -131,7 +133,7 @@ def diagnose(root: Path = Path("/"), *, need_gpu: bool = True) -> list[Finding]:
             )
     found += _confidential(*confidential)
     found += _nsys(cuda)
-    found += _privileges(root)
+    found += _privileges(root) if driver is not None or has_driver(root) else _without_driver(root)
     found += _compatibility(driver, root)
     found.append(_dcgm(root))
     host_pids = sees_host_pids(root / "proc")
@@ -312,6 +314,14 @@ def _privileges(root: Path) -> list[Finding]:
             "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0 (modprobe.d, then reboot)",
         )
     return [switches, metrics]
+
+
+def _without_driver(root: Path) -> list[Finding]:
+    """Context switches and hardware counters, where only the rights of the user are known."""
+    rights = "is root or has CAP_SYS_ADMIN" if is_root() or _has_admin(root) else "is not root"
+    detail = f"only a driver tells whether it allows them; this user {rights}"
+    remedy = "pyanalyze doctor on the machine with the GPU"
+    return [Finding(what, "unknown", detail, remedy) for what in ("context switches", "GPU metrics")]
 
 
 def _has_admin(root: Path) -> bool:
