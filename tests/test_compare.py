@@ -629,3 +629,18 @@ def test_a_name_of_a_process_of_neither_run_is_refused() -> None:
     found = run("compare", str(alone), str(both), "--tenant", "serve=4")
     assert found.returncode == 2
     assert "--tenant serve=4: no tenant of either run is that process" in found.stderr
+
+
+def test_what_makes_a_pair_is_said_where_nothing_has_a_counterpart(tmp_path: Path) -> None:
+    """Two programs with no name and no kernel in common; `before` and `after` are given to a process of each."""
+    runs = []
+    for number, (names, of) in enumerate((({41: "web"}, "a"), ({51: "one", 52: "two"}, "b"))):
+        kernels = [kernel(pid, 0, MS) for pid in names]
+        runs.append(write(tmp_path / f"{number}.sqlite", kernels=kernels, processes=names, kernel_names=(of,)))
+    done = run("compare", *runs)
+    assert done.returncode == 4
+    said = " ".join(done.stdout.split())
+    assert "Give a process of each one name: --tenant NAME=PID --tenant NAME=PID. A has web 41; B has" in said
+    assert "one 51" in said and "two 52" in said
+    paired = run("compare", "--tenant", "x=41", "--tenant", "x=52", *runs).stdout
+    assert "Only in B: one." in paired

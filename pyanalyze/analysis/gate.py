@@ -379,7 +379,8 @@ def _data_loss(report: Report) -> Outcome:
 def _changes(comparison: Comparison, most: float) -> Iterator[Outcome]:
     if not comparison.tenants:
         detail = "no tenant of this run has a counterpart in the other"
-        yield Outcome("max_change", "tenants", "inconclusive", detail, limit=most)
+        how = "give a process of each run one name: --tenant NAME=PID --tenant NAME=PID"
+        yield Outcome("max_change", "tenants", "inconclusive", detail, how=how, limit=most)
     for pair in comparison.tenants:
         change = pair.change
         if change is None:

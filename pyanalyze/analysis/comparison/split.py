@@ -86,7 +86,7 @@ def compare_reports(
         b=run_b,
         noise_floor=noise_floor,
         equal_work=None if not known or None in known else all(known),
-        summary=_summary(run_a, run_b, tenants, nameless),
+        summary=_summary(run_a, run_b, tenants, nameless) if tenants else _no_pairs(sides_a, sides_b, nameless),
         tenants=tenants,
         only_a=[side.label for side in sides_a if id(side) not in paired_a],
         only_b=[side.label for side in sides_b if id(side) not in paired_b],
@@ -580,10 +580,23 @@ def part_words(name: str) -> str:
     return _WORDS[name]
 
 
+def _no_pairs(sides_a: list[_Side], sides_b: list[_Side], nameless: Missing | None) -> str:
+    """Why there is nothing to compare, and what makes a pair of two processes."""
+    text = "The runs cannot be compared: no traced tenant of one has a counterpart in the other."
+    if nameless is not None:
+        return f"{text} {capital(nameless.why)}: {nameless.how}."
+    if not sides_a or not sides_b:
+        which = "A and B have" if not sides_a and not sides_b else "B has" if sides_a else "A has"
+        return f"{text} {which} no traced tenant with kernels: record with {recording()}"
+    there_a, there_b = (
+        fmt.names([f"{visible(side.tenant.name)} {side.tenant.pid}" for side in sides], most=3)
+        for sides in (sides_a, sides_b)
+    )
+    pairing = "Give a process of each one name: --tenant NAME=PID --tenant NAME=PID."
+    return f"{text} {pairing} A has {there_a}; B has {there_b}."
+
+
 def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | None) -> str:
-    if not tenants:
-        text = "The runs cannot be compared: no traced tenant of one has a counterpart in the other."
-        return text if nameless is None else f"{text} {capital(nameless.why)}: {nameless.how}."
     known = [pair.equal_work for pair in tenants]
     if None in known:
         work = "Equal work: not known for every tenant"
