@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import shutil
 import sqlite3
@@ -94,3 +96,32 @@ def test_the_nsys_of_an_export_is_not_said_to_have_recorded(hardware: Path, tmp_
     said = " ".join(run("compare", old, new).stdout.split())
     assert "recorded by" not in said
     assert "exported by different nsys versions" in said
+
+
+def test_what_several_processes_are_said_to_have_is_one_line(hardware: Path) -> None:
+    """By node.json: four processes, of which 708, 709 and 713 have the pipe directory, and 775 shares the device."""
+    folder = hardware.parent / "h200" / "node-mps-A-B-beside-C"
+    lines = [line for line in run("info", folder).stdout.splitlines() if line.startswith("configured: ")]
+    assert len(set(lines)) == len(lines)
+    for said in (
+        "NVIDIA_VISIBLE_DEVICES=0 (recording-node; pids 708, 709, 713, 775)",
+        "CUDA_MPS_PIPE_DIRECTORY=/tmp/mp (recording-node; pids 708, 709, 713)",
+        "mps_daemon=nvidia-cuda-mps (process-list; pids 705, 713)",
+        "process_pid=708, 709, 713, 775 (recording-node)",
+    ):
+        assert f"configured: {said}" in lines
+    assert any(line.startswith("configured: gpu=0 uuid=GPU-48d0f256") for line in lines)
+
+
+def test_the_state_of_a_source_is_one_word_in_every_format(fixtures: Path) -> None:
+    capture = fixtures / "mps.sqlite"
+    table, rows = sources(capture), csv.DictReader(io.StringIO(run("info", capture, "-f", "csv").stdout))
+    unread = [row["source"] for row in rows if row["state"] == "unread"]
+    assert unread
+    assert all(table[name] == "present (unread)" for name in unread)
+    assert "read by page scan, without SQLite" in run("info", capture).stdout
+
+
+def test_samples_without_a_capture_are_not_said_to_be_scanned(hardware: Path) -> None:
+    samples = hardware.parent / "h200" / "node-mps-A-B-beside-C" / "samples.jsonl"
+    assert "page scan" not in run("info", "--samples", samples).stdout

@@ -106,6 +106,30 @@ def _to_do(source: Mapping[str, Any], why: str) -> str:
     return f"   {'' if source['source'] in _OF_EXPORT else 'capture with: '}{source['how']}{if_any}"
 
 
+def _settings(configured: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings as the inputs state them; what several processes are said to have is one line."""
+    from pyanalyze.text.escape import visible
+
+    # A list of processes says of each that it is there.
+    listed = [{**row, "value": ""} if row["key"] == "process_pid" else row for row in configured]
+    pids: dict[tuple[str, str, str], dict[int, None]] = {}
+    for row in listed:
+        of = pids.setdefault((row["key"], row["value"], row["source"]), {})
+        if row["pid"] is not None:
+            of[row["pid"]] = None
+    out = []
+    for (key, value, source), of in pids.items():
+        numbers = ", ".join(map(str, of))
+        if key == "process_pid":
+            said, whose = f"{key}={numbers}", ""
+        else:
+            # A value of several parts names itself.
+            said = visible(value) if value.startswith(f"{key}=") else f"{key}={visible(value)}"
+            whose = f"; pid{'' if len(of) == 1 else 's'} {numbers}" if of else ""
+        out.append(f"configured: {said} ({source}{whose})")
+    return out
+
+
 def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str:
     from pyanalyze.text.escape import visible
     from pyanalyze.text.format import count, counted, duration
@@ -131,15 +155,19 @@ def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str
             for row in found["quality"]
             if row["name"] == "read_by_sqlite" and row["capture"] == capture["capture"]
         )
-        how_read = f"row by row through SQLite: {counted(left, 'table')}, see below" if left else "by page scan"
-        out.append(f"  read {how_read}")
+        how_read = (
+            f"row by row through SQLite: {counted(left, 'table')}, see below"
+            if left
+            else "by page scan, without SQLite"
+        )
+        out += [] if samples_only else [f"  read {how_read}"]
         here = [source for source in found["sources"] if source["capture"] == capture["capture"]]
         for source in here:
             # What this command does not need is not read.
-            words = {"present": f"{count(source['rows'])} rows", "unread": "present"}
+            words = {"present": f"{count(source['rows'])} rows", "unread": "present (unread)"}
             state = words.get(source["state"], source["state"])
             how = _to_do(source, _no_remedy(source, found["captures"], found["sources"], found["configured"]))
-            out.append(f"    {source['source']:<17} {state:<14}{how}".rstrip())
+            out.append(f"    {source['source']:<17} {state:<16}{how}".rstrip())
     out.append("devices:")
     for device in found["devices"]:
         sms = f"{device['sm_count']} SMs" if device["sm_count"] else "SM count not known"
@@ -155,8 +183,7 @@ def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str
             f"{count(row['rows'])} rows of {count(row['metrics'])} metrics, {count(row['unavailable'])} not available"
         )
         out.append(f"samples: {visible(row['source'], limit=None)} ({row['format']}): {numbers}")
-    for row in found["configured"]:
-        out.append(f"configured: {row['key']}={visible(row['value'])} ({row['source']})")
+    out += _settings(found["configured"])
     # Slices and tenants are not reconstructed here; what that finds odd stands in the other verbs.
     out.append("data-quality counters:" if found["quality"] else "data-quality counters: none")
     meanings = {str(one["name"]): str(one["doc"]) for one in _core.quality_counters()}
