@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from command_line import run
+from exports import kernel, resident, write
 
 from pyanalyze.cli import VERBS
 
@@ -416,3 +417,22 @@ def test_a_missing_file_is_no_misspelt_verb(fixtures: Path, tmp_path: Path) -> N
     assert "verb" not in result.stderr
     for word in ("nosuch", "no-such"):
         assert "neither a file nor a command" in run(word, cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("verb", ["streams", "residency", "occupancy", "interference", "classify"])
+def test_a_table_without_rows_has_its_columns(fixtures: Path, tmp_path: Path, verb: str) -> None:
+    """As those of a capture that has rows; an export of a GPU on which nothing ran has none."""
+    full = run(verb, fixtures / ("streams.sqlite" if verb == "streams" else DEMO), "-f", "csv").stdout.splitlines()
+    empty = run(verb, write(tmp_path / "a.sqlite", gpus=()), "-f", "csv").stdout.splitlines()
+    assert len(full) > 1
+    assert empty == full[:1]
+
+
+def test_the_processes_that_may_be_named_are_listed(tmp_path: Path) -> None:
+    switches = [*resident(41, 1, 0, 1000), *resident(42, 2, 2000, 3000)]
+    path = write(
+        tmp_path / "a.sqlite", switches=switches, kernels=[kernel(42, 2100, 2900)], processes={41: "a", 42: "b"}
+    )
+    done = run("summary", "--tenant", "web=999", path)
+    assert done.returncode == 2
+    assert done.stderr == "pyanalyze: --tenant web=999: no tenant has that pid; there are b 42 and a 41\n"

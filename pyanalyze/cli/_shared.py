@@ -594,7 +594,7 @@ def csv_of(rows: list[dict[str, Any]], columns: Sequence[str] = ()) -> str:
     from pyanalyze.text.escape import csv_cell
 
     made = io.StringIO()
-    writer = csv.DictWriter(made, fieldnames=list(rows[0]) if rows else columns or ["nothing"], lineterminator="\n")
+    writer = csv.DictWriter(made, fieldnames=list(rows[0]) if rows else columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: csv_cell(value) for key, value in row.items()} for row in rows)
     return made.getvalue()

@@ -21,22 +21,19 @@ def command(session: Session, fmt: str) -> str:
     if fmt == "json":
         return json.dumps(part_of(report, "classify"), indent=2)
     if fmt == "csv":
-        return csv_of([_row(device) for device in report.devices])
+        return csv_of([_row(device) for device in report.devices], COLUMNS)
     return "\n\n".join(_block(device) for device in report.devices) or "no activity on any GPU in the capture"
 
 
+#: Columns of the CSV: of the device, and of how it is shared.
+_OF_DEVICE = ("device_id", "uuid")
+_OF_SHARING = ("mode", "confidence", "basis", "condition", "configured", "agrees")
+COLUMNS = (*_OF_DEVICE, *_OF_SHARING)
+
+
 def _row(device: Device) -> dict[str, object]:
-    sharing = device.sharing
-    return {
-        "device_id": device.device_id,
-        "uuid": device.uuid,
-        "mode": sharing.mode,
-        "confidence": sharing.confidence,
-        "basis": sharing.basis,
-        "condition": sharing.condition,
-        "configured": sharing.configured,
-        "agrees": sharing.agrees,
-    }
+    found = {name: getattr(device, name) for name in _OF_DEVICE}
+    return {**found, **{name: getattr(device.sharing, name) for name in _OF_SHARING}}
 
 
 def _block(device: Device) -> str:

@@ -21,7 +21,7 @@ TOP = 12
 def command(session: Session, fmt: str) -> str:
     """Measure the slowdown of each tenant, with causes and aggressors; --baseline gives solo recordings."""
     if fmt == "csv":
-        return csv_of(rows(session))
+        return csv_of(rows(session), COLUMNS)
     text = answer(session, "interference", SECTIONS, fmt)
     # Kernels of groups of work stand in the section: beside one group, not beside any.
     return text if fmt == "json" or session.tables.groups is not None else text + _kernels(session)
@@ -86,6 +86,14 @@ def _kernels(session: Session) -> str:
     return "\n" + section_text("Resident time of the same kernels, solo and shared", blocks, table_width())
 
 
+#: Percentiles in the CSV, and its columns.
+_PERCENTILES = (50, 95, 99)
+COLUMNS = (
+    "device_id", "tenant_id", "tenant", "work", "measure", "slowdown", "low", "high", "n", "basis", "baseline",
+    *(f"p{part}_{run}_ns" for part in _PERCENTILES for run in ("shared", "solo")), "why_missing",
+)  # fmt: skip
+
+
 def rows(session: Session) -> list[dict[str, Any]]:
     """One row per tenant, measure and unit of work."""
     out = []
@@ -113,7 +121,7 @@ def rows(session: Session) -> list[dict[str, Any]]:
                     "basis": None if estimate is None else estimate.basis,
                     "baseline": tenant.baseline,
                 }
-                for part in (50, 95, 99):
+                for part in _PERCENTILES:
                     tail = by_part.get(part)
                     row[f"p{part}_shared_ns"] = None if tail is None else tail.shared_ns
                     row[f"p{part}_solo_ns"] = None if tail is None else tail.solo_ns

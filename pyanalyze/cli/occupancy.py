@@ -25,7 +25,8 @@ def command(session: Session, fmt: str) -> str:
         who = {
             tenant: (name, pid) for tenant, name, pid in session.tenants.select("tenant_id", "name", "pid").iter_rows()
         }
-        rows = session.sm_occupancy.with_columns(pl.col("basis").cast(pl.String)).iter_rows(named=True)
-        named = ((who.get(row["tenant_id"], (None, None)), row) for row in rows)
-        return csv_of([{"tenant": name, "pid": pid, **row} for (name, pid), row in named])
+        found = session.sm_occupancy.with_columns(pl.col("basis").cast(pl.String))
+        named = ((who.get(row["tenant_id"], (None, None)), row) for row in found.iter_rows(named=True))
+        rows = [{"tenant": name, "pid": pid, **row} for (name, pid), row in named]
+        return csv_of(rows, ("tenant", "pid", *found.columns))
     return answer(session, "occupancy", SECTIONS, fmt)

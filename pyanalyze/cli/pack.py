@@ -85,7 +85,7 @@ def command(
         say(f"created the key {key}; keep it, and do not share it with the pack")
     if names is not None:
         rows = [{"kind": kind, "name": name, "pseudonym": given} for kind, name, given in made.names]
-        emit(csv_of(rows), names, force=force)
+        emit(csv_of(rows, ("kind", "name", "pseudonym")), names, force=force)
     events = sum(count for name, count in made.rows.items() if name in (*ANALYSIS_TABLES, *also))
     size = made.path.stat().st_size
     say(f"wrote {output}: {events:,} events, {size:,} bytes, {len(made.names)} names replaced by pseudonyms", of="")

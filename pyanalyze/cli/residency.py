@@ -17,6 +17,7 @@ def command(session: Session, fmt: str) -> str:
     """Show GPU time per tenant and the cost of context switches (csv: residency per tenant)."""
     if fmt == "csv":
         names = dict(session.tenants.select("tenant_id", "name").iter_rows())
-        rows = session.residency_by_tenant.iter_rows(named=True)
-        return csv_of([{"tenant": names.get(row["tenant_id"]), **row} for row in rows])
+        found = session.residency_by_tenant
+        rows = [{"tenant": names.get(row["tenant_id"]), **row} for row in found.iter_rows(named=True)]
+        return csv_of(rows, ("tenant", *found.columns))
     return answer(session, "residency", SECTIONS, fmt)

@@ -20,7 +20,7 @@ _WORK = ("kernels", "memops", "graph_launches")
 def command(session: Session, fmt: str) -> str:
     """Say whether the streams of each process overlapped, why not, and which kernels slowed each other."""
     if fmt == "csv":
-        return csv_of(rows(session))
+        return csv_of(rows(session), COLUMNS)
     text = answer(session, "streams", SECTIONS, fmt)
     return text if fmt == "json" or session.analysis.streams else f"{text}{_none(session)}\n"
 
@@ -35,14 +35,23 @@ def _none(session: Session) -> str:
     return f"No {whose} used several streams."
 
 
+#: Columns of the CSV: what stands beside each loss of a pair of streams, and the loss.
+_OF_PAIR = (
+    "context_a", "stream_a", "context_b", "stream_b", "both_had_work_ns", "overlap_ns", "lost_ns", "late_ns",
+    "alternations", "filled_by",
+)  # fmt: skip
+_OF_LOSS = ("reason", "waiting_stream", "had_work", "operations")
+COLUMNS = ("device_id", "tenant_id", *_OF_PAIR, *_OF_LOSS, "reason_ns")
+
+
 def rows(session: Session) -> list[dict[str, Any]]:
     """One row per tenant, pair of streams and reason; one without a reason where a pair lost nothing."""
     out = []
     for (device_id, tenant_id), found in sorted(session.analysis.streams.items()):
         for pair in found.pairs:
-            whole = pair.model_dump(mode="json", exclude={"losses", "reason"})
+            whole = pair.model_dump(mode="json", include=set(_OF_PAIR))
             losses = [loss.model_dump(mode="json") for loss in pair.losses]
-            nothing = dict.fromkeys(("reason", "waiting_stream", "had_work", "operations"))
+            nothing = dict.fromkeys(_OF_LOSS)
             for loss in losses or [{**nothing, "lost_ns": 0}]:
                 reason_ns = loss.pop("lost_ns")
                 out.append({"device_id": device_id, "tenant_id": tenant_id, **whole, **loss, "reason_ns": reason_ns})

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import FrameTable, to_frame
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
 from pyanalyze.text.pairs import parse_pairs
 
 if TYPE_CHECKING:
@@ -117,12 +119,24 @@ def with_given_names(
         named = meant(who, paths)
         found = tenants.filter(named).height
         if found == 0 and not narrowed:
-            lacks = "no tenant has that pid" if isinstance(who, int) else "that capture has no traced process"
+            lacks = f"no tenant has that pid; there are {_pids(tenants)}"
+            lacks = lacks if isinstance(who, int) else "that capture has no traced process"
             raise UsageError(f"--tenant {given}={who}: {lacks}")
         if found > 1 and not isinstance(who, int):
             new = pl.format(f"{given.replace('{', '').replace('}', '')} (pid {{}})", pl.col("pid"))
         name = pl.when(named).then(new).otherwise(name)
     return tenants.with_columns(name.alias("name"))
+
+
+#: Processes that an error lists.
+_LISTED = 8
+
+
+def _pids(tenants: pl.DataFrame) -> str:
+    """The processes that may be named: those that were traced first."""
+    known = tenants.filter(tenants["pid"].is_not_null()).sort("traced", descending=True, maintain_order=True)
+    rows = known.select("name", "pid").unique(maintain_order=True).iter_rows()
+    return fmt.names([f"{visible(name)} {pid}" for name, pid in rows], most=_LISTED) or "none"
 
 
 def named(
