@@ -433,3 +433,11 @@ def test_an_execution_that_is_assumed_passes_no_gate(fixtures: Path) -> None:
     assert [outcome.status for outcome in outcomes.outcomes] == ["inconclusive", "inconclusive"]
     assert all("resident 1.00x is assumed, not measured" in outcome.detail for outcome in outcomes.outcomes)
     assert all("--baseline" in outcome.how for outcome in outcomes.outcomes)
+
+
+def test_unknown_fairness_says_how_it_can_be_known(fixtures: Path) -> None:
+    """One of the three tenants of the demo was not traced: fairness needs the slowdown of each."""
+    done = run("check", "--min-jain", "0.9", fixtures / "demo-time-slicing.sqlite")
+    assert done.returncode == 4
+    assert "kernels of app_c were not traced" in done.stdout
+    assert "to know: nsys profile -t cuda,nvtx" in done.stdout

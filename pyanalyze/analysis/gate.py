@@ -313,7 +313,7 @@ def _fairness(device: Device, limits: Limits) -> Iterator[Outcome]:
     least = limits.min_jain or 0.0
     value = None if device.interference is None else device.interference.jain
     if value is None:
-        reasons = device.missing_for("interference")
+        reasons = [*device.missing_for("interference"), *device.missing_for("interference.figures")]
         detail = reasons[0].why if reasons else "fairness of slowdowns is not known"
         how = reasons[0].how if reasons else ""
         yield Outcome("min_jain", device_title(device), "inconclusive", detail, limit=least, how=how)
