@@ -729,3 +729,22 @@ def test_given_units_without_a_launch_are_said_to_be_beside_the_launches(tmp_pat
     assert "(1.000 s to 2.000 s; 2026-09-21 14:13:21.000 UTC to 2026-09-21 14:13:22.000 UTC)" in nothing
     assert "give units with --work" not in nothing
     assert "2 units of web" in said(("0.9s", "1.1s"), ("1.9s", "2.1s"), ("5s", "6s"))
+
+
+def test_one_unit_is_compared_with_nothing(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=[kernel(41, 2 * MS, 3 * MS)],
+        calls=[call(41, MS, MS + US, 1)],
+        processes={41: "web"},
+    )
+    work = tmp_path / "work.csv"
+    work.write_text("tenant,start,end\nweb,0.5ms,3.5ms\n")
+    said = run("explain", "--work", work, path).stdout
+    assert said.startswith("1 unit of web: given units (given with --work)\n")
+    assert "3.000 ms; no other unit of this name is there to compare it with" in said
+    for word in ("typical", "p50", "p99"):
+        assert word not in said
+    work.write_text("tenant,start,end\nweb,0.5ms,3.5ms\nweb,0.6ms,3.5ms\n")
+    two = run("explain", "--work", work, path).stdout
+    assert "2 units of web" in two and "than a typical unit" in two and "p50 " in two

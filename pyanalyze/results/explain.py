@@ -299,7 +299,7 @@ class Explanation(Result):
         for group in shown:
             lines += [*group_lines(group), ""]
             unit = self.slowest(group)
-            lines += [*unit_lines(unit), ""] if unit is not None else []
+            lines += [*unit_lines(unit, alone=group.count == 1), ""] if unit is not None else []
             lines += [*excess_lines(group, self.chosen), ""] if group.slow > 1 else []
         if any(group.source is UnitSource.RANGE for group in shown):
             lines += [UNITS_OF_RANGES, ""]
@@ -479,14 +479,16 @@ def group_lines(group: UnitGroup) -> list[str]:
     """How many units of a name there are, how they were found, and how long they took."""
     found = [
         (
-            f"{fmt.count(group.count)} units of {visible(group.tenant, 30)}: {visible(group.name, 60)} "
+            f"{fmt.counted(group.count, 'unit')} of {visible(group.tenant, 30)}: {visible(group.name, 60)} "
             f"({source_text(group)})"
-        ),
-        (
+        )
+    ]
+    # One unit has no percentiles.
+    if group.count > 1:
+        found.append(
             f"  p50 {fmt.duration(group.p50_ns)}, p90 {fmt.duration(group.p90_ns)}, p99 {fmt.duration(group.p99_ns)}, "
             f"max {fmt.duration(group.max_ns)} [{group.basis}]"
-        ),
-    ]
+        )
     if group.cut:
         found.append(f"  {cut_text(group)}")
     if group.solo:
@@ -506,16 +508,18 @@ def group_lines(group: UnitGroup) -> list[str]:
     return found
 
 
-def unit_lines(unit: ExplainedUnit) -> list[str]:
-    """One unit: its main cause, where it first departs from a typical one, and its segments in order."""
+def unit_lines(unit: ExplainedUnit, *, alone: bool = False) -> list[str]:
+    """One unit: its main cause, where it first departs from a typical one, and its segments in order.
+
+    `alone`: there is no other unit of its name that it could be compared with.
+    """
     longer = "longer" if unit.excess_ns >= 0 else "shorter"
-    lines = [
-        (
-            f"Unit {unit.unit}, {fmt.duration(unit.start_ns)} on the capture's clock: {fmt.duration(unit.dur_ns)}, "
-            f"{fmt.duration(abs(unit.excess_ns))} {longer} than a typical unit ({fmt.duration(unit.typical_ns)})"
-        )
-    ]
-    if abs(unit.excess_ns) < NOISE_FLOOR * unit.typical_ns:
+    length = f"Unit {unit.unit}, {fmt.duration(unit.start_ns)} on the capture's clock: {fmt.duration(unit.dur_ns)}"
+    typical = f"{fmt.duration(abs(unit.excess_ns))} {longer} than a typical unit ({fmt.duration(unit.typical_ns)})"
+    lines = [f"{length}; no other unit of this name is there to compare it with" if alone else f"{length}, {typical}"]
+    if alone:
+        pass
+    elif abs(unit.excess_ns) < NOISE_FLOOR * unit.typical_ns:
         lines.append("  It took about as long as a typical unit")
     elif unit.is_slow and (main := unit.main_cause) is not None:
         lines.append(f"  {main_cause_text(unit, main)}")
