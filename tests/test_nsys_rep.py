@@ -172,6 +172,15 @@ def test_missing_nsys_says_what_to_run_elsewhere(stand_in: StandIn, monkeypatch:
     assert not stand_in.cache.exists()
 
 
+def test_where_no_nsys_is_here_none_is_called_newer(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The header names no version, and there is no nsys here that another one could be newer than."""
+    monkeypatch.setenv("PATH", str(stand_in.folder))
+    stand_in.report.write_bytes(b"\0" * 1_000)
+    with pytest.raises(PyanalyzeError, match="Or run this where there is nsys, and") as caught:
+        stand_in.export()
+    assert "newer" not in str(caught.value)
+
+
 def test_pyanalyze_nsys_goes_before_path(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     other = stand_in.folder / "other-nsys"
     shutil.copy(stand_in.bin / "nsys", other)

@@ -134,7 +134,7 @@ def export_report(
         version = f" (it was written by nsys {written_by})" if written_by else ""
         raise CaptureUnreadable(
             f"{path} is a report{version}; only nsys can read it, and nsys is not on PATH. Install the Nsight Systems "
-            f"command line tool, or set PYANALYZE_NSYS to it. {_elsewhere(path, written_by)}"
+            f"command line tool, or set PYANALYZE_NSYS to it. {_elsewhere(path, written_by, unknown='nsys')}"
         )
 
     options = ["--type", "sqlite", "--lazy=true"]  # its default is announced to change
@@ -224,9 +224,9 @@ def _is_database(path: Path) -> bool:
         return False
 
 
-def _elsewhere(path: Path, version: str | None) -> str:
-    """The command for another machine."""
+def _elsewhere(path: Path, version: str | None, *, unknown: str = "a newer nsys") -> str:
+    """The command for another machine; `unknown`: what it needs where the report does not name its version."""
     output = shell_word(path.with_suffix(".sqlite").name)
-    tool = f"nsys {release(version)} or newer" if version else "a newer nsys"
+    tool = f"nsys {release(version)} or newer" if version else unknown
     command = f"nsys export --type sqlite --output {output} {shell_word(path.name)}"
     return f"Or run this where there is {tool}, and analyze the .sqlite: {command}"
