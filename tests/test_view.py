@@ -272,3 +272,62 @@ def test_names_that_come_later_are_replaced_in_text_as_well() -> None:
     assert names.of("process", "server") == "process-2"
     assert names.in_text("trainer beside server, see /tmp/run") == "process-1 beside process-2, see path-1"
     assert numbered().in_text("nothing named") == "nothing named"
+
+
+# -- what holds for a window ------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parent.parent
+#: Recordings with samples and settings beside them, and captures of all kinds. The trace of node-mps-A-B is empty.
+RECORDINGS = [
+    *(ROOT / f"fixtures/hardware/h200/{name}" for name in ("node-mps-A-B-beside-C", "node-slices-A-B")),
+    *sorted(ROOT.glob("fixtures/captures/*.sqlite")),
+    ROOT / "fixtures/captures/containers-same-pid",
+]
+NODE = ROOT / "fixtures/hardware/h200/node-mps-A-B-beside-C"
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda p: p.stem)
+def test_a_window_does_not_change_how_the_gpu_was_shared(path: Path) -> None:
+    """Where all tenants worked, each part of a recording has the mode of the whole, or too little to say one."""
+    session = pyanalyze.load(path)
+    whole = {verdict.device_id: verdict.mode for verdict in session.classify()}
+    usage = session.tenant_usage.drop_nulls("first_ns")
+    first, last = usage["first_ns"].max(), usage["last_ns"].min()
+    assert isinstance(first, int)
+    assert isinstance(last, int)
+    for begin, end in ((0, 0.3), (0.3, 0.7), (0.8, 1), (0.45, 0.55), (0.1, 0.9)):
+        window = first + round(begin * (last - first)), first + round(end * (last - first))
+        for verdict in session.window(*window).classify():
+            assert verdict.mode in (whole[verdict.device_id], "undetermined"), window
+
+
+def test_a_window_keeps_the_nearest_list_of_processes() -> None:
+    """`node.json` and NVML say that 708 and 709 are MPS clients, and 775 is none; the last list is of before the trace.
+
+    Its time, by hand: 16:59:53.254 (UTC ns of the line in samples.jsonl) - 16:59:53.541 (start of the session).
+    """
+    lines = [json.loads(line) for line in (NODE / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    listed = [line for line in lines if "pid" in line]
+    assert {line["pid"] for line in listed if line["process_type"] == "M+C"} == {708, 709}
+    session = pyanalyze.load(NODE)
+    last = max(line["time_utc_ns"] for line in listed) - session.capture["utc_origin_ns"][0]
+    assert last < 0
+    part = session.window("900ms", "1100ms")
+    assert part.nvml_samples.is_empty()
+    assert set(part.tables.samples["pid"]) == {708, 709, 713, 775}
+    assert part.tables.samples["time_ns"].max() == last
+    # How busy they were then says nothing of the window.
+    shares = part.tables.samples.filter(pl.col("metric").cast(pl.String).str.ends_with("_pct"))
+    assert shares.height > 0
+    assert shares["value"].null_count() == shares.height
+    (verdict,) = part.classify()
+    assert (verdict.mode, verdict.configured) == ("mps+time-slicing", "mps")
+    details = [one.detail for one in verdict.evidence]
+    assert f"NVML lists MPS clients (type M+C), {(900 - last / 1e6) / 1e3:.3f} s before the window" in details
+    assert not any("whole capture" in detail for detail in details)
+
+
+def test_records_that_name_one_client_in_a_window_are_of_the_group() -> None:
+    """After the first 0.3 s the switch records name pid 708 for the context of both clients."""
+    (device,) = pyanalyze.load(NODE).window("400ms", "700ms").residency_summary()
+    assert [tenant.name for tenant in device.tenants] == ["MPS group of kit (pid 708)", "kit"]

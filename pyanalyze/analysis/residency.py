@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
+from pyanalyze.results.labels import mps_group_name
 from pyanalyze.results.model import Text
 from pyanalyze.results.residency import CostKind, ResidencySummary, ResidencyTotals
 from pyanalyze.text import format as fmt
@@ -79,7 +80,6 @@ class DeviceResidency(ResidencySummary):
 
     def __str__(self) -> str:
         """Show it in a terminal: a line for the engine, a line per tenant."""
-        from pyanalyze.text import format as fmt
         from pyanalyze.text.escape import visible
 
         known = [
@@ -158,8 +158,9 @@ def mps_group(tables: TableSet, verdict: Verdict, case: Case | None) -> frozense
     found = listed | {tenant for pair in case.pairs if pair.together for tenant in pair.tenants}
     usage = tables.of_device("tenant_usage", verdict.device_id).select("tenant_id", "resident_ns")
     resident = {tenant for tenant, ns in usage.iter_rows() if ns and tenant in found}
-    # Of clients whose server is in the records, that is who was resident.
-    return frozenset(found) if len(found) > 1 and resident else frozenset()
+    # Of clients whose server is in the records, that is who was resident. Records of a window may name one client.
+    several = max(len(found), len(case.listed_clients)) > 1
+    return frozenset(found) if several and resident else frozenset()
 
 
 def shared_residency(tables: TableSet, groups: Mapping[int, frozenset[int]]) -> dict[str, AnyTable]:
@@ -292,7 +293,7 @@ def residency_summary(
             )
             for row in rows.iter_rows(named=True)
         ]
-        if sum(one.tenant_id in group for one in each) > 1:
+        if any(one.tenant_id in group for one in each):
             each = _with_group(tables, device_id, each, group)
             engine = {**engine, "jain": _jain([one.resident_ns for one in each])}
         found.append(
@@ -323,7 +324,7 @@ def _with_group(
     known = all(one.expired is not None for one in mine)
     together = mine[0].model_copy(
         update={
-            "name": f"MPS clients {fmt.names([labels[one.tenant_id] for one in mine])}",
+            "name": mps_group_name([labels[one.tenant_id] for one in mine]),
             "clients": [one.tenant_id for one in mine],
             "resident_ns": sum(one.resident_ns for one in mine),
             "gpu_time_share": sum(one.gpu_time_share or 0.0 for one in mine),

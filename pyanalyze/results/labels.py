@@ -69,8 +69,10 @@ def mps_group_name(clients: Sequence[str]) -> str:
     --------
     >>> mps_group_name(["web", "train"])
     'MPS clients web and train'
+    >>> mps_group_name(["web"])
+    'MPS group of web'
     """
-    return f"MPS clients {fmt.names(clients, 3)}"
+    return f"MPS {'clients' if len(clients) > 1 else 'group of'} {fmt.names(clients, 3)}"
 
 
 def device_title(device: Device) -> str:

@@ -11,7 +11,77 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["compute_processes", "listed_of_board", "most_listed_together", "process_memory", "unlisted_tenants"]
+__all__ = [
+    "as_of",
+    "compute_processes",
+    "list_apart_ns",
+    "listed_of_board",
+    "most_listed_together",
+    "process_memory",
+    "unlisted_tenants",
+]
+
+
+#: Rows of one list may have times of their own, as the driver was asked for one process after the other.
+_LIST_NS = 100_000_000
+
+
+def as_of(samples: pl.DataFrame, window: tuple[int, int]) -> pl.DataFrame:
+    """Select the samples that answer for a window: those taken in it, and the lists of processes nearest to it.
+
+    Who is on a GPU, as a client of what, changes far more seldom than a list is taken: without one in the window, the
+    nearest tells. How busy a process was at another time does not: that is null.
+
+    Parameters
+    ----------
+    samples
+        Rows of `nvml_samples`.
+    window
+        First and last time, ns.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> as_of(pyanalyze.load(capture).tables.samples, (0, 1)).height
+    0
+    """
+    import polars as pl
+
+    listed, apart = pl.col("pid").is_not_null(), _apart_ns(window).abs()
+    nearest = apart.filter(listed).min().over("source", "device_id")
+    share = pl.col("metric").cast(pl.String).str.ends_with("_pct")
+    return (
+        samples.with_columns(_apart=apart, _nearest=nearest)
+        .filter(pl.col("_apart").fill_null(0).eq(0) | (listed & (pl.col("_apart") <= pl.col("_nearest") + _LIST_NS)))
+        .with_columns(value=pl.when(~share | pl.col("_apart").fill_null(0).eq(0)).then("value"))
+        .drop("_apart", "_nearest")
+    )
+
+
+def list_apart_ns(tables: TableSet, device_id: int) -> int:
+    """How long before the window (negative: after it) the list of processes on a device was taken; 0: in it."""
+    import polars as pl
+
+    window = tables.selection.start_ns, tables.selection.end_ns
+    times = _of_processes(tables, device_id)["time_ns"].drop_nulls()
+    if window[0] is None or window[1] is None or times.is_empty():
+        return 0
+    nearest = times.to_frame().select(_apart_ns((window[0], window[1]))).sort(pl.first().abs())
+    return int(nearest.item(0, 0))
+
+
+def _apart_ns(window: tuple[int, int]) -> pl.Expr:
+    """How long before a window a time is, negative: after it."""
+    import polars as pl
+
+    time = pl.col("time_ns")
+    return (
+        pl.when(time < window[0])
+        .then(window[0] - time)
+        .when(time > window[1])
+        .then(window[1] - time)
+        .otherwise(time - time)
+    )
 
 
 def process_memory(tables: TableSet, device_id: int) -> dict[int, int]:

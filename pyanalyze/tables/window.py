@@ -13,6 +13,7 @@ from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import FrameTable, to_core, to_frame
 from pyanalyze.tables.names import named
+from pyanalyze.tables.process_lists import as_of
 from pyanalyze.tables.tableset import Selection, answered
 from pyanalyze.text import format as fmt
 
@@ -175,10 +176,15 @@ def _cut(
         kept = frame if gpu is None else _of_device(name, frame, gpu)
         events[name] = table if kept is frame else FrameTable(name, kept)
         unchanged += [name] if kept is frame else []
-    answering = tables.answering
-    if answering is not None:
-        answering = _cut_frame("nvml_samples", answering, window, gpu)
-    return _Part(window, gpu, events, unchanged, answering)
+    return _Part(window, gpu, events, unchanged, _answering(tables, window, gpu))
+
+
+def _answering(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> pl.DataFrame | None:
+    """Samples that answer for a part: those of its time, and lists of processes. See `TableSet.answering`."""
+    if window is None or tables.process_samples.is_empty():
+        samples = tables.answering
+        return None if samples is None else _cut_frame("nvml_samples", samples, window, gpu)
+    return _cut_frame("nvml_samples", as_of(tables.samples, window), None, gpu)
 
 
 def _left(whole: _core.Table, cut: AnyTable, name: str, window: tuple[int, int]) -> bool:

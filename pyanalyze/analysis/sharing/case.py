@@ -12,6 +12,7 @@ from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
 from pyanalyze.analysis.sharing.evidence import (
     MANY,
+    MPS_CLIENT,
     Case,
     Configured,
     Fact,
@@ -29,9 +30,16 @@ from pyanalyze.nsys_tool import TRACE
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.boards import board_of, samples_of
 from pyanalyze.tables.launch_records import launch_records
-from pyanalyze.tables.process_lists import compute_processes, listed_of_board, most_listed_together, unlisted_tenants
+from pyanalyze.tables.process_lists import (
+    compute_processes,
+    list_apart_ns,
+    listed_of_board,
+    most_listed_together,
+    unlisted_tenants,
+)
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text.pairs import parse_pairs
+from pyanalyze.text.visible import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -108,7 +116,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     usages = {row["tenant_id"]: row for row in tables.rows("tenant_usage")}
     # Calls tell a GPU without work from one whose kernels were lost; where there are kernels they need not be read.
     traced = any(row["name"] == "busy_ns" and row["value"] for row in tables.rows("facts"))
-    whole = bool(tables.paths) and (tables.selection.start_ns, tables.selection.end_ns) == (None, None)
+    windowed = (tables.selection.start_ns, tables.selection.end_ns) != (None, None)
+    whole = bool(tables.paths) and not windowed
     lost = launch_records(tables) if whole and not traced else None
     states, driver, no_mps_process = _source_states(tables), _driver(tables), _no_mps_process(tables)
     cases: list[Case] = []
@@ -151,7 +160,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 green_contexts=sum(bool(row["is_green"]) for row in contexts),
                 pairs=pairs,
                 group_switches=_group_switches(pairs, tenants, switched, clients),
-                listed_clients=tuple(tables.labels(number)[client] for client in sorted(clients)),
+                listed_clients=_client_names(tables.labels(number), clients, processes),
                 visible_sms=_visible_sms(contexts),
                 product_sms=device["product_sm_count"],
                 memory_below_product=device["memory_below_product"],
@@ -160,10 +169,12 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 instances_unassigned=_unassigned(tables, device, tenants),
                 pids_known=all(row["pid"] is not None for row in tenants if row["traced"]),
                 nvml_processes=processes,
+                nvml_apart_ns=list_apart_ns(tables, number),
                 nvml_of_board=listed_of_board(tables, number),
                 listed_programs=_listed_programs(tables, number),
                 nvml_together=most_listed_together(tables, number),
                 unlisted=unlisted_tenants(tables, number),
+                scope="the window" if windowed else Case.scope,
                 captured=bool(tables.paths),
                 launches=lost,
                 no_mps_process=no_mps_process,
@@ -287,11 +298,22 @@ def _listed_programs(tables: TableSet, device_id: int) -> tuple[str, ...]:
 
 def _listed_clients(
     tenants: Sequence[Mapping[str, Any]], processes: Sequence[tuple[int, str, str | None]] | None
-) -> set[int]:
-    """Tenants that NVML lists as MPS clients, which have one server's context in common."""
-    listed = {pid for pid, _, kind in processes or () if kind == "M+C"}
-    pids = {row["tenant_id"]: row["pid"] if row["host_pid"] is None else row["host_pid"] for row in tenants}
-    return {tenant for tenant, pid in pids.items() if pid in listed}
+) -> dict[int, int]:
+    """Tenants that NVML lists as MPS clients, which have one server's context in common, with their host pids."""
+    listed = {pid for pid, _, kind in processes or () if kind == MPS_CLIENT}
+    pids = {row["pid"] if row["host_pid"] is None else row["host_pid"]: row["tenant_id"] for row in tenants}
+    return {tenant: pid for pid, tenant in pids.items() if pid in listed}
+
+
+def _client_names(
+    labels: Mapping[int, str], clients: Mapping[int, int], processes: Sequence[tuple[int, str, str | None]] | None
+) -> tuple[str, ...]:
+    """Name all that NVML lists as MPS clients: in a window, records may name one of them for the context of all."""
+    others = [(pid, name) for pid, name, kind in processes or () if kind == MPS_CLIENT and pid not in clients.values()]
+    return (
+        *(labels[client] for client in sorted(clients)),
+        *(f"{program(name) or 'process'} (pid {pid})" for pid, name in others if clients),
+    )
 
 
 def _group_switches(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
-from pyanalyze.analysis.sharing.evidence import MANY
+from pyanalyze.analysis.sharing.evidence import MANY, MPS_CLIENT
 from pyanalyze.results.sharing import SWITCH_OVERHEAD, Detail
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_int
@@ -231,7 +231,7 @@ def _untraced(case: Case) -> str:
 def clients(case: Case) -> int | None:
     """Count the clients of an MPS server: the largest number that any source shows; None where none does."""
     log = len({row.pid for row in case.configured if row.key == "mps_client" and row.pid is not None})
-    listed = sum(kind == "M+C" for _, _, kind in case.nvml_processes or ())
+    listed = sum(kind == MPS_CLIENT for _, _, kind in case.nvml_processes or ())
     together = len({tenant for pair in case.pairs if pair.together for tenant in pair.tenants})
     return max(log, listed, together, case.served) or None
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: From how many tenants on they can meet.
 MANY = 2
+#: The type of an MPS client in the driver's lists.
+MPS_CLIENT = "M+C"
 #: Variables of software limiters begin so.
 LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 
@@ -233,7 +235,7 @@ class Case:
     pairs: Sequence[Pair] = ()
     #: switches between contexts of MPS clients, or tenants that ran together, and those of others; None: not recorded
     group_switches: int | None = None
-    #: names of tenants that NVML lists as MPS clients
+    #: names of those that NVML lists as MPS clients, where a tenant is among them
     listed_clients: Sequence[str] = ()
     #: SMs that CUDA showed each traced process, where the export says so
     visible_sms: Sequence[int] = ()
@@ -251,6 +253,8 @@ class Case:
     pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    #: how long before the window (negative: after it) that list was taken; 0: in it
+    nvml_apart_ns: int = 0
     #: whether that list is of the whole board, of which this is an instance
     nvml_of_board: bool = False
     #: most of them without MPS servers that were listed at one time; None: all
@@ -259,6 +263,8 @@ class Case:
     listed_programs: Sequence[str] = ()
     #: traced tenants that are not among them: the list is of another pid namespace, or was taken beside their time
     unlisted: Sequence[str] = ()
+    #: of what time everything is, in words
+    scope: str = "the whole capture"
     #: whether there was a capture; samples without a capture observe nothing, and no activity in them is no idle GPU
     captured: bool = True
     #: launch calls of a session without kernels; None: there are kernels, or no calls
@@ -449,7 +455,7 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "resident_share_top",
             "sole_resident",
-            f"one tenant accounts for {fmt.percent(held)} of the resident time in the whole capture",
+            f"one tenant accounts for {fmt.percent(held)} of the resident time in {case.scope}",
         )
     untraced = case.fact("resident_share_untraced")
     if untraced is not None and untraced >= 1 - t.SOLE_RESIDENT_SHARE:
@@ -457,7 +463,7 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "resident_share_untraced",
             "untraced_resident",
-            f"untraced processes account for {fmt.percent(untraced)} of the resident time in the whole capture",
+            f"untraced processes account for {fmt.percent(untraced)} of the resident time in {case.scope}",
         )
     if (
         met is not None
@@ -850,16 +856,16 @@ def _counters(case: Case) -> Iterable[Observation]:
             case,
             "metric_outside_pct",
             "sm_idle_outside_traced_kernels",
-            f"SM activity was {outside.value:.2f} % while no traced kernel ran (mean of {outside.n} samples of the "
-            "whole capture): no other process worked",
+            f"SM activity was {outside.value:.2f} % while no traced kernel ran (mean of {outside.n} samples of "
+            f"{case.scope}): no other process worked",
         )
     elif outside.value >= t.MIN_LOUD_SM_ACTIVE_PCT:
         yield _from_fact(
             case,
             "metric_outside_pct",
             "sm_active_outside_traced_kernels",
-            f"SM activity was {outside.value:.1f} % while no traced kernel ran (mean of {outside.n} samples of the "
-            "whole capture): this is another process, or work that CUPTI does not record",
+            f"SM activity was {outside.value:.1f} % while no traced kernel ran (mean of {outside.n} samples of "
+            f"{case.scope}): this is another process, or work that CUPTI does not record",
         )
 
 
@@ -1074,9 +1080,9 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "processes",
             servers,
             "sampled",
-            "NVML lists nvidia-cuda-mps-server",
+            f"NVML lists nvidia-cuda-mps-server{_taken(case)}",
         )
-    of_mps = sum(kind == "M+C" for _, _, kind in clients)
+    of_mps = sum(kind == MPS_CLIENT for _, _, kind in clients)
     if of_mps:
         yield Observation(
             "nvml_mps_clients",
@@ -1084,13 +1090,18 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "1",
             of_mps,
             "sampled",
-            "NVML lists MPS clients (type M+C)",
+            f"NVML lists MPS clients (type {MPS_CLIENT}){_taken(case)}",
         )
     together = len(clients) if case.nvml_together is None else case.nvml_together
     # A list that lacks traced processes cannot show that there were no others.
     if len(clients) == 1 and not case.unlisted:
         yield Observation(
-            "nvml_one_process", 1.0, "processes", 1, "sampled", "NVML lists one compute process on the GPU"
+            "nvml_one_process",
+            1.0,
+            "processes",
+            1,
+            "sampled",
+            f"NVML lists one compute process on the GPU{_taken(case)}",
         )
     # Of a board's processes some may be in other instances.
     elif together > 1 and not case.nvml_of_board:
@@ -1100,8 +1111,15 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "processes",
             together,
             "sampled",
-            f"NVML lists {together} compute processes on the GPU" + (" at a time" if together < len(clients) else ""),
+            f"NVML lists {together} compute processes on the GPU"
+            f"{' at a time' if together < len(clients) else ''}{_taken(case)}",
         )
+
+
+def _taken(case: Case) -> str:
+    """Say when the list of processes was taken, where that was not in the window."""
+    apart_ns = case.nvml_apart_ns
+    return "" if not apart_ns else f", {fmt.duration(abs(apart_ns))} {'before' if apart_ns > 0 else 'after'} the window"
 
 
 def gaps(case: Case) -> list[Missing]:
