@@ -1064,3 +1064,15 @@ def test_only_what_isolates_everything_is_said_to_be_the_only_one(hardware: Path
     }
     assert {mode.value for mode in whole} == {"mig"}
     assert any(has.memory_protection for mode, has in isolated.items() if mode not in whole)
+
+
+def test_no_context_switch_is_not_called_a_few(hardware: Path) -> None:
+    """Switch records of one process only: there was no switch between two tenants."""
+    path = hardware.parent / "h200" / "mps-A-B-C.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = "SELECT count(*), count(DISTINCT globalPid) FROM GPU_CONTEXT_SWITCH_EVENTS"
+        assert db.execute(query).fetchone() == (1, 1)
+    (device,) = pyanalyze.load(path).report().devices
+    details = [one.detail for one in device.sharing.evidence if one.detail.startswith("several tenants were busy")]
+    assert len(details) == 1
+    assert details[0].endswith("of the busy time, with no context switch between them")

@@ -478,8 +478,8 @@ def _residency(case: Case) -> Iterable[Observation]:
             case,
             "co_busy_share",
             "busy_without_switches",
-            f"several tenants were busy at once for {fmt.percent(met)} of the busy time, with few context "
-            "switches "
+            f"several tenants were busy at once for {fmt.percent(met)} of the busy time, with "
+            f"{fmt.counted(int(switches), 'context switch', 'context switches') if switches else 'no context switch'} "
             "between them",
         )
 
