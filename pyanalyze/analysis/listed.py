@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE
-from pyanalyze.inputs.context import names_gpu
 from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare, Setting
 from pyanalyze.text.numbers import bounded_int
-from pyanalyze.text.pairs import parse_pairs
+from pyanalyze.text.pairs import names_gpu, parse_pairs
 from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: The value of `owner` for a pod that nobody makes anew.
+NO_OWNER = "none"
+
 
 def pairs(**fields: object) -> str:
     """Several properties of one thing as one value.
@@ -43,3 +46,15 @@ def parse_pairs(value: str) -> dict[str, str]:
         elif last:
             found[last] += f" {word}"
     return found
+
+
+def names_gpu(value: str) -> bool:
+    """Whether a value says which GPU it is about: without a device, it is about one that the session does not show.
+
+    Examples
+    --------
+    >>> names_gpu("gpu=3 timeslice=short"), names_gpu("strategy=mps replicas=4"), names_gpu("50")
+    (True, False, False)
+    """
+    fields = parse_pairs(value)
+    return fields.get("uuid", "").startswith(("GPU-", "MIG-")) or fields.get("gpu", "").isdecimal()

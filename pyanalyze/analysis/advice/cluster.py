@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import kubernetes
 from pyanalyze.analysis.advice.mig import Need, family_of, place
-from pyanalyze.inputs.context.kubernetes import NO_OWNER
 from pyanalyze.results.advice import Advice
 from pyanalyze.text import format as fmt
-from pyanalyze.text.pairs import parse_pairs
+from pyanalyze.text.pairs import NO_OWNER, parse_pairs
 from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:

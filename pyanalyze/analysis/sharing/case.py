@@ -25,7 +25,6 @@ from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.errors import UsageError
-from pyanalyze.inputs.context import names_gpu
 from pyanalyze.nsys_tool import TRACE
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.boards import board_of, samples_of
@@ -38,7 +37,7 @@ from pyanalyze.tables.process_lists import (
     unlisted_tenants,
 )
 from pyanalyze.tables.tableset import Selection
-from pyanalyze.text.pairs import parse_pairs
+from pyanalyze.text.pairs import names_gpu, parse_pairs
 from pyanalyze.text.visible import program
 
 if TYPE_CHECKING:
@@ -248,7 +247,7 @@ def _source_states(tables: TableSet) -> dict[str, str]:
 
 def _trace(tables: TableSet, device_id: int) -> str:
     """What to trace again: what the captures did, and calls of codecs where samples show their engines in use."""
-    calls = tables.sources.filter(pl.col("source").cast(pl.String) == "host_calls")["physical_table"].drop_nulls()
+    calls = [row["physical_table"] or "" for row in tables.rows_where("sources", "source", "host_calls")]
     traced = {word for word, table in _HOST_CALLS.items() if any(table in names for names in calls)}
     sampled = tables.board_samples_of(device_id)
     engines = [rows for one in VIDEO_ENGINES if (rows := sampled.get(f"{one}_utilization_pct")) is not None]

@@ -190,18 +190,6 @@ def _device(value: str, known: dict[str, int], by_index: dict[str, str]) -> int 
     return matches.pop() if len(matches) == 1 else None
 
 
-def names_gpu(value: str) -> bool:
-    """Whether a value says which GPU it is about: without a device, it is about one that the session does not show.
-
-    Examples
-    --------
-    >>> names_gpu("gpu=3 timeslice=short"), names_gpu("strategy=mps replicas=4"), names_gpu("50")
-    (True, False, False)
-    """
-    fields = parse_pairs(value)
-    return fields.get("uuid", "").startswith(("GPU-", "MIG-")) or fields.get("gpu", "").isdecimal()
-
-
 def _text(path: Path) -> str:
     data = read_bounded(path, _MOST_BYTES)
     if data is None:

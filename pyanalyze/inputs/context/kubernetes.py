@@ -23,13 +23,10 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.inputs.context import device_plugin, mig_parted
 from pyanalyze.inputs.context.base import Reader, Row, documents, mapping, once, plain
 from pyanalyze.text.allowlist import has_shape, host_hash, is_allowed
-from pyanalyze.text.pairs import pairs
+from pyanalyze.text.pairs import NO_OWNER, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-#: The owner of a pod that nobody makes anew.
-NO_OWNER = "none"
 
 #: Labels of a node that are read, and what they are called in a row.
 LABELS = {
