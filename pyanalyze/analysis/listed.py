@@ -16,7 +16,7 @@ import polars as pl
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE
 from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare, Setting
 from pyanalyze.text.numbers import bounded_int
-from pyanalyze.text.pairs import names_gpu, parse_pairs
+from pyanalyze.text.pairs import parse_pairs
 from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -130,15 +130,7 @@ def listed_tenants(tables: TableSet) -> Listed:
     settings = [_setting(row) for row in tables.configured.iter_rows(named=True)]
     places = tables.configured["device_id"].to_list()
     devices = tables.devices["device_id"].sort().to_list()
-    by_device = {
-        number: tuple(
-            setting
-            for setting, place in zip(settings, places, strict=True)
-            if place == number or (place is None and not names_gpu(setting.value))
-        )
-        for number in devices
-    }
-    sharing = {number: configured_sharing(found) for number, found in by_device.items()}
+    sharing = {number: configured_sharing([_setting(row) for row in tables.settings_of(number)]) for number in devices}
     drafts = [*_processes(tables)]
     drafts += _pods(tables, sharing)
     _name_pods(drafts, settings)

@@ -10,6 +10,8 @@ from pyanalyze.text.shell import shell_word
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyanalyze.tables.tableset import TableSet
+
 PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 LOGS: Final = "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_PIPE: Final = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon is found
@@ -117,6 +119,18 @@ def server_ran(settings: Iterable[tuple[str, str, int | None]]) -> bool:
     rows = [row for row in settings if row[0] in ("mps_daemon", "mps_server", "mps_client")]
     named = any(key != "mps_daemon" or "server" in value for key, value, _ in rows)
     return named or len({pid for _, _, pid in rows if pid is not None}) > 1
+
+
+def daemon_on(tables: TableSet, device_id: int) -> Daemon:
+    """Return where the MPS daemon of the machine of a device is.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> daemon_on(pyanalyze.load(capture).tables, 0)
+    Daemon(pipe=None, logs=None, lone=False, pid=None)
+    """
+    return daemon_of((str(row["key"]), row["value"], row["pid"]) for row in tables.settings_of(device_id))
 
 
 def daemon_of(settings: Iterable[tuple[str, str, int | None]]) -> Daemon:

@@ -140,7 +140,7 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
             if total is not None and row["sm_count"] < total:
                 sms[tenant, None] = row["sm_count"]
     if traits.mps and total is not None:
-        for tenant, percent in mps_percentages(tables, by_pid).items():
+        for tenant, percent in mps_percentages(tables, verdict.device_id, by_pid).items():
             if tenant not in shown and percent < 100:
                 sms[tenant, None] = mps_sms(total, percent, device["compute_major"])
     return PlacementPolicy(sharing, sms, holders if time_sliced else {}, held_by)
@@ -158,15 +158,15 @@ def _sms_of_mask(mask: str | None, sm_count: int | None) -> tuple[int, ...]:
     return tuple(sm for tpc in tpcs for sm in (2 * tpc, 2 * tpc + 1) if sm < sm_count)
 
 
-def mps_percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> dict[int, float]:
+def mps_percentages(tables: TableSet, device_id: int, by_pid: Mapping[tuple[int, int], int]) -> dict[int, float]:
     """Read the MPS percentages that were set: for a process, or for all of them.
 
     Parameters
     ----------
-    tables
-        The tables.
+    tables, device_id
+        The device.
     by_pid
-        Tenants by capture and pid.
+        Its tenants by capture and pid.
 
     Returns
     -------
@@ -176,12 +176,12 @@ def mps_percentages(tables: TableSet, by_pid: Mapping[tuple[int, int], int]) -> 
     Examples
     --------
     >>> import pyanalyze
-    >>> mps_percentages(pyanalyze.load(capture).tables, {(0, 41305): 0})
+    >>> mps_percentages(pyanalyze.load(capture).tables, 0, {(0, 41305): 0})
     {}
     """
     import polars as pl
 
-    caps = mps_caps(tables.configured.select("key", "value", "pid").iter_rows())
+    caps = mps_caps((str(row["key"]), row["value"], row["pid"]) for row in tables.settings_of(device_id))
     for_all = [percentage for pid, percentage in caps if pid is None]
     found = dict.fromkeys(by_pid.values(), for_all[0]) if len(for_all) == 1 else {}
     if len(for_all) > 1:

@@ -12,6 +12,7 @@ from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
 from pyanalyze.inputs.beside import is_text, read_beside
 from pyanalyze.inputs.blocks import MeasuredBlocks, read_blocks
 from pyanalyze.inputs.listed_devices import with_listed, with_uuids
+from pyanalyze.inputs.machines import machines_of, unplaced_samples, with_machine
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
 from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
@@ -102,6 +103,7 @@ def read(
     kept: list[Path] = []
     failures: list[Failure] = []
     packs: list[Unpacked] = []
+    machines: tuple[int, ...] = ()
     beside = read_beside(files, context, progress)
     # Whoever names samples or settings without their option means the same; what no reader knows is no capture either,
     # and its reader says so.
@@ -114,9 +116,11 @@ def read(
         with importing("polars"):
             read = _read_captures(found, tables, kept, failures, quality, progress, keep_going, packs)
         _refuse_two_boards(read, kept)
+        machines = machines_of(read)
         joined: dict[str, AnyTable] = dict(_core.join_captures(read, progress))
         brought: list[Mapping[str, object]] = [batch for pack in packs for batch in pack.samples]
         joined = dict(_core.place_samples(joined, [*brought, *beside.samples]))
+        quality.extend(_drop_unplaced(joined, machines))
     else:
         if not beside.samples and not beside.configured:
             raise SamplesUnreadable("; ".join(beside.unread.values()))
@@ -142,6 +146,9 @@ def read(
         from pyanalyze.inputs.context import identities, place_context
 
         configured = place_context(configured, to_frame(joined["devices"]))
+        configured, unplaced = with_machine(configured, to_frame(joined["devices"]), machines)
+        if unplaced:
+            quality.append(("settings_not_placed", f"settings ({', '.join(unplaced)}) {_NOT_PLACED}"))
         joined["identities"] = FrameTable("identities", identities(configured))
         joined["configured"] = FrameTable("configured", _with_context(to_frame(joined["configured"]), configured))
     made = reconstructed(joined, of_its_time, progress) if reconstruct else {}
@@ -158,6 +165,7 @@ def read(
         recorded_tenants=recorded,
         answering=of_its_time,
         samples_not_used=tuple(unused),
+        machines=machines,
         read_late=lambda names: read_late(kept, names),
     )
     if work is not None and not kept:
@@ -173,6 +181,25 @@ def read(
     solo, summaries = _read_baselines(_listed(baselines), tables, progress)
     measured = tuple(read_blocks(Path(path)) for path in _listed(blocks))
     return Inputs(read_set, (*failures, *raw), solo, summaries, measured)
+
+
+#: What is said of settings and samples, and what to do.
+_NOT_PLACED = (
+    "name no GPU, and the captures are of several machines: they are not used. Give each capture with its own files"
+)
+
+
+def _drop_unplaced(joined: dict[str, AnyTable], machines: Sequence[int]) -> list[tuple[str, str]]:
+    """Take the device from samples that name it by its index alone, where captures are of several machines."""
+    import polars as pl
+
+    samples = to_frame(joined["nvml_samples"])
+    unplaced = unplaced_samples(samples, machines)
+    if unplaced is None or not (files := samples.filter(unplaced)["source"].cast(pl.String).unique().to_list()):
+        return []
+    device = pl.when(~unplaced).then("device_id").alias("device_id")
+    joined["nvml_samples"] = FrameTable("nvml_samples", samples.with_columns(device))
+    return [("settings_not_placed", f"samples of {', '.join(sorted(files))} {_NOT_PLACED}")]
 
 
 def _with_context(configured: pl.DataFrame, frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

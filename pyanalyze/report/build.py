@@ -9,7 +9,7 @@ from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
-from pyanalyze.analysis.mps_daemon import PIPE, daemon_of
+from pyanalyze.analysis.mps_daemon import PIPE, daemon_on
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, whole_graphs_share
 from pyanalyze.analysis.residency import named_for_all
 from pyanalyze.analysis.sampled import sampled_of
@@ -862,7 +862,7 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         return f"{recording()}   # as root; each tenant, first solo, then with the others"
     name, *others = each
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
-    daemon = daemon_of(tables.configured.select("key", "value", "pid").iter_rows())
+    daemon = daemon_on(tables, device_id)
     find = f"{PIPE}={shell_word(daemon.pipe)} " if TRAITS[mode].mps and daemon.pipe is not None else ""
     record, compare = (
         find + shell_line(["nsys", "profile", "-t", "cuda,nvtx", "-o", file]),

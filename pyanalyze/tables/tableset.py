@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import ON_REQUEST, FrameTable, declarations, to_frame
+from pyanalyze.text.pairs import names_gpu
 from pyanalyze.text.visible import program, told_apart
 
 if TYPE_CHECKING:
@@ -191,6 +192,8 @@ class TableSet(Frames):
         Whether they are in `nvtx` already.
     producers
         Tables that are computed from others at first use, by name.
+    machines
+        Of each capture, the first that is of the same machine, as far as their boards tell; none: all are of one.
     groups
         Groups of work inside processes that are tenants; None: tenants are processes.
 
@@ -216,6 +219,7 @@ class TableSet(Frames):
     latencies: pl.DataFrame | None = None
     work_placed: bool = False
     producers: Mapping[str, Producer] = field(default_factory=dict)
+    machines: tuple[int, ...] = ()
     groups: Groups | None = None
     _frames: dict[str, pl.DataFrame] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -328,6 +332,44 @@ class TableSet(Frames):
             for row in self.rows(name):
                 by_value.setdefault(row[column], []).append(row)
         return by_value.get(value, [])
+
+    def captures_of(self, device_id: int) -> frozenset[int]:
+        """Return the captures that are of the machine of a device.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).tables.captures_of(0)
+        frozenset({0})
+        """
+        captures = frozenset(row["capture"] for row in self.rows("capture"))
+        if len(set(self.machines)) < 2:
+            return captures
+        (device,) = self.rows_of("devices", device_id)
+        mine = self.machines[device["capture"]]
+        return frozenset(capture for capture in captures if self.machines[capture] == mine)
+
+    def settings_of(self, device_id: int) -> list[dict[str, Any]]:
+        """Return the rows of `configured` that concern a device: its own, and those of its machine.
+
+        Of captures of several machines, what names neither a GPU nor came with a capture concerns none.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).tables.settings_of(0)
+        []
+        """
+        several = len(set(self.machines)) > 1
+        captures = self.captures_of(device_id) if several else frozenset()
+        return [
+            row
+            for row in self.rows("configured")
+            if row["device_id"] == device_id
+            or (
+                row["device_id"] is None and not names_gpu(row["value"]) and (not several or row["capture"] in captures)
+            )
+        ]
 
     def of_device(self, name: str, device_id: int) -> pl.DataFrame:
         """Return the rows of a device; where they stand together, without looking at those of the others.

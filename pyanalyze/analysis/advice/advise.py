@@ -29,7 +29,7 @@ from pyanalyze.analysis.advice.simple import (
     unlisted_process,
 )
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
-from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_of
+from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of, times_slower
 from pyanalyze.results.time_split import Limit
@@ -330,7 +330,7 @@ def _actions(
                 exclusive=True,
             )
         elif verdict.mode != Mode.UNDETERMINED:
-            daemon = daemon_of(tables.configured.select("key", "value", "pid").iter_rows())
+            daemon = daemon_on(tables, verdict.device_id)
             bounded = _without_switching(tables, verdict.device_id, held)
             yield from simple_bounds(verdict, bounded, device, compared.why_not, daemon)
     yield from _time_slices(tables, verdict, compared, latency_ns, len(held))

@@ -23,7 +23,7 @@ from pyanalyze.analysis.advice.forecast import (
 from pyanalyze.analysis.advice.simple import in_turn
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS, mps_caps, visible_sms
 from pyanalyze.analysis.interference.units import ENOUGH
-from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_of
+from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_on
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
 from pyanalyze.errors import UsageError
 from pyanalyze.results.advice import ForecastRow, ForecastWaits, mean_bounds
@@ -448,10 +448,10 @@ def clients_of(tables: TableSet, device_id: int, names: Mapping[int, str], sm_co
     memory = memory_peaks(tables, device_id)
     who = tables.tenants.filter(pl.col("tenant_id").is_in(list(names))).select("capture", "pid", "tenant_id")
     by_pid = {(capture, pid): tenant for capture, pid, tenant in who.iter_rows()}
-    percentages = mps_percentages(tables, by_pid)
+    percentages = mps_percentages(tables, device_id, by_pid)
     # A percentage of a command line names the command, which may start several clients.
-    caps = tables.configured.filter(pl.col("source").cast(pl.String) == "command-line").select("key", "value", "pid")
-    named = mps_caps(caps.iter_rows())
+    caps = [row for row in tables.settings_of(device_id) if row["source"] == "command-line"]
+    named = mps_caps((str(row["key"]), row["value"], row["pid"]) for row in caps)
     pids = {tenant: pid for (_, pid), tenant in by_pid.items()}
     return [
         mps.Client(
@@ -581,7 +581,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     return Options(
         device_id, tuple(ranked), current, recommended, refused, None, solo.check, tuple(clients), unplaced,
         mig_instances, untraced=tuple(untraced), replayed=replayed,
-        daemon=daemon_of(tables.configured.select("key", "value", "pid").iter_rows()),
+        daemon=daemon_on(tables, device_id),
         recorded_p99_ns=p99_ns,
     )  # fmt: skip
 

@@ -306,17 +306,15 @@ def _place(tables: TableSet, tenant_id: int) -> dict[str, Any]:
     device = tables.devices.filter(pl.col("device_id") == tenant["device_id"]).row(0, named=True)
     own = tables.contexts.filter(of_process(tenant))
     visible = own.filter(~pl.col("is_green").fill_null(value=False))["sm_count"].drop_nulls()
-    caps = tables.configured.filter(
-        pl.col("key").cast(pl.String).is_in(CAPS) & (pl.col("pid").is_null() | pl.col("pid").eq_missing(tenant["pid"]))
-    )
+    caps: dict[str, str] = {}
+    for row in tables.settings_of(tenant["device_id"]):
+        if row["key"] in CAPS and row["pid"] in (None, tenant["pid"]):
+            caps.setdefault(row["key"], row["value"])
     return {
         "device_id": tenant["device_id"],
         "gpu": (device["name"] or "").partition(" MIG ")[0] or None,
         "sms": visible.max() if len(visible) else device["sm_count"],
-        "cap": ", ".join(
-            f"{row['key']}={row['value']}" for row in caps.unique(["key"]).sort("key").iter_rows(named=True)
-        )
-        or None,
+        "cap": ", ".join(f"{key}={value}" for key, value in sorted(caps.items())) or None,
     }
 
 

@@ -37,11 +37,11 @@ from pyanalyze.tables.process_lists import (
     unlisted_tenants,
 )
 from pyanalyze.tables.tableset import Selection
-from pyanalyze.text.pairs import names_gpu, parse_pairs
+from pyanalyze.text.pairs import parse_pairs
 from pyanalyze.text.visible import program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from pyanalyze.analysis.sharing.classify import Verdict
     from pyanalyze.tables.tableset import TableSet
@@ -118,13 +118,13 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     windowed = (tables.selection.start_ns, tables.selection.end_ns) != (None, None)
     whole = bool(tables.paths) and not windowed
     lost = launch_records(tables) if whole and not traced else None
-    states, driver, no_mps_process = _source_states(tables), _driver(tables), _no_mps_process(tables)
     cases: list[Case] = []
     idle: list[Case] = []
     gpu = tables.selection.gpu
     devices = tables.rows("devices") if gpu is None else tables.rows_of("devices", gpu)
     for device in sorted(devices, key=lambda row: row["device_id"]):
         number = device["device_id"]
+        captures = tables.captures_of(number)
         measured = _facts(tables.rows_of("facts", number), tables.rows_of("fact_examples", number))
         tenants = tables.rows_of("tenants", number)
         usage = [{**row, **usages[row["tenant_id"]]} for row in tenants if row["tenant_id"] in usages]
@@ -151,10 +151,9 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 facts=measured,
                 configured=[
                     Configured(str(r["source"]), str(r["key"]), r["value"], r["pid"])
-                    for r in tables.rows("configured")
-                    if r["device_id"] == number or (r["device_id"] is None and not names_gpu(r["value"]))
+                    for r in tables.settings_of(number)
                 ],
-                sources=states,
+                sources=_source_states(tables, captures),
                 tenants=list(tables.labels(number).values()),
                 green_contexts=sum(bool(row["is_green"]) for row in contexts),
                 pairs=pairs,
@@ -176,8 +175,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 scope="the window" if windowed else Case.scope,
                 captured=bool(tables.paths),
                 launches=lost,
-                no_mps_process=no_mps_process,
-                driver=driver,
+                no_mps_process=_no_mps_process(tables, captures),
+                driver=_driver(tables, captures),
                 untraced=_untraced(usage),
                 served=sum(row["served_by"] is not None for row in tenants),
                 trace=_trace(tables, number),
@@ -234,11 +233,13 @@ def _tables_of(
 _HOST_CALLS = {"mpi": "MPI_", "nvvideo": "NVVIDEO_", "osrt": "OSRT_API"}
 
 
-def _source_states(tables: TableSet) -> dict[str, str]:
-    """Best state of each source over the captures: present beats empty beats absent."""
+def _source_states(tables: TableSet, captures: Collection[int]) -> dict[str, str]:
+    """Best state of each source over captures: present beats empty beats absent."""
     order = {"present": 0, "empty": 1, "unread": 2, "absent": 3}
     best: dict[str, str] = {}
     for row in tables.rows("sources"):
+        if row["capture"] not in captures:
+            continue
         source, state = row["source"], row["state"]
         if order[state] < order.get(best.get(source, "absent"), 3) or source not in best:
             best[source] = state
@@ -247,7 +248,9 @@ def _source_states(tables: TableSet) -> dict[str, str]:
 
 def _trace(tables: TableSet, device_id: int) -> str:
     """What to trace again: what the captures did, and calls of codecs where samples show their engines in use."""
-    calls = [row["physical_table"] or "" for row in tables.rows_where("sources", "source", "host_calls")]
+    captures = tables.captures_of(device_id)
+    traced_calls = tables.rows_where("sources", "source", "host_calls")
+    calls = [row["physical_table"] or "" for row in traced_calls if row["capture"] in captures]
     traced = {word for word, table in _HOST_CALLS.items() if any(table in names for names in calls)}
     sampled = tables.board_samples_of(device_id)
     engines = [rows for one in VIDEO_ENGINES if (rows := sampled.get(f"{one}_utilization_pct")) is not None]
@@ -263,9 +266,9 @@ def _visible_sms(contexts: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     return tuple({(row["capture"], row["pid"]): row["sm_count"] for row in reversed(whole)}.values())
 
 
-def _driver(tables: TableSet) -> str | None:
-    """Version of the driver, where all captures that say one say the same."""
-    found = {row["driver_version"] for row in tables.rows("capture")} - {None}
+def _driver(tables: TableSet, captures: Collection[int]) -> str | None:
+    """Version of the driver, where all of these captures that say one say the same."""
+    found = {row["driver_version"] for row in tables.rows("capture") if row["capture"] in captures} - {None}
     return str(found.pop()) if len(found) == 1 else None
 
 
@@ -273,13 +276,17 @@ def _driver(tables: TableSet) -> str | None:
 _FIRST_OF_MACHINE = ("systemd", "init")
 
 
-def _no_mps_process(tables: TableSet) -> bool:
-    """Whether every capture lists the processes of its whole machine, and none of them is of MPS."""
+def _no_mps_process(tables: TableSet, captures: Collection[int]) -> bool:
+    """Whether each of these captures lists the processes of its whole machine, and none of them is of MPS."""
     first = tables.rows_where("processes", "pid", 1)
     whole = {row["capture"] for row in first if row["name"] in _FIRST_OF_MACHINE}
-    if not len(whole) == len(tables.rows("capture")) > 0:
+    if not captures or not whole.issuperset(captures):
         return False
-    return not any((row["name"] or "").startswith("nvidia-cuda-mps") for row in tables.rows("processes"))
+    return not any(
+        (row["name"] or "").startswith("nvidia-cuda-mps")
+        for row in tables.rows("processes")
+        if row["capture"] in captures
+    )
 
 
 def _untraced(usage: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

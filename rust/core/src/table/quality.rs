@@ -106,6 +106,7 @@ counters! {
     CLOCKS_CONTRADICT = "clocks_contradict", Notice, "import", "The start time of a capture and the switch records that it shares with the first capture do not agree on its place in time; the records were believed. One of the wall clocks was wrong or was set while recording.";
     DUPLICATE_CAPTURE = "duplicate_capture", Notice, "import", "Another export of a recording that is already in the session was left out: read twice, one process would look like two that share the GPU.";
     SAMPLES_UNREAD = "samples_unread", Notice, "import", "A samples or context file that no reader knows.";
+    SETTINGS_NOT_PLACED = "settings_not_placed", Notice, "import", "Settings or samples that name no GPU, given with captures of several machines: they are used for none of them.";
     SAMPLES_EMPTY = "samples_empty", Notice, "capture", "A samples file of a known format without one sample in it: nothing was looked at, or (lists of processes) there was none to list.";
     SAMPLES_LOCAL_TIME = "samples_local_time", Notice, "import", "Sampled values (each metric of a sample counts) with local times; the zone was taken from the capture, or from the overlap with it.";
     SAMPLES_ZONE_INFERRED = "samples_zone_inferred", Notice, "import", "Sampled values (each metric of a sample counts) with local times beside others in UTC: they were read in the one time zone in which the files meet.";
