@@ -315,6 +315,15 @@ def test_residency_of_an_mps_group_is_that_of_no_client(path: Path, clients: tup
     assert [tenants[pid].gpu_time_share for pid in clients] == [pytest.approx(share, abs=0.005)] * 2
     assert {pid for pid, tenant in tenants.items() if tenant.in_mps_group} == set(clients)
     assert not tenants[outside].in_mps_group
+    # Nothing of it is of one of them.
+    assert [tenants[pid].resident_ns for pid in clients] == [None, None]
+    assert [tenants[pid].slices for pid in clients] == [None, None]
+    assert tenants[outside].resident_ns == pytest.approx(sum(lengths[outside]), abs=0.005 * window_ns)
+    rows = list(csv.DictReader(run("residency", "-f", "csv", path).stdout.splitlines()))
+    shares = {row["pid"] or row["clients"]: row["gpu_time_share"] for row in rows}
+    assert {pid: value for pid, value in shares.items() if not value} == {str(pid): "" for pid in clients}
+    assert float(shares[" ".join(map(str, clients))]) == pytest.approx(share, abs=0.005)
+    assert float(shares[str(outside)]) == pytest.approx(sum(lengths[outside]) / window_ns, abs=0.005)
     shown = {row.name: row.share for row in gpu_time_rows(device)}
     assert shown.keys() == {"MPS group of 2 clients", f"kit (pid {outside})"}
     assert shown["MPS group of 2 clients"] == pytest.approx(share, abs=0.005)

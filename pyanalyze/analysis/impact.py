@@ -263,7 +263,8 @@ def _top_cause(causes: Causes) -> tuple[Cause, float] | None:
 
 
 def _switched_out(tenant: Tenant) -> float | None:
-    if tenant.resident_ns is None or not tenant.busy_ns or tenant.attributed_ns is None:
+    recorded = tenant.resident_ns is not None or tenant.in_mps_group
+    if not recorded or not tenant.busy_ns or tenant.attributed_ns is None:
         return None
     lost = 1 - tenant.attributed_ns / tenant.busy_ns
     return lost if lost > 0 else None
@@ -341,4 +342,7 @@ def untraced_share(device: Device) -> float:
     window_ns = 0 if device.window is None else device.window.end_ns - device.window.start_ns
     if not window_ns:
         return 0.0
-    return sum((t.resident_ns or 0) / window_ns for t in device.tenants if t.busy_ns is None)
+    untraced = [t for t in device.tenants if t.busy_ns is None]
+    # Residency of an MPS group is of all its clients.
+    group = max((t.gpu_time_share or 0.0 for t in untraced if t.in_mps_group), default=0.0)
+    return group + sum((t.resident_ns or 0) / window_ns for t in untraced)

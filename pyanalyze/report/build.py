@@ -675,10 +675,18 @@ def _with_gpu_time(
 def _with_mps_group(
     tenants: Sequence[Tenant], group: frozenset[int], span_ns: int, attributed: Mapping[int, int | None]
 ) -> list[Tenant]:
-    """Give the clients of an MPS group the GPU time share of the group: records name any of them for all."""
+    """Give the clients of an MPS group the GPU time share of the group: records name any of them for all.
+
+    What the records say of each client may be of any other: that is null.
+    """
     together_ns = sum(tenant.resident_ns or 0 for tenant in tenants if tenant.tenant_id in group)
     share = together_ns / span_ns if span_ns else None
-    update = {"in_mps_group": True, "gpu_time_share": share, "gpu_time_basis": None if share is None else "observed"}
+    update = {
+        "in_mps_group": True,
+        "gpu_time_share": share,
+        "gpu_time_basis": None if share is None else "observed",
+        **dict.fromkeys(("resident_ns", "slices", "median_slice_ns")),
+    }
     return [
         tenant.model_copy(update={**update, "attributed_ns": attributed.get(tenant.tenant_id)})
         if tenant.tenant_id in group

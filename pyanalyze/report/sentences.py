@@ -35,7 +35,7 @@ from pyanalyze.vocabulary import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics, Occupancy
@@ -447,7 +447,12 @@ def holder_text(tenant: Tenant, device: Device, *, short: bool = False) -> str:
     if not short:
         return mps_group_name(clients)
     each = ", ".join(clients)
-    return f"MPS: {each}" if len(each) <= _GROUP else f"MPS group of {len(clients)} clients"
+    return f"MPS: {each}" if len(each) <= _GROUP else _group_label(clients)
+
+
+def _group_label(clients: Sequence[str]) -> str:
+    """Name an MPS group in a few words; records of a window may name one of its clients only."""
+    return mps_group_name(clients) if len(clients) == 1 else f"MPS group of {len(clients)} clients"
 
 
 def _serves(server: Tenant, tenants: Iterable[Tenant], labels: Mapping[int, str], *, short: bool = False) -> str:
@@ -475,7 +480,7 @@ def residency_sentence(device: Device) -> str:
 def gpu_time_text(device: Device) -> str:
     """The GPU time share of the tenants and the cost of context switches, to stand behind a label."""
     shown = _with_gpu_time(device)
-    if not any(t.busy_ns or t.resident_ns for t in device.tenants):
+    if not any(t.busy_ns or t.resident_ns or t.in_mps_group for t in device.tenants):
         return "not known. No work on this GPU was recorded."
     if not shown:
         return f"not known. {why_missing(device, 'context_switches', 'residency', 'window')}"
@@ -705,9 +710,10 @@ def _span(tenant: ResidencyTotals) -> str:
 def residency_labels(device: Device) -> dict[int, str]:
     """Whose residency the rows are: of an MPS server, records may name one client for all, or one in each interval."""
     labels = dict(tenant_labels(device.tenants))
-    labels |= {t.tenant_id: f"all MPS clients (as {labels[t.tenant_id]})" for t in device.named_for_all()}
     group = device.mps_group()
-    return labels | {t.tenant_id: f"MPS group of {len(group)} clients" for t in group}
+    others = (t for t in device.named_for_all() if t not in group)
+    labels |= {t.tenant_id: f"all MPS clients (as {labels[t.tenant_id]})" for t in others}
+    return labels | {t.tenant_id: _group_label([labels[one.tenant_id] for one in group]) for t in group}
 
 
 #: The kinds of slowdown, as a sentence names them.
@@ -1148,7 +1154,9 @@ def by_traced(device: Device) -> str:
         return ""
     # An MPS server does no work but that of its clients.
     serving = {t.served_by for t in device.tenants}
-    others = any(t.busy_ns is None and t.resident_ns and t.tenant_id not in serving for t in device.tenants)
+    others = any(
+        t.busy_ns is None and (t.resident_ns or t.in_mps_group) and t.tenant_id not in serving for t in device.tenants
+    )
     return f", traced kernels only{': untraced tenants count as idle' if others else ''}"
 
 

@@ -243,7 +243,8 @@ class Tenant(Result):
         description="Union of its kernel and copy-free graph intervals as recorded, ns; null: not traced."
     )
     resident_ns: int | None = Field(
-        description="Resident time in the window: its context occupied the compute engine, ns; null: no switch records."
+        description="Resident time in the window: its context occupied the compute engine, ns; null: no switch "
+        "records, or in_mps_group."
     )
     attributed_ns: int | None = Field(
         description="Busy intersected with resident, ns; equals busy_ns where nothing is switched out. Of a client of "
@@ -260,13 +261,16 @@ class Tenant(Result):
     in_mps_group: bool = Field(
         default=False,
         description="A client of an MPS group that is time-sliced with other tenants: gpu_time_share is that of the "
-        "group; resident_ns, slices and median_slice_ns are of the intervals that switch records name after this "
-        "client, which may be of any.",
+        "group, whose intervals residency_summary has; resident_ns, slices and median_slice_ns are null, as switch "
+        "records name any client for all.",
     )
     slices: int | None = Field(
-        description="Complete slices of its contexts, context creation left out; null: no switch records."
+        description="Complete slices of its contexts, context creation left out; null: no switch records, or "
+        "in_mps_group."
     )
-    median_slice_ns: int | None = Field(description="Their median length, ns; null: no complete slice.")
+    median_slice_ns: int | None = Field(
+        description="Their median length, one of them, ns; null: no complete slice, or in_mps_group."
+    )
     usable_sms: int | None = Field(
         default=None,
         ge=1,
@@ -396,7 +400,7 @@ class Device(Result):
         []
         """
         return [
-            t for t in self.tenants if t.resident_ns is not None and (t.in_mps_group or t.gpu_time_basis == "inferred")
+            t for t in self.tenants if t.in_mps_group or (t.resident_ns is not None and t.gpu_time_basis == "inferred")
         ]
 
     def mps_group(self) -> list[Tenant]:

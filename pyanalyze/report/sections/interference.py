@@ -167,7 +167,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
 
 def _switched_out_known(device: Device) -> bool:
     """Whether it is known of any tenant when its context was resident: else execution is all of a kernel's interval."""
-    return any(t.resident_ns is not None for t in device.tenants)
+    return any(t.resident_ns is not None or t.in_mps_group for t in device.tenants)
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:

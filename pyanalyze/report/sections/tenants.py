@@ -31,7 +31,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         return [Note("No tenant was traced", seen)]
     labels = tenant_labels(device.tenants)
     for_all, group = device.named_for_all(), device.mps_group()
-    together_ns = sum(t.resident_ns or 0 for t in group)
+    window = device.window
+    together_ns = (
+        round((group[0].gpu_time_share or 0.0) * (window.end_ns - window.start_ns)) if group and window else None
+    )
     rows = []
     for t in device.tenants:
         rows.append(
@@ -62,7 +65,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
     elif any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
         caption += " The share is the time with kernels in flight."
-    if any(t.resident_ns is None and t.served_by is None and t.attributed_ns for t in device.tenants):
+    if any(t.resident_ns is None and t.served_by is None and t.attributed_ns for t in device.tenants if t not in group):
         caption += " Without recorded residency of a tenant, all of its time in flight is attributed to it."
     caption += whole_intervals(device)
     names = [t.name for t in device.tenants if t.pid is not None and t.group_of is None]
