@@ -172,6 +172,31 @@ def test_what_lacks_its_data_never_passes(limits: Limits) -> None:
     assert check(nothing, limits).exit_code == 4, "no GPU at all"
 
 
+def test_a_mode_taken_from_the_configuration_is_not_said_to_be_observed(corpus: Path) -> None:
+    """Nothing but settings shows the mode of this capture: more settings would not help, switch records would."""
+    path = corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite"
+    report = pyanalyze.load(path).report()
+    (outcome,) = check(report, Limits(expect_agreement=True)).outcomes
+    assert outcome.status == "inconclusive"
+    assert "observed" not in outcome.detail
+    assert "--gpuctxsw=true" in outcome.how
+    assert "--context" not in outcome.how
+    (line,) = (line for line in run("classify", path).stdout.splitlines() if line.startswith("  configured: "))
+    assert line == "  configured: mps-partitioned; the mode is taken from it, so there is nothing to compare it with"
+    (mode,) = (line for line in run("summary", path).stdout.splitlines() if line.startswith("Mode"))
+    assert mode.count("configured") == 1
+    compared = run("compare", path, path).stdout
+    assert "Observed mode" not in compared
+
+
+def test_an_inferred_mode_is_not_said_to_be_observed() -> None:
+    path = Path(__file__).parent.parent / "fixtures/hardware/h200/node-mps-A-B-beside-C"
+    (outcome,) = check(pyanalyze.load(path).report(), Limits(expect_agreement=True)).outcomes
+    assert (outcome.status, outcome.detail) == ("failed", "mps was configured, mps+time-slicing was inferred")
+    for command in ("summary", "classify"):
+        assert "was observed" not in run(command, path).stdout
+
+
 def test_lost_records_leave_the_overhead_open() -> None:
     report = examples.time_sliced()
     (device,) = report.devices

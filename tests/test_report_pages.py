@@ -152,7 +152,7 @@ def test_page_says_everything(page: str) -> None:
     for text in (
         "Synthetic capture",
         "Sharing mode: time-slicing (observed, confidence 0.97)",
-        "Configured and observed disagree",
+        "Not shared as configured",
         "42.7 us",
         "2.131 ms",
         "Not available: only one of the tenants was traced",
@@ -777,7 +777,7 @@ def test_an_instance_is_not_compared_with_itself(fixtures: Path) -> None:
         "mig; the device is a MIG instance",
         "the device is a MIG instance",
     )
-    assert (agreement_text(listed), agreement_note(listed)) == ("mig; matches", "matches the observed mode")
+    assert (agreement_text(listed), agreement_note(listed)) == ("mig; matches", "matches")
 
 
 def test_of_devices_with_equal_work_the_first_is_the_main_one() -> None:

@@ -123,7 +123,7 @@ def test_a_solo_run_without_a_mode_contradicts_what_more_than_one_process_shows(
 def test_the_verb_says_contradictions_first(study_file: Path, tmp_path: Path) -> None:
     done = run("study", study_file, "-o", tmp_path / "out", "--workers", "1")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("MISLABELLED, left out: w_1-mps-3: labelled mps, but time-slicing was observed")
+    assert done.stdout.startswith("MISLABELLED, left out: w_1-mps-3: labelled mps, but time-slicing was found")
     assert "5 runs; 1 mislabelled, 0 captures failed" in done.stdout
 
 

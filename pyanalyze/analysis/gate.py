@@ -168,12 +168,18 @@ def _first_command(missing: Iterable[Missing]) -> str:
 def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing = device.sharing
     if sharing.agrees is None:
-        what = "the configured mode is not known" if sharing.configured is None else "they cannot be compared"
         status: Status = "inconclusive"
-        detail, how = f"{what}; {sharing.mode} was observed", "--context with nvidia-smi -L, MPS or kubectl output"
+        how = _first_command(sharing.missing)
+        if sharing.configured is None:
+            detail = f"the configured mode is not known; {sharing.found}"
+            how = "--context with nvidia-smi -L, MPS or kubectl output"
+        elif sharing.taken_from_configuration:
+            detail = f"{sharing.mode} is taken from the configuration: no record shows it, so nothing can be compared"
+        else:
+            detail = f"{sharing.configured} was configured; whether it took effect is not known; {sharing.found}"
     else:
         status, how = ("passed" if sharing.agrees else "failed"), ""
-        detail = f"{sharing.configured} was configured, {sharing.mode} was observed"
+        detail = f"{sharing.configured} was configured, {sharing.found}"
     yield Outcome("expect_agreement", device_title(device), status, detail, how=how)
 
 

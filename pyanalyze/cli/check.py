@@ -53,7 +53,7 @@ class Fraction(click.ParamType[float]):
 @capture_options
 @by_option
 @click.option("--expect-mode", multiple=True, type=ModePattern(), help="Every GPU shows this mode (repeatable; mps*).")
-@click.option("--expect-agreement", is_flag=True, help="The configured and the observed mode match.")
+@click.option("--expect-agreement", is_flag=True, help="The GPU was shared as it was configured to be.")
 @click.option(
     "--max-slowdown", type=Number(), help="Of every traced tenant: the larger of elapsed and latency slowdown."
 )

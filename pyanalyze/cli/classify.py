@@ -37,7 +37,14 @@ def _row(device: Device) -> dict[str, object]:
 
 
 def _block(device: Device) -> str:
-    from pyanalyze.report.sentences import likely_text, missing_words, mode_clauses, weighed_evidence, weights_text
+    from pyanalyze.report.sentences import (
+        agreement_text,
+        likely_text,
+        missing_words,
+        mode_clauses,
+        weighed_evidence,
+        weights_text,
+    )
     from pyanalyze.text import format as fmt
     from pyanalyze.text.escape import visible
     from pyanalyze.vocabulary import Mode
@@ -52,8 +59,7 @@ def _block(device: Device) -> str:
         f"  {visible(sharing.summary, limit=None)}",
     ]
     if sharing.configured is not None:
-        word = {True: "matches", False: "MISMATCH", None: "not comparable"}[sharing.agrees]
-        out.append(f"  configured: {sharing.configured} ({word})")
+        out.append(f"  configured: {agreement_text(device)}")
     if sharing.evidence:
         out.append(f"  {weights_text(sharing)}")
     for evidence, weight in weighed_evidence(sharing):

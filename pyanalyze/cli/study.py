@@ -51,7 +51,7 @@ def _table(study: Study) -> str:
 
     lines = [
         f"MISLABELLED, left out: {visible(one.run, limit=None)}: labelled {one.label or 'solo'}, but {one.observed} "
-        f"was observed ({one.basis}, confidence {one.confidence:.2f})"
+        f"was found ({one.basis}, confidence {one.confidence:.2f})"
         for one in study.contradicting
     ]
     for one in study.estimates:

@@ -220,7 +220,7 @@ def _modes(summary: FleetSummary) -> Section:
         Column("Node"),
         Column("GPUs", "", True),
         Column("Groups", "", True),
-        Column("Observed modes", "devices in groups"),
+        Column("Sharing modes", "devices in groups"),
         Column("Mismatch", "", True),
         Column("Largest slowdown", "", True),
     )

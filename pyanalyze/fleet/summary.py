@@ -396,7 +396,7 @@ def _attention(rows: Iterable[DeviceRow], slowdown: Distribution) -> list[Attent
     for row in rows:
         why: dict[Why, str] = {}
         if row.agrees is False:
-            why["configured"] = f"configured {row.configured}, observed {row.mode}"
+            why["configured"] = f"configured {row.configured}, {row.basis} {row.mode}"
         # What may be no more than chance or a bound is no outlier.
         low = row.worst_slowdown if row.worst_slowdown_low is None else row.worst_slowdown_low
         if low is not None and slowdown.outlier_above is not None and low > slowdown.outlier_above:

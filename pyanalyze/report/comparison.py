@@ -99,7 +99,7 @@ def _runs(comparison: Comparison) -> Section:
     columns = (
         Column("Run"),
         Column("Captures"),
-        Column("Observed mode"),
+        Column("Sharing mode"),
         Column("Confidence", numeric=True),
         Column("GPU"),
         Column("SMs", numeric=True),

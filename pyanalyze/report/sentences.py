@@ -964,38 +964,38 @@ def _names(device: Device, tenants: Iterable[Tenant]) -> str:
 
 def mode_clauses(device: Device) -> str:
     """What holds of a mode that was named, to stand behind its confidence: what no record shows, and its condition."""
-    caps = ", its caps configured" if _caps_only_configured(device) else ""
+    caps = ", its caps configured" if device.sharing.basis != "configured" and _caps_only_configured(device) else ""
     return f"{caps}{unless(device.sharing.condition, device.sharing.mode)}"
 
 
 def agreement_text(device: Device) -> str:
-    """Compare the configured with the observed mode."""
+    """Compare the configured mode with the one that was found."""
     sharing = device.sharing
     if sharing.configured is None:
         return fmt.UNKNOWN
     if sharing.agrees is None:
-        if sharing.configured == sharing.mode:
-            return f"{sharing.configured}; the mode is taken from it, and no record confirms it"
+        if sharing.taken_from_configuration:
+            return f"{sharing.configured}; the mode is taken from it, so there is nothing to compare it with"
         return f"{sharing.configured}; whether it took effect is not known"
     if sharing.agrees and (itself := _by_itself(device)):
         return f"{sharing.configured}; {itself}"
     if sharing.agrees and _caps_only_configured(device):
         return f"{sharing.configured}; MPS matches, no record shows the caps"
-    return f"{sharing.configured}; " + ("matches" if sharing.agrees else f"MISMATCH: {sharing.mode} was observed")
+    return f"{sharing.configured}; " + ("matches" if sharing.agrees else f"MISMATCH: {sharing.found}")
 
 
 def agreement_note(device: Device) -> str:
-    """Compare the configured with the observed mode in a few words."""
+    """Compare the configured mode with the one that was found in a few words."""
     agrees = device.sharing.agrees
     if agrees is None:
         if device.sharing.configured is None:
             return "no configuration given"
-        return "the mode is taken from it" if device.sharing.configured == device.sharing.mode else "effect not known"
+        return "the mode is taken from it" if device.sharing.taken_from_configuration else "effect not known"
     if agrees and (itself := _by_itself(device)):
         return itself
     if agrees and _caps_only_configured(device):
         return "MPS matches, no record shows the caps"
-    return "matches the observed mode" if agrees else "does not match the observed mode"
+    return "matches" if agrees else f"does not match: {device.sharing.found}"
 
 
 def _caps_only_configured(device: Device) -> bool:

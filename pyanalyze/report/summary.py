@@ -322,7 +322,9 @@ def _streams(device: Device) -> list[str]:
 
 def _mode(device: Device, *, over_time: bool = True, configured: bool = True) -> str:
     said = mode_text(device).rstrip(".")
-    if configured:
+    if configured and device.sharing.taken_from_configuration:
+        said += "; no record confirms it"
+    elif configured:
         said += f"; configured: {agreement_text(device)}"
     return f"{said}; over time: {_over_time(device)}" if over_time and _over_time(device) else said
 

@@ -28,7 +28,7 @@ class Limits:
     expect_mode
         Modes of which every GPU with activity must show one; `*` stands for anything (``mps*``).
     expect_agreement
-        The configured and the observed mode must agree.
+        The GPU must have been shared as it was configured to be.
     max_slowdown
         Largest slowdown of a traced tenant, shared over alone: the larger of elapsed and latency.
     slowdown

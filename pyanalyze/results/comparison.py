@@ -33,7 +33,7 @@ class Run(Result):
 
     label: Text = Field(description="A or B.")
     captures: list[Text] = Field(description="What was read.")
-    mode: Mode | None = Field(description="Observed mode of the GPU with most tenants; null: no GPU did anything.")
+    mode: Mode | None = Field(description="Sharing mode of the GPU with most tenants; null: no GPU did anything.")
     confidence: Fraction | None = Field(description="Of that verdict.")
     condition: Condition | None = Field(description="What nothing excludes: the mode holds unless it is so.")
     gpu: Text | None = Field(description="Name of that GPU.")

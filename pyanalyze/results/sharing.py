@@ -90,7 +90,7 @@ def most_likely(alternatives: Sequence[Alternative]) -> str:
 class Sharing(Result):
     """How the device was shared, with the proof."""
 
-    mode: Mode = Field(description="The observed relation between tenants; undetermined: below 0.8.")
+    mode: Mode = Field(description="The relation between tenants that was found; undetermined: below 0.8.")
     confidence: Fraction = Field(
         description="Calibrated probability of mode; for undetermined, that of the strongest alternative."
     )
@@ -100,7 +100,10 @@ class Sharing(Result):
         description="Other processes that nothing excludes: the mode holds unless there was one; null: none.",
     )
     configured: Mode | None = Field(description="What the machine was set up to do; null: not known.")
-    agrees: bool | None = Field(description="Configured and observed agree; null: one of them is not known.")
+    agrees: bool | None = Field(
+        description="The configured mode is the one that was found; null: one of them is not known, or the mode is "
+        "taken from the configuration."
+    )
     summary: Text = Field(description="The verdict in one or two sentences.")
     evidence: list[Evidence] = Field(description="What speaks for and against, heaviest first.")
     details: list[Detail] = Field(
@@ -121,6 +124,33 @@ class Sharing(Result):
         0.019
         """
         return next((one.value for one in self.details if one.name == SWITCH_OVERHEAD), None)
+
+    @property
+    def taken_from_configuration(self) -> bool:
+        """Whether the mode is the configured one, and nothing else shows it: there is nothing to compare it with.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).report().devices[0].sharing.taken_from_configuration
+        False
+        """
+        return self.agrees is None and self.configured is not None and self.configured == self.mode
+
+    @property
+    def found(self) -> str:
+        """Say how the mode is known: only a record observes.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sharing = pyanalyze.load(capture).report().devices[0].sharing
+        >>> sharing.found, sharing.model_copy(update={"basis": "inferred"}).found
+        ('time-slicing was observed', 'time-slicing was inferred')
+        """
+        if self.mode == Mode.UNDETERMINED:
+            return "the mode is undetermined"
+        return f"{self.mode} was {self.basis}"
 
     def __repr__(self) -> str:
         """Name the mode: the evidence is pages long."""

@@ -25,5 +25,4 @@ def known_by(verdict: Verdict) -> Verdict:
     >>> known_by(verdict).basis, known_by(verdict.model_copy(update={"configured": verdict.mode})).basis
     ('observed', 'configured')
     """
-    taken = verdict.agrees is None and verdict.configured == verdict.mode
-    return verdict.model_copy(update={"basis": "configured"}) if taken else verdict
+    return verdict.model_copy(update={"basis": "configured"}) if verdict.taken_from_configuration else verdict

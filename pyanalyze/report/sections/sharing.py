@@ -33,8 +33,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     sharing = device.sharing
     blocks: list[Block] = [Para(full_stop(visible(sharing.summary, LONG)) or verdict_sentence(device))]
     if sharing.agrees is False:
-        text = f"{sharing.configured} was configured, {sharing.mode} was observed."
-        blocks.append(Note("Configured and observed disagree", text, "warning"))
+        text = f"{sharing.configured} was configured, {sharing.found}."
+        blocks.append(Note("Not shared as configured", text, "warning"))
     else:
         blocks.append(Para(f"Configured mode: {agreement_text(device)}.", "muted"))
     # What context switches cost stands in the section on them.
