@@ -114,6 +114,19 @@ def test_a_listing_of_one_machine_is_of_its_boards(tmp_path: Path) -> None:
     assert any(row["key"] == "CUDA_MPS_PIPE_DIRECTORY" for row in session.tables.settings_of(1))
 
 
+def test_settings_in_a_pack_are_of_its_captures(tmp_path: Path) -> None:
+    log, packed = tmp_path / "control.log", tmp_path / "demo.pack"
+    log.write_text(
+        "[2026-03-04 10:00:00.100 Control   261] Starting control daemon using socket /tmp/mps/control\n"
+        "[2026-03-04 10:00:01.202 Control   261] Starting new server 263 for user 1000\n",
+        encoding="utf-8",
+    )
+    assert run("pack", DEMO, "--context", log, "-o", packed, "--key", tmp_path / "key").returncode == 0
+    session = pyanalyze.load([NODE, packed])
+    assert [row["pid"] for row in session.tables.settings_of(1) if row["key"] == "mps_server"] == [263]
+    assert [row["pid"] for row in session.tables.settings_of(0) if row["key"] == "mps_server"] == [713]
+
+
 def test_what_one_capture_says_of_its_machine_is_of_all_captures_of_the_board(tmp_path: Path) -> None:
     """Two containers on one board: the MPS percentage of one's command line stands, as before, for the machine."""
     session = pyanalyze.load(captures(tmp_path))

@@ -24,7 +24,7 @@ from pyanalyze.text.shell import shell_word
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -141,7 +141,7 @@ def read(
         unused = of_another_time(*rows)
         quality.extend(("samples_not_aligned", detail) for detail in unused)
         of_its_time = answering(*rows)
-    configured = [*(frame for pack in packs for frame in pack.context), *beside.configured]
+    configured = [*_of_packs(packs, machines), *beside.configured]
     if configured:
         from pyanalyze.inputs.context import identities, place_context
 
@@ -181,6 +181,17 @@ def read(
     solo, summaries = _read_baselines(_listed(baselines), tables, progress)
     measured = tuple(read_blocks(Path(path)) for path in _listed(blocks))
     return Inputs(read_set, (*failures, *raw), solo, summaries, measured)
+
+
+def _of_packs(packs: Sequence[Unpacked], machines: Sequence[int]) -> Iterator[pl.DataFrame]:
+    """Settings that packs brought; of captures of several machines they are of that of the pack's captures."""
+    import polars as pl
+
+    for pack in packs:
+        captures = [to_frame(tables["capture"])["capture"][0] for tables in pack.captures]
+        one = len(set(machines)) > 1 and len({machines[capture] for capture in captures}) == 1
+        for frame in pack.context:
+            yield frame.with_columns(capture=pl.lit(captures[0], pl.UInt32)) if one else frame
 
 
 #: What is said of settings and samples, and what to do.
