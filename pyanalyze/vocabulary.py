@@ -321,6 +321,9 @@ NAMED_SHARE: Final = 0.01
 #: Fraction of a device's residency, or of the window. A tenant with less is a display, or a context that is created and
 #: closed: it changes no figure that is printed.
 NEGLIGIBLE_RESIDENCY: Final = 0.001
+#: Ratio from which two lengths of residency intervals are not one; so many intervals have a median.
+UNLIKE_INTERVALS: Final = 1.2
+ENOUGH_INTERVALS: Final = 5
 #: Ratio, 99th percentile over median of the durations of units of work. From here on a report explains the slowest; a
 #: shorter tail is what units of one program differ by anyway.
 SLOW_TAIL: Final = 1.2

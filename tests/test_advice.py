@@ -1053,7 +1053,7 @@ def test_no_bound_of_mps_is_below_the_slowdown_that_is_shown(corpus: Path) -> No
         in lead
     )
     assert "waits before" not in lead
-    assert "Slowed by process shared (pid 30398), the only other resident tenant." in lead
+    assert "Slowed by process shared (pid 30398); it was the only other resident tenant." in lead
     (note,) = (text for text in tenant.slowdown_notes if "saving and restoring" in text)
     assert f"{assumed_ns / 1e6:.2f} ms" in note and "assumed" in note
 

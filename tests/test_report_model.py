@@ -192,7 +192,7 @@ def test_first_screen_answers_every_question() -> None:
         "kernel latency 2.05x (n = 1, inferred)",
         "yes. Waiting for its time slice (95.5 % of the added latency",
         "Share through MPS",
-        "Slowed by pid 30398 (not traced), the only other resident tenant.",
+        "Slowed by pid 30398 (not traced); it was the only other resident tenant.",
         "kernels of pid 30398",
         # 1763728991.123 s + 1.204 s, by `date -u -d @1763728992.327`.
         "2.512 s from 2025-11-21 12:43:12.327 UTC",

@@ -516,7 +516,7 @@ def test_three_sentences_answer_the_five_questions() -> None:
     assert "First action: Share through MPS instead of time slices" in rest
     for part in (
         "Largest slowdown: compute_victim, kernel latency 2.05x (n = 1, inferred).",
-        "Slowed by pid 30398 (not traced), the only other resident tenant.",
+        "Slowed by pid 30398 (not traced); it was the only other resident tenant.",
         "Cause: waiting for its time slice (95.5 % of the added latency).",
     ):
         assert part in slow, part

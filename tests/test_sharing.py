@@ -1382,7 +1382,13 @@ def test_one_median_of_residency_intervals_stands_on_all_pages(hardware: Path) -
     assert switches is not None
     assert switches.median_slice_ns == middle
     pages = f"{render(session.analysis, 'md')} {report.to_json()}"
-    assert set(re.findall(r"median residency interval ([0-9.]+ [mu]s)", pages)) == {f"{middle / 1e6:.3f} ms"}
+    # One tenant has shorter ones, the other longer: no sentence says that of all, only what each of them has.
+    assert re.findall(r"median residency interval ([0-9.]+ [mu]s)", pages) == []
+    each = sorted(tenant.median_slice_ns or 0 for tenant in report.devices[0].tenants)
+    assert each[0] < middle < each[1]
+    ends = " to ".join(f"{ns / 1e6:.3f} ms" for ns in each)
+    details = [one.detail for one in report.devices[0].sharing.details if one.name == "slice"]
+    assert details == [f"median residency intervals of the tenants {ends}"]
     # The line of the chart marks the median of the intervals that it draws: the same.
     assert f"median {middle / 1e6:.3f} ms" in str(session.chart("slices").to_dict())
 

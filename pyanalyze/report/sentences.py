@@ -18,10 +18,12 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import (
+    ENOUGH_INTERVALS,
     NAMED_SHARE,
     NEGLIGIBLE_RESIDENCY,
     SMALL_SHARE,
     TRAITS,
+    UNLIKE_INTERVALS,
     Answer,
     Condition,
     CopyDirection,
@@ -619,9 +621,7 @@ def switching_text(device: Device) -> str:
     return f"{text}; {said.rstrip('.')}" if said else text
 
 
-#: Ratio from which two lengths of residency intervals are not one; intervals that have a median; medians of a sentence.
-_UNLIKE: Final = 1.2
-_ENOUGH_INTERVALS: Final = 5
+#: Medians of a sentence.
 _EACH_MEDIAN: Final = 3
 #: What is known of a switch, by the kind of its cost: the names of the rows in the section on context switches.
 _COST_WORDS = {
@@ -677,12 +677,12 @@ def other_slice_ns(device: Device) -> int | None:
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or summary is None or not switches.median_slice_ns or not summary.time_slice_ns:
         return None
-    return summary.time_slice_ns if summary.time_slice_ns >= _UNLIKE * switches.median_slice_ns else None
+    return summary.time_slice_ns if summary.time_slice_ns >= UNLIKE_INTERVALS * switches.median_slice_ns else None
 
 
 def too_few_intervals(intervals: int) -> bool:
     """Whether so many intervals have no median: of two, half of their sum is the length of none. One has its own."""
-    return 1 < intervals < _ENOUGH_INTERVALS
+    return 1 < intervals < ENOUGH_INTERVALS
 
 
 def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
@@ -694,17 +694,20 @@ def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
     medians = [
         (labels.get(t.tenant_id, f"tenant {t.tenant_id}"), t.median_slice_ns, _span(t))
         for t in (summary.tenants if summary is not None else ())
-        if t.median_slice_ns and t.slices >= _ENOUGH_INTERVALS
+        if t.median_slice_ns and t.slices >= ENOUGH_INTERVALS
     ]
     lengths = [ns for _, ns, _ in medians]
-    return medians if lengths and max(lengths) >= _UNLIKE * min(lengths) else []
+    return medians if lengths and max(lengths) >= UNLIKE_INTERVALS * min(lengths) else []
 
 
 def _span(tenant: ResidencyTotals) -> str:
     low, middle, high = tenant.p10_slice_ns, tenant.median_slice_ns, tenant.p90_slice_ns
-    if not low or not middle or not high or (middle < _UNLIKE * low and high < _UNLIKE * middle):
+    if not low or not middle or not high or (middle < UNLIKE_INTERVALS * low and high < UNLIKE_INTERVALS * middle):
         return ""
-    return f"{fmt.duration(low)} - {fmt.duration(high)}"
+    ends = f"{fmt.duration(low)} - {fmt.duration(high)}"
+    # Two groups, of which the median is one.
+    both = tenant.expired and tenant.yielded
+    return f"{ends}: {fmt.count(tenant.expired)} expired, {fmt.count(tenant.yielded)} ended before" if both else ends
 
 
 def residency_labels(device: Device) -> dict[int, str]:
@@ -1369,5 +1372,5 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         if other.busy_ns is None and other.pid is not None and f"pid {other.pid}" not in who:
             # The name of a program alone may read as any word.
             who = f"process {who} (pid {other.host_pid or other.pid})"
-        return f"slowed by {who}, the only other resident tenant"
+        return f"slowed by {who}; it was the only other resident tenant"
     return "the aggressor is not known"

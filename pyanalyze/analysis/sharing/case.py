@@ -39,6 +39,7 @@ from pyanalyze.tables.process_lists import (
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text.pairs import parse_pairs
 from pyanalyze.text.visible import program
+from pyanalyze.vocabulary import ENOUGH_INTERVALS, UNLIKE_INTERVALS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -168,6 +169,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 pids_known=all(row["pid"] is not None for row in tenants if row["traced"]),
                 nvml_processes=processes,
                 nvml_apart_ns=list_apart_ns(tables, number),
+                unlike_medians_ns=_unlike_medians_ns(usage),
                 nvml_of_board=listed_of_board(tables, number),
                 listed_programs=_listed_programs(tables, number),
                 nvml_together=most_listed_together(tables, number),
@@ -293,6 +295,14 @@ def _untraced(usage: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Names of tenants that were resident without being traced, most first."""
     held = [row for row in usage if not row["traced"] and (row["resident_ns"] or 0) > 0]
     return tuple(row["name"] for row in sorted(held, key=lambda row: -row["resident_ns"]))
+
+
+def _unlike_medians_ns(usage: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+    """Shortest and longest median of the tenants, where they differ: hardly an interval is as long as that of all."""
+    medians = [row["median_slice_ns"] for row in usage if (row["slices"] or 0) >= ENOUGH_INTERVALS]
+    medians = [ns for ns in medians if ns]
+    unlike = len(medians) > 1 and max(medians) >= UNLIKE_INTERVALS * min(medians)
+    return (min(medians), max(medians)) if unlike else None
 
 
 def _listed_programs(tables: TableSet, device_id: int) -> tuple[str, ...]:

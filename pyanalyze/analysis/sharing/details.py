@@ -154,7 +154,6 @@ def _queues(case: Case) -> tuple[int, bool]:
 
 def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
     slice_ns, excess = case.fact("median_slice_ns"), case.fact("inflation_ns")
-    spread = case.fact("slice_spread")
     if slice_ns is not None:
         long = slice_ns > t.LONGEST_SLICE_NS
         yield Detail(
@@ -163,8 +162,7 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
             value=slice_ns,
             unit="ns",
             basis="observed",
-            detail=f"median residency interval {fmt.duration(slice_ns)}"
-            + ("" if spread is None else f" (half of them within {fmt.percent(spread, 0)} of it)")
+            detail=_median_text(case, slice_ns)
             + (", longer than any time slice: a tenant keeps the engine while no other has work" if long else ""),
         )
     elif excess is not None and case.has("kernel_durations_inflated_by_slices"):
@@ -220,6 +218,16 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
         )
 
 
+def _median_text(case: Case, slice_ns: float) -> str:
+    """The median residency interval; where those of tenants differ hardly an interval is as long as that of all."""
+    if case.unlike_medians_ns is not None:
+        low, high = map(fmt.duration, case.unlike_medians_ns)
+        return f"median residency intervals of the tenants {low} to {high}"
+    spread = case.fact("slice_spread")
+    within = "" if spread is None else f" (half of them within {fmt.percent(spread, 0)} of it)"
+    return f"median residency interval {fmt.duration(slice_ns)}{within}"
+
+
 def _untraced(case: Case) -> str:
     """Which tenants were not traced; of several processes of one name how many."""
     if len(case.untraced) == len(case.tenants):
@@ -254,7 +262,8 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             name="generation",
             value=float(case.compute_capability[0]),
             unit="1",
-            basis="observed",
+            # The generation is recorded; what it does is documented.
+            basis="inferred",
             detail="before Volta: the server submits for all clients from one context, with one address space"
             if pre_volta
             else "Volta or newer: clients submit directly, each with its own address space",

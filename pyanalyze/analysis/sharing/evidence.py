@@ -255,6 +255,8 @@ class Case:
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
     #: how long before the window (negative: after it) that list was taken; 0: in it
     nvml_apart_ns: int = 0
+    #: shortest and longest median of the residency intervals of its tenants, where these differ; None: they do not
+    unlike_medians_ns: tuple[int, int] | None = None
     #: whether that list is of the whole board, of which this is an instance
     nvml_of_board: bool = False
     #: most of them without MPS servers that were listed at one time; None: all
@@ -436,7 +438,8 @@ def _residency(case: Case) -> Iterable[Observation]:
         )
     elif alternate:
         slice_ns = case.fact("median_slice_ns")
-        length = "" if slice_ns is None else f", median residency interval {fmt.duration(slice_ns)}"
+        alike = slice_ns is not None and case.unlike_medians_ns is None
+        length = f", median residency interval {fmt.duration(slice_ns)}" if alike else ""
         yield _from_fact(
             case,
             "switches_between_tenants",

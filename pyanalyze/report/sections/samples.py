@@ -143,7 +143,8 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
         for number, one in enumerate(listed)
     ]
     heads = (
-        Column("Tenant"),
+        # The MPS server is listed, and no tenant.
+        Column("Listed"),
         Column("Kind"),
         Column("pid", numeric=True),
         Column("Namespace/pod/container"),
