@@ -419,12 +419,14 @@ class Promises:
         >>> TRAITS[Mode.MPS].promises.meets("fault-isolation")
         False
         """
-        promised = {
+        return self._promised(requirement) is True
+
+    def _promised(self, requirement: Requirement) -> bool | None:
+        return {
             "fault-isolation": self.fault_isolation,
             "memory-protection": self.memory_protection,
             "bandwidth-qos": self.bandwidth_qos,
         }[requirement]
-        return promised is True
 
     def lacks(self, required: Iterable[Requirement]) -> tuple[Requirement, ...]:
         """Those of the requirements that the mode does not promise.
@@ -435,6 +437,19 @@ class Promises:
         ('bandwidth-qos',)
         """
         return tuple(requirement for requirement in required if not self.meets(requirement))
+
+    def shortfall(self, required: Iterable[Requirement]) -> str:
+        """Say which of the requirements the mode does not promise, and where sources disagree; ``{0}`` is its name.
+
+        Examples
+        --------
+        >>> TRAITS[Mode.TIME_SLICING].promises.shortfall(["fault-isolation"]).format("time-slicing")
+        'sources disagree whether time-slicing provides fault-isolation'
+        """
+        disputed = [one for one in self.lacks(required) if self.sources and self._promised(one) is None]
+        never = [one for one in self.lacks(required) if one not in disputed]
+        said = [f"{' or '.join(never)} is not promised by {{0}}"] if never else []
+        return ", and ".join([*said, *(f"sources disagree whether {{0}} provides {one}" for one in disputed)])
 
 
 @dataclass(frozen=True)

@@ -434,7 +434,7 @@ def test_a_gpu_without_mig_cannot_promise_bandwidth() -> None:
     assert "A100" not in truth["devices"][0]["model"]
     assert not [option for option in options_of(session).options if option.mode == "mig"]
     (advice,) = session.advise(require=("bandwidth-qos",))
-    assert any(action.action.endswith("no sharing mode provides bandwidth-qos") for action in advice.actions)
+    assert any(action.action.endswith("of this GPU is known to provide bandwidth-qos") for action in advice.actions)
 
 
 def test_untraced_work_is_said_and_nothing_is_compared(fixtures: Path) -> None:
@@ -1011,6 +1011,39 @@ def test_a_bound_of_mps_is_a_gain(
     found = list(simple_bounds(verdict, tenants, {"compute_major": 9}, "why"))
     assert [None if one.bound is None else one.bound.partition(" (")[0] for one in found] == said
     assert [("hardly switched out" in one.why) for one in found] == [inflation == 1.003] * len(said)
+
+
+@pytest.mark.parametrize("requirement", ["fault-isolation", "bandwidth-qos"])
+def test_a_requirement_binds_advice_without_a_forecast(requirement: str, corpus: Path, hardware: Path) -> None:
+    """NVIDIA lists no MIG profiles for an RTX 6000 Ada, and for an H200 seven compute slices: three tenants fit."""
+    ada = pyanalyze.load(corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite")
+    assert any("under MPS" in one.action for one in ada.advise()[0].actions)
+    # What MPS promises binds nobody who does not ask for more.
+    assert any("under MPS" in one.action for one in ada.advise(require=["memory-protection"])[0].actions)
+    actions = ada.advise(require=[requirement])[0].actions
+    assert not any("MPS" in one.action or "mps" in " ".join(one.commands) for one in actions)
+    (sharing,) = (one for one in actions if one.exclusive)
+    assert sharing.action == (
+        f"Give the tenants their own GPUs: no sharing mode of this GPU is known to provide {requirement}"
+    )
+    assert "MIG" not in str(sharing)
+    node = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B-beside-C")
+    assert "MPS group" in node.advise()[0].actions[-1].action
+    (sharing,) = (one for one in node.advise(require=[requirement])[0].actions if one.exclusive)
+    assert sharing.action.startswith("Give each tenant its own MIG instance: kit (pid 708) ")
+    assert [line.split("   # ")[0] for line in sharing.commands[:2]] == [
+        "echo quit | CUDA_MPS_PIPE_DIRECTORY=/tmp/mp nvidia-cuda-mps-control",
+        "nvidia-smi -i 0 -mig 1",
+    ]
+
+
+def test_what_no_configuration_promises_is_said_as_the_table_says_it(corpus: Path) -> None:
+    """An A10G has no MIG (NVIDIA's user guide lists none), and the table has `faults?` for time-slicing."""
+    path = corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite"
+    (sharing,) = pyanalyze.load(path).advise(require=["fault-isolation"])[0].actions
+    assert "sources disagree whether time-slicing provides fault-isolation" in sharing.why
+    assert "is not promised by MPS, MPS with equal caps" in sharing.why
+    assert sharing.wrong_if is None
 
 
 def test_no_bound_of_mps_is_below_the_slowdown_that_is_shown(corpus: Path) -> None:

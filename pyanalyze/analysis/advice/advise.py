@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import demands, host_side, kubernetes, mig, mps, overlap, own_time, slicing
+from pyanalyze.analysis.advice import required as isolating
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.options import (
     AS_GOOD,
@@ -329,11 +330,32 @@ def _actions(
                 undo=None,
                 exclusive=True,
             )
+        elif verdict.mode != Mode.UNDETERMINED and TRAITS[Mode.MPS].promises.lacks(required):
+            if traits.promises.lacks(required):
+                yield _isolated(tables, verdict, required, held, device, compared.why_not)
         elif verdict.mode != Mode.UNDETERMINED:
             daemon = daemon_on(tables, verdict.device_id)
             bounded = _without_switching(tables, verdict.device_id, held)
             yield from simple_bounds(verdict, bounded, device, compared.why_not, daemon)
-    yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
+    # A wish for longer slices is about a mode that does not meet the requirements.
+    if latency_ns is not None or not traits.promises.lacks(required):
+        yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
+
+
+def _isolated(
+    tables: TableSet,
+    verdict: Verdict,
+    required: Sequence[Requirement],
+    tenants: Sequence[Resident],
+    device: Mapping[str, object],
+    why_not: str | None,
+) -> Advice:
+    """What meets requirements that neither the present mode nor MPS does, where nothing is forecast."""
+    peaks = memory_peaks(tables, verdict.device_id)
+    # An MPS server is resident for its clients.
+    named = {one.name: peaks.get(one.tenant_id) for one in tenants if not one.name.startswith("nvidia-cuda-mps")}
+    daemon = daemon_of(tables.configured.select("key", "value", "pid").iter_rows())
+    return isolating.without_forecast(verdict, required, named, device, why_not, daemon)
 
 
 def _in_mig_mode(tables: TableSet, verdict: Verdict, device: Mapping[str, object]) -> bool:
@@ -789,15 +811,8 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
 def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict, *, kube: bool) -> Advice:
     best = compared.recommended
     if best is None:
-        lacking = "; ".join(f"{option.name} lacks {', '.join(lacks)}" for option, lacks in compared.refused)
-        return Advice(
-            action=f"Give the tenants their own GPUs: no sharing mode provides {' and '.join(required)}",
-            commands=[],
-            expected=None,
-            bound=None,
-            why=f"of the sharing configurations that fit these tenants, {lacking}",
-            undo=None,
-            wrong_if="a tenant needs less memory than it used, and fits a smaller MIG instance",
+        return isolating.own_gpus(
+            required, [(option.name, option.mode) for option, _ in compared.refused], mig_could=bool(compared.unplaced)
         )
     now = _now(compared, verdict.mode) or best
     refused = [option for option, _ in compared.refused]
@@ -912,7 +927,8 @@ def _left_out(compared: Options, required: tuple[Requirement, ...]) -> Iterator[
     if not compared.refused or compared.recommended is None:
         return
     lacking = "; ".join(
-        f"{option.name} ({_each(option)}) lacks {', '.join(lacks)}" for option, lacks in compared.refused
+        TRAITS[option.mode].promises.shortfall(lacks).format(f"{_named(option)} ({_each(option)})")
+        for option, lacks in compared.refused
     )
     yield Advice(
         action=f"Configurations without {' or '.join(required)} were left out",

@@ -228,6 +228,18 @@ def family_of(name: str | None, memory_bytes: int | None) -> Family | None:
     return None
 
 
+def of_device(device: Mapping[str, object]) -> Family | None:
+    """The family of a row of the table `devices`.
+
+    Examples
+    --------
+    >>> of_device({"name": "NVIDIA A10G", "memory_bytes": None}) is None
+    True
+    """
+    memory = device["memory_bytes"]
+    return family_of(str(device["name"]), int(str(memory)) if memory else None)
+
+
 def most_instances(name: str | None) -> str:
     """How many instances a GPU can have, by its product name.
 

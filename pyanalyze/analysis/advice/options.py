@@ -741,8 +741,7 @@ def _candidates(
         found.append(Option("MPS, caps as recorded", verdict.mode, recording, ()))
     if traits.mps and traits.time_sliced and recording is not None:
         found.append(Option("MPS beside another process", verdict.mode, recording, ()))
-    memory = device["memory_bytes"]
-    family = None if inside else mig_.family_of(str(device["name"]), int(str(memory)) if memory else None)
+    family = None if inside else mig_.of_device(device)
     if family is None:
         return found, {}, None
     if len(clients) > MOST_COPIES:
