@@ -707,6 +707,28 @@ def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
     assert advise._shorter_tail(refused) is None
 
 
+@pytest.mark.parametrize(("high", "certain"), [(1.99, True), (2.0, False), (2.4, False)])
+def test_a_change_whose_bounds_include_what_is_now_is_a_trial(high: float, certain: bool) -> None:
+    """The mean of 1.5 and 2 * high - 1.5 is the upper bound of the mean: below the 2.0 of now, or not."""
+    ways = compared(("MPS", 1.5), ("time-slicing", 2.0), best="MPS", now="time-slicing")
+    first, second = ways.options[0].forecasts
+    wide = replace(ways.options[0], forecasts=(first, second.model_copy(update={"high": 2 * high - 1.5})))
+    ways = replace(ways, options=(wide, ways.options[1]), recommended=wide)
+    (change,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
+    title, check = (
+        ("Run the tenants under MPS", "units") if certain else ("Try MPS: no gain is certain", "if the forecast")
+    )
+    assert change.action == title
+    assert (change.check_after or "").startswith(f"pyanalyze compare with a capture in that mode: {check}")
+    # A recording of a solo run is asked for only where there is none.
+    assert ("--baseline" in change.why) == (not certain)
+    (known,) = advise._change(replace(ways, solo_recorded=True), Mode.TIME_SLICING, 1_000, kube=False)
+    assert "--baseline" not in known.why
+    # What stays beside it is held against it by the same rule.
+    stay = advise._stay(replace(ways, recommended=ways.current), (), verdict_of(Mode.TIME_SLICING), kube=False)
+    assert ("No gain is certain" in (stay.bound or "")) == (not certain)
+
+
 def test_what_gains_nobody_anything_is_no_action() -> None:
     """MIG at 1.91x and 3.36x where the tenants have 1.55x and 1.01x: a cost, which only isolation is worth."""
     placement = mig.place(mig.FAMILIES["A30"], [mig.Need(name, None, lambda sms: 28 / sms) for name in ("t0", "t1")])

@@ -66,6 +66,11 @@ HALVED = 0.5
 #: launch half as many blocks as without caps.
 _GRIDS = ". If a program sizes its grids by the SMs that it sees, its units of work change"
 _UNDER_CAPS = ". What kernels would take on all SMs is underestimated from a recording under caps"
+#: Where no gain is certain and no tenant was recorded solo.
+_SOLO_FIRST = (
+    f". To check the forecast first, record each tenant with no other one on the GPU: `{recording(switches=False)}`, "
+    "then `pyanalyze advise CAPTURE --baseline SOLO.nsys-rep`"
+)
 #: Switching overhead above which longer slices are worth naming.
 NOTABLE_OVERHEAD = 0.01
 #: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
@@ -178,7 +183,10 @@ def advise_device(
         compared = options(tables, verdict, required)
     if interference is not None and compared.current is not None:
         elapsed = {one.tenant_id: one.slowdown.elapsed for one in interference(verdict.device_id).tenants}
-        compared = contradicted(compared, {tenant: one for tenant, one in elapsed.items() if one is not None})
+        measured = {tenant: one for tenant, one in elapsed.items() if one is not None}
+        compared = replace(
+            contradicted(compared, measured), solo_recorded=any(one.basis == "observed" for one in measured.values())
+        )
     named = any(row["pod"] is not None for row in tables.rows_of("tenants", verdict.device_id))
     pods = named or listed.in_cluster
     kube = pods if for_kubernetes is None else for_kubernetes
@@ -691,7 +699,8 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
             f"its mean slowdown is within {fmt.percent(AS_GOOD, 0)} of the smallest of {ways}, and it is simpler "
             "to set up"
         )
-    made = _make(best, compared, first, mode, kube=kube)
+    trial = now is not None and now not in refused and _doubtful(best, now)
+    made = _make(best, compared, first, mode, kube=kube, trial=trial)
     made = made.model_copy(update={"why": made.why + _isolation(compared, mode)})
     # By the lower bound: what it could save at most.
     saved = 0.0 if now is None else 1 - best.antt_bounds[0] / now.antt
@@ -700,19 +709,30 @@ def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Ite
     yield made
 
 
-def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool) -> Advice:
+def _doubtful(option: Option, now: Option) -> bool:
+    """Whether a change may gain or lose: its bounds include what is forecast as it is.
+
+    What the replay misses of the present configuration, and of the solo runs that both are compared with, is in the
+    bounds of the other one already: those of the present one are not added to it.
+    """
+    low, high = option.antt_bounds
+    return low < now.antt <= high
+
+
+def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool, trial: bool = False) -> Advice:
+    """An option as an action; on `trial` its first line says that no gain is certain."""
     expected = (
         f"modelled slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
         f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option, compared)}"
     )
     commands, undo = _commands(option, compared, mode, kube=kube)
-    titles = {0: f"Time-slice the tenants ({option.name})", 1: "Run the tenants under MPS"}
-    title = titles[1] if option.config.together else titles[0]
+    under = "Try MPS" if trial else "Run the tenants under MPS"
+    title = under if option.config.together else f"Time-slice the tenants ({option.name})"
     if option.config.together and TRAITS[mode].mps:
         # They run under MPS already: all of them, or with caps.
         title = "Run all tenants under MPS" if TRAITS[mode].time_sliced else "Run the MPS clients without caps"
     if option.provision is not None:
-        title = f"Run the tenants under MPS with {_caps(option, option.provision)}"
+        title = f"{under} with {_caps(option, option.provision)}"
         why = f"{why}; {option.provision.why}"
         if kube:
             why = f"{why}. The device plugin also divides the memory equally"
@@ -732,30 +752,31 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
     under_caps = bool(TRAITS[mode].capped)
     capped = under_caps or option.provision is not None or option.placement is not None
     return Advice(
-        action=title,
+        action=f"{title}: no gain is certain" if trial else title,
         commands=list(commands),
         expected=expected,
         bound=f"{_bounds(option)}{_ends_early(option)}{_UNDER_CAPS * under_caps}",
-        why=f"{why}.{_trust(compared, option)} Not isolated: {shares}",
+        why=f"{why}.{_trust(compared, option)} Not isolated: {shares}"
+        f"{_SOLO_FIRST * (trial and not compared.solo_recorded)}",
         undo=undo,
-        check_after=f"{_check(option, compared.current)}{_GRIDS * capped}",
+        check_after=f"{_check(option, compared.current, trial=trial)}{_GRIDS * capped}",
         exclusive=True,
     )
 
 
-def _check(option: Option, now: Option | None) -> str:
+def _check(option: Option, now: Option | None, *, trial: bool) -> str:
     """What a capture in the new mode should show, where the change costs a tenant something as well."""
-    how = "pyanalyze compare with a capture in that mode"
+    how = f"pyanalyze compare with a capture in that mode: {'if the forecast holds, ' if trial else ''}"
     slower = {} if now is None else times_slower(option.forecasts, now.forecasts)
     if not slower:
         less = "units of work take less time than now"
         less = f"whether {less} is not forecast" if now is None else less
-        return f"{how}: {less}. Look at {option.worst.name} first: its forecast slowdown is the largest"
+        return f"{how}{less}. Look at {option.worst.name} first: its forecast slowdown is the largest"
     names = {f.tenant_id: f.name for f in option.forecasts}
     costs = [f"those of {names[tenant_id]} {ratio:.2f} times as long" for tenant_id, ratio in slower.items()]
     others = fmt.names([name for tenant_id, name in names.items() if tenant_id not in slower])
     gain = f"units of work of {others} take less time than now, " if others else "units of work take longer: "
-    return f"{how}: {gain}{fmt.names(costs)}"
+    return f"{how}{gain}{fmt.names(costs)}"
 
 
 def _caps(option: Option, provision: mps.Provision) -> str:
@@ -821,8 +842,8 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     other = f"; {_named(others[0])}: {_each(others[0])}" if others else ""
     best = others[0] if others else None
     bound = None if best is None else f"mean slowdown {_range(now)} as it is, {_range(best)} under {_named(best)}"
-    if best is not None and best.antt_bounds[0] < now.antt_bounds[1] and now.antt_bounds[0] < best.antt_bounds[1]:
-        bound = f"{bound}. The ranges overlap: no gain is certain"
+    if best is not None and _doubtful(best, now):
+        bound = f"{bound}. No gain is certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     tail = _shorter_tail(compared)
     unless_tail = "" if tail is None else f" unless the p99 latency of {fmt.names(tail[1])} matters more"
