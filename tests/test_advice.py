@@ -502,7 +502,7 @@ def test_caps_that_were_set_are_the_current_way(corpus: Path) -> None:
     """Both clients were capped at 50 %, which is what equal caps are: that row is the current one, and stays advised."""
     session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     report = session.report().devices[0]
-    assert report.advice[0].action == "Keep the sharing configuration: no other is forecast to gain anything"
+    assert report.advice[0].action == "Keep MPS with equal caps: no other is forecast to gain anything"
     assert [(option.name, option.recommended) for option in report.options or () if option.current] == [
         ("MPS, equal caps", True)
     ]
@@ -689,12 +689,13 @@ def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
     stay = advise._stay(ways, (), verdict_of(Mode.TIME_SLICING), kube=False)
     others = list(advise._for_tail(ways, Mode.TIME_SLICING, kube=False))
     if not names:
-        assert stay.action == "Keep the sharing configuration: no other is forecast to gain anything"
+        assert stay.action == "Keep time-slicing: no other is forecast to gain anything"
         assert "Elapsed time is compared, not latency." in stay.why
         assert not others
         return
     assert stay.action == (
-        "Keep the sharing configuration unless the p99 latency of t0 matters more: no other is forecast to gain elapsed time"
+        "Keep time-slicing: no other is forecast to gain elapsed time. If the p99 latency of t0 matters more: MPS with "
+        "equal caps (next advice)"
     )
     (other,) = others
     assert other.action == "If the p99 latency of t0 matters more: run the tenants under MPS with equal caps of 50 %"
@@ -801,7 +802,7 @@ def test_a_better_row_of_the_table_is_named_where_nothing_is_changed() -> None:
     better = compared(("time-slicing", 1.24), ("MPS", 1.28), best="MPS", now="MPS")
     stay = advise._stay(better, (), verdict_of(Mode.MPS), kube=False)
     assert stay.action == (
-        "Keep the sharing configuration: time-slicing is forecast to gain less than 5 % (mean elapsed "
+        "Keep MPS: the best other configuration (time-slicing) would gain less than 5 % (mean elapsed "
         "slowdown 1.28x -> 1.24x; latency is not compared)"
     )
     assert "The model cannot tell a difference below 5 %" in stay.why
@@ -965,7 +966,7 @@ def test_an_instance_is_not_the_device() -> None:
         (own,) = [a for a in advice.actions if "MIG instance" in a.action]
         assert "not known" in own.action
         assert "--baseline" in own.why
-        assert not any(a.action.startswith("Keep the sharing configuration") for a in advice.actions)
+        assert not any(a.action.startswith("Keep ") for a in advice.actions)
         assert not any(a.bound == "changing the sharing mode gains nothing" for a in advice.actions)
 
 
@@ -1066,6 +1067,17 @@ def test_what_no_configuration_promises_is_said_as_the_table_says_it(corpus: Pat
     assert "sources disagree whether time-slicing provides fault-isolation" in sharing.why
     assert "is not promised by MPS, MPS with equal caps" in sharing.why
     assert sharing.wrong_if is None
+
+
+def test_what_is_kept_is_named_and_so_is_what_shortens_a_tail(hardware: Path) -> None:
+    """Caps take the tail of the server down and the trainer's SMs away; time-slicing, the best mean, does not."""
+    (device,) = pyanalyze.load(hardware / "torch-mps-serve-train.sqlite").report().devices
+    keep, tail = device.advice[:2]
+    assert keep.action == (
+        "Keep MPS: the best other configuration (time-slicing) would gain less than 5 %. "
+        "If the p99 latency of python3 (pid 1287) matters more: MPS with equal caps (next advice)"
+    )
+    assert tail.action.startswith("If the p99 latency of python3 (pid 1287) matters more: run the tenants under MPS")
 
 
 def test_no_bound_of_mps_is_below_the_slowdown_that_is_shown(corpus: Path) -> None:

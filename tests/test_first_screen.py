@@ -68,7 +68,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         None,
         None,
         r"^Answer +Sharing is the cause: unknown\. The largest known slowdown is 1\.\d\dx; that of second",
-        r"^Do +Keep the sharing configuration of this instance",
+        r"^Do +Keep [a-zA-Z ]+ in this instance",
         r"first 1\.\d\dx, second 1\.\d\dx",
         r"^Missing +.*see `pyanalyze report`$",
         r"^Capture +NVIDIA H100 80GB HBM3 MIG \dg\.40gb \(device 0\)",

@@ -846,7 +846,8 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
         bound = f"{bound}. No gain is certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     tail = _shorter_tail(compared)
-    unless_tail = "" if tail is None else f" unless the p99 latency of {fmt.names(tail[1])} matters more"
+    # What stands for caps that are not known has other ones.
+    kept = _named(now) if now is compared.current else "the sharing configuration"
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
     why = f"no other{which} is forecast to gain {'elapsed time' if tail else 'anything'}"
     first = f"its mean elapsed slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
@@ -854,15 +855,20 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     # A difference that no digit shows is none.
     if others and others[0].antt < now.antt and means[0] != means[1]:
         change = " -> ".join(means)
-        said = " of elapsed time" if tail else f" (mean elapsed slowdown {change}; latency is not compared)"
-        why = f"{_named(others[0])} is forecast to gain less than {fmt.percent(WORTH_IT, 0)}{said}"
+        said = "" if tail else f" (mean elapsed slowdown {change}; latency is not compared)"
+        why = (
+            f"the best other configuration ({_named(others[0])}) would gain less than {fmt.percent(WORTH_IT, 0)}{said}"
+        )
         first = (
             f"{_named(others[0])} has the smallest mean elapsed slowdown of {len(others) + 1} configurations"
             f"{f' ({change})' if tail else ''}. "
             f"The model cannot tell a difference below {fmt.percent(WORTH_IT, 0)}"
         )
+    if tail is not None:
+        # `_for_tail` gives it, or `_stricter` where it isolates more: both follow.
+        why = f"{why}. If the p99 latency of {fmt.names(tail[1])} matters more: {_named(tail[0])} (next advice)"
     return Advice(
-        action=f"Keep the sharing configuration{' of this instance' if inside else ''}{unless_tail}: {why}",
+        action=f"Keep {kept}{' in this instance' if inside else ''}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
         expected=f"modelled slowdown, not measured: as it is ({_named(now)}): {_each(now)}{other}",
