@@ -740,15 +740,21 @@ def test_what_gains_nobody_anything_is_no_action() -> None:
 
     ways = compared(("time-slicing", 1.24), ("MPS", 1.28), best="MPS", now="MPS")
     worse = replace(ways, options=(*ways.options, instances(1.91, 3.36)))
-    assert list(advise._stricter(worse, Mode.MPS, stays=True, kube=False)) == []
+    assert list(advise._stricter(worse, Mode.MPS, kube=False)) == []
     # (1.91 + 3.36) / 2
     said = "No tenant is forecast to gain 5 % or more under MIG (mean slowdown 2.63x): use it only to isolate faults and bandwidth"
     assert said in advise._stay(worse, (), verdict_of(Mode.MPS), kube=False).why
     # One tenant gains: 1.28 to 1.00.
     mixed = replace(ways, options=(*ways.options, instances(1.0, 3.36)))
-    (offered,) = advise._stricter(mixed, Mode.MPS, stays=True, kube=False)
+    (offered,) = advise._stricter(mixed, Mode.MPS, kube=False)
     # Against what stays, not against the best of the table: (1.00 + 3.36) / 2 / 1.28.
-    assert "its mean slowdown is 1.70 times that of MPS" in offered.why
+    assert "its mean slowdown is 1.70 times that of MPS as it is" in offered.why
+    assert offered.action.startswith(
+        "Only if faults, memory or bandwidth must be isolated: give each tenant its own MIG"
+    )
+    # So it is where something else is advised: (1.00 + 3.36) / 2 / 1.28, not / 1.24.
+    (offered,) = advise._stricter(replace(mixed, recommended=mixed.options[0]), Mode.MPS, kube=False)
+    assert "its mean slowdown is 1.70 times that of MPS as it is" in offered.why
     assert "only to isolate" not in advise._stay(mixed, (), verdict_of(Mode.MPS), kube=False).why
 
 

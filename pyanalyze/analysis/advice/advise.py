@@ -299,7 +299,7 @@ def _actions(
         if stays:
             yield _stay(compared, required, verdict, kube=kube)
             yield from _for_tail(compared, verdict.mode, kube=kube)
-        yield from _stricter(compared, verdict.mode, stays=stays, kube=kube)
+        yield from _stricter(compared, verdict.mode, kube=kube)
         yield from _no_instance(compared)
         yield from _left_out(compared, required)
     else:
@@ -898,17 +898,19 @@ def _instances(compared: Options) -> Option | None:
     return next((one for one in compared.options if one.placement is not None and one not in refused), None)
 
 
-def _stricter(compared: Options, mode: Mode, *, stays: bool, kube: bool) -> Iterator[Advice]:
+def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
     """MIG, where it is not what was recommended, and some tenant gains: it isolates more and costs a known amount."""
-    best, option = compared.recommended, _instances(compared)
-    if best is None or option is None or not _gains(option, _now(compared, mode)):
+    best, now, option = compared.recommended, _now(compared, mode), _instances(compared)
+    if best is None or option is None or not _gains(option, now):
         return
-    best = (_now(compared, mode) or best) if stays else best
+    held = now or best
     why = (
         "of the configurations compared only MIG isolates faults, memory and bandwidth at once; its mean slowdown is "
-        f"{option.antt / best.antt:.2f} times that of {_named(best)}"
+        f"{option.antt / held.antt:.2f} times that of {_named(held)}{'' if now is None else ' as it is'}"
     )
-    yield _make(option, compared, why, mode, kube=kube)
+    made = _make(option, compared, why, mode, kube=kube)
+    action = f"Only if faults, memory or bandwidth must be isolated: {made.action[0].lower()}{made.action[1:]}"
+    yield made.model_copy(update={"action": action})
 
 
 def _isolation(compared: Options, mode: Mode) -> str:
