@@ -988,6 +988,27 @@ def test_a_slice_that_nobody_measured_is_no_reading() -> None:
     assert asked.commands == []
 
 
+@pytest.mark.parametrize("name", ["ada", "h200"])
+def test_a_wait_is_calculated_from_the_time_slice_that_residency_shows(name: str, corpus: Path, hardware: Path) -> None:
+    """By SQL, SAVE_END less RESTORE_START of each context: no kernel shows who had work left, lengths do.
+
+    On the Ada nine tenths of 1 214 intervals are 2.1301 to 2.1348 ms long; the group of two MPS clients on the H200, one context of
+    two, has a median of 2.205 ms. 73 us of it are taken for saving and restoring.
+    """
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite"
+    slice_ms, gap_ms = 2.1344, 0.0427
+    if name == "h200":
+        path, slice_ms, gap_ms = hardware.parent / "h200" / "node-mps-A-B-beside-C", 2.205, 0.0789
+    session = pyanalyze.load(path)
+    assert session.residency_summary()[0].time_slice_ns == pytest.approx(slice_ms * 1e6, abs=1_000)
+    wait_ms = (slice_ms - 0.073) + 2 * (gap_ms + 0.073)
+    (keep,) = (one for one in session.advise(latency_ns=5_000_000)[0].actions if "5.000 ms" in one.action)
+    assert keep.action == f"Keep the time slices for waits below 5.000 ms: they are at most about {wait_ms:.3f} ms"
+    (shorter,) = (one for one in session.advise(latency_ns=1_000_000)[0].actions if "1.000 ms" in one.action)
+    longest_us = 1_000 - 2 * 1_000 * (gap_ms + 0.073)
+    assert shorter.action.startswith(f"Set time slices of at most {longest_us:.0f} us for waits below 1.000 ms: policy")
+
+
 def test_tenants_are_pointed_at_a_daemon_that_nobody_found(hardware: Path) -> None:
     """PROCESSES has one nvidia-cuda-mps, pid 4374, left by another recording: a second daemon would not start."""
     path = hardware / "replicas-slices-2-C.sqlite"

@@ -482,6 +482,7 @@ class Analysis:
                 streams,
                 self.listed,
                 interference,
+                residency=self.residency,
                 require=require,
                 latency_ns=latency_ns,
                 for_kubernetes=for_kubernetes,

@@ -29,6 +29,7 @@ from pyanalyze.analysis.advice.simple import (
     unknown_tenants,
     unlisted_process,
 )
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on
 from pyanalyze.nsys_tool import recording
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.copies import Copies
+    from pyanalyze.results.residency import DeviceResidency
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
@@ -71,6 +73,8 @@ _SOLO_FIRST = (
     f". To check the forecast first, record each tenant with no other one on the GPU: `{recording(switches=False)}`, "
     "then `pyanalyze advise CAPTURE --baseline SOLO.nsys-rep`"
 )
+#: Default slices of an RTX 6000 Ada, an H100 and an H200 are so near to each other.
+_LIKE_DEFAULT = 0.05
 #: Switching overhead above which longer slices are worth naming.
 NOTABLE_OVERHEAD = 0.01
 #: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
@@ -133,6 +137,7 @@ def advise_device(
     listed: Listed,
     interference: Callable[[int], DeviceInterference] | None = None,
     *,
+    residency: Iterable[DeviceResidency] = (),
     require: Iterable[Requirement] = (),
     latency_ns: int | None = None,
     for_kubernetes: bool | None = None,
@@ -151,6 +156,8 @@ def advise_device(
     interference
         Finds who was slowed on a device, for the forecast of the recorded configuration to be held against; None: it is
         not.
+    residency
+        Residency of all devices: who alternated, and the length of time slices.
     require
         What a mode must promise.
     latency_ns
@@ -207,6 +214,7 @@ def advise_device(
             required,
             latency_ns,
             device,
+            resident=next((one for one in residency if one.device_id == verdict.device_id), None),
             listed=sum(one.computes for one in listed.by_device.get(verdict.device_id, ())),
             in_kernels=in_kernels,
             kube=kube,
@@ -270,6 +278,7 @@ def _actions(
     latency_ns: int | None,
     device: Mapping[str, object],
     *,
+    resident: DeviceResidency | None,
     listed: int,
     in_kernels: bool,
     kube: bool,
@@ -347,7 +356,7 @@ def _actions(
             yield from simple_bounds(verdict, bounded, device, compared.why_not, daemon)
     # A wish for longer slices is about a mode that does not meet the requirements.
     if latency_ns is not None or not traits.promises.lacks(required):
-        yield from _time_slices(tables, verdict, compared, latency_ns, len(held))
+        yield from _time_slices(tables, verdict, latency_ns, resident, len(held))
 
 
 def _isolated(
@@ -1096,8 +1105,13 @@ def _full_switch(switch: FullSwitch) -> str:
     )
 
 
+def _default_slice(time_slice_ns: int | None) -> bool:
+    """Whether a length that many intervals have is that of the default policy: another one may be a tenant's rhythm."""
+    return time_slice_ns is not None and abs(time_slice_ns / DEFAULT_SLICE_NS - 1) <= _LIKE_DEFAULT
+
+
 def _time_slices(
-    tables: TableSet, verdict: Verdict, compared: Options, latency_ns: int | None, tenants: int
+    tables: TableSet, verdict: Verdict, latency_ns: int | None, resident: DeviceResidency | None, tenants: int
 ) -> Iterator[Advice]:
     traits = TRAITS[verdict.mode]
     # A virtual machine's slices are set on its host, by other means.
@@ -1107,6 +1121,9 @@ def _time_slices(
     if seen is None or switch is None:
         return
     slice_ns, switch_ns = seen
+    if slice_ns is None and latency_ns is not None and resident is not None and _default_slice(resident.time_slice_ns):
+        # Nothing shows who had work left when an interval ended: by their lengths alone, as residency has it.
+        slice_ns = max((resident.time_slice_ns or 0) - switch.state_ns, 1)
     if slice_ns is None:
         if latency_ns is not None:
             yield Advice(
@@ -1115,10 +1132,14 @@ def _time_slices(
                 commands=[],
                 expected=None,
                 bound=None,
-                why="too few time slices expired in this capture to measure their length",
+                why="intervals of this capture do not show how long a time slice is: too few of one length ended while "
+                "their tenant had work",
                 undo=None,
             )
         return
+    if resident is not None and resident.basis == "observed":
+        # Clients of one MPS server have one context.
+        tenants = max(sum(one.slices > 0 for one in resident.tenants), 2)
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
     recorded = (verdict.switch_overhead or 0.0) * switch.length_ns / max(switch.gap_ns, 1)
@@ -1148,6 +1169,19 @@ def _time_slices(
                 why=now,
                 undo=None,
                 wrong_if="a capture shows cheaper switches",
+            )
+            return
+        if wait_ns <= latency_ns:
+            yield Advice(
+                action=f"Keep the time slices for waits below {fmt.duration(latency_ns)}: they are at most about "
+                f"{fmt.duration(wait_ns)}",
+                commands=[],
+                expected=None,
+                bound="round robin with all tenants busy; a kernel that cannot be preempted waits longer",
+                why=f"{now}. With slices of {fmt.duration(choice.slice_ns)} waits would still be as short, and full "
+                f"switches take {fmt.percent(choice.overhead)} of the time",
+                undo=None,
+                wrong_if="more tenants share the GPU",
             )
             return
         policy = slicing.policy_for(choice.slice_ns, slice_ns)
