@@ -1087,6 +1087,22 @@ def test_a_requirement_binds_advice_without_a_forecast(requirement: str, corpus:
     ]
 
 
+def test_bounds_under_caps_allow_for_blocks_that_fill_an_sm(corpus: Path) -> None:
+    """A grid of 4 blocks on 80 SMs has four SMs solo, and two with a cap of 1 %: twice as long, where one block takes
+    all that an SM gives. Nothing was recorded with fewer than 40 SMs each."""
+    path = corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        grids = db.execute("SELECT DISTINCT gridX * gridY * gridZ FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+    assert grids == [(4,)]
+    session = pyanalyze.load(path)
+    assert mps_sms(80, 1, 8) == 2
+    by_name = {option.name: option for option in options_of(session).options}
+    assert all(2.0 < f.high < 2.5 for f in by_name["MPS, minimal caps"].forecasts)
+    # What was recorded needs no such allowance, nor does what has an SM for each block.
+    for name in ("MPS", "MPS, equal caps"):
+        assert all(f.high < 1.2 for f in by_name[name].forecasts)
+
+
 def test_what_no_configuration_promises_is_said_as_the_table_says_it(corpus: Path) -> None:
     """An A10G has no MIG (NVIDIA's user guide lists none), and the table has `faults?` for time-slicing."""
     path = corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice.copies import KNEE
-from pyanalyze.analysis.advice.options import AS_GOOD
+from pyanalyze.analysis.advice.options import AS_GOOD, JITTER
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Page, Para, Section, Table
 from pyanalyze.report.forms import file_of
 from pyanalyze.text import format as fmt
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["render_replicas", "replicas_page", "replicas_text"]
 
 _BEST = {"throughput": "most throughput", "latency": "least p99 latency", "fairness": "the most equal progress"}
+#: Operations of so few do not level out what varies from replay to replay (4 % / sqrt(3 x 100): 0.2 %).
+FEW = 100
 _PARETO = "Pareto-optimal"
 _MARKS = {"yes": "yes", "no": "no", "cannot-tell": "cannot tell"}
 
@@ -301,10 +303,16 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
                 )
             )
         blocks += _trust(advice)
+        few = ""
+        if advice.operations < FEW:
+            few = (
+                f" In the replay each takes up to {fmt.percent(JITTER, 0)} more or less, by chance: of so few, figures "
+                "differ by as much from those of `pyanalyze advise`."
+            )
         blocks.append(
             Para(
                 f"Replayed for each copy: {fmt.count(advice.operations)} operations of {fmt.duration(advice.window_ns)}"
-                " of the capture."
+                f" of the capture.{few}"
             )
         )
         sections.append(Section(f"replicas-{advice.device_id}", "Replicas", tuple(blocks), f"GPU {advice.device_id}"))

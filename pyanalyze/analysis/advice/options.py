@@ -98,6 +98,8 @@ AS_GOOD = 0.03
 REPRODUCED = 0.02
 #: What the names of configs begin with that are compared with the record.
 CHECK = "check"
+#: The variant that assumes the most that tenants may cost each other.
+HIGH = "high"
 #: Above this nothing is forecast.
 FORBIDDEN = 0.25
 
@@ -887,7 +889,7 @@ def _variants(option: Option, contention: Contention, *, switches: bool, pauses:
             _Variant("1", middle, BLOCKS.even, 1, counts=True),
             _Variant("2", middle, BLOCKS.uneven, 2, counts=True),
             _Variant("low", contention.low, BLOCKS.strongly, 3, counts=False),
-            _Variant("high", contention.high, 0.0, 4, counts=False),
+            _Variant(HIGH, contention.high, 0.0, 4, counts=False),
         ]
     if option.placement is not None:
         both = enumerate((BLOCKS.even, BLOCKS.uneven), 1)
@@ -960,6 +962,7 @@ def _forecast(
     tables, recording, measured = replay.tables, replay.recording, solo.measured
     device_id = replay.verdict.device_id
     contention = Contention(*CONTENTION)
+    used: Mapping[int, float] = {}
     if measured is not None:
         contention = Contention(*measured_contention(measured), basis="inferred")
     elif recording is not None:
@@ -974,6 +977,14 @@ def _forecast(
         room = asked is not None and used.keys() >= names.keys() and sum(used.values()) <= 1
         contention = replace(contention, no_gain=not recording.together and not room)
     switches = _seen_slicing(tables, device_id) is not None
+
+    def at_most(config: SharingConfig) -> SharingConfig:
+        """Kernels of which it is not known take all that the SMs give that they are on, and pile up on some of them."""
+        if measured is not None or not config.together or (recording is not None and _same(config, recording)):
+            return config  # As recorded they cost each other what they did.
+        each = (replace(one, sm_throughput=used.get(one.tenant_id, 1.0)) for one in config.assignments)
+        return replace(config, assignments=tuple(each), crowding=1.0)
+
     solo_ns = {which: max(row["elapsed_ns"], 1) for which, row in solo.rows.items()}
     pauses = any(solo_ns[tenant, True] > (1 + NOTABLE_PAUSES) * solo_ns[tenant, False] for tenant in names)
     configs = []
@@ -983,7 +994,8 @@ def _forecast(
             varied = option.config.varied(
                 name, contention=v.contention, block_imbalance=v.block_imbalance, jitter=JITTER, seed=v.seed
             )
-            configs.append(replace(varied, linger_ns=v.linger_ns, anchored=v.anchored))
+            varied = replace(varied, linger_ns=v.linger_ns, anchored=v.anchored)
+            configs.append(at_most(varied) if v.name == HIGH else varied)
     draining = recording is not None and not recording.together and _slices_vary(tables, device_id)
     rows = replay.of(configs)
     took = {(str(row["sharing_config"]), row["tenant_id"]): row for row in rows.iter_rows(named=True)}
