@@ -1103,6 +1103,14 @@ def test_bounds_under_caps_allow_for_blocks_that_fill_an_sm(corpus: Path) -> Non
         assert all(f.high < 1.2 for f in by_name[name].forecasts)
 
 
+def test_settings_of_kubernetes_are_not_left_out_without_a_word(corpus: Path) -> None:
+    session = pyanalyze.load(corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite")
+    (said,) = (one for one in session.advise(kubernetes=True)[0].actions if "device plugin" in one.action)
+    # By the records its context is resident for half of the time, and no kernel of it is there.
+    assert said.why.startswith("the work of shared (resident for 1.308 s) was not traced")
+    assert not any("device plugin" in one.action for one in session.advise()[0].actions)
+
+
 def test_what_no_configuration_promises_is_said_as_the_table_says_it(corpus: Path) -> None:
     """An A10G has no MIG (NVIDIA's user guide lists none), and the table has `faults?` for time-slicing."""
     path = corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite"

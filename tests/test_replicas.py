@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import math
+import re
 import shutil
 import sqlite3
 import statistics
@@ -246,6 +247,41 @@ def test_an_objective_that_nothing_keeps_is_kept_by_nothing() -> None:
     assert {one.meets_slo for one in loose.options} == {"yes"}
     (best,) = [one for one in loose.options if one.recommended]
     assert best.copies == 1
+
+
+def test_the_limit_that_no_configuration_keeps_is_named(corpus: Path) -> None:
+    """Each program has one kernel, of 5.84 and 5.85 s in the capture: an objective of 50 ms fails without any copy."""
+    path = corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        kernels = db.execute("SELECT end - start FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+    assert all(5.8e9 < ns < 5.9e9 for (ns,) in kernels)
+    (advice,) = pyanalyze.load(path).replicas([4], slo_p99_ms=50)
+    assert {one.memory_fits for one in advice.options} == {"cannot-tell"}
+    page = " ".join(replicas_text([advice]).split())
+    # Side by side their kernels took so long as well: solo they cannot take longer, but for what the replay misses.
+    missed = re.search(
+        r"Solo on the whole GPU it is missed already: program1 (5\.\d+) s and program2 (5\.\d+) s\.", page
+    )
+    assert missed is not None
+    assert all(float(seconds) == pytest.approx(5.85, rel=0.05) for seconds in missed.groups())
+    assert "No configuration meets the objective, a p99 latency of at most 50.00 ms." in page
+    assert "fits in memory" not in page
+    # The longest figure of the table is in the unit of the others, and no column has the median.
+    assert "e+0" not in page
+    assert "p50" not in page
+    large = [one.model_copy(update={"memory_fits": "no"}) for one in advice.options]
+    assert "No configuration fits in memory." in replicas_text([advice.model_copy(update={"options": large})])
+    some = [*large[:1], *advice.options[1:]]
+    page = " ".join(replicas_text([advice.model_copy(update={"options": some})]).split())
+    assert "No configuration that fits in memory meets the objective" in page
+
+
+def test_nothing_is_said_of_forecasts_that_there_are_none_of(hardware: Path) -> None:
+    (advice,) = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B-beside-C").replicas([2])
+    assert not advice.options
+    assert [line for line in replicas_text([advice]).splitlines()[2:] if line] == [
+        "* Not available: forecasts of copies. No kernels were traced"
+    ]
 
 
 def test_what_the_latencies_are_of_is_named() -> None:

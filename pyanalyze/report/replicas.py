@@ -41,8 +41,10 @@ def _who(tenants: Sequence[Copies]) -> str:
     return " + ".join(f"{t.copies} x {visible(t.name, 40)}" for t in tenants)
 
 
-def _ms(ns: float) -> str:
-    return f"{ns / 1e6:.3g}"
+def _has_p50(advice: ReplicaAdvice) -> bool:
+    """Whether the table has room for the median: one tenant, and no objective."""
+    several = any(len(option.tenants) > 1 for option in advice.options)
+    return not several and all(option.meets_slo is None for option in advice.options)
 
 
 def _table(advice: ReplicaAdvice) -> Table:
@@ -55,8 +57,8 @@ def _table(advice: ReplicaAdvice) -> Table:
     if mixed or advice.latency_of is None:
         columns.append(Column("Slowdown", "worst", numeric=True))
     if advice.latency_of is not None:
-        columns += [] if slo or mixed else [Column("p50", "ms", numeric=True)]
-        columns.append(Column("p99", "ms"))
+        columns += [Column("p50", numeric=True)] if _has_p50(advice) else []
+        columns.append(Column("p99"))
     columns.append(Column("SM use", numeric=True))
     columns += [Column("Meets", "the p99 objective")] if slo else []
     rows = []
@@ -68,11 +70,11 @@ def _table(advice: ReplicaAdvice) -> Table:
         if mixed or advice.latency_of is None:
             cells.append(f"{max(t.slowdown.value for t in option.tenants):.2f}x")
         if slowest.p50_ns is not None and slowest.p99_ns is not None:
-            p99 = slowest.p99_ns
-            p50, known = _ms(slowest.p50_ns.value), f"{_ms(p99.value)} ({_ms(p99.low)}-{_ms(p99.high)})"
+            p99, took = slowest.p99_ns, fmt.duration
+            p50, known = took(slowest.p50_ns.value), f"{took(p99.value)} ({took(p99.low)} - {took(p99.high)})"
             if slowest.at_least:
-                p50, known = f"at least {_ms(slowest.p50_ns.low)}", f"at least {_ms(p99.low)}"
-            cells += [known] if slo or mixed else [p50, known]
+                p50, known = f"at least {took(slowest.p50_ns.low)}", f"at least {took(p99.low)}"
+            cells += [p50, known] if _has_p50(advice) else [known]
         cells.append("" if option.utilisation is None else fmt.percent(option.utilisation, 0))
         cells += [_MARKS[option.meets_slo or "cannot-tell"]] if slo else []
         cells.append(_mark(option))
@@ -120,10 +122,28 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
             said += " Others may in fact be better: intervals overlap."
         blocks.append(Para(said))
     elif advice.options:
-        blocks.append(Para("No configuration fits in memory and meets the objective."))
+        blocks.append(Para(_none_allowed(advice)))
     if advice.knee is not None:
         blocks.append(Para(_knee(advice, advice.knee, None if best is None else best.copies)))
     return blocks
+
+
+def _none_allowed(advice: ReplicaAdvice) -> str:
+    """Which limit no configuration keeps; of the objective also whether one solo copy does."""
+    large = [one for one in advice.options if one.memory_fits == "no"]
+    if len(large) == len(advice.options):
+        return "No configuration fits in memory."
+    asked = f"the objective, a p99 latency of at most {fmt.duration(advice.slo_p99_ns)}"
+    said = f"No configuration that fits in memory meets {asked}." if large else f"No configuration meets {asked}."
+    solo = {t.tenant_id: t for option in advice.options for t in option.tenants}
+    missed = [
+        f"{visible(t.name, 40)} {fmt.duration(t.solo_p99_ns)}"
+        for _, t in sorted(solo.items())
+        if t.solo_p99_ns and advice.slo_p99_ns and t.solo_p99_ns > advice.slo_p99_ns
+    ]
+    if missed:
+        said += f" Solo on the whole GPU it is missed already: {fmt.names(missed)}."
+    return said
 
 
 def _outdone(advice: ReplicaAdvice, best: ReplicaOption) -> bool:
@@ -234,6 +254,16 @@ def _trust(advice: ReplicaAdvice) -> list[Block]:
         "forbidden": "The replay of the recorded configuration misses the recorded run too far for a forecast",
         "not-possible": "The recorded configuration cannot be replayed, so these forecasts are not checked against it",
     }
+    missing: list[Block] = [
+        Note(
+            f"Not available: {visible(one.what, 100)}",
+            capital(visible(one.why, 300)) + (f"; to capture it: {one.how}" if one.how else ""),
+        )
+        for one in advice.missing
+    ]
+    if not advice.options:
+        # Nothing is forecast: how good other forecasts are says nothing.
+        return missing
     said = words[check.outcome]
     errors = [
         f"{name} {fmt.percent(error)}"
@@ -253,14 +283,22 @@ def _trust(advice: ReplicaAdvice) -> list[Block]:
         of = by_tenant.setdefault(visible(one.name, 40), [])
         of.append(f"{fmt.percent(one.part, 0)} of {one.resource} ({one.source})")
     blocks += [Para(f"Solo, kernels of {name} take {', '.join(of)}.") for name, of in by_tenant.items()]
-    blocks += [
-        Note(
-            f"Not available: {visible(one.what, 100)}",
-            capital(visible(one.why, 300)) + (f"; to capture it: {one.how}" if one.how else ""),
-        )
-        for one in advice.missing
-    ]
+    blocks += missing
     return blocks
+
+
+def _replayed(advice: ReplicaAdvice) -> str:
+    """How much of the capture forecasts are from, and what chance does to few operations."""
+    said = (
+        f"Replayed for each copy: {fmt.count(advice.operations)} operations of {fmt.duration(advice.window_ns)} of the "
+        "capture."
+    )
+    if advice.operations < FEW:
+        said += (
+            f" In the replay each takes up to {fmt.percent(JITTER, 0)} more or less, by chance: of so few, figures "
+            "differ by as much from those of `pyanalyze advise`."
+        )
+    return said
 
 
 def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
@@ -294,27 +332,18 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
             if len(names) > 1:
                 blocks.append(Para(f"Copies are of {' + '.join(names.values())}, in this order."))
             of = {"unit": f" of {_units(advice)}", "kernel": " of kernels, launch to end", None: ""}[advice.latency_of]
+            percentiles = "p50 and p99 are" if _has_p50(advice) else "p99 is"
             blocks += _conditions(advice)
             blocks.append(
                 Para(
                     "Modelled. Throughput is over that of one solo copy, 95 % intervals are in brackets"
-                    + (f"; p50 and p99 are{of}, of the slowest tenant." if of else ".")
+                    + (f"; {percentiles}{of}, of the slowest tenant." if of else ".")
                     + _front(advice)
                 )
             )
         blocks += _trust(advice)
-        few = ""
-        if advice.operations < FEW:
-            few = (
-                f" In the replay each takes up to {fmt.percent(JITTER, 0)} more or less, by chance: of so few, figures "
-                "differ by as much from those of `pyanalyze advise`."
-            )
-        blocks.append(
-            Para(
-                f"Replayed for each copy: {fmt.count(advice.operations)} operations of {fmt.duration(advice.window_ns)}"
-                f" of the capture.{few}"
-            )
-        )
+        if advice.options:
+            blocks.append(Para(_replayed(advice)))
         sections.append(Section(f"replicas-{advice.device_id}", "Replicas", tuple(blocks), f"GPU {advice.device_id}"))
     return Page(title=title, subtitle="", lead=(), notes=(), sections=tuple(sections))
 

@@ -110,6 +110,9 @@ class Copies(Result):
     throughput: Estimate = Field(description="Work of all copies in a time, over that of one solo copy.")
     p50_ns: Estimate | None = Field(description="Median latency of a copy, ns; null: no API calls.")
     p99_ns: Estimate | None = Field(description="99th percentile of the same.")
+    solo_p99_ns: Number = Field(
+        default=None, description="That of one copy, solo on the whole GPU, as replayed, ns; null: as `p99_ns`."
+    )
     at_least: bool = Field(
         default=False,
         description="Slowdown and latency have a lower bound only, and throughput an upper one: see the conditions.",
@@ -199,6 +202,9 @@ class ReplicaAdvice(Result):
 
     device_id: int = Field(description="Device.")
     objective: Objective = Field(description="What is best.")
+    slo_p99_ns: int | None = Field(
+        default=None, description="99th percentile of latency that every copy must keep, ns; null: none was asked for."
+    )
     latency_of: LatencyOf | None = Field(description="What latencies are of; null: no API calls.")
     options: list[ReplicaOption] = Field(description="All that were forecast, by number of copies, then throughput.")
     knee: Knee | None = Field(description="Where more copies stop to pay; null: one number was asked for.")

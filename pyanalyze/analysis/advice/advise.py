@@ -224,6 +224,8 @@ def advise_device(
         # Nothing in samples ranks the alternatives: what decides comes first.
         decide = [with_record(action, listed, verdict.device_id) for action in actions[:1]]
         actions = [*decide, *actions[1:], *cluster_advice(listed, verdict, device)]
+    elif for_kubernetes and not compared.options:
+        actions.append(_no_settings(compared))
     if compared.recommended is not None and _stays(compared, verdict.mode):
         # Where nothing is worth a change, no other way is the one advised.
         compared = replace(compared, recommended=compared.current)
@@ -258,6 +260,18 @@ def with_groups(tables: TableSet, advice: DeviceAdvice, found: DeviceInterferenc
     why = "groups of work of one process stay in it: no other sharing mode applies between them"
     # What was asked about stands first; what is advised to the whole process follows.
     return DeviceAdvice(advice.device_id, (*between, *advice.actions), Options(advice.device_id, why_not=why))
+
+
+def _no_settings(compared: Options) -> Advice:
+    """Answer who asks for settings of Kubernetes where no configuration is forecast that they could make."""
+    return Advice(
+        action="Settings of the device plugin are left out: no sharing configuration is forecast",
+        commands=[],
+        expected=None,
+        bound=None,
+        why=compared.why_not or "nothing can be compared",
+        undo=None,
+    )
 
 
 def _of_kubernetes(compared: Options) -> Options:

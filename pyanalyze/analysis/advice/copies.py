@@ -354,6 +354,7 @@ def advise_copies(
     return ReplicaAdvice(
         device_id=verdict.device_id,
         objective=objective,
+        slo_p99_ns=slo_p99_ns,
         latency_of=latency_of,
         demands=demands,
         options=options,
@@ -1094,6 +1095,10 @@ def _option(
     solo_ns = {which: max(_ns(row, "elapsed_ns"), 1) for which, row in solo_rows.items()}
     base = {tenant: solo_ns[tenant, False] for tenant in candidate.counts}
     copies = sum(candidate.counts.values())
+
+    def of_latency(part: str) -> str:
+        return f"unit_{part}_ns" if latency_of == "unit" else f"latency_{part}_ns"
+
     tenants, progress = [], []
     for tenant, n in sorted(candidate.counts.items()):
         # Copies are equal: what a replay does to one of them by chance it does to another one in the next.
@@ -1123,7 +1128,7 @@ def _option(
         def latency(part: str, of: int = tenant, above: float = above) -> Estimate | None:
             if latency_of is None:
                 return None
-            column = f"{latency_of}_{part}_ns" if latency_of == "unit" else f"latency_{part}_ns"
+            column = of_latency(part)
             each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
             found = _estimate(each, tail if part == "p99" else width, above)
             if of in scene.paused and candidate.kind != "instances" and not candidate.current:
@@ -1140,6 +1145,7 @@ def _option(
                 throughput=Estimate(value=n / slowdown.value, low=n / slowdown.high, high=n / slowdown.low),
                 p50_ns=latency("p50"),
                 p99_ns=latency("p99"),
+                solo_p99_ns=None if latency_of is None else _ns(solo_rows[tenant, False], of_latency("p99")),
                 at_least=tenant in unseen and copies > 1,
             )
         )
