@@ -188,6 +188,9 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
             option = mig_ if "MIG instance" in one.action else mps_
             assert f"a model error of {option.margin:.1%}".replace("%", " %") in one.why
             assert ("the time of such kernels changes by +3 % in" in one.why) == (option is mps_)
+            # Whose time, and relative to what.
+            assert ("over what it says, the time" in one.why) == (option is mps_)
+            assert ("for each tenant while another one's kernels run (" in one.why) == (option is mps_)
             assert option.margin >= (advice.options.check or 0)
     assert sum("Bounds allow" in one.why for one in advice.actions) >= 2
 
@@ -242,6 +245,18 @@ esac
     clients = [mps.Client(n, f"t{n}", None, None, None, 30.0 + n) for n in (0, 1)]
     assert state_after("\n".join(mps.settings(None, clients, running=True, noted=True))) == "100 100"
     assert state_after(mps.undo_caps(clients, capped=True, of_daemon=True)) == "80.0 60.0"
+    # Of two ways to give all clients one percentage, a block that is pasted whole goes one.
+    (equal, *_) = mps.provisions(clients, 108, 8)
+    lines = mps.settings(equal, clients, running=True)
+    assert state_after("\n".join(lines)) == "80.0 60.0"
+    assert [line.split("   # ")[0] for line in lines if not line.startswith("#")] == [
+        "export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50"
+    ]
+    back = mps.undo_caps(clients, capped=False, of_daemon=True, in_place=True)
+    assert state_after(back) == "80.0 60.0"
+    # The other way, uncommented, is taken back by its own line.
+    assert state_after("\n".join(line.partition(": ")[2] for line in lines if line.startswith("#"))) == "50 50"
+    assert state_after(back.partition(": ")[2]) == "100 100"
 
 
 @pytest.mark.parametrize("scenario", ["time-slicing-pair", "time-slicing-short-kernels", "mps"])

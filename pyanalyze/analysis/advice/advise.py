@@ -673,8 +673,9 @@ def _trust(compared: Options, option: Option) -> str:
     if option.contention is not None:
         said += (
             " Kernels side by side also share memory and caches, and may need different units of an SM. The replay of "
-            "SMs models neither: the time of such kernels changes "
-            f"{_more_time(option.contention)} ({option.contention.basis})."
+            "SMs models neither: over what it says, the time of such kernels changes "
+            f"{_more_time(option.contention)}, for each tenant while another one's kernels run "
+            f"({option.contention.basis})."
         )
         if option.contention.no_gain:
             said += (
@@ -837,7 +838,11 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
             find = shell_line(["export", f"{PIPE}={visible(daemon.pipe or DEFAULT_PIPE, None)}"])
             lines = (f"{find}   # the daemon's, for the process outside", *lines)
         back = mps.undo_caps(
-            compared.clients, capped=capped, of_daemon=mps.sets_daemon(option.provision), daemon=daemon
+            compared.clients,
+            capped=capped,
+            of_daemon=mps.sets_daemon(option.provision),
+            in_place=option.provision is not None,
+            daemon=daemon,
         )
         if static:
             back = "\n".join((f"{daemon.quit}; {start}", *mps.undo_limits(compared.clients)))

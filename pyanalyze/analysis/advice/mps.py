@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE, SMS_PER_TPC, mps_sms
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON
+from pyanalyze.text import format as fmt
 from pyanalyze.text.visible import visible
 
 if TYPE_CHECKING:
@@ -229,6 +230,7 @@ def settings(
             lines += [f"unset {MPS_PERCENTAGE}   # for each client, before it starts again"]
         default, servers = _caps(daemon, 100, noted=noted)
         lines += [f"{default}   # where the daemon has a lower default", f"{servers}   # and the running server"]
+    given: dict[str, list[Client]] = {}
     for client in clients:
         parts = []
         if provision is not None:
@@ -237,12 +239,14 @@ def settings(
             mib = math.ceil(client.memory_bytes * MEMORY_HEADROOM / 2**20)
             parts.append(f'{MEMORY_LIMIT}="{gpu}={mib}M"')
         if parts:
-            lines.append(_given(client, " ".join(parts)))
+            given.setdefault(" ".join(parts), []).append(client)
+    lines += [line for variables, to in given.items() for line in _given(to, variables)]
     if provision is not None and sets_daemon(provision):
         default, servers = _caps(daemon, next(iter(provision.percentages.values())), noted=noted)
-        lines.append(f"{default}   # in place of the percentages above: for all clients")
+        # Either way does it: of a block that is pasted whole, one.
+        lines.append(f"# in place of the percentages above, for all clients: {default}")
         if running:
-            lines.append(f"{servers}   # and for the running server: applies to clients that start afterwards")
+            lines.append(f"# and for the running server, for clients that start afterwards: {servers}")
     return tuple(lines)
 
 
@@ -257,12 +261,20 @@ def sets_daemon(provision: Provision | None) -> bool:
     return provision is None or len(set(provision.percentages.values())) == 1
 
 
-def _given(client: Client, variables: str) -> str:
-    """Variables of one client, for the shell that starts it, or for its command line if this sets them."""
-    name = visible(client.name, 40)
-    if client.on_command_line:
-        return f"# write {variables} into the command that starts {name}"
-    return f"export {variables}   # in the shell that starts {name}, before it starts"
+def _given(clients: Sequence[Client], variables: str) -> list[str]:
+    """Variables of clients, for the shells that start them, or for the command line of those that set them there."""
+    lines = [
+        f"# write {variables} into the command that starts {visible(client.name, 40)}"
+        for client in clients
+        if client.on_command_line
+    ]
+    names = [visible(client.name, 40) for client in clients if not client.on_command_line]
+    if names:
+        who = f"shells that start {fmt.names(names)}, before they start"
+        if len(names) == 1:
+            who = f"shell that starts {names[0]}, before it starts"
+        lines.append(f"export {variables}   # in the {who}")
+    return lines
 
 
 #: Files in which commands note the percentages of the daemon and of its servers, for the undo.
@@ -283,7 +295,14 @@ def _caps(
     )
 
 
-def undo_caps(clients: Sequence[Client], *, capped: bool, of_daemon: bool, daemon: Daemon = DEFAULT_DAEMON) -> str:
+def undo_caps(
+    clients: Sequence[Client],
+    *,
+    capped: bool,
+    of_daemon: bool,
+    in_place: bool = False,
+    daemon: Daemon = DEFAULT_DAEMON,
+) -> str:
     """Give a daemon that goes on, and its clients, the caps back that they had: a line for each.
 
     Parameters
@@ -294,6 +313,8 @@ def undo_caps(clients: Sequence[Client], *, capped: bool, of_daemon: bool, daemo
         Whether clients had caps.
     of_daemon
         Whether the percentage of the daemon and its server was set, too, see :func:`sets_daemon`.
+    in_place
+        It may have been set, in place of those of the clients.
     daemon
         Where it is.
 
@@ -303,17 +324,19 @@ def undo_caps(clients: Sequence[Client], *, capped: bool, of_daemon: bool, daemo
     'export CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=31   # in the shell that starts serve, before it starts'
     """
     limits = undo_limits(clients)
+    where = "# where the daemon's percentage was set: " if in_place else ""
     if not capped:
-        return "\n".join(
-            (f"{'; '.join(_caps(daemon, 100))}; unset {MPS_PERCENTAGE}   # for clients that start afterwards", *limits)
-        )
+        default, servers = _caps(daemon, 100)
+        unset = f"unset {MPS_PERCENTAGE}   # for clients that start afterwards"
+        return "\n".join((unset, f"{where}{default}; {servers}", *limits))
     if all(client.percentage is not None for client in clients):
-        lines = [_given(client, f"{MPS_PERCENTAGE}={client.percentage:g}") for client in clients]
+        lines = [line for client in clients for line in _given([client], f"{MPS_PERCENTAGE}={client.percentage:g}")]
     else:
         lines = ["# set the earlier percentages of the clients again: the capture does not say which client had which"]
     if of_daemon:
         default, servers = _caps(daemon, f"$(cat {_DEFAULT_FILE})", f"$(cat {_SERVER_FILE})")
-        lines += [f"{default}   # noted in this folder before", f"{servers}   # and for the running server"]
+        noted, running = "   # noted in this folder before", "   # and for the running server"
+        lines += [f"{where}{default}; {servers}"] if in_place else [f"{default}{noted}", f"{servers}{running}"]
     return "\n".join((*lines, *limits))
 
 

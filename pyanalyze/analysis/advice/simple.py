@@ -70,7 +70,7 @@ def record_first(verdict: Verdict, *, mig: bool = False, captured: bool = True) 
     >>> from pyanalyze.analysis.sharing import Case, judge
     >>> verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app",)))
     >>> next(record_first(verdict)).action
-    'Not enough data to decide: record what is missing before changing anything'
+    'Not enough data to decide: record what is missing before changing how the GPU is shared'
     """
     # While MIG is in use the driver pauses the stream of switch records: they cannot decide there.
     useless = {"context_switches"} if mig else set[str]()
@@ -80,7 +80,7 @@ def record_first(verdict: Verdict, *, mig: bool = False, captured: bool = True) 
     # How sharing was set up does not say what happened.
     useless.add("configured_mode")
     commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how and gap.what not in useless))
-    what = "what is missing before changing anything"
+    what = "what is missing before changing how the GPU is shared"
     if not (captured or mig):
         what = "all tenants at once, as root, before any change"
     if commands:

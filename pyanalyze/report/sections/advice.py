@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Device
 
 #: Between two commands of an undo. A line break in foreign text stays escaped: no command begins behind it.
-_NEXT_COMMAND = re.compile(r"\n(?=(?:# write|export|unset|echo|for) )")
+_NEXT_COMMAND = re.compile(r"\n(?=(?:# write|# where|export|unset|echo|for) )")
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
