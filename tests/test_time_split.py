@@ -266,6 +266,58 @@ def test_launched_work_waits_in_short_gaps_too(hardware: Path) -> None:
     assert pyanalyze.load(path).analysis.time_splits[0, 0].waiting_ns == waited
 
 
+@pytest.mark.parametrize(("freed_us", "named"), [(950, "cudaFree"), (850, "cudaMalloc")])
+def test_a_call_is_not_charged_for_work_that_was_launched_and_waits(freed_us: int, named: str, tmp_path: Path) -> None:
+    """A kernel is launched from 2.9 to 3 ms and starts at 9 ms: calls from 3 to 9 ms wait for it, earlier ones do not."""
+    launch = {**call("cudaLaunchKernel_v7000", 2_900 * US, 3 * MS), "correlationId": 2}
+    calls = [
+        call("cudaFree_v3020", MS, MS + freed_us * US),
+        call("cudaMalloc_v3020", 2 * MS, 2_900 * US),
+        launch,
+        call("cudaMalloc_v3020", 3 * MS, 4 * MS),
+        call("cudaFree_v3020", 4 * MS, 9 * MS),
+    ]
+    kernels = [kernel(41, 0, MS), kernel(41, 9 * MS, 10 * MS, correlationId=2)]
+    split = split_of(write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"}))
+    assert (split.api_call, split.api_call_ns) == (named, max(freed_us, 900) * US)
+
+
+def test_a_call_that_only_waits_for_a_kernel_is_not_to_be_left_out(tmp_path: Path) -> None:
+    """The second kernel is launched at once and starts after 8 ms, in which the host frees memory."""
+    launch = {**call("cudaLaunchKernel_v7000", MS, MS + 10 * US), "correlationId": 2}
+    calls = [launch, call("cudaFree_v3020", MS + 10 * US, 9 * MS)]
+    kernels = [kernel(41, 0, MS), kernel(41, 9 * MS, 10 * MS, correlationId=2)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
+    split = split_of(path)
+    assert split.waiting_ns == 9 * MS - (MS + 10 * US)
+    assert not any("cudaFree" in one.action for one in pyanalyze.load(path).advise()[0].actions)
+
+
+def test_a_bound_leaves_out_what_a_call_waits_for_kernels(corpus: Path) -> None:
+    """By SQL: the call that a kernel follows 2.08 ms after its launch is not the one that takes 5.24 ms."""
+    path = corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        rows = """SELECT r.start, r.end, r.correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME r
+            JOIN StringIds s ON s.id = r.nameId WHERE s.value LIKE ? ORDER BY r.start"""
+        freed = db.execute(rows, ["cudaFree_v%"]).fetchall()
+        launched = {correlation: end for _, end, correlation in db.execute(rows, ["cudaLaunchKernel_v%"])}
+        kernels = db.execute(
+            "SELECT start, end, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start"
+        ).fetchall()
+    first, last = kernels[0][0], kernels[-1][1]
+    inside = [(start, end) for start, end, _ in freed if first < start < last and end - start > 2 * US]
+    # Both kernels that the first one waits for start shortly before its end, one behind the other.
+    (start, end), (start_2, end_2) = inside
+    (begin, _, one), (_, done, _) = kernels[1:3]
+    assert launched[one] < start < begin < done < end
+    assert start - begin == pytest.approx(-2.084 * MS, abs=1 * US)
+    split = split_of(path)
+    assert split.api_call == "cudaFree"
+    assert split.api_call_ns == pytest.approx(end_2 - start_2 + end - done, abs=2 * US)
+    (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if "cudaFree" in one.action)
+    assert item.at_stake_ns == split.api_call_ns
+
+
 def test_a_call_over_two_gaps_is_one_call(tmp_path: Path) -> None:
     """A wait over a gap of 1 ms, a kernel, and a gap of 200 us."""
     kernels = [kernel(41, 0, MS), kernel(41, 2 * MS, 3 * MS), kernel(41, 3 * MS + 200 * US, 4 * MS)]

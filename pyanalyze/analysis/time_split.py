@@ -82,8 +82,8 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         # Who waits for other ranks does not launch, however short the wait.
         waits = {} if found_calls is None else _short_waits(tables, row, found_calls)
         waits_ns = sum(waits.values())
-        by_name = {} if found_calls is None else found_calls["by_name"]
-        call = max(by_name, key=lambda name: by_name[name][0], default=None) if long_ns + short_ns else None
+        by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
+        call, call_ns = _longest_call(tables, row, by_name, waiting=bool(found_calls and found_calls["waiting_ns"]))
         top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         parts = {
             Limit.KERNELS: row["busy_ns"],
@@ -103,7 +103,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             host_ns=parts[Limit.HOST],
             waiting_ns=_waiting_ns(found_calls, parts[Limit.API_CALLS] + parts[Limit.HOST]),
             api_call=call,
-            api_call_ns=0 if call is None else min(by_name[call][0], parts[Limit.API_CALLS]),
+            api_call_ns=min(call_ns, parts[Limit.API_CALLS]),
             api_call_count=0 if call is None else by_name[call][1],
             top_kernel=top.name,
             top_kernel_ns=top.ns,
@@ -117,6 +117,37 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             split = split.model_copy(update={"top_kernel_only_ns": _only_ns(tables, row, top.name)})
         found[row["device_id"], row["tenant_id"]] = split
     return found
+
+
+def _longest_call(
+    tables: TableSet, tenant: Mapping[str, Any], by_name: Mapping[str, tuple[int, int]], *, waiting: bool
+) -> tuple[str | None, int]:
+    """The call with most time in gaps that it does not spend waiting for what was launched before, and that time."""
+    best: tuple[str | None, int] = (None, 0)
+    calls = tables.calls() if waiting and by_name else None
+    own = None if calls is None else calls.filter(of_process(tenant))
+    late = None if own is None else _not_started(tables, tenant, own)
+    for name, (ns, _) in sorted(by_name.items(), key=lambda item: -item[1][0]):
+        if ns <= best[1]:
+            break
+        if own is not None and late is not None:
+            called_ns, left_ns = times(own.filter(named(own, rf"^{re.escape(name)}(_v\d+)?$")), late)
+            ns = max(ns - (called_ns - left_ns), 0)
+        if ns > best[1]:
+            best = name, ns
+    return best
+
+
+def _not_started(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame) -> pl.DataFrame:
+    """When something of a tenant was launched and had not started, with nothing of it on the device: as `union`."""
+    import polars as pl
+
+    names = ("kernels", "graph_launches", "memops")
+    work = work_of(tables, tenant, names, "correlation_id", "start_ns", "end_ns")
+    launched = calls.filter(pl.col("correlation_id") > 0).unique("correlation_id", keep="first")
+    late = work.join(launched.select("correlation_id", launched_ns="end_ns"), on="correlation_id")
+    late = late.select(start_ns="launched_ns", end_ns="start_ns").filter(pl.col("end_ns") > pl.col("start_ns"))
+    return union(outside(union(late), work))
 
 
 def _waiting_ns(calls: Mapping[str, Any] | None, most_ns: int) -> int | None:

@@ -172,8 +172,12 @@ class TimeSplit(Result):
         description="Of api_calls_ns and host_ns: what ran next was launched and had not started. Null: calls were not "
         "read, or no launch is known by its correlation id.",
     )
-    api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
-    api_call_ns: int = Field(ge=0, description="Its part of api_calls_ns.")
+    api_call: Text | None = Field(
+        description="The call with most of api_calls_ns that is not in waiting_ns; null: none."
+    )
+    api_call_ns: int = Field(
+        ge=0, description="That time: what was launched before had started, or nothing was launched."
+    )
     api_call_count: int = Field(ge=0, description="How many such calls ran then.")
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")

@@ -81,6 +81,8 @@ def of_process(
             only_ns = split.top_kernel_only_ns
             if limit is Limit.KERNELS and only_ns is not None and only_ns < _worth_ns(split.window_ns):
                 continue  # Others are in flight all the same.
+            if limit is Limit.API_CALLS and split.waiting_ns and split.api_call_ns < _worth_ns(split.window_ns):
+                continue  # Most of it waits for what was launched: no call can be left out for it.
             item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
             why = limit is Limit.KERNELS and known and not split.mostly_graphs
             yield item.model_copy(update={"action": f"{item.action}: {known}"}) if why else item
