@@ -83,7 +83,8 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         waits = {} if found_calls is None else _short_waits(tables, row, found_calls)
         waits_ns = sum(waits.values())
         by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
-        call, call_ns = _longest_call(tables, row, by_name, waiting=bool(found_calls and found_calls["waiting_ns"]))
+        late_ns = 0 if found_calls is None else found_calls["waiting_ns"] or 0
+        call, call_ns = _longest_call(tables, row, by_name, waiting=late_ns >= NAMED_SHARE * window_ns)
         top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         parts = {
             Limit.KERNELS: row["busy_ns"],

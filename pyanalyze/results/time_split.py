@@ -173,11 +173,10 @@ class TimeSplit(Result):
         "read, or no launch is known by its correlation id.",
     )
     api_call: Text | None = Field(
-        description="The call with most of api_calls_ns that is not in waiting_ns; null: none."
+        description="The call with most of api_calls_ns, less waiting_ns where that is 1 % of the time or more; null: "
+        "none."
     )
-    api_call_ns: int = Field(
-        ge=0, description="That time: what was launched before had started, or nothing was launched."
-    )
+    api_call_ns: int = Field(ge=0, description="That time of it.")
     api_call_count: int = Field(ge=0, description="How many such calls ran then.")
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")
