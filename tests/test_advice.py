@@ -51,7 +51,7 @@ from pyanalyze.vocabulary import NOISE_FLOOR, REQUIREMENTS, TRAITS, Mode
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyanalyze.vocabulary import Basis
+    from pyanalyze.vocabulary import Basis, Requirement
 
 WITH_CALLS = (*ANALYSIS_TABLES, "api_calls")
 #: The package gives the function of this name, not the module.
@@ -1079,7 +1079,7 @@ def test_a_bound_of_mps_is_a_gain(
 
 
 @pytest.mark.parametrize("requirement", ["fault-isolation", "bandwidth-qos"])
-def test_a_requirement_binds_advice_without_a_forecast(requirement: str, corpus: Path, hardware: Path) -> None:
+def test_a_requirement_binds_advice_without_a_forecast(requirement: Requirement, corpus: Path, hardware: Path) -> None:
     """NVIDIA lists no MIG profiles for an RTX 6000 Ada, and for an H200 seven compute slices: three tenants fit."""
     ada = pyanalyze.load(corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite")
     assert any("under MPS" in one.action for one in ada.advise()[0].actions)
@@ -1116,6 +1116,34 @@ def test_bounds_under_caps_allow_for_blocks_that_fill_an_sm(corpus: Path) -> Non
     # What was recorded needs no such allowance, nor does what has an SM for each block.
     for name in ("MPS", "MPS, equal caps"):
         assert all(f.high < 1.2 for f in by_name[name].forecasts)
+
+
+def test_what_ran_before_the_first_call_of_a_process_is_not_its_work(corpus: Path) -> None:
+    """By SQL: samples of SM activity before the first CUDA call, 212 ms after the origin; half of them read 100 %."""
+    path = corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        (first,) = db.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
+        mean, n = db.execute(
+            """SELECT avg(value), count(*) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId)
+            WHERE metricName LIKE 'SM Active%' AND timestamp < ?""",
+            [first],
+        ).fetchone()
+    actions = pyanalyze.load(path).advise()[0].actions
+    found, *others = actions
+    assert found.action.startswith("Find what else runs on this GPU")
+    said = re.search(
+        r"It was (\S+) % before the first recorded CUDA call of my_gemm \(mean of (.+?) samples\)", found.why
+    )
+    assert said is not None
+    assert float(said[1]) == pytest.approx(mean, abs=0.06)
+    assert int(re.sub(r"\D", "", said[2])) == n
+    # A list that names nobody is no evidence: the process may have ended, or be hidden.
+    assert found.wrong_if is None
+    assert "or that a container hides, is in no list" in found.why
+    # What decides how the GPU is shared stands behind advice to change other things.
+    assert [one.action for one in others][-1] == (
+        "Not enough data to decide: record what is missing before changing how the GPU is shared"
+    )
 
 
 def test_settings_of_kubernetes_are_not_left_out_without_a_word(corpus: Path) -> None:

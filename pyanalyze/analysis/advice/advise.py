@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.advice.options import Contention, FullSwitch
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.listed import Listed
+    from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.copies import Copies
-    from pyanalyze.results.residency import DeviceResidency
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
@@ -306,7 +306,7 @@ def _actions(
     # of another process would be in their durations.
     by_itself = undetermined and len(held) == 1 and bool(own) and not in_kernels
     missing_first = record_first(verdict, mig=_in_mig_mode(tables, verdict, device), captured=bool(tables.paths))
-    yield from unlisted_process(verdict, held)
+    yield from unlisted_process(verdict, held, lambda: _active_before_calls(tables, verdict.device_id))
     if undetermined and not by_itself:
         yield from missing_first
     elif not undetermined:
@@ -387,6 +387,23 @@ def _isolated(
     named = {one.name: peaks.get(one.tenant_id) for one in tenants if not one.name.startswith("nvidia-cuda-mps")}
     daemon = daemon_of(tables.configured.select("key", "value", "pid").iter_rows())
     return isolating.without_forecast(verdict, required, named, device, why_not, daemon)
+
+
+def _active_before_calls(tables: TableSet, device_id: int) -> tuple[float, int] | None:
+    """Mean SM activity (per cent) before the first recorded CUDA call, and its samples; None: there are none."""
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None or calls.is_empty():
+        return None
+    metrics = tables.columns("gpu_metrics", "device_id", "time_ns", "metric", "value")
+    active = metrics.filter(
+        pl.col("device_id") == device_id,
+        pl.col("metric").cast(pl.String).str.contains(demands.SMS_ACTIVE),
+        pl.col("time_ns") < calls["start_ns"].min(),
+    )["value"]
+    mean = active.mean()
+    return (mean, active.count()) if isinstance(mean, float) else None
 
 
 def _in_mig_mode(tables: TableSet, verdict: Verdict, device: Mapping[str, object]) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, PIPE
+from pyanalyze.analysis.sharing.thresholds import MIN_COUNTER_SAMPLES, MIN_LOUD_SM_ACTIVE_PCT
 from pyanalyze.nsys_tool import record_all
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.sharing import most_likely
@@ -14,7 +15,7 @@ from pyanalyze.text.shell import shell_word
 from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyanalyze.analysis.mps_daemon import Daemon
     from pyanalyze.analysis.sharing import Verdict
@@ -133,8 +134,17 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
             )
 
 
-def unlisted_process(verdict: Verdict, tenants: Sequence[Resident]) -> Iterator[Advice]:
+def unlisted_process(
+    verdict: Verdict, tenants: Sequence[Resident], before_calls: Callable[[], tuple[float, int] | None] = lambda: None
+) -> Iterator[Advice]:
     """Ask who kept the SMs active while no traced kernel ran, where neither the capture nor a list names somebody.
+
+    Parameters
+    ----------
+    verdict, tenants
+        Of the device.
+    before_calls
+        Finds mean SM activity (per cent) before the tenants' first CUDA call, and the number of its samples.
 
     Examples
     --------
@@ -148,6 +158,12 @@ def unlisted_process(verdict: Verdict, tenants: Sequence[Resident]) -> Iterator[
     if loud is None or listed or not tenants or not all(tenant.traced for tenant in tenants):
         return
     names = fmt.names([tenant.name for tenant in tenants])
+    before, not_its_own = before_calls(), ""
+    if before is not None and before[0] >= MIN_LOUD_SM_ACTIVE_PCT and before[1] >= MIN_COUNTER_SAMPLES:
+        not_its_own = (
+            f". It was {before[0]:.1f} % before the first recorded CUDA call of {names} (mean of "
+            f"{fmt.count(before[1])} samples): that is not its work, unless it ran before the recording"
+        )
     yield Advice(
         action=f"Find what else runs on this GPU: its SMs were active without a kernel of {names}",
         commands=[
@@ -157,9 +173,9 @@ def unlisted_process(verdict: Verdict, tenants: Sequence[Resident]) -> Iterator[
         ],
         expected=None,
         bound=None,
-        why=f"{loud.detail}. How much it slows {names} is not known before both are recorded",
+        why=f"{loud.detail}{not_its_own}. A process that has ended, or that a container hides, is in no list. How much "
+        f"it slows {names} is not known before both are recorded",
         undo=None,
-        wrong_if=f"no list names another process: the work is then of {names}, and not traced",
     )
 
 
