@@ -267,7 +267,7 @@ def test_launched_work_waits_in_short_gaps_too(hardware: Path) -> None:
 
 
 @pytest.mark.parametrize(("freed_us", "named"), [(950, "cudaFree"), (850, "cudaMalloc")])
-def test_a_call_is_not_charged_for_work_that_was_launched_and_waits(freed_us: int, named: str, tmp_path: Path) -> None:
+def test_a_call_has_no_time_of_work_that_was_launched_and_waits(freed_us: int, named: str, tmp_path: Path) -> None:
     """A kernel is launched from 2.9 to 3 ms and starts at 9 ms: calls from 3 to 9 ms wait for it, earlier ones do not."""
     launch = {**call("cudaLaunchKernel_v7000", 2_900 * US, 3 * MS), "correlationId": 2}
     calls = [
