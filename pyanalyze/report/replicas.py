@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice.copies import KNEE
-from pyanalyze.analysis.advice.options import AS_GOOD, JITTER
+from pyanalyze.analysis.advice.options import AS_GOOD
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Page, Para, Section, Table
 from pyanalyze.report.forms import file_of
 from pyanalyze.text import format as fmt
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["render_replicas", "replicas_page", "replicas_text"]
 
 _BEST = {"throughput": "most throughput", "latency": "least p99 latency", "fairness": "the most equal progress"}
-#: Operations of so few do not level out what varies from replay to replay (4 % / sqrt(3 x 100): 0.2 %).
-FEW = 100
 _PARETO = "Pareto-optimal"
 _MARKS = {"yes": "yes", "no": "no", "cannot-tell": "cannot tell"}
 
@@ -39,6 +37,22 @@ def _times(option: ReplicaOption) -> str:
 
 def _who(tenants: Sequence[Copies]) -> str:
     return " + ".join(f"{t.copies} x {visible(t.name, 40)}" for t in tenants)
+
+
+def _span(one: Estimate) -> str:
+    """A time with its interval; a unit that all of them have stands once.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.replicas import Estimate
+    >>> _span(Estimate(value=38.94e6, low=32.45e6, high=89.2e6)), _span(Estimate(value=1e6, low=900e3, high=2e6))
+    ('38.94 ms (32.45-89.20)', '1.000 ms (900 us-2.000 ms)')
+    """
+    value, low, high = (fmt.duration(ns) for ns in (one.value, one.low, one.high))
+    unit = f" {value.rpartition(' ')[2]}"
+    if low.endswith(unit) and high.endswith(unit):
+        low, high = low.removesuffix(unit), high.removesuffix(unit)
+    return f"{value} ({low}-{high})"
 
 
 def _has_p50(advice: ReplicaAdvice) -> bool:
@@ -70,10 +84,9 @@ def _table(advice: ReplicaAdvice) -> Table:
         if mixed or advice.latency_of is None:
             cells.append(f"{max(t.slowdown.value for t in option.tenants):.2f}x")
         if slowest.p50_ns is not None and slowest.p99_ns is not None:
-            p99, took = slowest.p99_ns, fmt.duration
-            p50, known = took(slowest.p50_ns.value), f"{took(p99.value)} ({took(p99.low)} - {took(p99.high)})"
+            p50, known = fmt.duration(slowest.p50_ns.value), _span(slowest.p99_ns)
             if slowest.at_least:
-                p50, known = f"at least {took(slowest.p50_ns.low)}", f"at least {took(p99.low)}"
+                p50, known = (f"at least {fmt.duration(one.low)}" for one in (slowest.p50_ns, slowest.p99_ns))
             cells += [p50, known] if _has_p50(advice) else [known]
         cells.append("" if option.utilisation is None else fmt.percent(option.utilisation, 0))
         cells += [_MARKS[option.meets_slo or "cannot-tell"]] if slo else []
@@ -287,20 +300,6 @@ def _trust(advice: ReplicaAdvice) -> list[Block]:
     return blocks
 
 
-def _replayed(advice: ReplicaAdvice) -> str:
-    """How much of the capture forecasts are from, and what chance does to few operations."""
-    said = (
-        f"Replayed for each copy: {fmt.count(advice.operations)} operations of {fmt.duration(advice.window_ns)} of the "
-        "capture."
-    )
-    if advice.operations < FEW:
-        said += (
-            f" In the replay each takes up to {fmt.percent(JITTER, 0)} more or less, by chance: of so few, figures "
-            "differ by as much from those of `pyanalyze advise`."
-        )
-    return said
-
-
 def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
     """Lay out forecasts of copies.
 
@@ -343,7 +342,12 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
             )
         blocks += _trust(advice)
         if advice.options:
-            blocks.append(Para(_replayed(advice)))
+            blocks.append(
+                Para(
+                    f"Replayed for each copy: {fmt.count(advice.operations)} operations of "
+                    f"{fmt.duration(advice.window_ns)} of the capture."
+                )
+            )
         sections.append(Section(f"replicas-{advice.device_id}", "Replicas", tuple(blocks), f"GPU {advice.device_id}"))
     return Page(title=title, subtitle="", lead=(), notes=(), sections=tuple(sections))
 

@@ -1024,11 +1024,7 @@ def _forecast(
     threads: int,
 ) -> tuple[list[ReplicaOption], LatencyOf | None, frozenset[int]]:
     """Replay every candidate with its variants; and say whose hosts may have waited for their work without a call."""
-    solo = {
-        which: one
-        for tenant in scene.names
-        for which, one in both_readings(scene.solo(tenant).varied("solo", jitter=JITTER, seed=1), tenant).items()
-    }
+    solo = {which: one for tenant in scene.names for which, one in both_readings(scene.solo(tenant), tenant).items()}
     configs = list(solo.values())
     # Contention that was recorded holds what tenants cost each other on the SMs.
     unknown = check.contention is None and bool(scene.unknown_on_sms)
