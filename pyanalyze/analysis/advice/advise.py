@@ -385,7 +385,7 @@ def _isolated(
     peaks = memory_peaks(tables, verdict.device_id)
     # An MPS server is resident for its clients.
     named = {one.name: peaks.get(one.tenant_id) for one in tenants if not one.name.startswith("nvidia-cuda-mps")}
-    daemon = daemon_of(tables.configured.select("key", "value", "pid").iter_rows())
+    daemon = daemon_on(tables, verdict.device_id)
     return isolating.without_forecast(verdict, required, named, device, why_not, daemon)
 
 
