@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.core import _core
@@ -320,7 +319,9 @@ def _with_group(
     rows = rows.filter((own > 2) | (own == own.max().over("tenant_id")))
     lengths = sorted((rows["end_ns"] - rows["start_ns"]).to_list())
     whole = len(lengths) == sum(one.slices for one in mine)
-    p10, p90 = (lengths[math.ceil(part * len(lengths)) - 1] if whole and lengths else None for part in (0.1, 0.9))
+    p10, middle, p90 = (
+        lengths[math.ceil(part * len(lengths)) - 1] if whole and lengths else None for part in (0.1, 0.5, 0.9)
+    )
     known = all(one.expired is not None for one in mine)
     together = mine[0].model_copy(
         update={
@@ -334,7 +335,7 @@ def _with_group(
             "idle_ns": None,
             "idle_share": None,
             "p10_slice_ns": p10,
-            "median_slice_ns": round(median(lengths)) if whole and lengths else None,
+            "median_slice_ns": middle,
             "p90_slice_ns": p90,
             "max_slice_ns": max((one.max_slice_ns for one in mine if one.max_slice_ns is not None), default=None),
             "expired": sum(one.expired or 0 for one in mine) if known else None,

@@ -27,7 +27,7 @@ use crate::base::hardware::{DEFAULT_SLICE_NS, LAUNCH_GAP_NS, SHORT_KERNEL_NS};
 use crate::base::intervals::Growing;
 use crate::base::intervals::Union;
 use crate::base::maps::NumberMap;
-use crate::base::statistics::{median, median_ns};
+use crate::base::statistics::{median, nearest_rank};
 use crate::base::watch::Watch;
 use crate::residency::observed::slice_lengths;
 use crate::residency::observed::{creation_contexts, Slice};
@@ -417,7 +417,10 @@ impl Overlap {
             )
             .put("copy_bytes", all.iter().map(|u| copy(u, u.copy_bytes)).collect::<Int64Array>())
             .put("slices", all.iter().map(|u| Some(u.slices.len() as u64)).collect::<UInt64Array>())
-            .put("median_slice_ns", all.iter().map(|u| median_ns(&u.slices)).collect::<Int64Array>())
+            .put(
+                "median_slice_ns",
+                all.iter().map(|u| nearest_rank(&mut u.slices.clone(), 0.5)).collect::<Int64Array>(),
+            )
             .put("max_slice_ns", all.iter().map(|u| u.slices.iter().max().copied()).collect::<Int64Array>())
             .put_names(
                 "basis",

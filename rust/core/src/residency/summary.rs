@@ -17,7 +17,7 @@ use arrow_array::{Float64Array, Int64Array, RecordBatch, UInt32Array, UInt64Arra
 use crate::base::error::Result;
 use crate::base::hardware::IDLE_RESIDENCY_NS;
 use crate::base::intervals::{Growing, Union, Walk};
-use crate::base::statistics::median_ns;
+use crate::base::statistics::{median_ns, nearest_rank};
 use crate::base::watch::Watch;
 use crate::residency::observed::{creation_contexts, Slice};
 use crate::table::builder::Builder;
@@ -351,12 +351,7 @@ impl ResidencySummary {
         let window_ns = |device: &u32| self.devices.get(device).map_or(0, DeviceResidency::shares_of_ns);
         let resident: Vec<i64> = all.iter().map(|(t, h)| self.resident_ns(t.device, h)).collect();
         let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
-        let quantile = |h: &TenantResidency, q: f64| {
-            let mut sorted = h.lengths.clone();
-            sorted.sort_unstable();
-            let place = (q * sorted.len().saturating_sub(1) as f64).round() as usize;
-            sorted.get(place).copied()
-        };
+        let quantile = |h: &TenantResidency, q: f64| nearest_rank(&mut h.lengths.clone(), q);
         let ints = |f: &dyn Fn(&TenantResidency) -> Option<i64>| {
             all.iter().map(|(_, h)| f(h)).collect::<Int64Array>()
         };
@@ -395,7 +390,7 @@ impl ResidencySummary {
             )
             .put("min_slice_ns", ints(&|h| h.lengths.iter().min().copied()))
             .put("p10_slice_ns", ints(&|h| quantile(h, 0.1)))
-            .put("median_slice_ns", ints(&|h| median_ns(&h.lengths)))
+            .put("median_slice_ns", ints(&|h| quantile(h, 0.5)))
             .put("p90_slice_ns", ints(&|h| quantile(h, 0.9)))
             .put("max_slice_ns", ints(&|h| h.lengths.iter().max().copied()))
             .put("expired", all.iter().map(|(t, h)| due(t).then_some(h.expired)).collect::<UInt64Array>())

@@ -67,7 +67,7 @@ pub const RESIDENCY_BY_TENANT: Table = Table {
         opt("idle_share", F64, "its kernels were not traced", "Of resident_ns."),
         opt("min_slice_ns", I64, NO_SLICE, "Shortest."),
         opt("p10_slice_ns", I64, NO_SLICE, "A tenth is not longer."),
-        opt("median_slice_ns", I64, NO_SLICE, "Median."),
+        opt("median_slice_ns", I64, NO_SLICE, "Median: one of the lengths, of an even number the lower of the two in the middle."),
         opt("p90_slice_ns", I64, NO_SLICE, "Nine tenths are not longer."),
         opt("max_slice_ns", I64, NO_SLICE, "Longest."),
         opt(
@@ -205,7 +205,7 @@ pub const TENANT_USAGE: Table = Table {
         opt("copy_bytes", I64, "its copies were not traced", "Bytes copied."),
         opt("memory_peak_bytes", I64, "no memory events or samples", "Largest device memory seen in use."),
         col("slices", U64, "Complete slices."),
-        opt("median_slice_ns", I64, "no complete slice", "Median length of complete slices."),
+        opt("median_slice_ns", I64, "no complete slice", "Median length of complete slices: one of the lengths, of an even number the lower of the two in the middle."),
         opt("max_slice_ns", I64, "no complete slice", "Longest complete slice."),
         BASIS,
     ],
