@@ -428,10 +428,11 @@ def _advice(device: Device, most: int) -> list[str]:
     text, shell = next(filter(lambda one: one[1], ((text, continued(text, room)) for text in asked)), ("", []))
     # A comment says when, where and as whom: it stays where it needs no line of its own.
     shell = [text] if shell and len(text) <= room else shell
-    if shell and len(asked) > 1:
-        shell[-1] = _first_of(shell[-1], len(asked), room)
+    commands = sum(not text.startswith("#") for text in asked)
+    if shell and commands > 1:
+        shell[-1] = _first_of(shell[-1], commands, room)
     fits = len(shell) <= max(most - 2, 1)
-    shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(len(asked))}.")
+    shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(commands)}.")
     lines = min(most - len(shown), 2 if fits else 3)
     # Clauses that do not fit are left out, and so is a gain of which none fits: half of it says something else.
     clauses = gain.split("; ")

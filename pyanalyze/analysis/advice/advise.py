@@ -70,8 +70,8 @@ _GRIDS = ". If a program sizes its grids by the SMs that it sees, its units of w
 _UNDER_CAPS = ". What kernels would take on all SMs is underestimated from a recording under caps"
 #: Where no gain is certain and no tenant was recorded solo.
 _SOLO_FIRST = (
-    f". To check the forecast first, record each tenant with no other one on the GPU: `{recording(switches=False)}`, "
-    "then `pyanalyze advise CAPTURE --baseline SOLO.nsys-rep`"
+    f"# to check the forecast first, each tenant with no other one on the GPU: {recording(switches=False)}; then "
+    "pyanalyze advise CAPTURE --baseline NAME.nsys-rep"
 )
 #: Default slices of an RTX 6000 Ada, an H100 and an H200 are so near to each other.
 _LIKE_DEFAULT = 0.05
@@ -794,11 +794,10 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
     capped = under_caps or option.provision is not None or option.placement is not None
     return Advice(
         action=f"{title}: no gain is certain" if trial else title,
-        commands=list(commands),
+        commands=[*commands, *([_SOLO_FIRST] if trial and not compared.solo_recorded else [])],
         expected=expected,
         bound=f"{_bounds(option)}{_ends_early(option)}{_UNDER_CAPS * under_caps}",
-        why=f"{why}.{_trust(compared, option)} Not isolated: {shares}"
-        f"{_SOLO_FIRST * (trial and not compared.solo_recorded)}",
+        why=f"{why}.{_trust(compared, option)} Not isolated: {shares}",
         undo=undo,
         check_after=f"{_check(option, compared.current, trial=trial)}{_GRIDS * capped}",
         exclusive=True,
