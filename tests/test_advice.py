@@ -517,7 +517,7 @@ def test_caps_that_were_set_are_the_current_way(corpus: Path) -> None:
     """Both clients were capped at 50 %, which is what equal caps are: that row is the current one, and stays advised."""
     session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     report = session.report().devices[0]
-    assert report.advice[0].action == "Keep MPS with equal caps: no other is forecast to gain anything"
+    assert report.advice[0].action == "Keep MPS with equal caps: no other configuration is forecast to gain anything"
     assert [(option.name, option.recommended) for option in report.options or () if option.current] == [
         ("MPS, equal caps", True)
     ]
@@ -704,12 +704,12 @@ def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
     stay = advise._stay(ways, (), verdict_of(Mode.TIME_SLICING), kube=False)
     others = list(advise._for_tail(ways, Mode.TIME_SLICING, kube=False))
     if not names:
-        assert stay.action == "Keep time-slicing: no other is forecast to gain anything"
+        assert stay.action == "Keep time-slicing: no other configuration is forecast to gain anything"
         assert "Elapsed time is compared, not latency." in stay.why
         assert not others
         return
     assert stay.action == (
-        "Keep time-slicing: no other is forecast to gain elapsed time. If the p99 latency of t0 matters more: MPS with "
+        "Keep time-slicing: no other configuration is forecast to gain elapsed time. If the p99 latency of t0 matters more: MPS with "
         "equal caps (next advice)"
     )
     (other,) = others
@@ -829,12 +829,12 @@ def test_a_better_row_of_the_table_is_named_where_nothing_is_changed() -> None:
     assert "The model cannot tell a difference below 5 %" in stay.why
     least = compared(("MPS", 1.28), ("time-slicing", 1.4), best="MPS", now="MPS")
     assert advise._stay(least, (), verdict_of(Mode.MPS), kube=False).action.endswith(
-        "no other is forecast to gain anything"
+        "no other configuration is forecast to gain anything"
     )
     # What does not meet the requirements is none of those that could be taken.
     refused = replace(better, refused=((better.options[0], ("fault-isolation",)),))
     stay = advise._stay(refused, ("fault-isolation",), verdict_of(Mode.MPS), kube=False)
-    assert stay.action.endswith("no other that meets the requirements is forecast to gain anything")
+    assert stay.action.endswith("no other configuration that meets the requirements is forecast to gain anything")
 
 
 def test_a_modelled_p99_stands_behind_the_modelled_one_of_now() -> None:

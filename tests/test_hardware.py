@@ -734,6 +734,20 @@ def measured_slowdown(case: str, application: str) -> float:
     return rows[case, application] / rows[solo, application]
 
 
+def test_what_no_policy_has_as_its_slice_is_said_to_be_of_none() -> None:
+    # Nobody configured these boards. By SQL, nine intervals of 4.27 to 4.30 ms were cut with work of the server in
+    # flight, about two slices; B had 3.2 ms between a process that wakes every 4.7 ms and works for 1.5 ms.
+    found = {}
+    for path in (H100 / "slices-A-B", H100 / "torch-slices-serve-train", H200 / "slices-paced-B"):
+        (device,) = pyanalyze.load(path.with_suffix(".sqlite")).residency_summary()
+        found[path.name] = (round((device.time_slice_ns or 0) / 1e6, 2), device.policy)
+    assert found == {
+        "slices-A-B": (2.2, "default"),
+        "torch-slices-serve-train": (4.29, None),
+        "slices-paced-B": (3.19, None),
+    }
+
+
 def test_a_pause_of_the_host_is_not_surely_a_slowdown() -> None:
     # In this window the trainer paused for 69 ms, once; by its own clock a step took 1.18 times as long.
     solo = H100 / "torch-alone-train.sqlite"

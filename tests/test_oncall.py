@@ -801,7 +801,9 @@ def test_kubernetes_restricts_candidates_and_sentences_alike() -> None:
     assert left.recommended is now
     verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app0", "app1")))
     stay = advise._stay(left, (), verdict, kube=True)
-    assert stay.action == "Keep time-slicing: no other that Kubernetes can make is forecast to gain anything"
+    assert (
+        stay.action == "Keep time-slicing: no other configuration that Kubernetes can make is forecast to gain anything"
+    )
     assert "1.16" not in json.dumps(stay.model_dump(mode="json"))
     # Outside of Kubernetes it is what is advised.
     assert advise._gain(compared, Mode.TIME_SLICING) == pytest.approx(1 - 1.16 / 2.01)

@@ -82,7 +82,9 @@ class DeviceResidency(ResidencySummary):
         from pyanalyze.text.escape import visible
 
         known = [
-            f"time slice {fmt.duration(self.time_slice_ns)} ({self.policy})" if self.time_slice_ns else "",
+            f"time slice {fmt.duration(self.time_slice_ns)} ({self.policy or 'no known policy'})"
+            if self.time_slice_ns
+            else "",
             f"{fmt.count(self.switches)} switches" if self.switches is not None else "switches not recorded",
             f"{fmt.percent(self.overhead_share)} overhead ({self.cost_kind})"
             if self.overhead_share is not None

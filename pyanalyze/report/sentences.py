@@ -673,9 +673,14 @@ def _switching(device: Device, *, short: bool = False) -> str:
 
 
 def other_slice_ns(device: Device) -> int | None:
-    """The time slice, where it is not the median residency interval: tenants that yield have shorter ones."""
+    """The time slice, where it is not the median residency interval: tenants that yield have shorter ones.
+
+    A length that no policy is known to have may be the rhythm of the work.
+    """
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or summary is None or not switches.median_slice_ns or not summary.time_slice_ns:
+        return None
+    if summary.policy is None:
         return None
     return summary.time_slice_ns if summary.time_slice_ns >= UNLIKE_INTERVALS * switches.median_slice_ns else None
 

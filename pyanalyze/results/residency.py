@@ -92,7 +92,8 @@ class ResidencySummary(Result):
     median_restore_ns: int | None = Field(description="RESTORE_START to CONTEXT_START, ns; null: no such tags.")
     time_slice_ns: int | None = Field(description="Estimated time slice, ns; null: slices do not agree.")
     policy: Text | None = Field(
-        description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths."
+        description="short, default, medium or long, as of nvidia-smi compute-policy; NVIDIA publishes no lengths. "
+        "null: no time slice is known, or no policy is known to have its length."
     )
     jain: Number = Field(description="Jain's index of residency in the window over tenants; 1 is equal.")
     tenants: Sequence[ResidencyTotals] = Field(description="Per tenant, most residency first.")

@@ -191,7 +191,7 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Idle", "of its resident time", True),
     )
     parts = [
-        f"time slice about {fmt.duration(summary.time_slice_ns)}; policy {summary.policy} (assumed from that length)"
+        f"time slice about {fmt.duration(summary.time_slice_ns)}; {_policy(summary.policy)}"
         if summary.time_slice_ns
         else "",
         f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}, "
@@ -225,3 +225,10 @@ def _lost(dropped: int | None) -> str:
 
 
 SECTION = DeviceSection("residency", "GPU time and context switches", _blocks, of_trace=True)
+
+
+def _policy(policy: str | None) -> str:
+    """What the length of a time slice says of the policy."""
+    if policy is None:
+        return "no policy is known to have that length, so it may be the rhythm of the work"
+    return f"policy {policy} (assumed from that length)"

@@ -35,8 +35,14 @@ const CLUSTER: f64 = 0.05;
 const CLUSTER_SLICES: usize = 5;
 const CLUSTER_SHARE: f64 = 0.2;
 /// NVIDIA publishes no lengths for its policies. 1.02 ms is the driver's default for a channel group, 2 to 2.3 ms is seen
-/// on boards that nobody configured; for medium and long 10 and 30 ms are told, without a source.
-const POLICIES: &[(i64, &str)] = &[(900_000, "short"), (2_700_000, "default"), (20_000_000, "medium")];
+/// on boards that nobody configured; for medium and long 10 and 30 ms are told, without a source. Lengths between are
+/// more often those of work that repeats, and of no policy.
+const POLICIES: &[(i64, i64, &str)] = &[
+    (0, 900_000, "short"),
+    (900_000, 2_700_000, "default"),
+    (8_000_000, 20_000_000, "medium"),
+    (20_000_000, i64::MAX, "long"),
+];
 
 /// The tables that this pass makes.
 #[derive(Debug, Clone)]
@@ -214,8 +220,9 @@ fn time_slice_ns(mut lengths: Vec<i64>) -> Option<i64> {
     median_ns(cluster).filter(|_| enough)
 }
 
-fn policy(time_slice_ns: i64) -> &'static str {
-    POLICIES.iter().find(|(below_ns, _)| time_slice_ns < *below_ns).map_or("long", |(_, name)| name)
+fn policy(time_slice_ns: i64) -> Option<&'static str> {
+    let of = |(from_ns, below_ns, _): &&(i64, i64, &str)| (*from_ns..*below_ns).contains(&time_slice_ns);
+    POLICIES.iter().find(of).map(|(.., name)| *name)
 }
 
 impl DeviceResidency {
@@ -458,7 +465,7 @@ impl ResidencySummary {
             .put("median_save_ns", ints(&|e| median_ns(&e.saves)))
             .put("median_restore_ns", ints(&|e| median_ns(&e.restores)))
             .put("time_slice_ns", ints(&|e| e.time_slice_ns))
-            .put_names("policy", all.iter().map(|(_, e)| e.time_slice_ns.map(policy)))
+            .put_names("policy", all.iter().map(|(_, e)| e.time_slice_ns.and_then(policy)))
             .put(
                 "jain",
                 all.iter().map(|(id, e)| self.jain(*id).filter(|_| !e.alone)).collect::<Float64Array>(),
@@ -712,10 +719,11 @@ mod tests {
         lengths.extend([300_000; 60]);
         lengths.extend([9_000_000, 31_000_000, 20_000]);
         assert_eq!(time_slice_ns(lengths), Some(2_100_000));
-        assert_eq!(policy(2_131_500), "default");
-        assert_eq!(policy(500_000), "short");
-        assert_eq!(policy(9_800_000), "medium");
-        assert_eq!(policy(30_000_000), "long");
+        assert_eq!(policy(2_131_500), Some("default"));
+        assert_eq!(policy(500_000), Some("short"));
+        assert_eq!(policy(3_190_000), None);
+        assert_eq!(policy(9_800_000), Some("medium"));
+        assert_eq!(policy(30_000_000), Some("long"));
     }
 
     #[test]

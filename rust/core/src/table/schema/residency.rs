@@ -124,7 +124,7 @@ pub const RESIDENCY_BY_DEVICE: Table = Table {
         opt("median_save_ns", I64, "no acknowledgement record", "Acknowledgement to SAVE_END."),
         opt("median_restore_ns", I64, "no CONTEXT_START record", "RESTORE_START to CONTEXT_START."),
         opt("time_slice_ns", I64, "too few slices agree", "Length at which most of the time in slices that another tenant ended agrees; for inferred slices the fitted one."),
-        opt("policy", Name, "no time slice could be estimated", "`short` (below 0.9 ms), `default` (to 2.7 ms), `medium` (to 20 ms), `long`: as of nvidia-smi compute-policy, for which NVIDIA publishes no lengths."),
+        opt("policy", Name, "no time slice could be estimated, or its length is told of no policy", "`short` (below 0.9 ms), `default` (to 2.7 ms), `medium` (8 to 20 ms), `long` (from 20 ms): as of nvidia-smi compute-policy, for which NVIDIA publishes no lengths."),
         opt("jain", F64, "no context was resident, or only one tenant was seen", "Jain's index of residency over tenants with two slices or a hundredth of it: 1 is equal, 1/n is one for all."),
         BASIS,
     ],
