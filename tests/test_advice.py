@@ -189,7 +189,7 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
             assert f"a model error of {option.margin:.1%}".replace("%", " %") in one.why
             assert ("the time of such kernels changes by +3 % in" in one.why) == (option is mps_)
             # Whose time, and relative to what.
-            assert ("over what it says, the time" in one.why) == (option is mps_)
+            assert ("While kernels of another tenant run beside them" in one.why) == (option is mps_)
             assert ("for each tenant while another one's kernels run (" in one.why) == (option is mps_)
             assert option.margin >= (advice.options.check or 0)
     assert sum("Bounds allow" in one.why for one in advice.actions) >= 2

@@ -272,7 +272,7 @@ def test_bins_of_occupancy_do_not_alias_with_time_slices(bin_ns: int, merged: in
         plain = _rows(_spec(charts.occupancy(table, LABELS, window=(0, 200 * bin_ns))))
         assert max(abs(row["y1"] - 0.75) for row in plain if row["t"] == LABELS[1]) > 0.15
     title = spec["encoding"]["x"]["title"][1]
-    assert title == f"Bins of {duration(merged * bin_ns)}; time slices repeat every 3.000 ms"
+    assert title == f"Bins of {duration(merged * bin_ns)}; contexts alternate every 3.000 ms"
     per_sm = table.group_by("device_id", "start_ns", "end_ns").agg(sm=pl.lit(0), warps=64 * pl.col("warps").sum())
     cells = _rows(_spec(charts.sm_heatmap(per_sm, switch_period_ns=3_000_000)))
     assert sum("w" in row for row in cells) == len(drawn)

@@ -71,8 +71,8 @@ class Daemon:
             return (f"{self.start}   # as the user that runs the workloads, before they start",)
         pid = "PID" if self.pid is None else self.pid
         return (
-            f"grep -az {PIPE} /proc/{pid}/environ   # of the daemon that runs; nothing: {DEFAULT_PIPE}",
-            f"export {PIPE}=DIRECTORY   # that one, as its user, in each shell that starts a tenant",
+            f"grep -az {PIPE} /proc/{pid}/environ   # of the recorded MPS daemon; prints nothing: {DEFAULT_PIPE}",
+            f"export {PIPE}=DIRECTORY   # that directory, as the daemon's user, where tenants start",
         )
 
     @property
@@ -95,7 +95,7 @@ class Daemon:
     def undo(self) -> str:
         """Takes MPS away again, and all variables of its clients."""
         if self.lone:
-            return f"unset {PIPE}   # and start the tenants again"
+            return f"export {PIPE}=EMPTY_FOLDER   # any folder without a daemon; then start the tenants again"
         return f"{self.quit}   # when no client runs; unset CUDA_MPS_* in their environment"
 
 

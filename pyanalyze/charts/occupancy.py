@@ -115,7 +115,7 @@ def _merged_bins(bin_ns: int, fewest: int, switch_period_ns: int | None) -> int:
 
 def _time_title(bin_ns: int, switch_period_ns: int | None) -> list[str]:
     """Title of the time axis, with the length of a bin and what it stands beside."""
-    period = "" if switch_period_ns is None else f"; time slices repeat every {duration(switch_period_ns)}"
+    period = "" if switch_period_ns is None else f"; contexts alternate every {duration(switch_period_ns)}"
     return ["Time (ms from the start of the window)", f"Bins of {duration(bin_ns)}{period}"]
 
 

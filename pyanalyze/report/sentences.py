@@ -1266,7 +1266,8 @@ def _residency_lead(device: Device) -> str:
         said = residency_sentence(device)
         # Shares of a window that is mostly a pause say little.
         if part is not None and part < _HALF and chosen is not None:
-            said += f" All tenants were at work for only {fmt.percent(part)} of the window: {chosen}."
+            said += f" All tenants were at work for only {fmt.percent(part)} of the window; {chosen} chooses that part "
+            said += "(times as nsys shows them)."
         return said
     why = _short_why(device, "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"

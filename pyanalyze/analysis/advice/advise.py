@@ -690,9 +690,8 @@ def _trust(compared: Options, option: Option) -> str:
     if option.contention is not None:
         said += (
             " Kernels side by side also share memory and caches, and may need different units of an SM. The replay of "
-            "SMs models neither: over what it says, the time of such kernels changes "
-            f"{_more_time(option.contention)}, for each tenant while another one's kernels run "
-            f"({option.contention.basis})."
+            "SMs models neither. While kernels of another tenant run beside them, their time is changed "
+            f"{_more_time(option.contention)} ({option.contention.basis})."
         )
         if option.contention.no_gain:
             said += (
@@ -811,7 +810,9 @@ def _check(option: Option, now: Option | None, *, trial: bool) -> str:
     if not slower:
         less = "units of work take less time than now"
         less = f"whether {less} is not forecast" if now is None else less
-        return f"{how}{less}. Look at {option.worst.name} first: its forecast slowdown is the largest"
+        worst = sum(fmt.ratio(one.slowdown) == fmt.ratio(option.worst.slowdown) for one in option.forecasts)
+        first = f". Look at {option.worst.name} first: its forecast slowdown is the largest" if worst == 1 else ""
+        return f"{how}{less}{first}"
     names = {f.tenant_id: f.name for f in option.forecasts}
     costs = [f"those of {names[tenant_id]} {ratio:.2f} times as long" for tenant_id, ratio in slower.items()]
     others = fmt.names([name for tenant_id, name in names.items() if tenant_id not in slower])
@@ -953,7 +954,10 @@ def _stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
         f"{option.antt / held.antt:.2f} times that of {_named(held)}{'' if now is None else ' as it is'}"
     )
     made = _make(option, compared, why, mode, kube=kube)
-    action = f"Only if faults, memory or bandwidth must be isolated: {made.action[0].lower()}{made.action[1:]}"
+    condition = "Only if faults, memory or bandwidth must be isolated"
+    if now is not None and _doubtful(best, now) and not _doubtful(option, now):
+        condition = "If a gain must be certain, or faults, memory or bandwidth isolated"
+    action = f"{condition}: {made.action[0].lower()}{made.action[1:]}"
     yield made.model_copy(update={"action": action})
 
 

@@ -893,7 +893,8 @@ def _variants(option: Option, contention: Contention, *, switches: bool, pauses:
         ]
     if option.placement is not None:
         both = enumerate((BLOCKS.even, BLOCKS.uneven), 1)
-        return [*found, *(_Variant(str(n), 0.0, of, n, counts=True) for n, of in both)]
+        found += [_Variant(str(n), 0.0, of, n, counts=True) for n, of in both]
+        return [*found, _Variant(HIGH, 0.0, 0.0, 3, counts=False)]
     found += [_Variant("1", 0.0, 0.0, 1, counts=True), _Variant("2", 0.0, 0.0, 2, counts=True)]
     if not switches:
         found += [_Variant(f"linger {ns}", 0.0, 0.0, 3, counts=False, linger_ns=ns) for ns in LINGERING_NS]
@@ -980,10 +981,11 @@ def _forecast(
 
     def at_most(config: SharingConfig) -> SharingConfig:
         """Kernels of which it is not known take all that the SMs give that they are on, and pile up on some of them."""
-        if measured is not None or not config.together or (recording is not None and _same(config, recording)):
+        if config.together and (measured is not None or (recording is not None and _same(config, recording))):
             return config  # As recorded they cost each other what they did.
         each = (replace(one, sm_throughput=used.get(one.tenant_id, 1.0)) for one in config.assignments)
-        return replace(config, assignments=tuple(each), crowding=1.0)
+        # On an instance of its own a tenant has fewer SMs for the same blocks, and nobody beside them.
+        return replace(config, assignments=tuple(each), crowding=1.0 if config.together else config.crowding)
 
     solo_ns = {which: max(row["elapsed_ns"], 1) for which, row in solo.rows.items()}
     pauses = any(solo_ns[tenant, True] > (1 + NOTABLE_PAUSES) * solo_ns[tenant, False] for tenant in names)

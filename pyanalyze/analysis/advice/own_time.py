@@ -278,7 +278,7 @@ def _what_to_do(
         case Limit.COPIES:
             least, what = ("Set less memory", "memsets") if _mostly_memsets(copies) else ("Copy less", "copies")
             action = f"{least} in {name}, or overlap its {what} with kernels"
-            shared = "Copy engines and the link are shared in every mode, MIG included"
+            shared = "The link is shared in every mode; only MIG instances have copy engines of their own"
             hidden_ns = _hidden_ns(split, copies)
             if hidden_ns < MOST_COPIES * split.copies_ns:
                 action = f"{least} in {name}"

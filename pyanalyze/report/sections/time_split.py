@@ -78,7 +78,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Time", "first start to last end", True),
         *(Column(capital(PART_WORDS[one]), "no kernel in flight" * (one is Limit.COPIES), True) for one in Limit),
         Column("Launched, not started", "part of CUDA calls and host; of its time", True),
-        Column("Call with most time", "of the part of CUDA calls"),
+        Column("Call with most time", "of CUDA calls, not waiting for launched work"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
     )

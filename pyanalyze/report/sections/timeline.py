@@ -11,6 +11,8 @@ from pyanalyze.results.labels import tenant_labels
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
 
+_TICKS = " Ticks: switches. Contexts that alternate within a pixel look concurrent."
+
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
@@ -26,7 +28,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             "Bars: kernels (rounded: graphs, thin: copies)."
             # Only what is drawn: without switch records there may be neither.
             + (" Shading: resident." if device.residency_summary is not None else "")
-            + (" Ticks: switches." if device.context_switches is not None and device.context_switches.count else "")
+            + (_TICKS if device.context_switches is not None and device.context_switches.count else "")
             + (" Lines: sampled." if device.sampled is not None else "")
             + whose,
             "Drag moves, Ctrl+scroll zooms, Shift+drag selects. Keys: arrows + - 0.",
