@@ -86,6 +86,7 @@ def with_machine(
 
     Examples
     --------
+    >>> import polars as pl
     >>> with_machine([], pl.DataFrame({"device_id": [], "capture": []}), (0, 0))
     ([], [])
     """

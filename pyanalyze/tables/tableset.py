@@ -357,8 +357,8 @@ class TableSet(Frames):
         Examples
         --------
         >>> import pyanalyze
-        >>> pyanalyze.load(capture).tables.settings_of(0)
-        []
+        >>> {row["source"] for row in pyanalyze.load(capture).tables.settings_of(0)}
+        {'capture-settings'}
         """
         several = len(set(self.machines)) > 1
         captures = self.captures_of(device_id) if several else frozenset()

@@ -690,7 +690,7 @@ def _trust(compared: Options, option: Option) -> str:
     if option.contention is not None:
         said += (
             " Kernels side by side also share memory and caches, and may need different units of an SM. The replay of "
-            "SMs models neither. While kernels of another tenant run beside them, their time is changed "
+            "SMs models neither: beside those of another tenant they take "
             f"{_more_time(option.contention)} ({option.contention.basis})."
         )
         if option.contention.no_gain:
@@ -711,10 +711,10 @@ def _more_time(contention: Contention) -> str:
     --------
     >>> from pyanalyze.analysis.advice.options import Contention
     >>> _more_time(Contention(-0.3, 0.03, 0.12))
-    'by +3 % in the forecast, by -30 % to +12 % in its bounds'
+    '+3 % time in the forecast, -30 % to +12 % in its bounds'
     """
     middle, low, high = (f"{100 * end:+.0f} %" for end in (contention.middle, contention.low, contention.high))
-    return f"by {middle} in the forecast, by {low} to {high} in its bounds"
+    return f"{middle} time in the forecast, {low} to {high} in its bounds"
 
 
 def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Iterator[Advice]:
