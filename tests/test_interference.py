@@ -1176,7 +1176,9 @@ def test_a_tenant_that_lost_more_time_is_named_beside_the_one_with_the_most_late
     # The other process wakes every 4.7 ms: what is between is no slice of a policy.
     assert "time slice about 3.190 ms; no policy is known to have that length" in page
     low, high = sorted(medians.values())
-    assert f"| Median residency interval | {low:.3f} ms to {high:.3f} ms | complete intervals, of each tenant | " in page
+    assert (
+        f"| Median residency interval | {low:.3f} ms to {high:.3f} ms | complete intervals, of each tenant | " in page
+    )
     # Behind the sentence on 1251 nobody reads that it was slowed by itself.
     assert " inferred). kit (pid 1250): slowed by kit (pid 1251), inferred. Cause: " in page
     # Where its interval reaches that of the first, nothing says that it lost more.
