@@ -551,12 +551,20 @@ def _lines(label: str, text: str, most: int) -> list[str]:
     room = SUMMARY_COLUMNS - _LABEL
     parts = _wrapped(text, room)
     if len(parts) > most:
-        parts = [*parts[: most - 1], _cut(parts[most - 1], room)]
+        parts = [*parts[: most - 1], _cut(parts[most - 1], room, sentence=text.endswith("."))]
     return [f"{label if i == 0 else '':<{_LABEL}}{part}".rstrip() for i, part in enumerate(parts)]
 
 
-def _cut(line: str, room: int) -> str:
-    """The last line for which there is room, up to the end of a clause in it: half of one says something else."""
+def _cut(line: str, room: int, *, sentence: bool) -> str:
+    """The last line for which there is room, up to the end of a clause in it: half of one says something else.
+
+    Examples
+    --------
+    >>> _cut("Slowed by b; it was the only other one.", 20, sentence=True)
+    'Slowed by b.'
+    >>> _cut("a is slow; b is not", 18, sentence=False)
+    'a is slow'
+    """
     line = line[: room - 2].rstrip()
     if line.count("(") > line.count(")"):
         return line[: line.rindex("(")].rstrip()
@@ -564,7 +572,8 @@ def _cut(line: str, room: int) -> str:
     at = max(ends)
     if at <= 0:
         return f"{line}…"
-    return f"{line[:at]}, …" if line[at] == "," else line[:at] + "." * (line[at] == ".")
+    # What is left of a sentence is one.
+    return f"{line[:at]}, …" if line[at] == "," else line[:at] + "." * (line[at] == "." or sentence)
 
 
 def _whole(label: str, text: str, most: int) -> list[str]:
