@@ -299,7 +299,7 @@ def test_what_no_tenant_has_is_not_the_median_of_a_verdict() -> None:
 def test_one_aggressor_is_not_the_first_of_a_list(corpus: Path) -> None:
     lines = run("summary", corpus / "exports/ctxsw-ada-timeslice/utils__report1.nsys2026.sqlite").stdout.splitlines()
     (line,) = (line for line in lines if "Slowed by" in line)
-    assert line.endswith("Slowed by process shared (pid 30398)")
+    assert line.endswith("Slowed by process shared (pid 30398).")
 
 
 @pytest.mark.parametrize(
