@@ -29,16 +29,19 @@ _NOT_THERE = ("absent", "empty")
 @verb("info", ("table", "json", "csv"), reconstruct=False, by=False)
 def command(session: Session, fmt: str) -> str:
     """List the contents of the capture: versions, data quality and what is not available."""
-    found: dict[str, Any] = describe(session)
+    found, reasons = describe(session)
     if fmt == "json":
         return json.dumps({"schema": "pyanalyze.info/1", **found, "memory": asdict(memory.account())}, indent=2)
     if fmt == "csv":
         return csv_of(found["sources"])
-    return f"{_table(found, samples_only=not session.paths)}\n{memory.account()}"
+    return f"{_table(found, reasons, samples_only=not session.paths)}\n{memory.account()}"
 
 
-def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
-    """Rows for people: captures, devices, sources, samples, quality."""
+def describe(session: Session) -> tuple[dict[str, list[dict[str, Any]]], dict[tuple[int, str], str]]:
+    """Rows for people (captures, devices, sources, samples, quality), and why no switch brings what is not there.
+
+    The reasons are by capture and source.
+    """
     import polars as pl
 
     def rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
@@ -46,10 +49,12 @@ def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
         return frame.with_columns(text).to_dicts()
 
     captures, sources, configured = rows(session.capture), rows(session.sources), rows(session.configured)
+    reasons: dict[tuple[int, str], str] = {}
     for source in sources:
-        if _no_remedy(source, captures, sources, configured):
+        if why := _no_remedy(source, captures, sources, configured):
+            reasons[source["capture"], source["source"]] = why
             source["how"] = None
-    return {
+    found = {
         "captures": captures,
         "devices": rows(session.devices),
         "processes": rows(session.processes.filter(pl.col("traced"))),
@@ -67,6 +72,7 @@ def describe(session: Session) -> dict[str, list[dict[str, Any]]]:
         "configured": configured,
         "quality": rows(session.quality),
     }
+    return found, reasons
 
 
 def _no_remedy(
@@ -130,7 +136,9 @@ def _settings(configured: Sequence[Mapping[str, Any]]) -> list[str]:
     return out
 
 
-def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str:
+def _table(
+    found: Mapping[str, list[dict[str, Any]]], reasons: Mapping[tuple[int, str], str], *, samples_only: bool
+) -> str:
     from pyanalyze.text.escape import visible
     from pyanalyze.text.format import count, counted, duration
 
@@ -166,7 +174,7 @@ def _table(found: dict[str, list[dict[str, Any]]], *, samples_only: bool) -> str
             # What this command does not need is not read.
             words = {"present": f"{count(source['rows'])} rows", "unread": "present (unread)"}
             state = words.get(source["state"], source["state"])
-            how = _to_do(source, _no_remedy(source, found["captures"], found["sources"], found["configured"]))
+            how = _to_do(source, reasons.get((source["capture"], source["source"]), ""))
             out.append(f"    {source['source']:<17} {state:<16}{how}".rstrip())
     out.append("devices:")
     for device in found["devices"]:
