@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import generate
@@ -49,8 +50,6 @@ from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.vocabulary import NOISE_FLOOR, REQUIREMENTS, TRAITS, Mode
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyanalyze.vocabulary import Basis, Requirement
 
 WITH_CALLS = (*ANALYSIS_TABLES, "api_calls")
@@ -200,6 +199,21 @@ def test_an_identification_says_why_it_is_first(fixtures: Path) -> None:
     assert "Its kernels were not traced, so no change of sharing can be forecast" in first.why
     assert "while it runs" in first.commands[0]
     assert not any(one.action.startswith("Identify") for one in others)
+
+
+def test_a_server_that_the_daemon_lists_is_not_to_be_identified(fixtures: Path, tmp_path: Path) -> None:
+    """Nothing but the answer of the daemon names process 1289451: it is resident for its clients, and no stranger."""
+    capture = tmp_path / "mps.sqlite"
+    shutil.copy(fixtures / "mps.sqlite", capture)
+    capture.chmod(0o644)
+    with closing(sqlite3.connect(capture)) as database, database:
+        database.execute("DELETE FROM PROCESSES WHERE pid = 1289451")
+    listing = Path(__file__).parent / "golden" / "inputs" / "mps-control.txt"
+    (unknown,) = pyanalyze.load(capture).advise()
+    assert unknown.actions[0].action.startswith("Identify process 1289451")
+    (advice,) = pyanalyze.load(capture, context=[listing]).advise()
+    assert advice.options
+    assert not any(one.action.startswith("Identify") for one in advice.actions)
 
 
 @pytest.mark.parametrize("named", [True, False])

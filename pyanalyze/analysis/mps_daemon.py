@@ -17,6 +17,8 @@ LOGS: Final = "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_PIPE: Final = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon is found
 DEFAULT_LOGS: Final = "/var/log/nvidia-mps"
 _CONTROL: Final = "nvidia-cuda-mps-control"
+#: The server; lists of processes cut its name.
+_SERVER: Final = "nvidia-cuda-mps"
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,28 @@ def server_ran(settings: Iterable[tuple[str, str, int | None]]) -> bool:
     rows = [row for row in settings if row[0] in ("mps_daemon", "mps_server", "mps_client")]
     named = any(key != "mps_daemon" or "server" in value for key, value, _ in rows)
     return named or len({pid for _, _, pid in rows if pid is not None}) > 1
+
+
+def servers_on(tables: TableSet, device_id: int) -> frozenset[int]:
+    """Return the tenants of a device that are MPS servers: each is resident for its clients.
+
+    A client goes through it, or a daemon or a list of processes has its pid. Samples list a server as any process: of
+    one that is in them only, its name says so.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> servers_on(pyanalyze.load(capture).tables, 0)
+    frozenset()
+    """
+    pids = {row["pid"] for row in tables.settings_of(device_id) if row["key"] in ("mps_daemon", "mps_server")} - {None}
+    tenants = tables.of_device("tenants", device_id)
+    serving = set(tenants["served_by"].drop_nulls())
+    return frozenset(
+        row["tenant_id"]
+        for row in tenants.filter(~tenants["traced"]).iter_rows(named=True)
+        if row["tenant_id"] in serving or row["host_pid"] in pids or row["name"].startswith(_SERVER)
+    )
 
 
 def daemon_on(tables: TableSet, device_id: int) -> Daemon:

@@ -31,7 +31,7 @@ from pyanalyze.analysis.advice.simple import (
 )
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
-from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on
+from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on, servers_on
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of, times_slower
 from pyanalyze.results.time_split import Limit
@@ -383,8 +383,7 @@ def _isolated(
 ) -> Advice:
     """What meets requirements that neither the present mode nor MPS does, where nothing is forecast."""
     peaks = memory_peaks(tables, verdict.device_id)
-    # An MPS server is resident for its clients.
-    named = {one.name: peaks.get(one.tenant_id) for one in tenants if not one.name.startswith("nvidia-cuda-mps")}
+    named = {one.name: peaks.get(one.tenant_id) for one in tenants if not one.is_mps_server}
     daemon = daemon_on(tables, verdict.device_id)
     return isolating.without_forecast(verdict, required, named, device, why_not, daemon)
 
@@ -504,6 +503,7 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
     # Over the window, as the residency summary has it: a context is also resident while it is created.
     shares = {row["tenant_id"]: row["gpu_time_share"] for row in tables.rows_of("residency_by_tenant", device_id)}
     listed = set(tables.processes.filter(tables.processes["name"].is_not_null()).select("capture", "pid").iter_rows())
+    servers = servers_on(tables, device_id)
     for row in usage.sort("tenant_id").iter_rows(named=True):
         resident, busy, attributed = row["resident_ns"], row["busy_ns"], row["attributed_ns"]
         yield Resident(
@@ -516,6 +516,7 @@ def _residents(tables: TableSet, device_id: int) -> Iterator[Resident]:
             busy / attributed if busy and attributed and resident is not None else None,
             (row["capture"], row["pid"]) in listed,
             _fills_sms(tables, device_id, row["tenant_id"]),
+            is_mps_server=row["tenant_id"] in servers,
         )
 
 

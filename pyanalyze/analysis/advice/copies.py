@@ -571,7 +571,7 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
     working = set(usage.filter(pl.col("kernels") + pl.col("graph_launches") > 0)["tenant_id"])
     labels = tables.labels(device_id)
     names = {tenant: labels[tenant] for tenant in here.filter("traced")["tenant_id"] if tenant in working}
-    why_not = not_replayable(verdict, device, here, usage, names)
+    why_not = not_replayable(tables, verdict, device, names)
     if why_not is not None:
         return why_not
     sm_count = int(device["sm_count"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.advice import demands, mps
@@ -23,7 +24,7 @@ from pyanalyze.analysis.advice.forecast import (
 from pyanalyze.analysis.advice.simple import in_turn
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS, mps_caps, visible_sms
 from pyanalyze.analysis.interference.units import ENOUGH
-from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_on
+from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_on, servers_on
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
 from pyanalyze.errors import UsageError
 from pyanalyze.results.advice import ForecastRow, ForecastWaits, mean_bounds
@@ -539,19 +540,18 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     device_id = verdict.device_id
     (device,) = tables.rows_of("devices", device_id)
     here = tables.of_device("tenants", device_id).sort("tenant_id")
-    usage = tables.of_device("tenant_usage", device_id)
     used = tables.rows_of("tenant_usage", device_id)
     working = {row["tenant_id"] for row in used if (row["kernels"] or 0) + (row["graph_launches"] or 0) > 0}
     labels = tables.labels(device_id)
     names = {tenant: labels[tenant] for tenant in here.filter("traced")["tenant_id"] if tenant in working}
-    why_not = not_replayable(verdict, device, here, usage, names)
+    why_not = not_replayable(tables, verdict, device, names)
     if why_not is None and len(names) < 2:
         why_not = "only one tenant of the device is known"
     if why_not is not None:
         return Options(device_id, why_not=why_not)
     sm_count = int(device["sm_count"])
     clients = clients_of(tables, device_id, names, sm_count)
-    untraced = untraced_ns_of(here, usage)
+    untraced = untraced_ns_of(tables, device_id)
     replay = _Replay(tables, verdict, recorded_config(tables, verdict, list(names), sm_count))
     solo = _solo(replay, names, sm_count)
     if solo.check is not None and solo.check > FORBIDDEN:
@@ -660,11 +660,7 @@ def _effort(option: Option) -> int:
 
 
 def not_replayable(
-    verdict: Verdict,
-    device: Mapping[str, object],
-    here: pl.DataFrame,
-    usage: pl.DataFrame,
-    names: Mapping[int, str],
+    tables: TableSet, verdict: Verdict, device: Mapping[str, object], names: Mapping[int, str]
 ) -> str | None:
     """Say why what was recorded cannot be replayed; None where it can."""
     if not names:
@@ -675,24 +671,23 @@ def not_replayable(
         return "software keeps the tenants apart: what they do to each other at the same time was not recorded"
     if device["sm_count"] is None:
         return "the SM count of the device is not known"
-    untraced = untraced_ns_of(here, usage)
-    whole = sum(value or 0 for value in usage["resident_ns"])
+    untraced = untraced_ns_of(tables, verdict.device_id)
+    whole = sum(row["resident_ns"] or 0 for row in tables.rows_of("tenant_usage", verdict.device_id))
     if untraced and sum(untraced.values()) > MAX_UNTRACED * whole:
         name, mine = max(untraced.items(), key=lambda item: item[1])
         return f"the work of {name} (resident for {fmt.duration(mine)}) was not traced"
     return None
 
 
-def untraced_ns_of(here: pl.DataFrame, usage: pl.DataFrame) -> dict[str, int]:
+def untraced_ns_of(tables: TableSet, device_id: int) -> dict[str, int]:
     """Return the resident time of untraced tenants, by name; without MPS servers and what is negligible."""
-    serving = set(here["served_by"].drop_nulls())
-    held = dict(usage.select("tenant_id", "resident_ns").iter_rows())
+    held = {row["tenant_id"]: row["resident_ns"] for row in tables.rows_of("tenant_usage", device_id)}
+    servers = servers_on(tables, device_id)
     least_ns = NEGLIGIBLE_RESIDENCY * sum(value or 0 for value in held.values())
     found: dict[str, int] = {}
-    for row in here.filter(~here["traced"]).iter_rows(named=True):
+    for row in sorted(tables.rows_of("tenants", device_id), key=itemgetter("tenant_id")):
         mine = held.get(row["tenant_id"]) or 0
-        server = row["tenant_id"] in serving or row["name"].startswith("nvidia-cuda-mps")
-        if not server and mine > least_ns:
+        if not row["traced"] and row["tenant_id"] not in servers and mine > least_ns:
             found[row["name"]] = found.get(row["name"], 0) + int(mine)
     return found
 

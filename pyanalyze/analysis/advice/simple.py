@@ -48,6 +48,8 @@ class Resident:
         The capture names its process.
     fills_sms
         Most of its kernel time is in grids of at least one wave; None: not known.
+    is_mps_server
+        It is resident for its clients.
     """
 
     tenant_id: int
@@ -59,6 +61,7 @@ class Resident:
     named: bool = False
     fills_sms: bool | None = None
     switching: float | None = None
+    is_mps_server: bool = False
 
 
 def record_first(verdict: Verdict, *, mig: bool = False, captured: bool = True) -> Iterator[Advice]:
@@ -113,8 +116,7 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
     if not any(tenant.traced for tenant in tenants):
         return  # a capture of the node traces no tenant
     for tenant in tenants:
-        # An MPS server is resident for its clients.
-        if tenant.name.startswith("nvidia-cuda-mps"):
+        if tenant.is_mps_server:
             continue
         if not tenant.traced and (tenant.gpu_time_share or 0) >= 0.05 and tenant.host_pid:
             known = " The capture names only its program" if tenant.named else " The capture does not name its program"
