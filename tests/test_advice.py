@@ -193,6 +193,14 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
     assert sum("Bounds allow" in one.why for one in advice.actions) >= 2
 
 
+def test_contention_that_was_not_there_is_no_plus_zero(fixtures: Path) -> None:
+    """By its truth nobody was slowed (ANTT 1.0), at 2 % of DRAM bandwidth: what other caps may add, 8 %, stays."""
+    (advice,) = pyanalyze.load(fixtures / "mps.sqlite").advise()
+    assert "In this recording kernels took no longer beside those of another tenant (inferred)" in advice.actions[0].why
+    assert "bounds allow for 0 % to +8 % time" in advice.actions[0].why
+    assert "+0 %" not in advice.actions[0].why
+
+
 def test_an_identification_says_why_it_is_first(fixtures: Path) -> None:
     first, *others = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").advise()[0].actions
     assert first.action == "Identify process 41377 (app_c) and record it as well"
@@ -212,7 +220,7 @@ def test_a_server_that_the_daemon_lists_is_not_to_be_identified(fixtures: Path, 
     (unknown,) = pyanalyze.load(capture).advise()
     assert unknown.actions[0].action.startswith("Identify process 1289451")
     (advice,) = pyanalyze.load(capture, context=[listing]).advise()
-    assert advice.options
+    assert advice.options.options
     assert not any(one.action.startswith("Identify") for one in advice.actions)
 
 

@@ -691,8 +691,7 @@ def _trust(compared: Options, option: Option) -> str:
     if option.contention is not None:
         said += (
             " Kernels side by side also share memory and caches, and may need different units of an SM. The replay of "
-            "SMs models neither: beside those of another tenant they take "
-            f"{_more_time(option.contention)} ({option.contention.basis})."
+            f"SMs models neither{_more_time(option.contention)}."
         )
         if option.contention.no_gain:
             said += (
@@ -706,16 +705,27 @@ def _trust(compared: Options, option: Option) -> str:
 
 
 def _more_time(contention: Contention) -> str:
-    """How much more time, or less: what is forecast, and the bounds.
+    """How much more time, or less, kernels take beside those of another tenant: what is forecast, and the bounds.
 
     Examples
     --------
     >>> from pyanalyze.analysis.advice.options import Contention
     >>> _more_time(Contention(-0.3, 0.03, 0.12))
-    '+3 % time in the forecast, -30 % to +12 % in its bounds'
+    ': beside those of another tenant they take +3 % time in the forecast, -30 % to +12 % in its bounds (assumed)'
+    >>> _more_time(Contention(0.0, 0.0, 0.08, basis="inferred")).partition(";")[2]
+    ' bounds allow for 0 % to +8 % time'
     """
-    middle, low, high = (f"{100 * end:+.0f} %" for end in (contention.middle, contention.low, contention.high))
-    return f"{middle} time in the forecast, {low} to {high} in its bounds"
+    percents = [round(100 * end) for end in (contention.middle, contention.low, contention.high)]
+    middle, low, high = (f"{percent:+d} %" if percent else "0 %" for percent in percents)
+    if contention.basis == "inferred" and percents[0] == 0:
+        return (
+            ". In this recording kernels took no longer beside those of another tenant (inferred); bounds allow for "
+            f"{low} to {high} time"
+        )
+    return (
+        f": beside those of another tenant they take {middle} time in the forecast, {low} to {high} in its bounds "
+        f"({contention.basis})"
+    )
 
 
 def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Iterator[Advice]:
