@@ -193,6 +193,22 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
     assert sum("Bounds allow" in one.why for one in advice.actions) >= 2
 
 
+def test_the_solo_runs_that_were_checked_are_named(hardware: Path) -> None:
+    """Of A its program counted units, beside B in time slices and alone (`units.csv`); of B no solo run is given."""
+    rows = pl.read_csv(hardware / "units.csv").filter(pl.col("application") == "A")
+    mean_us = dict(
+        rows.filter(pl.col("case").is_in(["cupti-slices-A-B", "cupti-alone-A"])).select("case", "mean_us").iter_rows()
+    )
+    capture, solo = hardware / "slices-A-B.sqlite", hardware / "alone-A.sqlite"
+    said = " ".join(run("advise", capture, "--baseline", solo).stdout.split())
+    found = re.search(r"Slowdown of kit \(pid 861\): [\d.]+x by the replay, ([\d.]+)x against its solo recording", said)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(mean_us["cupti-slices-A-B"] / mean_us["cupti-alone-A"], rel=0.02)
+    assert "Solo runs of kit (pid 862): not checked." in said
+    assert "(solo runs: not checked)" not in said
+    assert "(solo runs: not checked)" in " ".join(run("advise", capture).stdout.split())
+
+
 def test_contention_that_was_not_there_is_no_plus_zero(fixtures: Path) -> None:
     """By its truth nobody was slowed (ANTT 1.0), at 2 % of DRAM bandwidth: what other caps may add, 8 %, stays."""
     (advice,) = pyanalyze.load(fixtures / "mps.sqlite").advise()
@@ -759,7 +775,7 @@ def test_a_change_whose_bounds_include_what_is_now_is_a_trial(high: float, certa
     assert (change.check_after or "").startswith(f"pyanalyze compare with a capture in that mode: {check}")
     # A recording of a solo run is asked for only where there is none.
     assert ("--baseline" in change.commands[-1]) == (not certain)
-    (known,) = advise._change(replace(ways, solo_recorded=True), Mode.TIME_SLICING, 1_000, kube=False)
+    (known,) = advise._change(replace(ways, solo_measured={0: 1.5}), Mode.TIME_SLICING, 1_000, kube=False)
     assert "--baseline" not in " ".join(known.commands)
     # What stays beside it is held against it by the same rule.
     stay = advise._stay(replace(ways, recommended=ways.current), (), verdict_of(Mode.TIME_SLICING), kube=False)

@@ -12,6 +12,7 @@ import click
 from pyanalyze.cli._shared import (
     Number,
     answer,
+    baseline_options,
     by_option,
     capture_options,
     csv_of,
@@ -169,6 +170,7 @@ def rows(found: Sequence[ReplicaAdvice]) -> list[dict[str, Any]]:
     show_default=True,
     help="With --replicas: what the recommended configuration is best in.",
 )
+@baseline_options
 @output_options(("table", "json", "csv", "md", "html"))
 def command(
     require: tuple[Any, ...],

@@ -192,7 +192,8 @@ def advise_device(
         elapsed = {one.tenant_id: one.slowdown.elapsed for one in interference(verdict.device_id).tenants}
         measured = {tenant: one for tenant, one in elapsed.items() if one is not None}
         compared = replace(
-            contradicted(compared, measured), solo_recorded=any(one.basis == "observed" for one in measured.values())
+            contradicted(compared, measured),
+            solo_measured={tenant: one.value for tenant, one in measured.items() if one.basis == "observed"},
         )
     named = any(row["pod"] is not None for row in tables.rows_of("tenants", verdict.device_id))
     pods = named or listed.in_cluster
@@ -679,8 +680,7 @@ def _trust(compared: Options, option: Option) -> str:
     """How near the model came to the record, and what the bounds of an option allow for."""
     said = ""
     if compared.check is not None:
-        said += f" The replayed co-run takes as long as recorded within {fmt.percent(compared.check)}"
-        said += " (solo runs: not checked)."
+        said += f" The replayed co-run takes as long as recorded within {fmt.percent(compared.check)}{_solo(compared)}."
     elif compared.current is None:
         said += " The current configuration was not modelled: the gain over it is not known."
     if compared.replayed < 1:
@@ -702,6 +702,22 @@ def _trust(compared: Options, option: Option) -> str:
         who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
         said += f" {who} not traced: {', '.join(compared.untraced)}. Upper bounds allow for their resident time."
     return said
+
+
+def _solo(compared: Options) -> str:
+    """Which replayed solo runs were checked, and how near they came; to append."""
+    forecasts = () if compared.current is None else compared.current.forecasts
+    checked = [row for row in forecasts if row.tenant_id in compared.solo_measured]
+    if not checked:
+        return " (solo runs: not checked)"
+    said = ""
+    for row in checked:
+        measured = fmt.ratio(compared.solo_measured[row.tenant_id])
+        said += (
+            f". Slowdown of {row.name}: {fmt.ratio(row.slowdown)} by the replay, {measured} against its solo recording"
+        )
+    rest = [row.name for row in forecasts if row not in checked]
+    return f"{said}. Solo runs of {fmt.names(rest)}: not checked" if rest else said
 
 
 def _more_time(contention: Contention) -> str:
@@ -804,7 +820,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
     capped = under_caps or option.provision is not None or option.placement is not None
     return Advice(
         action=f"{title}: no gain is certain" if trial else title,
-        commands=[*commands, *([_SOLO_FIRST] if trial and not compared.solo_recorded else [])],
+        commands=[*commands, *([_SOLO_FIRST] if trial and not compared.solo_measured else [])],
         expected=expected,
         bound=f"{_bounds(option)}{_ends_early(option)}{_UNDER_CAPS * under_caps}",
         why=f"{why}.{_trust(compared, option)} Not isolated: {shares}",

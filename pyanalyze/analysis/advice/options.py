@@ -242,8 +242,9 @@ class Options:
         where that mode cannot be replayed. It is in the bounds of every option; above :data:`FORBIDDEN` there are none.
     recorded_p99_ns
         The recorded 99th percentile of kernel latency, by tenant.
-    solo_recorded
-        A tenant was recorded solo, and the forecast of the recorded configuration was held against that.
+    solo_measured
+        The slowdown against a solo recording, by tenant, that the forecast of the recorded configuration was compared
+        with; empty where none was recorded.
     clients
         What MPS provisioning knows of the tenants.
     unplaced
@@ -270,7 +271,7 @@ class Options:
     replayed: float = 1.0
     daemon: Daemon = DEFAULT_DAEMON
     recorded_p99_ns: Mapping[int, int] = field(default_factory=dict)
-    solo_recorded: bool = False
+    solo_measured: Mapping[int, float] = field(default_factory=dict)
 
 
 def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
