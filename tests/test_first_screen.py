@@ -172,3 +172,11 @@ def test_why_a_baseline_is_not_used_is_said(fixtures: Path) -> None:
     assert sum(line.startswith("Baseline ") for line in lines) == 1
     both = run("summary", "--baseline", fixtures / "mig.sqlite", "--baseline", fixtures / "mps.sqlite", demo).stdout
     assert "Baseline    2 are not used; the first: m" in both
+
+
+def test_a_bar_of_two_shades_says_what_the_light_one_means(fixtures: Path) -> None:
+    """In 60 ms app_b is resident all the time, with kernels in five sixths of it; in the whole run no bar has a light part."""
+    capture = fixtures / "demo-time-slicing.sqlite"
+    screen = run(str(capture), "--start", "240ms", "--end", "300ms").stdout
+    assert re.search(r"█+░+ 83\.\d % with kernels\n +░ without kernels; resident, of 60\.00 ms", screen)
+    assert "░" not in run(str(capture)).stdout

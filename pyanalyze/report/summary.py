@@ -172,7 +172,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
         _line("Capture", _capture(report, device)),
     ]
     rows = len(gpu_time_rows(device))
-    wanted, below = min(rows, _BARS), len(_switching(device)) if rows else 0
+    wanted, below = min(rows, _BARS), len(_lines("", _of_all_bars(device), 2)) if rows else 0
     # All at a glance where that leaves out no more than the modes over time; else bars go before the second half of the
     # advice. What is left out stands in the report.
     ways = [(4, True), (4, False)]
@@ -364,7 +364,8 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
         )
     if room < min(len(rows), 2) + (0 if beside else 1):
         return _lines("GPU time", outside_report(gpu_time_text(device)), room)
-    switching = _switching(device)
+    of_all = _of_all_bars(device)
+    switching = _lines("", of_all, 2)
     most = max(min(_BARS, room if beside else room - len(switching)), min(len(rows), 2))
     shown = rows if len(rows) <= most else rows[: most - 1]
     idle = any(row.with_work is not None for row in shown)
@@ -380,7 +381,7 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
         # The rule keeps what belongs to all bars from reading as what belongs to the tenant of its line.
         room_beside = max(SUMMARY_COLUMNS - _LABEL - column - len(_RULE), 1)
         # A clause begins a line: its number is not that of the tenant beside it.
-        clauses = re.split(r"; (?![^(]*\))", switching_text(device))
+        clauses = re.split(r"; (?![^(]*\))", of_all)
         words = [line for clause in clauses for line in _wrapped(clause, room_beside)]
         if len(words) <= len(bars):
             words += [""] * (len(bars) - len(words))
@@ -390,9 +391,10 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
     return [*lines, *switching]
 
 
-def _switching(device: Device) -> list[str]:
+def _of_all_bars(device: Device) -> str:
     """What belongs to all bars; a full switch is explained, which may take a second line."""
-    return _lines("", switching_text(device), 2)
+    light = any(row.with_work is not None for row in gpu_time_rows(device)[:_BARS])
+    return f"{'░ without kernels; ' if light else ''}{switching_text(device)}"
 
 
 def _bar(row: GpuTime, *, narrow: bool) -> str:
