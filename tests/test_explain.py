@@ -19,7 +19,7 @@ import jsonschema
 import polars as pl
 import pytest
 from command_line import run
-from exports import MS, US, call, copy, kernel, nvtx_range, write
+from exports import MS, US, call, copy, kernel, nvtx_range, recorded_residency, write
 
 import pyanalyze
 from pyanalyze import charts
@@ -663,6 +663,21 @@ def test_usual_is_of_kernels_in_the_same_place(hardware: Path) -> None:
     assert len(behind) == 6
     assert {one.usual_ns for one in behind} == {10_624}
     assert [one.is_slow for one in behind] == [one.dur_ns >= 1.02 * 10_624 for one in behind]
+
+
+def test_a_kernel_that_ran_once_has_no_usual_duration(corpus: Path, tmp_path: Path) -> None:
+    """By SQL there is one kernel, whose context was resident for 1.231 s of it: no other says how long it usually takes."""
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        ((process, start_ns, end_ns),) = db.execute("SELECT globalPid, start, end FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        resident_ns = sum(to - since for since, to in recorded_residency(db, process, (start_ns, end_ns)))
+    work = tmp_path / "work.csv"
+    work.write_text(f"tenant,start,end\nbin/constant_cycles_kernel,279000000ns,{end_ns}ns\n")
+    found = pyanalyze.load(path, work=work).explain()
+    (execution,) = (one for one in found.result.units[0].segments if one.kind is SegmentKind.EXECUTION)
+    assert execution.dur_ns == resident_ns
+    assert execution.usual_ns is None
+    assert "usually" not in str(found)
 
 
 def test_the_operation_of_a_wait_for_another_tenant_is_said_to_be_that_ones(hardware: Path) -> None:

@@ -53,7 +53,7 @@ class UnitSegment(Result):
     own: bool = Field(description="The operation is the unit's own.")
     usual_ns: int | None = Field(
         description="Median of what equal operations, each behind an equal one in its stream, took while resident, ns; "
-        "null: not a whole operation of the unit."
+        "null: not a whole operation of the unit, or the only one of its kind."
     )
     basis: Basis = Field(
         description="observed: records say so; inferred: without switch records, or, of a context switch, with the "

@@ -377,13 +377,14 @@ fn graphs(ops: &Ops) -> NumberMap<u32, u32> {
 }
 
 /// Median of what a tenant's operations took while their context ran, by signature and that of the one `before`: a kernel
-/// that two layers call with the same grid takes another time in each.
+/// that two layers call with the same grid takes another time in each. What ran once has nothing to compare with.
 fn usual_ns(tenant: &Tenancy, before: &[u32]) -> HashMap<(u32, Option<u32>), i64> {
     let mut lengths: HashMap<(u32, Option<u32>), Vec<i64>> = HashMap::new();
     for (op, before) in tenant.ops.iter().zip(before) {
         let before = tenant.ops.get(*before as usize).map(|op| op.signature);
         lengths.entry((op.signature, before)).or_default().push(op.ran_ns);
     }
+    lengths.retain(|_, list| list.len() > 1);
     let medians = lengths.iter_mut().filter_map(|(key, list)| Some((*key, median_of(list)?.round() as i64)));
     medians.collect()
 }

@@ -44,7 +44,7 @@ pub const UNIT_SEGMENTS: Table = Table {
         opt("other_tenant_id", U32, "nobody else's, or not known whose", "Whose slice or work it waited for; of `execution`, whose work ran most at the same time."),
         opt("name", Name, "no operation", "Kernel, graph or copy: that ran, or that was waited for. `[CUDA graph of N nodes]`: launched at once, its N operations are recorded one by one. Hostile text."),
         col("own", Bool, "The operation is the unit's own."),
-        opt("usual_ns", I64, "not a whole operation of the unit", "Median of what equal operations of the tenant, each behind an equal one in its stream, took while resident."),
+        opt("usual_ns", I64, "not a whole operation of the unit, or the only one of its kind", "Median of what equal operations of the tenant, each behind an equal one in its stream, took while resident."),
         BASIS,
     ],
 };
