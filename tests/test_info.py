@@ -82,6 +82,23 @@ def test_ranges_are_asked_for_where_the_program_may_have_none(fixtures: Path) ->
     assert "or annotate the program with NVTX ranges and record it: nsys profile -t cuda,nvtx" in said
 
 
+def test_ranges_are_not_asked_for_where_they_were_traced(hardware: Path, tmp_path: Path) -> None:
+    """By its metadata nsys traced NVTX, and the export has no table of ranges; 2021 exports have no metadata."""
+    capture = hardware / "slices-A-B.sqlite"
+    with sqlite3.connect(capture) as connection:
+        (traced,) = connection.execute(
+            "SELECT value FROM META_DATA_CAPTURE WHERE name = 'PROCESS_0:COLLECT_NVTX_TRACE'"
+        )
+        assert traced == ("true",)
+        assert not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchall()
+    connection.close()
+    assert sources(capture)["nvtx"].split(maxsplit=1) == ["absent", "none recorded; NVTX was traced"]
+    untold = changed(
+        capture, tmp_path / "untold.sqlite", "DELETE FROM META_DATA_CAPTURE WHERE name LIKE '%COLLECT_NVTX_TRACE'"
+    )
+    assert sources(untold)["nvtx"].endswith("-t nvtx, if the program has ranges")
+
+
 def test_the_nsys_of_an_export_is_not_said_to_have_recorded(hardware: Path, tmp_path: Path) -> None:
     """The version stands in META_DATA_EXPORT: another nsys may have recorded the report."""
     old = hardware / "alone-C.sqlite"

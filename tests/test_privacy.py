@@ -36,7 +36,7 @@ NAMING = {
     "NVTX_EVENTS": ("textId",),
 }
 #: Metadata whose values are shown, as docs/privacy.md lists them.
-SETTINGS = ("CUDA_GRAPH_TRACE_OPTIONS:MODE", "COLLECT_GPU_CTX_SW_TRACE")
+SETTINGS = ("CUDA_GRAPH_TRACE_OPTIONS:MODE", "COLLECT_GPU_CTX_SW_TRACE", "PROCESS_0:COLLECT_NVTX_TRACE")
 #: Tables that nsys writes on other machines, with the text they hold.
 ELSEWHERE = """
 CREATE TABLE PROCESS_STREAMS (globalPid INTEGER, filenameId INTEGER, contentId INTEGER);
@@ -91,7 +91,7 @@ def plant(path: Path, change: str) -> int:
                 if table in ("META_DATA_CAPTURE", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV"):
                     # A setting without its name is no setting any more: the names stay, so that the values are read.
                     where += " AND " + ("0" if column == "name" else f"name NOT LIKE '%{SETTINGS[0]}'")
-                    where += f" AND name != '{SETTINGS[1]}'"
+                    where += f" AND name NOT IN {SETTINGS[1:]}"
                     if column == "value":
                         # The name before the sign stays, or the variable would not even be looked at.
                         where += " AND name NOT LIKE '%:ENVIRONMENT_VARIABLE'"

@@ -88,11 +88,12 @@ def _no_remedy(
     traced = any(
         row["capture"] == capture and row["source"] in _OF_CUDA and row["state"] not in _NOT_THERE for row in sources
     )
-    graphs = any(
-        row["capture"] == capture and row["key"] == "graph_trace_mode" and row["value"] == "Graph" for row in configured
-    )
+    settings = {(row["key"], row["value"]) for row in configured if row["capture"] == capture}
+    graphs = ("graph_trace_mode", "Graph") in settings
     if traced and (name in _OF_CUDA or (name == "graph_launches" and graphs)):
         return "none recorded; CUDA was traced"
+    if name == "nvtx" and ("nvtx_trace", "true") in settings:
+        return "none recorded; NVTX was traced"
     if name == "cuda_devices":
         version = next((row["nsys_version"] for row in captures if row["capture"] == capture), None)
         numbers = re.match(r"(\d{1,9})\.(\d{1,9})", version or "")
@@ -107,7 +108,7 @@ def _to_do(source: Mapping[str, Any], why: str) -> str:
         return f"   {why}"
     if source["state"] not in _NOT_THERE or not source["how"]:
         return ""
-    # Few programs have ranges, and that they were traced is not on record.
+    # Few programs have ranges.
     if_any = ", if the program has ranges" if source["source"] == "nvtx" else ""
     return f"   {'' if source['source'] in _OF_EXPORT else 'capture with: '}{source['how']}{if_any}"
 

@@ -229,6 +229,7 @@ fn check_secrets(what: &str, tables: &Tables) {
             "mps_daemon",
             "graph_trace_mode",
             "gpu_context_switch_trace",
+            "nvtx_trace",
         ];
         assert!(exact.contains(&key) || listed.iter().any(|l| key.starts_with(l)), "{what}: {key}");
     }

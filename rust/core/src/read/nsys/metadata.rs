@@ -33,6 +33,7 @@ const ALLOWED: &[&str] = &[
 const SETTINGS: &[(&str, &str)] = &[
     ("CUDA_GRAPH_TRACE_OPTIONS:MODE", "graph_trace_mode"),
     ("COLLECT_GPU_CTX_SW_TRACE", "gpu_context_switch_trace"),
+    ("COLLECT_NVTX_TRACE", "nvtx_trace"),
 ];
 
 /// What the metadata tables say.
