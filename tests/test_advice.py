@@ -209,6 +209,16 @@ def test_the_solo_runs_that_were_checked_are_named(hardware: Path) -> None:
     assert "(solo runs: not checked)" in " ".join(run("advise", capture).stdout.split())
 
 
+def test_instances_have_the_memory_and_tenants_are_named(hardware: Path) -> None:
+    """Memory use is in no table of the export; 3g.40gb and 4g.40gb have four eighths of 80 GB (MIG user guide)."""
+    (advice,) = pyanalyze.load(hardware / "slices-A-B.sqlite").advise()
+    (instances,) = (one for one in advice.actions if "MIG instance" in one.action)
+    assert (
+        "The memory use of kit (pid 861) and kit (pid 862) is not known: samples of nvidia-smi would show it. Their "
+        "instances have about this memory: kit (pid 861) 38.0 GiB, kit (pid 862) 38.0 GiB." in instances.why
+    )
+
+
 def test_contention_that_was_not_there_is_no_plus_zero(fixtures: Path) -> None:
     """By its truth nobody was slowed (ANTT 1.0), at 2 % of DRAM bandwidth: what other caps may add, 8 %, stays."""
     (advice,) = pyanalyze.load(fixtures / "mps.sqlite").advise()

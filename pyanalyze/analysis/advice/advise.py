@@ -813,7 +813,10 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
                 f"{name} {option.placement.family.memory_bytes(option.placement.placed[name].profile) / 2**30:.1f} GiB"
                 for name in unknown
             )
-            why = f"{why}. Their memory use is not known (samples of nvidia-smi would show it); they get {sizes}"
+            why = (
+                f"{why}. The memory use of {fmt.names(unknown)} is not known: samples of nvidia-smi would show it. "
+                f"Their instances have about this memory: {sizes}"
+            )
     shares = TRAITS[option.mode].promises.not_isolated
     # Either way of the change: programs under caps see fewer SMs.
     under_caps = bool(TRAITS[mode].capped)
