@@ -239,6 +239,25 @@ def test_a_capture_forecasts_its_copies() -> None:
     assert advice.knee is not None
 
 
+@pytest.mark.parametrize(("percentage", "recorded"), [(50, ["MPS, 50 % each"]), (40, [])])
+def test_the_caps_that_were_recorded_are_marked_or_said_to_be_in_no_row(
+    hardware: Path, tmp_path: Path, percentage: int, recorded: list[str]
+) -> None:
+    """Both clients were recorded under caps of 50 % (kit of fixtures/hardware); the strategies give none of 40 %."""
+    path = tmp_path / "capped.sqlite"
+    shutil.copy(hardware / "mps-50-50-A-B.sqlite", path)
+    path.chmod(0o644)
+    with closing(sqlite3.connect(path)) as db, db:
+        query = (
+            "UPDATE META_DATA_CAPTURE SET value = replace(value, 'PERCENTAGE=50', ?) WHERE value LIKE '%PERCENTAGE=50%'"
+        )
+        assert db.execute(query, (f"PERCENTAGE={percentage}",)).rowcount > 0
+    (advice,) = pyanalyze.load(path).replicas([1])
+    assert [one.name for one in advice.options if one.current] == recorded
+    said = " ".join(replicas_text([advice]).split())
+    assert ("The recorded configuration is none of the rows." in said) == (not recorded)
+
+
 def test_an_objective_that_nothing_keeps_is_kept_by_nothing() -> None:
     strict = copies_of("exclusive", [1, 2], slo_p99_ms=0.001)
     assert {one.meets_slo for one in strict.options} == {"no"}

@@ -242,6 +242,14 @@ def _units(advice: ReplicaAdvice) -> str:
     return f"units of work, {'; '.join(each)}" if each else "units of work"
 
 
+def _not_recorded(advice: ReplicaAdvice) -> str:
+    """That no row is marked as what was recorded, where one copy of each tenant was asked for."""
+    one_each = any(all(t.copies == 1 for t in option.tenants) for option in advice.options)
+    if not one_each or any(option.current for option in advice.options):
+        return ""
+    return " The recorded configuration is none of the rows."
+
+
 def _conditions(advice: ReplicaAdvice) -> list[Block]:
     """On what the forecasts depend: one sentence for each condition."""
     names: dict[CopyCondition, list[str]] = {}
@@ -338,6 +346,7 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
                     "Modelled. Throughput is over that of one solo copy, 95 % intervals are in brackets"
                     + (f"; {percentiles}{of}, of the slowest tenant." if of else ".")
                     + _front(advice)
+                    + _not_recorded(advice)
                 )
             )
         blocks += _trust(advice)

@@ -173,6 +173,11 @@ class _Candidate:
     memory: tuple[int | None, ...] = ()
     current: bool = False
 
+    @property
+    def is_measured(self) -> bool:
+        """It was recorded on all SMs; under caps nothing shows how long a tenant takes solo on all of them."""
+        return self.current and not self.percentages
+
 
 @dataclass(frozen=True)
 class _Variant:
@@ -783,7 +788,9 @@ def _candidates(scene: _Scene, counts: Mapping[int, int], threads: int) -> Itera
 
     def made(name: str, of: Mode, kind: str, assignments: Sequence[Assignment], **more: object) -> _Candidate:
         config = SharingConfig(name, (scene.sm_count,), tuple(assignments), *scene.slicing)
-        current = as_recorded and of == mode and not more.get("percentages")
+        current = (
+            as_recorded and of == mode and (not more.get("percentages") or _caps(config) == _caps(scene.recording))
+        )
         return _Candidate(name, of, config, kind, counts, memory=everybody, current=current, **more)  # type: ignore[arg-type]
 
     if len(copies) == 1:
@@ -808,6 +815,11 @@ def _candidates(scene: _Scene, counts: Mapping[int, int], threads: int) -> Itera
             yield made(name, capped_mode, kind, capped, percentages=percentages)
     if scene.family is not None:
         yield from _mig(scene, counts, copies, threads)
+
+
+def _caps(config: SharingConfig | None) -> dict[int, int | None]:
+    """SMs of each tenant of a config with one copy of each; None: it may use all."""
+    return {} if config is None else {one.tenant_id: one.sms for one in config.assignments}
 
 
 def _percentages(scene: _Scene, copies: Sequence[tuple[int, int]]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -943,7 +955,7 @@ def _variants(
             _Variant(middle, even, 1, cache=usual, unknown_on_sms=on_sms, crowding=0.5),
             _Variant(middle, max(uneven, EVEN), 2, cache=usual, unknown_on_sms=on_sms, crowding=1.0),
         ]
-        if candidate.current:
+        if candidate.is_measured:
             # What kernels cost each other as they were recorded needs no other assumptions.
             return found
         if candidate.kind == "overlap" and len(candidate.config.assignments) == 2:
@@ -1080,14 +1092,14 @@ def _option(
     """A candidate with what its replays say."""
     sampling = max(float(str(row["sampling_error"] or 0.0)) for run, _ in runs for rows in run.values() for row in rows)
     widths, tail_widths = COPIES.widths, COPIES.tail_widths
-    if candidate.current:
+    if candidate.is_measured:
         widths, tail_widths = COPIES.recorded, COPIES.recorded_tail
     width = widths[candidate.kind] + (check.elapsed_error or 0.0) + sampling
     if candidate.kind == "instances" and scene.caches is not None:
         width += COPIES.cache_fitted
     tail = tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0) + sampling
     # What L2 loses is in the variants where it was recorded.
-    beyond = _beyond(candidate) if scene.caches is None and not candidate.current else 0.0
+    beyond = _beyond(candidate) if scene.caches is None and not candidate.is_measured else 0.0
     solo_ns = {which: max(_ns(row, "elapsed_ns"), 1) for which, row in solo_rows.items()}
     base = {tenant: solo_ns[tenant, False] for tenant in candidate.counts}
     copies = sum(candidate.counts.values())
@@ -1102,14 +1114,14 @@ def _option(
             (statistics.fmean(_ns(row, "elapsed_ns") for row in run[tenant]) / solo_ns[tenant, v.anchored], v)
             for run, v in runs
         ]
-        if candidate.kind in {"together", "overlap"} and not candidate.current:
+        if candidate.kind in {"together", "overlap"} and not candidate.is_measured:
             alone_for = solo_rows[tenant, False]
             started = COPIES.start_ns * (copies - 1) * _ns(alone_for, "operations") / base[tenant]
             above = math.hypot(beyond, math.log1p(started))
         else:
             above = beyond
         slowdown = _estimate(slow, width, above)
-        if candidate.kind == "time-sliced" and tenant in scene.never_waited and not candidate.current:
+        if candidate.kind == "time-sliced" and tenant in scene.never_waited and not candidate.is_measured:
             # Nothing says how far its host runs ahead: one that waits for each turn gets an equal part of all turns.
             slice_ns, switch_ns = candidate.config.slice_ns, candidate.config.switch_ns
             turns = max(slowdown.value, copies * (1 + switch_ns / slice_ns))
@@ -1127,7 +1139,7 @@ def _option(
             column = of_latency(part)
             each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
             found = _estimate(each, tail if part == "p99" else width, above)
-            if of in scene.paused and candidate.kind != "instances" and not candidate.current:
+            if of in scene.paused and candidate.kind != "instances" and not candidate.is_measured:
                 # Pauses may end at the same moments in all copies: one that comes last waits for the others.
                 found = found.model_copy(update={"high": max(found.high, copies * _ns(solo_rows[of, False], column))})
             return found
