@@ -303,6 +303,8 @@ def test_counters_of_other_work_calibrate_nothing(corpus: Path) -> None:
     assert found is not None
     assert found.calibration is None
     assert found.sm_active.high < 0.05
+    page = run("report", path, "-f", "md").stdout
+    assert "The model is not calibrated to the hardware counters, which also count work that is not modelled." in page
 
 
 def test_what_is_calibrated_sums_up_to_the_counters(fixtures: Path) -> None:

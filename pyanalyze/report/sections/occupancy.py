@@ -86,7 +86,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if occupancy.calibration is not None:
             blocks.append(Para(f"Calibrated to hardware counters: {visible(occupancy.calibration, LONG)}."))
         elif check is not None and check.warps is not None:
-            blocks.append(Para("Not calibrated to hardware counters: they include work that is not modelled."))
+            blocks.append(
+                Para(
+                    "The model is not calibrated to the hardware counters, which also count work that is not modelled."
+                )
+            )
         measured = occupancy.check_against_blocks
         if measured is not None:
             blocks.append(
