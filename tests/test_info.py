@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -142,3 +144,43 @@ def test_the_state_of_a_source_is_one_word_in_every_format(fixtures: Path) -> No
 def test_samples_without_a_capture_are_not_said_to_be_scanned(hardware: Path) -> None:
     samples = hardware.parent / "h200" / "node-mps-A-B-beside-C" / "samples.jsonl"
     assert "page scan" not in run("info", "--samples", samples).stdout
+
+
+def collected_and_held(capture: Path) -> tuple[int, int]:
+    """How many CUDA events nsys says it collected, and the rows of the tables of API calls, kernels, copies and memsets."""
+    with closing(sqlite3.connect(f"file:{capture}?mode=ro", uri=True)) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        texts = db.execute("SELECT text FROM DIAGNOSTIC_EVENT").fetchall() if "DIAGNOSTIC_EVENT" in tables else []
+        counts = [re.match(r"Number of CUDA events collected:\s*(\d+)\.", text) for (text,) in texts]
+        of_cuda = tables & {f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("RUNTIME", "KERNEL", "MEMCPY", "MEMSET")}
+        held = sum(db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in of_cuda)
+    return sum(int(count[1]) for count in counts if count), held
+
+
+def cut(capture: Path) -> list[str]:
+    return [line for line in run("info", capture).stdout.splitlines() if "export_cut" in line]
+
+
+@pytest.mark.parametrize("name", ["alone-A", "mps-A-B-C", "slices-paced-B"])
+def test_an_export_without_some_of_its_rows_says_so(hardware: Path, name: str) -> None:
+    """The recordings of an H200 were cut to a window to make them small (fixtures/hardware/h200/README.md)."""
+    capture = hardware.parent / "h200" / f"{name}.sqlite"
+    collected, held = collected_and_held(capture)
+    assert held < collected / 2
+    (line,) = cut(capture)
+    assert re.sub(r"(?<=\d)\s(?=\d{3})", "", line).startswith(
+        f"  notice: export_cut ({collected - held}): {held} of {collected} API"
+    )
+
+
+def test_a_complete_export_is_not_said_to_be_cut(hardware: Path, corpus: Path) -> None:
+    """By SQL the sum of four tables is the number of nsys in each of them, whatever else was traced."""
+    checked = 0
+    for capture in [*sorted(hardware.glob("*.sqlite")), *sorted(corpus.glob("exports/*/*.sqlite"))]:
+        collected, held = collected_and_held(capture)
+        if not collected:
+            continue
+        assert collected == held, capture
+        assert not cut(capture), capture
+        checked += 1
+    assert checked >= 38

@@ -98,6 +98,7 @@ counters! {
     LOW_MATCH_RATE = "low_match_rate", Notice, "import", "Many kernels start outside the residency of their process: clocks disagree, records are lost, or the pids do not mean the same.";
     DIAGNOSTIC_WARNING = "diagnostic_warning", Notice, "capture", "nsys itself warned or reported errors while recording. Its messages may name paths: SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) shows them in the export.";
     DIAGNOSTIC_LOSS = "diagnostic_loss", DataLoss, "capture", "nsys reported lost or dropped data. Its messages say what, and may name paths: SELECT text FROM DIAGNOSTIC_EVENT shows them in the export.";
+    EXPORT_CUT = "export_cut", Notice, "capture", "The export holds fewer CUDA events than nsys says it collected: rows were removed from it, or it was exported in part. Times and counts are of what is left.";
     RECOVERED_COPY = "recovered_copy", Info, "import", "The database had an unfinished journal or write-ahead log; it was recovered in a private copy and read there.";
     READ_BY_SQLITE = "read_by_sqlite", Info, "import", "Tables that SQLite stepped through, because what is in them is not read exactly from the pages of the file; the result is the same, reading takes several times as long.";
     TABLE_NOT_STORED = "table_not_stored", Notice, "capture", "What nsys stores as a table is a view or a virtual table in this file. Those run code that came with the file, so they are not looked at: it counts as absent. Write it into an ordinary table (CREATE TABLE t AS SELECT ...).";

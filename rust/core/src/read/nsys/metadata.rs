@@ -290,10 +290,21 @@ fn assignments(line: &str) -> Vec<(&str, &str)> {
 /// What nsys says where it was to record context switches, and contexts never alternated.
 const NO_SWITCHES: &str = "no gpu context switch events";
 
-/// Counts messages of nsys about its own recording, whose texts hold paths and names; says whether one is that there were
-/// no context switches.
-pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<bool> {
-    let Some(plan) = layout::find(reader.database, &layout::DIAGNOSTIC)? else { return Ok(false) };
+/// How nsys says, for each process, how many API calls, kernels, copies and memsets it collected together.
+const COLLECTED: &str = "number of cuda events collected:";
+
+/// What nsys says of its own recording.
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) no_switches: bool,
+    /// API calls, kernels, copies and memsets of all processes; 0: not said.
+    pub(super) cuda_events: u64,
+}
+
+/// Counts messages of nsys about its own recording, whose texts hold paths and names.
+pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<Said> {
+    let mut said = Said::default();
+    let Some(plan) = layout::find(reader.database, &layout::DIAGNOSTIC)? else { return Ok(said) };
     let mut bad: BTreeSet<i64> = BTreeSet::new();
     if let Some(names) = layout::find(reader.database, &layout::DIAGNOSTIC_SEVERITY)? {
         let (id, name) = (names.at("id"), names.at("name"));
@@ -310,11 +321,15 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<bool> {
     if bad.is_empty() {
         bad.extend([2, 3]);
     }
-    let (mut warnings, mut losses, mut no_switches) = (0, 0, false);
+    let (mut warnings, mut losses) = (0, 0);
     let (severity, message) = (plan.at("severity"), plan.at("text"));
     reader.scan(&plan, |row| {
         let message = text(cell(row, message)).unwrap_or_default().to_ascii_lowercase();
-        no_switches |= message.starts_with(NO_SWITCHES);
+        said.no_switches |= message.starts_with(NO_SWITCHES);
+        if let Some(number) = message.strip_prefix(COLLECTED) {
+            let number = number.trim().trim_end_matches('.').parse::<u64>().unwrap_or(0);
+            said.cuda_events = said.cuda_events.saturating_add(number);
+        }
         if integer(cell(row, severity)).ok().flatten().is_some_and(|s| bad.contains(&s)) {
             // "could not parse N CUPTI activity records": those records are not in the export.
             let lost = ["dropped", "may be missing", "lost", "overflow", "could not parse"];
@@ -328,7 +343,7 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<bool> {
     })?;
     reader.count(quality::DIAGNOSTIC_WARNING, warnings, "");
     reader.count(quality::DIAGNOSTIC_LOSS, losses, "");
-    Ok(no_switches)
+    Ok(said)
 }
 
 /// FNV-1a, 64 bits: stable over versions and machines, unlike the hashes of the standard library.

@@ -244,6 +244,25 @@ struct SourceRow {
 }
 
 impl Reader<'_> {
+    /// Counts CUDA events that nsys collected and that are not in the export; what nsys collected is 0 where it is not said.
+    ///
+    /// That number is the sum of API calls, kernels, copies and memsets in each of 39 complete exports. Whether it counts
+    /// other events, which few or none of those have, is not known: they count as if it did.
+    fn compare_with_collected(&mut self, collected: u64, sources: &[SourceRow]) {
+        let rows = |names: &[&str]| -> u64 {
+            let of = sources.iter().filter(|row| names.contains(&row.name));
+            of.fold(0, |sum: u64, row| sum.saturating_add(row.rows))
+        };
+        let held = rows(&["kernels", "copies", "api_calls"]);
+        let others = rows(&["allocations", "graph_launches", "event_calls", "profiler_overhead"]);
+        let page_faults = self.database.tables().keys().any(|table| table.starts_with("CUDA_UM_"));
+        if !page_faults && collected > held.saturating_add(others) {
+            let detail =
+                format!("{held} of {collected} API calls, kernels, copies and memsets that nsys collected are in the export");
+            self.count(quality::EXPORT_CUT, collected - held, detail);
+        }
+    }
+
     fn count(&mut self, counter: Counter, count: u64, detail: impl Into<String>) {
         self.quality.add(Some(self.capture), counter, count, detail);
     }
@@ -435,7 +454,9 @@ impl Reader<'_> {
         let processes = self.processes(&mut metadata, &seen)?;
         let listed = events::known(self, &layout::PROCESS)?;
         sources.push(SourceRow::known("processes", "export the report with a newer nsys", listed));
-        if metadata::diagnostics(self)? {
+        let said = metadata::diagnostics(self)?;
+        self.compare_with_collected(said.cuda_events, &sources);
+        if said.no_switches {
             let absent = |row: &&mut SourceRow| row.name == "switch_events" && row.state == "absent";
             // A table without rows is left out of an export.
             sources.iter_mut().filter(absent).for_each(|row| row.state = "empty");
