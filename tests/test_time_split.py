@@ -213,6 +213,86 @@ def test_a_call_before_a_migration_is_a_call(tmp_path: Path) -> None:
     assert parts(split_of(path)) == (1000 * US, 100 * US, 0, 2000 * US, 0)
 
 
+def test_calls_before_the_first_operation_are_told(tmp_path: Path) -> None:
+    """cudaMalloc from 10 to 40 ms, another thread's cuCtxCreate from 20 to 50, and 0.1 ms of a launch before its kernel."""
+    calls = [
+        call("cudaMalloc_v3020", 10 * MS, 40 * MS),
+        call("cuCtxCreate_v2", 20 * MS, 50 * MS, thread=42),
+        call("cudaLaunchKernel_v7000", 100 * MS - 100 * US, 100 * MS + 50 * US),
+    ]
+    kernels = [kernel(41, 100 * MS, 110 * MS)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"}, duration_ns=200 * MS)
+    before = split_of(path).calls_before
+    assert before is not None
+    assert (before.ns, before.call, before.call_ns) == (40 * MS + 100 * US, "cudaMalloc", 30 * MS)
+    # It is four times what the shares are of: the first paragraph has it, and no other one repeats it.
+    text = " ".join(render_markdown(pyanalyze.load(path).report()).split())
+    said = "CUDA calls of train took 40.10 ms (cudaMalloc 30.00 ms); these shares leave that out."
+    assert said in lay_out(pyanalyze.load(path).report()).lead[0]
+    assert text.partition("Where the time went")[2].count(said) == 1
+    # Of a part of the capture its first operation may be any, and 40 ms are 1 % of four seconds.
+    (part,) = pyanalyze.load(path).window(90 * MS).analysis.time_splits.values()
+    assert part.calls_before is None
+    kernels = [kernel(41, 100 * MS, 4_100 * MS)]
+    assert split_of(write(tmp_path / "b.sqlite", kernels=kernels, calls=calls)).calls_before is None
+
+
+def test_the_allocation_before_a_real_kernel_is_told(corpus: Path) -> None:
+    """By SQL: calls that follow one another take 143.7 ms before a kernel of 4.7 ms, whose process is not the only one."""
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "paging__ada-1.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        ((first,),) = db.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        calls = dict(
+            db.execute(
+                'SELECT value, sum(min("end", ?) - start) FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId '
+                "WHERE start < ? GROUP BY 1",
+                (first, first),
+            )
+        )
+    before = split_of(path).calls_before
+    assert before is not None
+    assert (before.ns, before.call, before.call_ns) == (sum(calls.values()), "cudaMalloc", calls["cudaMalloc_v3020"])
+    text = " ".join(render_markdown(pyanalyze.load(path).report()).split())
+    assert "CUDA calls of bin/pf_spin took 143.7 ms (cudaMalloc 122.1 ms); these shares leave that out." in text
+
+
+def test_nothing_waits_for_a_host_that_launches_nothing_more(tmp_path: Path) -> None:
+    """A kernel until 1 ms, migrations at 3 and 6 ms for 0.1 ms each, cudaFree from 4 to 5: the host has 2 + 1.9 ms."""
+    back = [
+        copy(41, start, start + 100 * US, copyKind=12) | {"correlationId": 0, "migrationCause": 2}
+        for start in (3 * MS, 6 * MS)
+    ]
+    calls = [call("cudaFree_v3020", 4 * MS, 5 * MS)]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, MS)], copies=back, calls=calls, processes={41: "train"})
+    split = split_of(path)
+    assert (split.limit, split.host_ns, split.host_after_ns) == ("host", 3_900 * US, 3_900 * US)
+    report = pyanalyze.load(path).report()
+    said = "Most of the host's time is after its last launch, between migrations of unified memory."
+    assert said in lay_out(report).lead[0]
+    assert not any("the GPU waits for it" in action.action for action in report.devices[0].advice)
+    # A second kernel at 8 ms is launched late: of 5.8 ms then nothing lies after it.
+    kernels = [kernel(41, 0, MS), kernel(41, 8 * MS, 9 * MS)]
+    path = write(tmp_path / "b.sqlite", kernels=kernels, copies=back, calls=calls, processes={41: "train"})
+    assert (split_of(path).host_ns, split_of(path).host_after_ns) == (5_800 * US, 0)
+    assert any("the GPU waits for it" in action.action for action in pyanalyze.load(path).advise()[0].actions)
+
+
+def test_page_faults_after_the_only_kernel_are_not_waited_for(corpus: Path) -> None:
+    """By SQL: between the end of the kernel and of the last migration, less migrations and the call that runs on."""
+    path = corpus / "exports" / "easycuda" / "nsys_easy.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        ((kernels, end),) = db.execute('SELECT count(*), max("end") FROM CUPTI_ACTIVITY_KIND_KERNEL')
+        moved = db.execute(
+            'SELECT "end" - start, "end" FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE start > ? ORDER BY start', (end,)
+        ).fetchall()
+        ((called,),) = db.execute(
+            'SELECT max("end") FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < ? AND "end" > ?', (end, end)
+        )
+    assert (kernels, len(moved)) == (1, 24)
+    after = moved[-1][1] - called - sum(ns for ns, _ in moved)
+    assert split_of(path).host_after_ns == after == 3_422_796
+
+
 def test_a_tenant_that_waits_with_launched_work_is_named(tmp_path: Path) -> None:
     """Process 41 runs |0=1|      |10=11| ms and launches the second kernel from 2 to 2.1 ms; process 42 runs |0.5===10|.
 

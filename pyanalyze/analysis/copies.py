@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["copies_of", "pinning_saves_ns"]
+__all__ = ["MIGRATED", "copies_of", "pinning_saves_ns"]
 
 #: Smaller copies show how long a copy takes to begin, not what the link can do.
 LARGE_BYTES = 1 << 20
@@ -34,7 +34,7 @@ _HOST_COPIES = (1, 2)
 #: Part of the time of a process's host copies from which on those of another device are beside them.
 _MOSTLY_BESIDE = 0.5
 #: Unified memory: to the device, to the host, between devices.
-_MIGRATED = (11, 12, 13)
+MIGRATED = (11, 12, 13)
 _TO_DEVICE, _TO_HOST = 11, 12
 #: CUPTI's memory kinds of the host, and causes of migrations.
 _PAGEABLE, _PINNED = 0, 1
@@ -102,8 +102,8 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         }
         found[tenant["device_id"], tenant["tenant_id"]] = Copies(
             window_ns=window_ns,
-            kinds=_kinds(own.filter(~pl.col("copy_kind").is_in(_MIGRATED)), kernels),
-            migrations=_migrations(own.filter(pl.col("copy_kind").is_in(_MIGRATED)), kernels),
+            kinds=_kinds(own.filter(~pl.col("copy_kind").is_in(MIGRATED)), kernels),
+            migrations=_migrations(own.filter(pl.col("copy_kind").is_in(MIGRATED)), kernels),
             memsets=_memsets(own.filter(pl.col("copy_kind").is_null()), kernels),
             host_ns=host_ns,
             other_devices=_beside(linked, others) if host_ns >= SMALL_SHARE * window_ns else [],

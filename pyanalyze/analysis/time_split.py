@@ -6,11 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.analysis.copies import MIGRATED
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.intervals import outside, times, union
 from pyanalyze.core import _core
 from pyanalyze.results.time_split import (
     WAITS_OFTEN,
+    CallsBefore,
     HostActivity,
     HostKind,
     HostPart,
@@ -23,7 +25,7 @@ from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -71,6 +73,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     rows = usage.join(who, on=["tenant_id", "device_id"]).to_dicts()
     top_kernels = _top_kernels(tables)
     calls = _calls_in_gaps(tables) if any(_has_gaps(row) for row in rows) else {}
+    before = _calls_before(tables, rows)
     found = {}
     for row in rows:
         window_ns = row["last_ns"] - row["first_ns"]
@@ -111,13 +114,87 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
             host_activity=_host_activity(gaps, waits, parts[Limit.HOST]),
+            host_after_ns=_after_last_launch_ns(tables, row)
+            if parts[Limit.HOST] >= SMALL_SHARE * window_ns > 0
+            else None,
             longest_gap=_longest(gaps) if gaps is not None and limit is Limit.HOST else None,
+            calls_before=_notable(before.get((row["capture"], row["pid"])), window_ns),
             launch_waits=_launch_waits(tables, row) if parts[Limit.LAUNCHES] >= SMALL_SHARE * window_ns > 0 else None,
         )
         if split.overlapping:
             split = split.model_copy(update={"top_kernel_only_ns": _only_ns(tables, row, top.name)})
         found[row["device_id"], row["tenant_id"]] = split
     return found
+
+
+def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int | None], CallsBefore]:
+    """CUDA calls before the first operation of each process on any device, where those may be a notable time.
+
+    In a part of a capture the first operation may be any.
+    """
+    import polars as pl
+
+    began = {row["capture"]: row["recording_start_ns"] for row in tables.rows("capture")}
+    offsets = {row["capture"]: row["clock_offset_ns"] for row in tables.rows("capture")}
+    firsts: dict[tuple[int, int | None], int] = {}
+    wanted = set()
+    for row in usage:
+        process, first_ns = (row["capture"], row["pid"]), row["first_ns"]
+        firsts[process] = min(firsts.get(process, first_ns), first_ns)
+        start_ns = began[row["capture"]]
+        recorded_ns = None if start_ns is None else first_ns - start_ns - offsets[row["capture"]]
+        # Calls are read only if the recording began early enough for them to matter.
+        if recorded_ns is None or recorded_ns >= SMALL_SHARE * (row["last_ns"] - first_ns):
+            wanted.add(process)
+    calls = tables.calls() if wanted and not tables.selection.narrowed else None
+    if calls is None or calls.is_empty():
+        return {}
+    processes = pl.DataFrame(
+        [(*process, firsts[process]) for process in wanted],
+        schema={"capture": calls.schema["capture"], "pid": calls.schema["pid"], "first_ns": pl.Int64},
+        orient="row",
+    )
+    calls = calls.select("capture", "pid", "start_ns", "end_ns", "name").filter(
+        pl.col("start_ns") < max(firsts[process] for process in wanted)
+    )
+    calls = calls.join(processes, on=["capture", "pid"], nulls_equal=True).filter(
+        pl.col("start_ns") < pl.col("first_ns")
+    )
+    calls = calls.with_columns(pl.min_horizontal("end_ns", "first_ns").alias("end_ns"), pl.col("name").cast(pl.String))
+    found = {}
+    for (capture, pid), own in calls.group_by("capture", "pid"):
+        names = {name: covered_ns(same) for (name,), same in own.group_by("name", maintain_order=True)}
+        longest = max(names, key=lambda name: (names[name], name or ""))
+        found[capture, pid] = CallsBefore(
+            ns=covered_ns(own),
+            call=None if longest is None else _VERSION.sub("", longest),
+            call_ns=names[longest],
+        )
+    return found
+
+
+def _notable(calls: CallsBefore | None, window_ns: int) -> CallsBefore | None:
+    """Calls before the first operation, where they take a notable time beside that of the operations."""
+    return calls if calls is not None and calls.ns >= SMALL_SHARE * window_ns else None
+
+
+def _after_last_launch_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int:
+    """Time of the host after the last operation that was launched: migrations of unified memory are not."""
+    import polars as pl
+
+    if "memops" not in tables:
+        return 0
+    memops = work_of(tables, tenant, ("memops",), "start_ns", "end_ns", "copy_kind")
+    migrated = pl.col("copy_kind").is_in(MIGRATED).fill_null(value=False)
+    kernels = work_of(tables, tenant, ("kernels", "graph_launches"), "start_ns", "end_ns")
+    launched_until = pl.concat([kernels, memops.filter(~migrated).drop("copy_kind")])["end_ns"].max()
+    behind = memops.filter(migrated, pl.col("end_ns") > launched_until)
+    if launched_until is None or behind.is_empty():
+        return 0
+    after = pl.DataFrame({"start_ns": [launched_until], "end_ns": [behind["end_ns"].max()]})
+    calls = tables.calls()
+    own = behind.clear() if calls is None else calls.filter(of_process(tenant))
+    return times(outside(after, behind), union(own))[1]
 
 
 def _longest_call(

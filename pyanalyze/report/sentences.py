@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.residency import ResidencyTotals
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
+    from pyanalyze.results.time_split import CallsBefore, LongestGap
 
 __all__ = [
     "DIRECTION_WORDS",
@@ -372,13 +373,33 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     if split.limit is Limit.HOST and spent and not (short and gap is not None and gap.at_start):
         said = f"{said} Of the host's time, its launching thread spent {spent}."
         gap = None if short else gap
-    if gap is None:
-        return said
+    if split.mostly_after:
+        said = f"{said} Most of the host's time is after its last launch, between migrations of unified memory."
+    elif gap is not None:
+        said = f"{said} {_one_gap(gap)}"
+    # What took longer than all that the shares are of changes what is to be looked at first.
+    before = None if short else split.calls_before
+    if before is not None and before.ns > split.window_ns:
+        return f"{said} {calls_before_text(label, before)}"
+    return said
+
+
+def _one_gap(gap: LongestGap) -> str:
+    """Most of the host's time is one gap between operations: where, and how to leave it out."""
     # The last clause is what a reader needs most: a process that waits once is not one that the host limits.
     once = f"Most of it is one gap of {fmt.duration(gap.end_ns - gap.start_ns)}"
     if gap.at_start:
-        return f"{said} {once} at its start: --start {gap.end_ns // 1000}us leaves it out."
-    return f"{said} {once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations."
+        return f"{once} at its start: --start {gap.end_ns // 1000}us leaves it out."
+    return f"{once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations."
+
+
+def calls_before_text(label: str, calls: CallsBefore) -> str:
+    """How long CUDA calls of a process took before the time that its parts are of."""
+    named = "" if calls.call is None else f" ({visible(calls.call, 40)} {fmt.duration(calls.call_ns)})"
+    return (
+        f"Before its first operation, CUDA calls of {label} took {fmt.duration(calls.ns)}{named}; "
+        "these shares leave that out."
+    )
 
 
 def stream_name(context: int | None, stream: int, *, contexts: bool) -> str:

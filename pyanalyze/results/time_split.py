@@ -7,7 +7,17 @@ from pydantic import Field
 from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import Word
 
-__all__ = ["WAITS_OFTEN", "HostActivity", "HostKind", "HostPart", "LaunchWaits", "Limit", "LongestGap", "TimeSplit"]
+__all__ = [
+    "WAITS_OFTEN",
+    "CallsBefore",
+    "HostActivity",
+    "HostKind",
+    "HostPart",
+    "LaunchWaits",
+    "Limit",
+    "LongestGap",
+    "TimeSplit",
+]
 
 
 class Limit(Word):
@@ -29,8 +39,8 @@ class HostKind(Word):
     RANGE = "range"
 
 
-#: Part of the host's time in one gap from which on this gap is what there is to say of it.
-_ONE_GAP = 0.5
+#: Part of the host's time from which on one gap, or what follows the last launch, is what there is to say of it.
+_MOST_OF_HOST = 0.5
 #: Part of a process's operations up to which a gap is at its start.
 _AT_START = 0.1
 #: Part of launches behind which the host waits, from which on it seldom launches ahead: at most two kernels per wait.
@@ -144,6 +154,14 @@ class LaunchWaits(Result):
         return self.call is not None and self.waited >= WAITS_OFTEN * self.launches
 
 
+class CallsBefore(Result):
+    """CUDA calls of a process before its first operation on any device, such as those that make its context."""
+
+    ns: int = Field(ge=0, description="Union of their intervals up to that operation, ns.")
+    call: Text | None = Field(description="The function with most of it; null: calls have no name. Hostile text.")
+    call_ns: int = Field(ge=0, description="That time of it, ns.")
+
+
 class TimeSplit(Result):
     """Time of a tenant from its first to its last operation on the device. The parts add up to `window_ns`.
 
@@ -195,7 +213,18 @@ class TimeSplit(Result):
         description="What the host did in host_ns; null: neither calls of MPI, video codecs or the C library nor NVTX "
         "ranges of the process were recorded, or host_ns is less than 1 % of the time.",
     )
+    host_after_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of host_ns, what lies after the last operation that was launched: only migrations of unified "
+        "memory followed, and no launch was late. Null: host_ns is less than 2 % of the time.",
+    )
     longest_gap: LongestGap | None = Field(default=None, description="Where the host is the limit; else null.")
+    calls_before: CallsBefore | None = Field(
+        default=None,
+        description="Outside of window_ns. Null: less than 2 % of window_ns, calls were not recorded, or only a part "
+        "of the capture was looked at.",
+    )
     launch_waits: LaunchWaits | None = Field(
         default=None,
         description="Null: launches_ns is less than 2 % of the time, the process synchronises less than once per two "
@@ -215,6 +244,18 @@ class TimeSplit(Result):
         return None if self.waiting_ns is None or not self.window_ns else self.waiting_ns / self.window_ns
 
     @property
+    def mostly_after(self) -> bool:
+        """Whether most of the host's time lies after the last operation that was launched.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].mostly_after
+        False
+        """
+        return (self.host_after_ns or 0) >= _MOST_OF_HOST * self.host_ns > 0
+
+    @property
     def one_gap(self) -> LongestGap | None:
         """The gap that has most of the host's time; None: there is none.
 
@@ -225,7 +266,7 @@ class TimeSplit(Result):
         True
         """
         gap = self.longest_gap
-        return None if gap is None or gap.end_ns - gap.start_ns < _ONE_GAP * self.host_ns else gap
+        return None if gap is None or gap.end_ns - gap.start_ns < _MOST_OF_HOST * self.host_ns else gap
 
     @property
     def overlapping(self) -> bool:

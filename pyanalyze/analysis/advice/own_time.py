@@ -77,7 +77,7 @@ def of_process(
     for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
         if limit is Limit.COPIES and told_ns >= MOST_COPIES * split.copies_ns > 0:
             continue
-        if split.part_ns(limit) >= _worth_ns(split.window_ns):
+        if _at_stake_ns(split, limit) >= _worth_ns(split.window_ns):
             only_ns = split.top_kernel_only_ns
             if limit is Limit.KERNELS and only_ns is not None and only_ns < _worth_ns(split.window_ns):
                 continue  # Others are in flight all the same.
@@ -171,6 +171,12 @@ def _prefetched(name: str, copies: Copies) -> Iterator[Advice]:
     )
 
 
+def _at_stake_ns(split: TimeSplit, limit: Limit) -> int:
+    """Time of a part in which the GPU could have worked: for the host, that before the last launch."""
+    after_ns = split.host_after_ns if limit is Limit.HOST else None
+    return split.part_ns(limit) - (after_ns or 0)
+
+
 def _worth_ns(window_ns: int) -> float:
     """Time from which on something is worth an item."""
     return max(SMALL_SHARE * window_ns, WORTH_NS)
@@ -186,7 +192,7 @@ def _item(
     shared: bool = False,
     sampled: bool = False,
 ) -> Advice:
-    at_stake_ns = split.part_ns(limit)
+    at_stake_ns = _at_stake_ns(split, limit)
     action, commands, what = _what_to_do(name, split, limit, copies, sampled=sampled)
     if limit is Limit.COPIES and copies is not None and (copies.kinds or copies.memsets):
         what = f"{what}. {_mostly(copies, split.copies_ns)}"
@@ -271,7 +277,7 @@ def _what_to_do(
     name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, sampled: bool
 ) -> tuple[str, list[str], str]:
     """Action, commands and evidence."""
-    part = f"{fmt.duration(split.part_ns(limit))} of {fmt.duration(split.window_ns)}"
+    part = f"{fmt.duration(_at_stake_ns(split, limit))} of {fmt.duration(split.window_ns)}"
     match limit:
         case Limit.KERNELS:
             return _faster_kernels(name, split, part)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import PART_WORDS, limit_text
+from pyanalyze.report.sentences import PART_WORDS, calls_before_text, limit_text
 from pyanalyze.results.labels import host_words, tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -91,8 +91,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     )
     if any(_part(split, Limit.API_CALLS).startswith("at most") for _, split in splits):
         caption += " Calls are not read where gaps are a small part: their time is in launching and host."
-    said = limit_text(device)
-    return [*([Para(said)] if said else []), Table(columns, rows, caption)]
+    said = limit_text(device) or ""
+    before = [calls_before_text(label, split.calls_before) for label, split in splits if split.calls_before is not None]
+    texts = [said, *(text for text in before if text not in said)]
+    return [*(Para(text) for text in texts if text), Table(columns, rows, caption)]
 
 
 SECTION = DeviceSection("time-split", "Where the time went", _blocks)
