@@ -232,6 +232,65 @@ def test_unified_memory_is_to_be_prefetched(tmp_path: Path) -> None:
     assert not any(one.action.startswith("Copy less") for one in advice.actions)
 
 
+def test_faults_inside_kernels_and_what_comes_with_them_are_at_stake(tmp_path: Path) -> None:
+    """In ms: kernel |2===8|; fault |1=2|, its speculative prefetch |2=4|, a prefetch of the program |8=9|, 10 in all."""
+    copies = [
+        moved(1, 2, 1, MIGRATED, MANAGED, migrationCause=2),
+        moved(2, 4, 2, MIGRATED, MANAGED, migrationCause=3),
+        moved(8, 9, 1, MIGRATED, MANAGED, migrationCause=1),
+    ]
+    kernels = [kernel(41, 2 * MS, 8 * MS), kernel(41, 10 * MS, 11 * MS)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, copies=copies, processes={41: "train"})
+    migrations = copies_of(path).migrations
+    assert migrations is not None
+    assert (migrations.speculative, migrations.prefetches) == (1, 1)
+    assert (migrations.faulted_ns, migrations.faulted_exposed_ns, migrations.exposed_ns) == (3 * MS, MS, 2 * MS)
+    actions = pyanalyze.load(path).advise()[0].actions
+    (item,) = (one for one in actions if one.action.startswith("Prefetch the unified memory of train"))
+    said = (
+        "2 migrations (1 because of page faults, 1 prefetched by the driver with these) took 3.000 ms, 1.000 ms of it"
+    )
+    assert said in item.why
+    # A kernel that does not wait for faults gains more than migrations took: there is no bound, and nothing is open.
+    assert (item.at_stake_ns, item.bound, item.wrong_if) == (3 * MS, None, None)
+    # What the program prefetches is 1 of 2 ms without a kernel: advice about faults does not stand for it.
+    assert any(one.action.startswith("Copy less in train") for one in actions)
+    text = " ".join(render_text(pyanalyze.load(path).report(), sections=("copies",)).split())
+    assert "Page faults caused 1 of them (1.000 ms); 1 were prefetches of the program." in text
+    assert "With these, the driver prefetched speculatively (1): 3.000 ms in all." in text
+
+
+def test_prefetches_of_the_program_are_not_to_be_prefetched(tmp_path: Path) -> None:
+    copies = [moved(0, 2, 2, MIGRATED, MANAGED, migrationCause=1)]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 2 * MS, 8 * MS)], copies=copies, processes={41: "train"})
+    assert not any(one.action.startswith("Prefetch") for one in pyanalyze.load(path).advise()[0].actions)
+    # Without causes they may be that.
+    copies = [moved(0, 2, 2, MIGRATED, MANAGED)]
+    path = write(tmp_path / "b.sqlite", kernels=[kernel(41, 2 * MS, 8 * MS)], copies=copies, processes={41: "train"})
+    (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if one.action.startswith("Prefetch"))
+    assert (item.at_stake_ns, item.wrong_if) == (2 * MS, "the migrations are prefetches already")
+
+
+def test_speculative_prefetches_of_a_real_driver_come_with_faults(corpus: Path) -> None:
+    """By SQL: each follows a fault within 1 ns, on the next page; two thirds of the time lie inside the kernel."""
+    path = corpus / "exports" / "easycuda" / "nsys_easy.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        rows = database.execute(
+            'SELECT start, "end", migrationCause, virtualAddress FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY start'
+        ).fetchall()
+        ((begin, until),) = database.execute('SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL')
+    for fault, prefetch in zip(rows[::2], rows[1::2], strict=True):
+        assert (fault[2], prefetch[2]) == (2, 3)
+        assert (prefetch[0] - fault[1], prefetch[3] - fault[3]) == (1, 4096)
+    whole = sum(end - start for start, end, *_ in rows)
+    inside = sum(end - start for start, end, *_ in rows if begin <= start and end <= until)
+    assert 2 * whole < 3 * inside
+    migrations = copies_of(path).migrations
+    assert migrations is not None
+    assert (migrations.by_page_fault, migrations.speculative, migrations.prefetches) == (36, 36, 0)
+    assert (migrations.faulted_ns, migrations.faulted_exposed_ns) == (whole, whole - inside)
+
+
 def test_small_copies_of_pageable_memory_are_staged(tmp_path: Path) -> None:
     copies = [moved(n, n + 1, 0, TO_HOST, PAGEABLE, bytes=64) for n in range(1, 9)]
     path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, MS)], copies=copies, processes={41: "train"})

@@ -38,7 +38,7 @@ MIGRATED = (11, 12, 13)
 _TO_DEVICE, _TO_HOST = 11, 12
 #: CUPTI's memory kinds of the host, and causes of migrations.
 _PAGEABLE, _PINNED = 0, 1
-_PAGE_FAULT, _EVICTION = 2, 4
+_USER_PREFETCH, _PAGE_FAULT, _SPECULATIVE, _EVICTION = 1, 2, 3, 4
 
 
 def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
@@ -242,6 +242,11 @@ def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:
     time_ns, exposed_ns = times(rows, kernels)
     known = rows["migration_cause"].null_count() < rows.height
     faults = rows.filter(pl.col("migration_cause") == _PAGE_FAULT)
+    # What the driver prefetches speculatively comes with a fault.
+    faulted_ns, faulted_exposed_ns = times(
+        rows.filter(pl.col("migration_cause").is_in((_PAGE_FAULT, _SPECULATIVE))), kernels
+    )
+    counts = dict(rows.group_by("migration_cause").len().iter_rows())
     there, back = rows.filter(pl.col("copy_kind") == _TO_DEVICE), rows.filter(pl.col("copy_kind") == _TO_HOST)
     return Migrations(
         to_device=there.height,
@@ -252,5 +257,9 @@ def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:
         exposed_ns=exposed_ns,
         by_page_fault=faults.height if known else None,
         by_page_fault_ns=times(faults, kernels)[0] if known else None,
-        evictions=rows.filter(pl.col("migration_cause") == _EVICTION).height if known else None,
+        speculative=counts.get(_SPECULATIVE, 0) if known else None,
+        faulted_ns=faulted_ns if known else None,
+        faulted_exposed_ns=faulted_exposed_ns if known else None,
+        prefetches=counts.get(_USER_PREFETCH, 0) if known else None,
+        evictions=counts.get(_EVICTION, 0) if known else None,
     )

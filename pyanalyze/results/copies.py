@@ -73,6 +73,23 @@ class Migrations(Result):
     exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
     by_page_fault: int | None = Field(description="Caused by a page fault; null: causes were not exported.")
     by_page_fault_ns: int | None = Field(description="Union of the intervals of these, ns; null: not exported.")
+    speculative: int | None = Field(
+        default=None,
+        description="Prefetched by the driver: it moves the pages beside those of a fault as well; null: not exported.",
+    )
+    faulted_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Union of the intervals of those by page faults and of speculative ones, ns; null: not exported.",
+    )
+    faulted_exposed_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of that, the time in which no kernel of the process was in flight, ns; null: not exported.",
+    )
+    prefetches: int | None = Field(
+        default=None, description="Asked for by the program (cudaMemPrefetchAsync); null: causes were not exported."
+    )
     evictions: int | None = Field(description="Caused by lack of device memory; null: causes were not exported.")
 
 

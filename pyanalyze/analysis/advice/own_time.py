@@ -20,7 +20,7 @@ from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection, HostMemory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyanalyze.results.copies import Copies
+    from pyanalyze.results.copies import Copies, Migrations
     from pyanalyze.results.time_split import HostActivity, TimeSplit
 
 __all__ = ["ncu_filter", "of_copies", "of_process", "of_shared_process"]
@@ -73,7 +73,7 @@ def of_process(
     'Make kernel A1 of train faster'
     """
     special = [] if copies is None else list(of_copies(name, copies))
-    told_ns = sum(item.at_stake_ns or 0 for item in special)
+    told_ns = 0 if copies is None else _told_ns(name, copies)
     for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
         if limit is Limit.COPIES and told_ns >= MOST_COPIES * split.copies_ns > 0:
             continue
@@ -111,6 +111,20 @@ def of_copies(name: str, copies: Copies) -> Iterator[Advice]:
     """
     yield from _pinned(name, copies)
     yield from _prefetched(name, copies)
+
+
+def _told_ns(name: str, copies: Copies) -> int:
+    """Time without a kernel of the copies that have advice of their own."""
+    moved = copies.migrations if any(_prefetched(name, copies)) else None
+    by_faults_ns = 0 if moved is None else _by_faults_ns(moved)[1]
+    return by_faults_ns + sum(item.at_stake_ns or 0 for item in _pinned(name, copies))
+
+
+def _by_faults_ns(moved: Migrations) -> tuple[int, int]:
+    """Time of migrations that prefetching could replace, and that without a kernel; of all if causes are unknown."""
+    if moved.faulted_ns is None or moved.faulted_exposed_ns is None:
+        return moved.time_ns, moved.exposed_ns
+    return moved.faulted_ns, moved.faulted_exposed_ns
 
 
 def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
@@ -151,23 +165,36 @@ def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
 
 
 def _prefetched(name: str, copies: Copies) -> Iterator[Advice]:
-    """Advise prefetching where migrations of unified memory kept kernels from running for a notable time."""
+    """Advise prefetching where migrations of unified memory that faults caused took a notable time.
+
+    Those inside kernels count as well: kernels and hosts wait for them, and for the faults, which have no record. So
+    their time is at stake, and is no bound.
+    """
     moved = copies.migrations
-    if moved is None or moved.exposed_ns < _worth_ns(copies.window_ns):
+    if moved is None:
         return
-    share = moved.exposed_ns / copies.window_ns
-    faults = "" if moved.by_page_fault is None else f" ({fmt.count(moved.by_page_fault)} because of page faults)"
-    count = moved.to_device + moved.to_host
+    time_ns, exposed_ns = _by_faults_ns(moved)
+    if time_ns < _worth_ns(copies.window_ns):
+        return
+    count, faults = moved.to_device + moved.to_host, ""
+    if moved.by_page_fault is not None:
+        speculative = moved.speculative or 0
+        count = moved.by_page_fault + speculative
+        also = f", {fmt.count(speculative)} prefetched by the driver with these" if speculative else ""
+        faults = f" ({fmt.count(moved.by_page_fault)} because of page faults{also})"
     yield Advice(
         action=f"Prefetch the unified memory of {name} (cudaMemPrefetchAsync), or set where it should be",
         commands=[],
         expected=None,
-        bound=f"{fmt.duration(moved.exposed_ns)}, {fmt.percent(share)} of its time",
-        why=f"{fmt.counted(count, 'migration')}{faults} took {fmt.duration(moved.exposed_ns)} with no kernel in flight",
+        bound=None,
+        why=f"{fmt.counted(count, 'migration')}{faults} took {fmt.duration(time_ns)}, {fmt.duration(exposed_ns)} of it "
+        "with no kernel in flight. Kernels and the host also wait for the faults, which no record shows: "
+        "the gain may be larger",
         undo=None,
-        wrong_if="the migrations are prefetches already",
-        at_stake_ns=moved.exposed_ns,
-        at_stake_share=share,
+        wrong_if=None if faults else "the migrations are prefetches already",
+        check_after="kernels are shorter, and no migration is because of a page fault" if faults else None,
+        at_stake_ns=time_ns,
+        at_stake_share=time_ns / copies.window_ns,
     )
 
 

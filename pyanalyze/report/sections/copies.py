@@ -109,11 +109,18 @@ def _unified(label: str, copies: Copies, moved: Migrations) -> str:
     )
     if moved.by_page_fault is None or moved.by_page_fault_ns is None:
         return f"{text} What caused them was not exported."
-    more = f"; {fmt.count(moved.evictions)} were evictions" if moved.evictions else ""
-    return (
+    other = ((moved.prefetches, "prefetches of the program"), (moved.evictions, "evictions"))
+    more = "".join(f"; {fmt.count(n)} were {what}" for n, what in other if n)
+    text = (
         f"{text} Page faults caused {fmt.count(moved.by_page_fault)} of them "
         f"({fmt.duration(moved.by_page_fault_ns)}){more}."
     )
+    if moved.speculative:
+        text += (
+            f" With these, the driver prefetched speculatively ({fmt.count(moved.speculative)}): "
+            f"{fmt.duration(moved.faulted_ns)} in all."
+        )
+    return text
 
 
 SECTION = DeviceSection("copies", "Copies, memsets and unified memory", _blocks)
