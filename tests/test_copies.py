@@ -253,8 +253,8 @@ def test_faults_inside_kernels_and_what_comes_with_them_are_at_stake(tmp_path: P
     assert said in item.why
     # A kernel that does not wait for faults gains more than migrations took: there is no bound, and nothing is open.
     assert (item.at_stake_ns, item.bound, item.wrong_if) == (3 * MS, None, None)
-    # What the program prefetches is 1 of 2 ms without a kernel: advice about faults does not stand for it.
-    assert any(one.action.startswith("Copy less in train") for one in actions)
+    # What the program prefetches is 1 of 2 ms without a kernel: the advice about faults leaves it to another item.
+    assert any(one.action.startswith("Migrate less unified memory in train") for one in actions)
     text = " ".join(render_text(pyanalyze.load(path).report(), sections=("copies",)).split())
     assert "Page faults caused 1 of them (1.000 ms); 1 were prefetches of the program." in text
     assert "With these, the driver prefetched speculatively (1): 3.000 ms in all." in text
@@ -289,6 +289,21 @@ def test_speculative_prefetches_of_a_real_driver_come_with_faults(corpus: Path) 
     assert migrations is not None
     assert (migrations.by_page_fault, migrations.speculative, migrations.prefetches) == (36, 36, 0)
     assert (migrations.faulted_ns, migrations.faulted_exposed_ns) == (whole, whole - inside)
+
+
+def test_migrations_are_not_called_copies_of_the_program(tmp_path: Path) -> None:
+    """In ms: a migration |0=2|, a kernel |2=3|; then a copy of the program |3=4| as well."""
+    one = moved(0, 2, 2, MIGRATED, MANAGED, migrationCause=2)
+    kernels = [kernel(41, 2 * MS, 3 * MS)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, copies=[one], processes={41: "train"})
+    for text in (render_text(pyanalyze.load(path).report()), run("summary", path).stdout):
+        words = " ".join(text.split())
+        assert "train is limited by migrations: they were in flight, without a kernel, for 66.7 % of its time" in words
+        assert "copies and memsets" not in words.lower()
+    copies = [one, moved(3, 4, 1, TO_HOST, PINNED, migrationCause=None)]
+    path = write(tmp_path / "b.sqlite", kernels=kernels, copies=copies, processes={41: "train"})
+    words = " ".join(render_text(pyanalyze.load(path).report()).split())
+    assert "train is limited by copies, memsets and migrations: they" in words
 
 
 def test_small_copies_of_pageable_memory_are_staged(tmp_path: Path) -> None:

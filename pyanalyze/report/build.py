@@ -283,7 +283,8 @@ def _device(
     work = analysis.work if Part.WORK in parts else {}
     splits = analysis.time_splits if Part.ADVICE in parts else {}
     streams = analysis.streams if Part.STREAMS in parts else {}
-    copies = analysis.copies if Part.COPIES in parts else {}
+    # Advice looks at copies, and what limits a process is worded by their kinds.
+    copies = analysis.copies if parts & {Part.COPIES, Part.ADVICE} else {}
     summary = analysis.residency_by_device.get(verdict.device_id) if Part.RESIDENCY in parts else None
     caps = analysis.policies[verdict.device_id].caps
     known = _tenants(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
 from pyanalyze.report.sampled_text import ALMOST_ALL
-from pyanalyze.results.labels import device_title, host_words, mps_group_name, tenant_labels
+from pyanalyze.results.labels import copies_words, device_title, host_words, mps_group_name, tenant_labels
 from pyanalyze.results.residency import SwitchPart
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.results.time_split import Limit
@@ -39,6 +39,7 @@ from pyanalyze.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics, Occupancy
     from pyanalyze.results.report import Device, Report, Sampled, Tenant
@@ -276,19 +277,23 @@ def mode_text(device: Device) -> str:
 #: What a process had on the GPU, by the part of its time that limits it.
 _LIMITED_BY = {
     Limit.KERNELS: "its kernels: they were in flight for",
-    Limit.COPIES: "copies and memsets: they were in flight, without a kernel, for",
+    Limit.COPIES: "{}: they were in flight, without a kernel, for",
     Limit.LAUNCHES: "launching: short gaps between its operations took",
     Limit.API_CALLS: "CUDA calls: they ran, with nothing of this process on the GPU, for",
     Limit.HOST: "the host: nothing of this process was on the GPU, and no CUDA call ran, for",
 }
 #: The parts of a process's time in words.
-PART_WORDS = {
+_PART_WORDS = {
     Limit.KERNELS: "kernels",
-    Limit.COPIES: "copies and memsets",
     Limit.LAUNCHES: "launching",
     Limit.API_CALLS: "CUDA calls",
     Limit.HOST: "host",
 }
+
+
+def part_words(part: Limit, copies: Iterable[Copies | None]) -> str:
+    """Name a part of the time of processes with these copies."""
+    return copies_words(copies) if part is Limit.COPIES else _PART_WORDS[part]
 
 
 #: Directions of copies, and memory on the host's side.
@@ -341,7 +346,8 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     device
         A device of a report.
     short
-        Say either what the host did in the meantime, or that it waited once: at its start that says more.
+        Leave out which devices copied at the same time and what came before the first operation, and say either what
+        the host did in the meantime, or that it waited once: at its start that says more.
     """
     if len(device.tenants) != 1 or device.tenants[0].time_split is None:
         return None
@@ -350,7 +356,10 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         return None
     shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
-    others = ", ".join(f"{PART_WORDS[one]} {fmt.percent(shares[one])}" for one in rest if shares[one] >= NAMED_SHARE)
+    copies = device.tenants[0].copies
+    others = ", ".join(
+        f"{part_words(one, [copies])} {fmt.percent(shares[one])}" for one in rest if shares[one] >= NAMED_SHARE
+    )
     named = ""
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
         time = "summed kernel time; kernels overlap" if split.overlapping else "kernel time"
@@ -361,10 +370,10 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
             named = f"whole graphs {fmt.percent(split.graphs_ns / split.window_ns)}; {named}"
     if split.limit is Limit.API_CALLS and split.api_call is not None:
         named = f"{visible(split.api_call, 40)} {fmt.percent(split.api_call_ns / split.window_ns)}"
-    said = f"{label} is limited by {_LIMITED_BY[split.limit]} {fmt.percent(shares[split.limit])} of its time"
+    limited = _LIMITED_BY[split.limit].format(copies_words([copies]))
+    said = f"{label} is limited by {limited} {fmt.percent(shares[split.limit])} of its time"
     said = f"{said}{f' ({named})' if named else ''}{f'; the rest: {others}' if others else ''}."
-    copies = device.tenants[0].copies
-    if split.limit is Limit.COPIES and copies is not None and copies.other_devices:
+    if split.limit is Limit.COPIES and copies is not None and copies.other_devices and not short:
         others = fmt.names([str(one.device_id) for one in copies.other_devices])
         of = "device" if len(copies.other_devices) == 1 else "devices"
         said = f"{said} Its copies may share the host link or host memory with those of {of} {others} at the same time."

@@ -13,11 +13,13 @@ from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pyanalyze.results.copies import Copies
     from pyanalyze.results.listed import ListedTenant
     from pyanalyze.results.report import Device, Report, Tenant
     from pyanalyze.results.time_split import HostActivity, HostPart
 
 __all__ = [
+    "copies_words",
     "device_title",
     "host_part_name",
     "host_words",
@@ -105,6 +107,25 @@ def main_device(report: Report) -> Device | None:
 
 def _busy_ns(device: Device) -> int:
     return sum(tenant.busy_ns or 0 for tenant in device.tenants)
+
+
+def copies_words(copies: Iterable[Copies | None]) -> str:
+    """What copies are called: migrations of unified memory are no copies of the program.
+
+    Parameters
+    ----------
+    copies
+        Those of some processes; None: not known.
+
+    Examples
+    --------
+    >>> copies_words([None])
+    'copies and memsets'
+    """
+    known = [one for one in copies if one is not None]
+    if not any(one.migrations for one in known):
+        return "copies and memsets"
+    return "copies, memsets and migrations" if any(one.kinds or one.memsets for one in known) else "migrations"
 
 
 def host_part_name(part: HostPart) -> str:

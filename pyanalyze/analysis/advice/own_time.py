@@ -9,7 +9,7 @@ from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import TRACE, recording
 from pyanalyze.results.advice import Advice
-from pyanalyze.results.labels import host_part_name, host_words
+from pyanalyze.results.labels import copies_words, host_part_name, host_words
 from pyanalyze.results.time_split import HostKind, Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -309,7 +309,10 @@ def _what_to_do(
         case Limit.KERNELS:
             return _faster_kernels(name, split, part)
         case Limit.COPIES:
+            words = copies_words([copies])
             least, what = ("Set less memory", "memsets") if _mostly_memsets(copies) else ("Copy less", "copies")
+            if copies is not None and not copies.kinds and not copies.memsets:
+                least, what = "Migrate less unified memory", "migrations"
             action = f"{least} in {name}, or overlap its {what} with kernels"
             shared = "The link is shared in every mode; only MIG instances have copy engines of their own"
             hidden_ns = _hidden_ns(split, copies)
@@ -319,7 +322,7 @@ def _what_to_do(
                     f"can hide {fmt.duration(hidden_ns)} of that at most" if hidden_ns else "cannot hide any of that"
                 )
                 shared = f"Overlap with its kernels {hidden}, copying less all of it. {shared}"
-            return action, [], f"copies and memsets were in flight without a kernel for {part}. {shared}"
+            return action, [], f"{words} were in flight without a kernel for {part}. {shared}"
         case Limit.LAUNCHES:
             gaps = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"
             why = f"{gaps}, and no CUDA call ran then that launches nothing"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import PART_WORDS, calls_before_text, limit_text
+from pyanalyze.report.sentences import calls_before_text, limit_text, part_words
 from pyanalyze.results.labels import host_words, tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -60,6 +60,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
     if not splits:
         return []
+    copies = [one.copies for one in device.tenants if one.time_split is not None]
     known = any(split.host_activity is not None for _, split in splits)
     rows = tuple(
         (
@@ -76,7 +77,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("Time", "first start to last end", True),
-        *(Column(capital(PART_WORDS[one]), "no kernel in flight" * (one is Limit.COPIES), True) for one in Limit),
+        *(
+            Column(capital(part_words(one, copies)), "no kernel in flight" * (one is Limit.COPIES), True)
+            for one in Limit
+        ),
         Column("Launched, not started", "part of CUDA calls and host; of its time", True),
         Column("Call with most time", "of CUDA calls, not waiting for launched work"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
