@@ -19,6 +19,7 @@ from pyanalyze.results.time_split import (
     LaunchWaits,
     Limit,
     LongestGap,
+    MpiCalls,
     TimeSplit,
 )
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
@@ -37,6 +38,8 @@ __all__ = ["time_splits"]
 _WAITS = (HostKind.MPI, HostKind.VIDEO)
 #: Parts of the host's time that are told one by one, as of the core.
 _MOST_PARTS = 8
+#: Calls at the start are set-up where each takes more than so many times the median of all.
+_SET_UP = 10
 #: Calls that return only when work on the GPU has ended.
 _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
@@ -113,7 +116,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
-            host_activity=_host_activity(gaps, waits, parts[Limit.HOST]),
+            host_activity=_host_activity(tables, row, gaps, waits, parts[Limit.HOST]),
             host_after_ns=_after_last_launch_ns(tables, row)
             if parts[Limit.HOST] >= SMALL_SHARE * window_ns > 0
             else None,
@@ -334,7 +337,11 @@ def _launch_waits(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchWaits | 
 
 
 def _host_activity(
-    gaps: Mapping[str, Any] | None, waits: Mapping[tuple[HostKind, str | None], int], host_ns: int
+    tables: TableSet,
+    tenant: Mapping[str, Any],
+    gaps: Mapping[str, Any] | None,
+    waits: Mapping[tuple[HostKind, str | None], int],
+    host_ns: int,
 ) -> HostActivity | None:
     """What the host did while no CUDA call ran; None: gaps were not looked at, or nothing is recorded of it."""
     host = None if gaps is None else gaps["host"]
@@ -347,7 +354,7 @@ def _host_activity(
         part = parts.get((kind, name), {"kind": kind, "name": name, "ns": 0, "range": None})
         parts[kind, name] = {**part, "ns": part["ns"] + ns}
     largest = sorted(parts.values(), key=lambda part: -part["ns"])[:_MOST_PARTS]
-    return HostActivity(
+    activity = HostActivity(
         recorded=[kind for kind in HostKind if kind in host["recorded"]],
         mpi_ns=by_kind.get(HostKind.MPI, 0),
         video_ns=by_kind.get(HostKind.VIDEO, 0),
@@ -355,6 +362,40 @@ def _host_activity(
         range_ns=by_kind.get(HostKind.RANGE, 0),
         nothing_ns=host["nothing_ns"],
         parts=[HostPart(**part, share=min(part["ns"] / host_ns, 1.0)) for part in largest],
+    )
+    most = activity.most
+    if most is None or most.kind is not HostKind.MPI or most.name is None:
+        return activity
+    return activity.model_copy(update={"mpi_calls": _mpi_calls(tables, tenant, most.name)})
+
+
+def _mpi_calls(tables: TableSet, tenant: Mapping[str, Any], name: str) -> MpiCalls | None:
+    """How long the calls of one MPI function took; None: none lies within the time of the tenant."""
+    import polars as pl
+
+    calls = tables.host_calls_read().filter(
+        of_process(tenant),
+        pl.col("kind").cast(pl.String) == HostKind.MPI,
+        pl.col("name").cast(pl.String) == name,
+        pl.col("start_ns") >= tenant["first_ns"],
+        pl.col("end_ns") <= tenant["last_ns"],
+    )
+    took = calls.sort("start_ns").select(pl.col("end_ns") - pl.col("start_ns")).to_series()
+    if took.is_empty():
+        return None
+    most_ns = _SET_UP * int(took.sort()[len(took) // 2])
+    first_calls = int((took <= most_ns).arg_true()[0])
+    first, others = took[:first_calls], took[first_calls:]
+    ordered = others.sort()
+    return MpiCalls(
+        name=name,
+        calls=len(took),
+        first_calls=first_calls,
+        first_ns=int(first.sum()),
+        other_ns=int(others.sum()),
+        p10_ns=int(ordered[len(ordered) // 10]),
+        p90_ns=int(ordered[len(ordered) * 9 // 10]),
+        longest_ns=int(ordered[-1]),
     )
 
 

@@ -16,6 +16,8 @@ __all__ = [
     "LaunchWaits",
     "Limit",
     "LongestGap",
+    "MpiCalls",
+    "MpiPattern",
     "TimeSplit",
 ]
 
@@ -39,6 +41,19 @@ class HostKind(Word):
     RANGE = "range"
 
 
+class MpiPattern(Word):
+    """How long calls of one MPI function take: what that leaves as their cause."""
+
+    SET_UP = "set-up"
+    REGULAR = "regular"
+    SCATTERED = "scattered"
+    FEW = "few"
+
+
+#: Calls up to which their lengths show no pattern.
+_FEW_CALLS = 20
+#: Of regular calls p90 is at most so many times p10.
+_REGULAR = 2
 #: Part of the host's time from which on one gap, or what follows the last launch, is what there is to say of it.
 _MOST_OF_HOST = 0.5
 #: Part of a process's operations up to which a gap is at its start.
@@ -85,6 +100,47 @@ class HostPart(Result):
     )
 
 
+class MpiCalls(Result):
+    """How long the calls of one MPI function took, of those within the time of the tenant.
+
+    Where ranks come late, by now this and now that time, calls scatter. Connections are made once, in the first calls.
+    """
+
+    name: Text = Field(description="Function. Hostile text.")
+    calls: int = Field(ge=1, description="How many calls.")
+    first_calls: int = Field(
+        ge=0, description="Calls before the first that takes at most ten times the median of all: set-up."
+    )
+    first_ns: int = Field(ge=0, description="Sum of these, ns.")
+    other_ns: int = Field(ge=0, description="Sum of the others, ns.")
+    p10_ns: int = Field(ge=0, description="p10 of the others, ns.")
+    p90_ns: int = Field(ge=0, description="p90 of the others, ns.")
+    longest_ns: int = Field(ge=0, description="The longest of the others, ns.")
+
+    @property
+    def pattern(self) -> MpiPattern:
+        """What their lengths say: nothing with few calls, and one rank cannot tell who is late.
+
+        Calls are regular where p90 is at most twice p10, and no few long ones make the mean longer than p90.
+
+        Examples
+        --------
+        >>> calls = {"name": "MPI_Wait", "calls": 104, "first_calls": 4, "p10_ns": 8, "p90_ns": 12, "longest_ns": 99}
+        >>> for first_ns, other_ns in ((900, 1000), (1100, 1000), (0, 1300)):
+        ...     print(MpiCalls(first_ns=first_ns, other_ns=other_ns, **calls).pattern)
+        regular
+        set-up
+        scattered
+        """
+        others = self.calls - self.first_calls
+        if others < _FEW_CALLS:
+            return MpiPattern.FEW
+        if self.first_ns > self.other_ns:
+            return MpiPattern.SET_UP
+        even = self.p90_ns <= _REGULAR * self.p10_ns and self.other_ns <= others * self.p90_ns
+        return MpiPattern.REGULAR if even else MpiPattern.SCATTERED
+
+
 class HostActivity(Result):
     """What the host did in its part of the time. The times of kinds and `nothing_ns` add up to `host_ns`.
 
@@ -100,6 +156,9 @@ class HostActivity(Result):
     range_ns: int = Field(ge=0, description="In NVTX ranges, and in no such call, ns.")
     nothing_ns: int = Field(ge=0, description="In nothing that is recorded, ns.")
     parts: list[HostPart] = Field(description="The largest, at most 8, largest first.")
+    mpi_calls: MpiCalls | None = Field(
+        default=None, description="The MPI function with most time, where most time is in calls of MPI; else null."
+    )
 
     def kind_ns(self, kind: HostKind) -> int:
         """Nanoseconds of one kind.

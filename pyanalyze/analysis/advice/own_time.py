@@ -10,7 +10,7 @@ from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import TRACE, recording
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.labels import copies_words, host_part_name, host_words
-from pyanalyze.results.time_split import HostKind, Limit
+from pyanalyze.results.time_split import HostKind, Limit, MpiPattern
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyanalyze.results.copies import Copies, Migrations
-    from pyanalyze.results.time_split import HostActivity, TimeSplit
+    from pyanalyze.results.time_split import HostActivity, MpiCalls, TimeSplit
 
 __all__ = ["ncu_filter", "of_copies", "of_process", "of_shared_process"]
 
@@ -380,15 +380,45 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
         return f"Profile the host code of {name}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
     called = host_part_name(most)
     if most.kind is HostKind.MPI:
-        action = f"Balance the ranks of {name}, or overlap its MPI exchange with kernels: the GPU waits for other ranks"
         record = recording(trace="cuda,nvtx,mpi", switches=False)
-        return action, [f"{record}   # for every rank, each with a NAME of its own: shows which ranks come late"], why
+        commands = [f"{record}   # for every rank, each with a NAME of its own: shows which ranks come late"]
+        action, found = _exchange(name, None if activity is None else activity.mpi_calls)
+        return action, commands, f"{why}{found}"
     if most.kind is HostKind.VIDEO:
         action = f"Spend less time in {called} in {name}: keep codecs, and feed them from a thread of their own"
         return action, [], why
     if most.range:
         why = f"{why}. {capital(called)} was called mostly inside NVTX range {visible(most.range, 40)}"
     return f"Profile the host code of {name}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
+
+
+def _exchange(name: str, calls: MpiCalls | None) -> tuple[str, str]:
+    """What to do about calls of MPI, and what their lengths say of the cause: one rank does not show who was late."""
+    pattern = MpiPattern.FEW if calls is None else calls.pattern
+    match pattern:
+        case MpiPattern.SET_UP:
+            action = f"Let the ranks of {name} exchange once before the part that counts"
+            action = f"{action}: the first MPI calls take most of the time of all"
+        case MpiPattern.REGULAR:
+            action = f"Overlap the MPI exchange of {name} with kernels, or make it cheaper"
+            action = f"{action}: its calls take about the same time each"
+        case _:
+            action = f"Balance the ranks of {name}, or overlap its MPI exchange with kernels"
+            action = f"{action}: the GPU waits for MPI calls"
+    if calls is None or pattern is MpiPattern.FEW:
+        return action, ""
+    function = visible(calls.name, 40)
+    found = ""
+    if calls.first_ns >= SMALL_SHARE * (calls.first_ns + calls.other_ns):
+        first = "call" if calls.first_calls == 1 else f"{fmt.count(calls.first_calls)} calls"
+        found = f". The first {first} of {function} took {fmt.duration(calls.first_ns)}, as a one-off set-up does"
+    said = f"{'the others' if found else f'calls of {function}'} took {fmt.duration(calls.p10_ns)} to "
+    said = f"{capital(said)}{fmt.duration(calls.p90_ns)} (p10-p90), the longest {fmt.duration(calls.longest_ns)}"
+    causes = {
+        MpiPattern.REGULAR: "a fixed cost of each, or ranks that are always late by as much",
+        MpiPattern.SCATTERED: "ranks that are late by different times, or messages of different sizes",
+    }.get(pattern)
+    return action, f"{found}. {said}{f': {causes}' if causes else ''}"
 
 
 def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
