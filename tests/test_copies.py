@@ -405,6 +405,8 @@ def test_few_copies_with_most_of_the_time_are_told(corpus: Path) -> None:
     assert kind.long_share == pytest.approx(sum(durations[:2]) / sum(durations))
     (item,) = (one for one in session.advise()[0].actions if one.action.startswith("Copy less in jacobi"))
     assert "2 of them have 98.5 % of the time" in item.why
+    # They are the only large ones: the better of the two says nothing of the link beside the mean of both.
+    assert kind.large_copies == 2 and "best rate" not in item.why
 
 
 def test_the_largest_part_below_a_half_is_not_most_of_it(tmp_path: Path) -> None:
@@ -428,6 +430,22 @@ def test_the_largest_part_below_a_half_is_not_most_of_it(tmp_path: Path) -> None
             one for one in pyanalyze.load(path).advise()[0].actions if one.action.startswith("Copy less in train")
         )
         assert f". {said}" in item.why
+
+
+@pytest.mark.parametrize(
+    ("sizes", "other", "told"),
+    [((16, 12), None, False), ((16, 16, 12), None, True), ((16, 12), PAGEABLE, True)],
+)
+def test_a_best_rate_is_told_beside_enough_copies(
+    tmp_path: Path, sizes: tuple[int, ...], other: int | None, *, told: bool
+) -> None:
+    """Pinned copies of 2 ms each, at 8 and 6 GB/s; one of pageable memory, at 2 GB/s for 1 ms, is a rate to compare."""
+    copies = [moved(2 * n, 2 * n + 2, size, TO_DEVICE, PINNED) for n, size in enumerate(sizes)]
+    if other is not None:
+        copies.append(moved(10, 11, 2, TO_DEVICE, other))
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 12 * MS, 15 * MS)], copies=copies, processes={41: "train"})
+    (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if one.action.startswith("Copy less in train"))
+    assert ("; the best rate in that direction is 8.0 GB/s" in item.why) == told
 
 
 def test_a_best_rate_of_smaller_copies_is_not_called_one_of_a_large_copy(hardware: Path) -> None:

@@ -178,6 +178,7 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
                 copies=part.height,
                 bytes=int(part["bytes"].sum()),
                 **_sizes(part),
+                large_copies=part.filter(pl.col("bytes") >= LARGE_BYTES).height,
                 long_copies=long_copies,
                 long_share=long_share,
                 time_ns=time_ns,

@@ -24,6 +24,11 @@ class CopyKind(Result):
     bytes: int = Field(ge=0, description="Bytes.")
     median_bytes: int | None = Field(default=None, ge=0, description=_MEDIAN)
     largest_bytes: int | None = Field(default=None, ge=0, description=_LARGEST)
+    large_copies: int | None = Field(
+        default=None,
+        ge=0,
+        description="Copies of at least 1 MiB: those that show what the link can do; null: not known.",
+    )
     long_copies: int | None = Field(
         default=None,
         ge=1,

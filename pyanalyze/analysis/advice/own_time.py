@@ -33,6 +33,8 @@ STAGED_BYTES = 64 << 10
 FEW_CALLS = 2
 #: Part of the time of copies that kinds with advice of their own must have for there to be none about copies as such.
 MOST_COPIES = 0.8
+#: Large copies from which on the best of them says something beside their mean.
+ENOUGH_LARGE = 3
 #: Part of the copies of a kind up to which those with most of the time are worth telling from the others.
 FEW_OF_COPIES = 0.5
 #: Part of its time above which launching, or copying, limits a process that is not the only one.
@@ -274,7 +276,10 @@ def _mostly(copies: Copies, copies_ns: int) -> str:
     ways = {CopyDirection.TO_DEVICE: "to the device", CopyDirection.TO_HOST: "to the host"}
     memory = "" if most.host_memory is None else f" ({most.host_memory} memory)"
     best = most.best_bytes_per_s
-    fast = "" if best is None or best == most.bytes_per_s else f"; the best rate in that direction is {fmt.rate(best)}"
+    # The best of two copies is hardly another rate than their mean, unless it is that of another kind of memory.
+    others = any(kind.large_copies for kind in copies.kinds if kind is not most and kind.direction is most.direction)
+    told = best is not None and best != most.bytes_per_s and (others or (most.large_copies or 0) >= ENOUGH_LARGE)
+    fast = f"; the best rate in that direction is {fmt.rate(best)}" if told else ""
     few = ""
     if most.long_copies is not None and most.long_copies <= FEW_OF_COPIES * most.copies:
         has = "has" if most.long_copies == 1 else "have"
