@@ -46,7 +46,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Do +Identify process 41377 \(app_c\) and record it as well\.",
         r"Expected gain: not known\.",
         r"^Missing +.*see `pyanalyze report`$",
-        r"^Capture +NVIDIA A100-SXM4-40GB \(device 0\); 1\.129 s from 2026-03-14",
+        r"^Analysed +NVIDIA A100-SXM4-40GB \(device 0\); 1\.129 s from 2026-03-14",
     ),
     # Both clients ran all the time, so that nothing shows them solo: no slowdown, no victim, no aggressor.
     "MPS with caps": (
@@ -59,7 +59,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Do +Run the MPS clients without caps\.",
         r"Expected: modelled mean elapsed slowdown 2\.\d\dx -> 1\.\d\dx \(1\.\d\d-1\.\d\d\)\.",
         r"^Missing +.*see `pyanalyze report`$",
-        r"^Capture +NVIDIA L40S \(device 0\)",
+        r"^Analysed +NVIDIA L40S \(device 0\)",
     ),
     "MIG with MPS": (
         r"^Mode +mig\+mps.*matches$",
@@ -71,7 +71,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Do +Keep [a-zA-Z ]+ in this instance",
         r"first 1\.\d\dx, second 1\.\d\dx",
         r"^Missing +.*see `pyanalyze report`$",
-        r"^Capture +NVIDIA H100 80GB HBM3 MIG \dg\.40gb \(device 0\)",
+        r"^Analysed +NVIDIA H100 80GB HBM3 MIG \dg\.40gb \(device 0\)",
     ),
     # One process: nobody slows it, and what limits it takes the place of who is slow and through what.
     "streams": (
@@ -85,7 +85,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         # In flight for 126.8 ms, the other kernel for 111.2 ms of it: 15.5 ms are its own.
         r"Upper bound of the gain: 15\.5\d ms, 12\.2 % of its time, in which",
         r"^Missing +.*see `pyanalyze report`$",
-        r"^Capture +NVIDIA A10G \(device 0\); 126\.9 ms",
+        r"^Analysed +NVIDIA A10G \(device 0\); 126\.9 ms",
     ),
     # Samples show no slowdown.
     "samples only": (
@@ -110,7 +110,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Do +Not enough data to decide: record",
         None,
         r"^Missing +.*see `pyanalyze report`$",
-        r"^Capture +NVIDIA A100-SXM4-80GB \(device 0\)",
+        r"^Analysed +NVIDIA A100-SXM4-80GB \(device 0\)",
     ),
 }
 

@@ -169,7 +169,8 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
         *_others(report, device),
         _line("Missing", _missing(device)),
         *_lost(report),
-        _line("Capture", _capture(report, device)),
+        # The recording lasted longer than the window, which the length is of.
+        _line("Analysed", _analysed(report, device)),
     ]
     rows = len(gpu_time_rows(device))
     wanted, below = min(rows, _BARS), len(_lines("", _of_all_bars(device), 2)) if rows else 0
@@ -336,7 +337,7 @@ def _over_time(device: Device) -> str:
     return ", ".join(f"{part.mode} to {fmt.duration(part.end_ns - start)}" for part in device.segments)
 
 
-def _capture(report: Report, device: Device) -> str:
+def _analysed(report: Report, device: Device) -> str:
     parts = [device_title(device)]
     if device.window is not None:
         start_ns = device.window.start_ns
