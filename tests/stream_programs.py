@@ -295,7 +295,10 @@ class Program:
         return True
 
     def late(self) -> dict[str, int]:
-        """Late time of all pairs of streams by reason: as long as the operation, at most what the other executed."""
+        """Late time of all pairs of streams by reason.
+
+        As long as the operation ran without the other stream, at most what the other had executed.
+        """
         late: dict[str, int] = {}
         for one in self.ran:
             before = [other for other in self.ran if other.stream == one.stream and other.launched_ns < one.launched_ns]
@@ -307,9 +310,14 @@ class Program:
                 last = max((other.end_ns for other in others), default=None)
                 if last is None or last > one.launched_ns or one.launched_ns - last > LAUNCH_GAP_NS:
                     continue
+                beside = sum(
+                    max(min(other.end_ns, one.end_ns) - max(other.start_ns, one.start_ns), 0)
+                    for other in self.ran
+                    if other.stream == stream
+                )
                 missed = min(
                     sum(max(other.end_ns - max(other.start_ns, since), 0) for other in others),
-                    one.end_ns - one.start_ns,
+                    one.end_ns - one.start_ns - beside,
                 )
                 if missed > 0:
                     reason = self._held_by(max(since, *(other.start_ns for other in others)), one.asked_ns)

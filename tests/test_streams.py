@@ -265,6 +265,27 @@ def test_the_time_lost_has_its_reason(
     assert sum(pair.lost_ns for pair in streams.pairs) == sum(found.values())
 
 
+def test_what_came_late_and_ran_beside_the_other_stream_missed_nothing(tmp_path: Path) -> None:
+    """By hand, in us: 13 runs 10-100 and 140-400. 14 is launched at 130, between the two.
+
+    Its kernel of 150-250 runs beside the second one of 13; one of 150-450 is solo for 50. The first of 13 had 90 to offer.
+    """
+    for end, late in ((250, 0), (450, 50), (600, 90)):
+        rows = [(13, 10, 100), (14, 150, end), (13, 140, 400)]
+        path = write(
+            tmp_path / f"{end}.sqlite",
+            kernels=[
+                kernel(7, start * US, until * US, streamId=stream, correlationId=n)
+                for n, (stream, start, until) in enumerate(rows, 1)
+            ],
+            calls=[call(7, (at - 5) * US, at * US, n) for n, at in enumerate((5, 130, 135), 1)],
+            streams=[(7, stream, 0, 1) for stream in (13, 14)],
+        )
+        (pair,) = streams_of(path).pairs
+        assert pair.late_ns == late * US
+        assert pair.overlap_ns == (min(end, 400) - 150) * US
+
+
 def test_what_is_possible_is_not_said_to_be_so(tmp_path: Path) -> None:
     """A kernel starts when one of another stream ends: nsys traced an event in front of it, or streams are many."""
     program = Program({13: FREE, 14: FREE})
@@ -454,10 +475,10 @@ def test_the_order_of_a_graph_is_no_loss_that_one_could_win_back() -> None:
         late_ns=MS, alternations=3, reason=StreamReason.GRAPH, losses=[],
     )  # fmt: skip
     streams = Streams(window_ns=10 * MS, streams=[], pairs=[pair], slowdowns=[], calls_known=True)
-    said = "by the order inside one graph, streams 14 and 22 did not overlap for 5.000 ms, 50.0 % of its time."
+    said = "streams 14 and 22 did not overlap for 5.000 ms, 50.0 % of its time: the order inside one graph."
     assert lost_streams_text("train", streams) == f"train: {said}"
     other = streams.model_copy(update={"pairs": [pair.model_copy(update={"reason": StreamReason.COPY_ENGINE})]})
-    said = "streams 14 and 22 lost 5.000 ms of overlap, 50.0 % of its time: copies share a copy engine."
+    said = "streams 14 and 22 did not overlap for 5.000 ms, 50.0 % of its time: copies share a copy engine."
     assert lost_streams_text("train", other) == f"train: {said}"
 
 

@@ -315,7 +315,7 @@ HOST_MEMORY_WORDS: Final[Mapping[HostMemory, str]] = {
 STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
     StreamReason.LAUNCHED_LATE: "launched too late",
     StreamReason.LAUNCH_LATENCY: "usual latency of launches",
-    StreamReason.COPY_IN_FRONT: "a copy in front in the same stream waited",
+    StreamReason.COPY_IN_FRONT: "a kernel behind a copy that waited for a copy engine",
     StreamReason.COPY_ENGINE: "copies share a copy engine",
     StreamReason.BLOCKING_CALL: "a blocking call or pageable copy held the host",
     StreamReason.SYNCHRONIZATION: "the host waited for the GPU",
@@ -441,10 +441,10 @@ def lost_streams_text(label: str, streams: Streams) -> str:
         return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time."
     lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(streams.lost_share)} of its time"
     a, b = _stream_names(pair)
-    if pair.reason is StreamReason.GRAPH:
-        # Nothing is to be had there: the program made that order.
-        return f"{label}: by {stream_reason(pair)}, streams {a} and {b} did not overlap for {lost}, {part}."
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
+    # What the program or the device puts in order could not have overlapped: nothing was lost.
+    if pair.reason in {StreamReason.GRAPH, StreamReason.DEPENDENCY, StreamReason.COPY_ENGINE}:
+        return f"{label}: streams {a} and {b} did not overlap for {lost}, {part}{why}."
     return f"{label}: streams {a} and {b} lost {lost} of overlap, {part}{why}."
 
 

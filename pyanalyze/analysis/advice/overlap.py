@@ -24,7 +24,7 @@ _REMEDIES: Final[Mapping[StreamReason, tuple[str, str]]] = {
     ),
     StreamReason.COPY_IN_FRONT: (
         "Launch the copies of {name} in another order, or in streams of their own",
-        "a copy in front in the same stream waited for a copy engine, and the kernel behind it waited too",
+        "copy engines keep the order of launch calls: a copy waited for earlier ones, and so did the kernel behind it",
     ),
     StreamReason.BLOCKING_CALL: (
         "Keep blocking calls of {name} out of the way of its launches",

@@ -139,6 +139,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
     )
     left = len(pairs) - len(shown)
     more = f" {fmt.counted(left, 'more pair')} {'is' if left == 1 else 'are'} in the JSON." if left > 0 else ""
+    together = " Pairs have that time in common: do not add it up." if len(pairs) > 1 else ""
     apart = len(streams.pairs) - len(pairs)
     if apart:
         more += f" {fmt.counted(apart, 'pair')} of streams never had work at the same time."
@@ -146,7 +147,8 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         columns,
         rows,
         f"Observed: kernels, copies and launch calls. A stream has work from the end of the launch call on. "
-        f"Lost and late add up to the overlap that was lost.{more}",
+        f"Lost and late add up to the time without overlap; whether it could have overlapped depends on the reason."
+        f"{together}{more}",
     )
 
 

@@ -73,10 +73,17 @@ struct State {
     busy_then_ns: Vec<i64>,
 }
 
-/// What a kernel sees at its start.
+/// What an operation sees at its start.
 struct Started {
     busy_ns: Vec<i64>,
     others_ns: i64,
+}
+
+/// What an operation missed of another stream, which ended before it was launched.
+struct Missed {
+    other: usize,
+    ns: i64,
+    reason: Reason,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +102,8 @@ pub(super) struct Sweep<'a> {
     pairs: Vec<Pair>,
     executing: usize,
     running: NumberMap<usize, Started>,
+    /// By operation that came late, until it ends.
+    missed: NumberMap<usize, Vec<Missed>>,
     /// Lists of kernels that ended, for those that start.
     unused: Vec<Vec<i64>>,
     pub durations: Durations,
@@ -132,6 +141,7 @@ impl<'a> Sweep<'a> {
             pairs: vec![pair; n * n.saturating_sub(1) / 2],
             executing: 0,
             running: NumberMap::default(),
+            missed: NumberMap::default(),
             unused: Vec::new(),
             durations: Durations::default(),
         }
@@ -274,25 +284,39 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Counts what came too late to run beside what other streams had in flight.
+    /// Notes what came too late to run beside what other streams had in flight.
     fn late(&mut self, at: usize, one: &Operation, time_ns: i64) {
         let Some(mine) = self.states.get(one.stream) else { return };
         let idle_from_ns = mine.idle_from_ns;
+        let mut all = Vec::new();
         for (other, state) in self.states.iter().enumerate().filter(|(other, _)| *other != one.stream) {
             let (Some(start_ns), Some(end_ns)) = (state.last_start_ns, state.last_end_ns) else { continue };
             let then = mine.busy_then_ns.get(other).copied().unwrap_or(0);
-            let missed = state.busy_ns.saturating_sub(then).min(one.end_ns - one.start_ns);
-            if state.executing > 0 || missed <= 0 || time_ns.saturating_sub(end_ns) > LAUNCH_GAP_NS {
+            let ns = state.busy_ns.saturating_sub(then);
+            if state.executing > 0 || ns <= 0 || time_ns.saturating_sub(end_ns) > LAUNCH_GAP_NS {
                 continue;
             }
-            let reason = self.held(one, idle_from_ns.max(start_ns));
+            all.push(Missed { other, ns, reason: self.held(one, idle_from_ns.max(start_ns)) });
+        }
+        if !all.is_empty() {
+            self.missed.insert(at, all);
+        }
+    }
+
+    /// Counts what an operation that came late missed: at most what of it then ran without the other stream.
+    ///
+    /// `overlap_ns`: how long each stream was in flight beside it.
+    fn count_late(&mut self, at: usize, one: &Operation, overlap_ns: &[i64]) {
+        for Missed { other, ns, reason } in self.missed.remove(&at).unwrap_or_default() {
+            let beside_ns = overlap_ns.get(other).copied().unwrap_or(0);
+            let ns = ns.min((one.end_ns - one.start_ns).saturating_sub(beside_ns));
             let (a, b) = (one.stream.min(other), one.stream.max(other));
-            let Some(pair) = self.pairs.get_mut(place(a, b)) else { continue };
-            pair.late_ns = pair.late_ns.saturating_add(missed);
+            let Some(pair) = self.pairs.get_mut(place(a, b)).filter(|_| ns > 0) else { continue };
+            pair.late_ns = pair.late_ns.saturating_add(ns);
             let which = usize::from(one.stream == b);
             let loss = pair.losses.get_mut(which).and_then(|all| all.get_mut(reason as usize));
             if let Some([_, without]) = loss {
-                without.add(missed, Some(at));
+                without.add(ns, Some(at));
             }
         }
     }
@@ -329,7 +353,7 @@ impl<'a> Sweep<'a> {
     fn start(&mut self, at: usize, one: &Operation, time_ns: i64) {
         self.count(time_ns);
         let kernel = one.kind != WorkKind::Copy;
-        if one.kind == WorkKind::Kernel {
+        if one.kind == WorkKind::Kernel || self.missed.contains_key(&at) {
             let others_ns = self.states.get(one.stream).map_or(0, |state| state.others_ns);
             let unused = self.unused.pop().unwrap_or_default();
             self.running.insert(at, Started { busy_ns: self.busy_ns(unused), others_ns });
@@ -353,9 +377,15 @@ impl<'a> Sweep<'a> {
 
     fn end(&mut self, at: usize, one: &Operation, time_ns: i64) {
         self.count(time_ns);
-        if let Some(mut started) = self.running.remove(&at) {
-            self.finished(one, &mut started);
-            self.unused.push(started.busy_ns);
+        if let Some(Started { busy_ns: mut overlap_ns, others_ns }) = self.running.remove(&at) {
+            for (state, then) in self.states.iter().zip(&mut overlap_ns) {
+                *then = state.busy_ns - *then;
+            }
+            self.count_late(at, one, &overlap_ns);
+            if one.kind == WorkKind::Kernel {
+                self.finished(one, &mut overlap_ns, others_ns);
+            }
+            self.unused.push(overlap_ns);
         }
         if let Some(state) = self.states.get_mut(one.stream) {
             state.executing = state.executing.saturating_sub(1);
@@ -377,15 +407,13 @@ impl<'a> Sweep<'a> {
     }
 
     /// Adds a kernel to the durations beside another stream, or solo.
-    fn finished(&mut self, one: &Operation, started: &mut Started) {
-        let overlap_ns = &mut started.busy_ns;
-        for (state, then) in self.states.iter().zip(&mut *overlap_ns) {
-            *then = state.busy_ns - *then;
-        }
+    ///
+    /// `overlap_ns`: how long each stream was in flight beside it; `others_ns`: how long others had been when it started.
+    fn finished(&mut self, one: &Operation, overlap_ns: &mut [i64], others_ns: i64) {
         if let Some(own) = overlap_ns.get_mut(one.stream) {
             *own = 0;
         }
-        let others_ns = self.states.get(one.stream).map_or(0, |state| state.others_ns - started.others_ns);
+        let others_ns = self.states.get(one.stream).map_or(0, |state| state.others_ns - others_ns);
         let identity = (self.identity)(one);
         let beside =
             self.durations.add(one.stream, identity, one.end_ns - one.start_ns, others_ns, overlap_ns);
