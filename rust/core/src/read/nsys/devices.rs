@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arrow_array::{Int32Array, Int64Array, RecordBatch, StringArray, UInt32Array};
+use serde_json::Value;
 
 use super::layout::{self, Place};
 use super::shape;
@@ -54,6 +55,15 @@ const LIMITS: &[&str] = &[
     "shared_per_block_bytes",
 ];
 
+/// Columns of `devices` and their keys in `GpuInfo`, the JSON text in which nsys up to 2021 kept them.
+const IN_SYSTEM: &[(&str, &str)] = &[
+    ("clock_hz", "ClockRate"),
+    ("memory_bytes", "TotalMemory"),
+    ("memory_bandwidth_bytes_per_s", "MemoryBandwidth"),
+    ("l2_bytes", "L2CacheSize"),
+    ("sm_count", "SmCount"),
+];
+
 #[derive(Debug, Default, Clone)]
 struct Gpu {
     gpu_id: Option<i64>,
@@ -66,9 +76,37 @@ struct Gpu {
 }
 
 impl Gpu {
+    /// Takes a number of a column, if it is one that the column can have.
+    fn enter(&mut self, column: &'static str, value: Option<i64>) {
+        let fits = |n: &i64| WIDE.contains(&column) || u32::try_from(*n).is_ok();
+        // Only the minor compute capability can really be zero.
+        let real = |n: &i64| *n > 0 || (*n == 0 && column == "compute_minor");
+        if let Some(value) = value.filter(real).filter(fits) {
+            self.numbers.entry(column).or_insert(value);
+        }
+    }
+
     fn is_instance(&self) -> bool {
         self.name.as_deref().is_some_and(|n| mig_profile(n).is_some() || n.contains("MIG "))
     }
+}
+
+/// Fills in what only `GpuInfo` of the system tells of a GPU, which has the same UUID there.
+fn enter_system(reader: &Reader<'_>, gpus: &mut [Gpu]) -> Result<()> {
+    let texts = reader.pairs(&layout::SYSTEM_ENV)?.into_iter().filter(|(name, _)| name == "GpuInfo");
+    for info in texts.filter_map(|(_, text)| serde_json::from_str::<Value>(&text).ok()) {
+        for told in info.get("Gpus").and_then(Value::as_array).into_iter().flatten() {
+            let uuid = told.get("Uuid").and_then(Value::as_str);
+            for gpu in gpus.iter_mut().filter(|gpu| uuid.is_some() && gpu.uuid.as_deref() == uuid) {
+                for (column, key) in IN_SYSTEM {
+                    // Numbers of 64 bits are written as texts.
+                    let value = told.get(key).and_then(|v| v.as_i64().or_else(|| v.as_str()?.parse().ok()));
+                    gpu.enter(column, value);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What a row can mean.
@@ -126,12 +164,7 @@ impl Devices {
                 numbers: BTreeMap::new(),
             };
             for column in WIDE.iter().chain(NARROW) {
-                let fits = |n: &i64| WIDE.contains(column) || u32::try_from(*n).is_ok();
-                // Only the minor compute capability can really be zero.
-                let real = |n: &i64| *n > 0 || (*n == 0 && *column == "compute_minor");
-                if let Some(value) = number(row, column).filter(real).filter(fits) {
-                    gpu.numbers.insert(column, value);
-                }
+                gpu.enter(column, number(row, column));
             }
             if !gpu.numbers.contains_key("compute_major") {
                 gpu.numbers.remove("compute_minor");
@@ -139,6 +172,9 @@ impl Devices {
             gpus.push(gpu);
             Ok(())
         })?;
+        if gpus.iter().any(|gpu| IN_SYSTEM.iter().any(|(column, _)| !gpu.numbers.contains_key(column))) {
+            enter_system(reader, &mut gpus)?;
+        }
         gpus.sort_by(|a, b| (a.gpu_id, &a.uuid, &a.bus).cmp(&(b.gpu_id, &b.uuid, &b.bus)));
         // A missing SM count is counted where it is filled or given up, in device.rs.
         let mut seen = BTreeMap::<i64, u32>::new();

@@ -326,6 +326,27 @@ fn ordinals_belong_to_a_process() {
     assert_eq!(devices.names("limits_basis").unwrap().get(1), Some("unknown"));
 }
 
+/// As in exports of reports that nsys 2020 and 2021 recorded.
+#[test]
+fn what_the_table_of_gpus_lacks_stands_in_the_text_of_the_system() {
+    let sql = format!(
+        r#"{GPUS} ALTER TABLE TARGET_INFO_GPU ADD COLUMN totalMemory;
+        CREATE TABLE TARGET_INFO_SYSTEM_ENV (name, value);
+        INSERT INTO TARGET_INFO_GPU VALUES
+            (0, NULL, 'A', '1-2', NULL, NULL, NULL), (1, NULL, 'A', '3-4', 72, NULL, NULL),
+            (2, NULL, 'A', NULL, NULL, NULL, NULL);
+        INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('GpuInfo', 'no JSON'), ('GpuInfo', '{{"Gpus": [
+            {{"Uuid": "3-4", "SmCount": 80, "TotalMemory": "16945512448"}},
+            {{"Uuid": "1-2", "SmCount": 84, "TotalMemory": "0"}}, {{"SmCount": 99}}, 7]}}');"#
+    );
+    let tables = load(&sql, &Want::all());
+    let devices = table(&tables, "devices");
+    let sms: Vec<_> = devices.u32("sm_count").unwrap().iter().collect();
+    assert_eq!(sms, [Some(84), Some(72), None]);
+    let memory: Vec<_> = devices.i64("memory_bytes").unwrap().iter().collect();
+    assert_eq!(memory, [None, Some(16_945_512_448), None]);
+}
+
 #[test]
 fn without_ordinals_the_order_of_ids_is_a_guess_unless_there_is_one_gpu() {
     let two = format!(
