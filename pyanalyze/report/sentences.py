@@ -81,6 +81,7 @@ __all__ = [
     "inferred_switch",
     "lead_sentences",
     "lost_streams_text",
+    "median_interval",
     "mode_clauses",
     "mode_text",
     "pairwise_kind",
@@ -692,8 +693,8 @@ def _switching(device: Device, *, short: bool = False) -> str:
     if not short and switches.median_slice_ns is not None:
         if medians := unlike_medians(device):
             each = [f"{fmt.duration(ns)} ({label}{f'; p10-p90 {span}' if span else ''})" for label, ns, span in medians]
-            ends = [fmt.duration(pick(ns for _, ns, _ in medians)) for pick in (min, max)]
-            said = fmt.names(each) if len(each) <= _EACH_MEDIAN else f"of each tenant {' to '.join(ends)}"
+            ends = median_interval(device, switches.median_slice_ns)
+            said = fmt.names(each) if len(each) <= _EACH_MEDIAN else f"of each tenant {ends}"
             text += f"; median residency intervals {said}"
         else:
             text += f"; median residency interval {fmt.duration(switches.median_slice_ns)}"
@@ -733,6 +734,12 @@ def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
     ]
     lengths = [ns for _, ns, _ in medians]
     return medians if lengths and max(lengths) >= UNLIKE_INTERVALS * min(lengths) else []
+
+
+def median_interval(device: Device, median_ns: int) -> str:
+    """The median residency interval; from the shortest to the longest of the tenants, where theirs differ."""
+    each = [ns for _, ns, _ in unlike_medians(device)]
+    return f"{fmt.duration(min(each))} to {fmt.duration(max(each))}" if each else fmt.duration(median_ns)
 
 
 def _span(tenant: ResidencyTotals) -> str:

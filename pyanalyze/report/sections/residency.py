@@ -8,6 +8,7 @@ from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Tabl
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     inferred_switch,
+    median_interval,
     residency_labels,
     residency_sentence,
     share_of_window,
@@ -55,13 +56,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
     )
     rows: list[tuple[str, str, str, Basis]] = [
-        ("Switches", fmt.count(switches.count), "between contexts with work", "observed"),
+        ("Switches", fmt.count(switches.count), "between contexts with work, in the whole recording", "observed"),
         (
             "Median residency interval",
             _median(device, switches),
-            "complete intervals of all tenants, whose medians differ: see below"
-            if unlike_medians(device)
-            else "complete intervals",
+            "complete intervals, of each tenant" if unlike_medians(device) else "complete intervals",
             "observed",
         ),
         ("Lost records", _lost(switches.dropped), "gaps in sequence numbers", "observed"),
@@ -91,7 +90,7 @@ def _median(device: Device, switches: ContextSwitches) -> str:
         return "none"
     summary = device.residency_summary
     intervals = 0 if summary is None else sum(tenant.slices for tenant in summary.tenants)
-    return "too few" if too_few_intervals(intervals) else fmt.duration(switches.median_slice_ns)
+    return "too few" if too_few_intervals(intervals) else median_interval(device, switches.median_slice_ns)
 
 
 #: The ending of an interval for which the driver wrote no acknowledgement record.
@@ -184,7 +183,7 @@ def _slice_tables(device: Device) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("GPU time share", "of the window", True),
-        Column("Intervals", "complete", True),
+        Column("Intervals", "complete, in the whole recording", True),
         Column("Median", numeric=True),
         Column("p10-p90", numeric=True),
         Column("Expired / yielded", "used up / ended before", True),

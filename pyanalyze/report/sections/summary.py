@@ -16,6 +16,7 @@ from pyanalyze.report.sentences import (
     by_traced,
     counted_sms,
     likely_text,
+    median_interval,
     mode_clauses,
     other_slice_ns,
     samples_text,
@@ -54,12 +55,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         )
         if switches.count and switches.median_slice_ns is not None:
-            medians = [ns for _, ns, _ in unlike_medians(device)]
-            median = fmt.duration(switches.median_slice_ns)
-            of = ""
-            if medians:
-                median = f"{fmt.duration(min(medians))} to {fmt.duration(max(medians))}"
-                of = ", of each tenant"
+            median = median_interval(device, switches.median_slice_ns)
+            of = ", of each tenant" if unlike_medians(device) else ""
             slice_ns = other_slice_ns(device)
             note = "" if slice_ns is None else f"; time slice about {fmt.duration(slice_ns)}"
             facts.append(Fact("Median residency interval", median, f"complete intervals{of}{note}", "observed"))
