@@ -22,7 +22,7 @@ use arrow_array::{BooleanArray, Int64Array, PrimitiveArray, RecordBatch, UInt32A
 use arrow_buffer::NullBufferBuilder;
 
 use crate::base::error::{Error, Result};
-use crate::base::hardware::{DRIVER_HW_CONTEXT, IDLE_GAP_NS, IDLE_RESIDENCY_NS};
+use crate::base::hardware::{DRIVER_HW_CONTEXT, IDLE_GAP_NS, IDLE_RESIDENCY_NS, WAKE_NS};
 use crate::base::statistics::median_of;
 use crate::base::watch::Watch;
 use crate::table::builder::{Builder, Words};
@@ -621,6 +621,38 @@ impl Engine {
         }
     }
 
+    /// Until when `hw`, resident at the last record, is known to have stayed: until the last work of the device.
+    ///
+    /// Where a process of another context had work later than the last record, the switch to it was not recorded: then
+    /// nothing is known after that record. Gives how long that was, too.
+    fn open_until_ns(
+        &mut self,
+        hw: u64,
+        device: u32,
+        last_work_ns: &BTreeMap<(u32, Option<u32>), i64>,
+    ) -> (i64, i64) {
+        let work = || last_work_ns.range((device, None)..=(device, Some(u32::MAX)));
+        let last_ns = work().map(|(_, last_ns)| *last_ns).max().unwrap_or(i64::MIN);
+        let later = |ns: i64| ns.saturating_sub(self.last_ns) > WAKE_NS;
+        if !later(last_ns) {
+            return (self.last_ns.max(last_ns), 0);
+        }
+        let creation = creation_contexts(&self.slices);
+        let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for slice in self.slices.iter().filter(|s| !creation.contains(&(s.device, s.hw_context, s.pid))) {
+            if slice.hw_context == hw { &mut own } else { &mut others }.extend(slice.pid);
+        }
+        if let State::Resident { pid, .. } = self.states.get(hw) {
+            own.extend(pid);
+        }
+        let switched =
+            |pid: &Option<u32>| pid.is_some_and(|pid| others.contains(&pid) && !own.contains(&pid));
+        if work().any(|((_, pid), last_ns)| switched(pid) && later(*last_ns)) {
+            return (self.last_ns, last_ns.saturating_sub(self.last_ns));
+        }
+        (last_ns, 0)
+    }
+
     /// Ends the slice of `hw` at `end_ns`.
     fn close(
         &mut self,
@@ -660,7 +692,8 @@ impl Engine {
 pub struct Residency {
     engines: BTreeMap<(u32, u32), Engine>,
     shared: BTreeMap<u32, Counting>,
-    last_work_ns: BTreeMap<u32, i64>,
+    /// When the last work of a device ended, by process.
+    last_work_ns: BTreeMap<(u32, Option<u32>), i64>,
     quality: Quality,
     done: u64,
     window: Option<(i64, i64)>,
@@ -744,9 +777,10 @@ impl EventPass for Residency {
         let work = [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS];
         let work = || work.iter().filter_map(|table| events.get(table));
         for columns in work() {
-            let (device, end) = (columns.u32("device_id")?, columns.i64("end_ns")?);
-            for (device, end) in device.values().iter().zip(end.values()) {
-                let last = self.last_work_ns.entry(*device).or_insert(*end);
+            let (device, pid) = (columns.u32("device_id")?, columns.u32("pid")?);
+            let end = columns.i64("end_ns")?;
+            for (row, (device, end)) in device.values().iter().zip(end.values()).enumerate() {
+                let last = self.last_work_ns.entry((*device, at(pid, row))).or_insert(*end);
                 *last = (*last).max(*end);
             }
         }
@@ -827,8 +861,12 @@ impl EventPass for Residency {
             self.quality.add(Some(*capture), quality::SWITCH_EVENTS_LOST, lost, detail);
         }
         for ((capture, device), engine) in &mut self.engines {
-            let last_ns = engine.last_ns.max(self.last_work_ns.get(device).copied().unwrap_or(i64::MIN));
             if let Some(hw) = engine.resident {
+                let (last_ns, unknown_ns) = engine.open_until_ns(hw, *device, &self.last_work_ns);
+                if unknown_ns > 0 {
+                    let detail = format!("the last {:.1} ms", unknown_ns as f64 / 1e6);
+                    self.quality.add(Some(*capture), quality::SWITCH_RECORDS_END_EARLY, 1, detail);
+                }
                 self.quality.add(Some(*capture), quality::SWITCH_START_WITHOUT_END, 1, "");
                 let end = Event {
                     capture: *capture,
@@ -1197,6 +1235,20 @@ mod tests {
         assert_eq!(slices.iter().map(us).collect::<Vec<_>>(), [(A, 100, 500), (B, 540, 1560)]);
         assert!(!slices[0].complete && !slices[0].observed);
         assert_eq!(kinds(&switches).len(), 1);
+    }
+
+    #[test]
+    fn residency_ends_with_the_records_where_another_process_works_later() {
+        // A |0===500|            |1600==? |9000
+        // B          |540==1560|
+        let [a, b] = [A, B].map(|hw| hw as u32 + 1000);
+        for (b_until_us, a_until_us, unknown) in [(1610, 9000, 0), (3000, 1600, 1)] {
+            let mut tables = dense(&[(0, 8, A), (500, 7, A), (540, 8, B), (1560, 7, B), (1600, 8, A)]);
+            tables.insert("kernels", kernels(&[(0, a, 0, 1, 7, 10, 9000), (0, b, 0, 1, 7, 600, b_until_us)]));
+            let (slices, _, quality) = run(&tables);
+            assert_eq!(us(&slices[2]), (A, 1600, a_until_us));
+            assert_eq!(quality.count(quality::SWITCH_RECORDS_END_EARLY), unknown);
+        }
     }
 
     #[test]

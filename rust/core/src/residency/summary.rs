@@ -245,6 +245,12 @@ impl DeviceResidency {
         self.window_ns().unwrap_or_else(|| self.resident_ns())
     }
 
+    /// Time at the end of the window of which no switch record tells: somebody had work, so somebody was resident.
+    fn unknown_ns(&self) -> i64 {
+        let ends = self.last_ns.zip(self.held.spans().last()).filter(|_| !self.inferred);
+        ends.map_or(0, |(last_ns, span)| last_ns.saturating_sub(span.1).max(0))
+    }
+
     /// Time in the window in which any tenant was resident.
     fn resident_ns(&self) -> i64 {
         match (self.alone, self.window_ns()) {
@@ -436,7 +442,7 @@ impl ResidencySummary {
                 "idle_ns",
                 ints(&|e| {
                     let gaps = e.gaps.iter().fold(0_i64, |sum, ns| sum.saturating_add(*ns));
-                    let free = e.window_ns()?.saturating_sub(e.resident_ns());
+                    let free = e.window_ns()?.saturating_sub(e.resident_ns()).saturating_sub(e.unknown_ns());
                     known(e).then(|| free.saturating_sub(gaps).max(0))
                 }),
             )

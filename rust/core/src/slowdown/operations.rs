@@ -17,7 +17,7 @@ use std::sync::Arc;
 use arrow_array::types::Int64Type;
 
 use crate::base::error::{Error, Result};
-use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS, MOST_RESTORE_NS, MOST_SAVE_NS};
+use crate::base::hardware::{IDLE_GAP_NS, MAX_STATE_NS, MOST_RESTORE_NS, MOST_SAVE_NS, WAKE_NS};
 use crate::base::intervals::{Union, Walk};
 use crate::base::maps::{entry, NumberMap};
 use crate::base::parallel::ThreadPool;
@@ -144,7 +144,8 @@ pub(crate) enum Unusual {
     First,
     /// The profiler, or the loading or compiling of code, was at work in its launch call.
     Overhead,
-    /// The window that its session was cut down to shows a part of it: how long it took is not known.
+    /// The window that its session was cut down to shows a part of it, or it ended after the last context-switch record:
+    /// how long it took is not known.
     Cut,
 }
 
@@ -249,7 +250,7 @@ impl Op {
         self.early || self.held_up()
     }
 
-    /// Whether the window that its session was cut down to shows only a part of it.
+    /// Whether the window that its session was cut down to, or the switch records, show only a part of it.
     pub fn cut(&self) -> bool {
         self.unusual == Some(Unusual::Cut)
     }
@@ -279,6 +280,8 @@ pub(crate) struct Tenancy {
     called: usize,
     /// When its context ran; none: no records say.
     pub ran: Option<Union>,
+    /// Until when the switch records of its device say so.
+    recorded_until_ns: Option<i64>,
     /// What each cut inside a kernel took of its residency beside that, and its standard error: no execution.
     pub cut_ns: (f64, f64),
     /// What was taken out of each residency, at both ends together.
@@ -555,8 +558,8 @@ fn signatures_of(tables: &Tables) -> Result<Found> {
     Ok(found)
 }
 
-/// Residency by tenant, and switches by device.
-type Held = (BTreeMap<u32, (Union, bool)>, BTreeMap<u32, Union>);
+/// Residency by tenant; switches, and the end of the last residency, by device.
+type Held = (BTreeMap<u32, (Union, bool)>, BTreeMap<u32, Union>, BTreeMap<u32, i64>);
 
 fn held(tables: &Tables) -> Result<Held> {
     let mut slices = tables.get(schema::RESIDENCY.name).map_or(Ok(Vec::new()), Slice::read)?;
@@ -567,6 +570,11 @@ fn held(tables: &Tables) -> Result<Held> {
         if let Some(tenant) = s.tenant {
             spans.entry(tenant).or_default().push(s);
         }
+    }
+    let mut until_ns: BTreeMap<u32, i64> = BTreeMap::new();
+    for slice in &slices {
+        let until_ns = until_ns.entry(slice.device).or_insert(slice.end_ns);
+        *until_ns = slice.end_ns.max(*until_ns);
     }
     let mut switching: BTreeMap<u32, Union> = BTreeMap::new();
     for pair in slices.windows(2) {
@@ -593,7 +601,7 @@ fn held(tables: &Tables) -> Result<Held> {
             (tenant, (Union::of(of.iter().map(span)), all))
         })
         .collect();
-    Ok((ran, switching))
+    Ok((ran, switching, until_ns))
 }
 
 /// How long the state of the contexts of a device takes to be saved and restored, where kernels show it and no record does.
@@ -635,7 +643,7 @@ impl Gathered {
     /// Reads a reconstructed session.
     pub fn read(tables: &Tables, pool: ThreadPool, watch: &dyn Watch) -> Result<Self> {
         let who = Who::read(tables)?;
-        let (held, switching) = held(tables)?;
+        let (held, switching, recorded_until_ns) = held(tables)?;
         let mut tenants: Vec<Tenancy> = who
             .tenants
             .iter()
@@ -649,6 +657,7 @@ impl Gathered {
                     process: (t.capture.unwrap_or(0), t.pid),
                     ran: own.map(|h| h.0.clone()),
                     exact: own.is_some_and(|h| h.1),
+                    recorded_until_ns: recorded_until_ns.get(&t.device).copied(),
                     ..Tenancy::default()
                 }
             })
@@ -1121,6 +1130,15 @@ impl Tenancy {
         if self.ran.is_some() && is_of_others(kernels.map(|op| op.ran_ns)) {
             self.ran = None;
             self.ops.change(|op| op.ran_ns = op.end_ns.saturating_sub(op.start_ns));
+        }
+        let Some(until_ns) = self.recorded_until_ns.filter(|_| self.ran.is_some()) else { return };
+        let later = |op: &Op| op.kind != WorkKind::Copy && op.end_ns.saturating_sub(until_ns) > WAKE_NS;
+        if self.ops.iter().any(|op| later(&op)) {
+            self.ops.change(|op| {
+                if later(op) {
+                    (op.unusual, op.early) = (Some(Unusual::Cut), false);
+                }
+            });
         }
     }
 

@@ -86,6 +86,7 @@ counters! {
     SWITCH_REPEATED_START = "switch_repeated_start", DataLoss, "capture", "A context was restored twice without a save in between: the save record is lost.";
     SWITCH_END_WITHOUT_START = "switch_end_without_start", Info, "capture", "A save without a restore before it. One per context at the beginning is normal: it was resident when recording began.";
     SWITCH_START_WITHOUT_END = "switch_start_without_end", Info, "capture", "A restore without a save after it. One at the end is normal: the context was resident when recording ended.";
+    SWITCH_RECORDS_END_EARLY = "switch_records_end_early", Notice, "capture", "Another process had work after the last context-switch record, so that a switch to it is missing: who was resident from that record on is not known, and counts for nobody.";
     SWITCH_OVERLAP = "switch_overlap", DataLoss, "capture", "Two contexts seem resident at once on one engine: records are lost or their times are noisy.";
     SWITCH_INVALID = "switch_invalid", DataLoss, "capture", "Context-switch records that the driver marked as invalid.";
     SWITCH_RESET = "switch_reset", DataLoss, "capture", "The engine was reset while recording.";
