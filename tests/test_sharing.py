@@ -13,11 +13,12 @@ from pathlib import Path
 
 import generate
 import pytest
-from exports import MS, kernel, write
+from exports import MS, US, kernel, write
 from test_idle_starts import launched
 from verdicts import judged
 
 import pyanalyze
+from pyanalyze.analysis.impact import Answer, impact_of
 from pyanalyze.analysis.sharing import MODES, RULES, Case, Configured, Fact, evidence, judge, observe
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import _agrees
@@ -63,7 +64,10 @@ ALONE = {
     "preemption_exposure": 470.0,
     "unbroken_exposure": 470.0,
     "inflated_share": 0.0,
+    "deviating_share": 0.0,
 }
+#: Kernels that nothing interrupted, in work that a busy tenant would have interrupted a hundred times.
+STABLE = {"inflated_share": 0.0, "deviating_share": 0.0, "preemption_exposure": 100.0, "unbroken_exposure": 100.0}
 
 
 def test_turns_are_time_slicing_even_beside_one_traced_process() -> None:
@@ -166,6 +170,8 @@ def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float
     }
     if observation == "kernel_durations_inflated_by_slices":
         facts |= {"inflated_share": 0.2, "inflation_ns": 2.2e6, "inflation_ratio_spread": 0.5}
+    if observation.startswith("kernel_durations_inflated"):
+        facts["deviating_share"] = t.MIN_INFLATED_SHARE
     assert observation not in observe(case({**facts, fact_name: below}))
     assert observation in observe(case({**facts, fact_name: above}))
 
@@ -275,8 +281,8 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
     ),
     (
         "MIN_REPEATS",
-        {"inflated_share": (0.0, int(t.MIN_REPEATS) - 1), "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
-        {"inflated_share": (0.0, int(t.MIN_REPEATS)), "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
+        {**STABLE, "deviating_share": (0.0, int(t.MIN_REPEATS) - 1)},
+        {**STABLE, "deviating_share": (0.0, int(t.MIN_REPEATS))},
         "kernel_durations_stable",
     ),
     (
@@ -298,13 +304,9 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
         "kernel_durations_inflated",
     ),
     (
-        "MAX_STABLE_INFLATED_SHARE",
-        {
-            "inflated_share": t.MAX_STABLE_INFLATED_SHARE + 0.0001,
-            "preemption_exposure": 100.0,
-            "unbroken_exposure": 100.0,
-        },
-        {"inflated_share": t.MAX_STABLE_INFLATED_SHARE, "preemption_exposure": 100.0, "unbroken_exposure": 100.0},
+        "MAX_STABLE_SHARE",
+        {**STABLE, "deviating_share": t.MAX_STABLE_SHARE + 0.0001},
+        {**STABLE, "deviating_share": t.MAX_STABLE_SHARE},
         "kernel_durations_stable",
     ),
     (
@@ -451,6 +453,32 @@ def test_samples_only_claim_no_more_than_that() -> None:
     inside = {"mig_profile": "3g.20gb", "captured": False, "nvml_processes": [(7, "a", "C")]}
     verdict = judge(replace(case({}), **inside))  # type: ignore[arg-type]
     assert verdict.posterior > t.MAX_CONFIDENCE_SAMPLED >= verdict.confidence
+
+
+@pytest.mark.parametrize("length_us", [1_500, 3_430, 5_000, 10_300, 20_000])
+def test_long_kernels_that_a_busy_process_interrupts_alike_are_not_called_stable(
+    tmp_path: Path, length_us: int
+) -> None:
+    """Slices of 2.1 ms in turn with a process that nobody traced, and switch gaps of 0.08 ms.
+
+    None takes 1.5 times the median: all are interrupted, some once more than the others. Solo they are stable.
+    """
+
+    def recorded(slice_us: int | None) -> pyanalyze.Session:
+        now_us, left_us, rows = 0, slice_us, []
+        for _ in range(300):
+            start_us = now_us + 5
+            rest_us = length_us + 5
+            while left_us is not None and rest_us >= left_us:
+                now_us, rest_us, left_us = now_us + left_us + 2_100 + 2 * 80, rest_us - left_us, slice_us
+            now_us, left_us = now_us + rest_us, None if left_us is None else left_us - rest_us
+            rows.append(kernel(41, start_us * US, now_us * US))
+        return pyanalyze.load(write(tmp_path / f"{slice_us}.sqlite", kernels=rows, processes={41: "train"}))
+
+    assert "kernel_durations_stable" in observe(recorded(None).cases()[0])
+    shared = recorded(2_100)
+    assert "kernel_durations_stable" not in observe(shared.cases()[0])
+    assert impact_of(shared.report().devices[0]).answer is Answer.UNKNOWN
 
 
 def test_a_rare_visitor_is_no_proof_of_nobody() -> None:

@@ -648,13 +648,13 @@ def _inside_stable(case: Case) -> bool:
     Time-slicing inflates the kernels that it interrupts, so it did not keep the short ones from overlapping.
     """
     inflated = case.fact("inflated_share")
-    if inflated is None or inflated > t.MAX_STABLE_INFLATED_SHARE:
+    if inflated is None or inflated > t.MAX_STABLE_SHARE:
         return False
     return any(pair.short_kernels and 2 * pair.short_inside > pair.short_kernels for pair in case.pairs)
 
 
 #: What counts as interrupted. Where the median holds interruptions itself, there are more of them.
-_INFLATED = "took over 1.5 times their median and 0.8 ms more"
+_INFLATED = "took over 1.5 times their median, and at least 0.8 ms more"
 
 
 def _solitude(case: Case) -> Iterable[Observation]:
@@ -692,13 +692,15 @@ def _solitude(case: Case) -> Iterable[Observation]:
     interrupted = case.facts.get("inflation_ns")
     visited = interrupted is not None and interrupted.n >= t.MIN_INFLATED
     unbroken = case.fact("unbroken_exposure")
-    if sole and unbroken is not None and durations_stable(case.facts):
+    deviating = case.facts.get("deviating_share")
+    if sole and unbroken is not None and deviating is not None and durations_stable(case.facts):
         yield _from_fact(
             case,
-            "inflated_share",
+            "deviating_share",
             "kernel_durations_stable",
-            f"durations are stable: {fmt.percent(inflated.value)} of {inflated.n} repeated kernels {_INFLATED}, in "
-            f"pause-free stretches that add up to {unbroken:.0f} time slices (of 2.1 ms, assumed)",
+            f"durations are stable: {fmt.percent(deviating.value)} of {deviating.n} repeated kernels differ from the "
+            f"median of their like by over 0.8 ms, in pause-free stretches that add up to {unbroken:.0f} time slices "
+            "(of 2.1 ms, assumed)",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(
@@ -740,13 +742,13 @@ def durations_stable(facts: Mapping[str, Fact]) -> bool:
     >>> durations_stable({})
     False
     """
-    inflated, interrupted = facts.get("inflated_share"), facts.get("inflation_ns")
+    deviating, interrupted = facts.get("deviating_share"), facts.get("inflation_ns")
     # A tenant that pauses before its time slice ends yields the engine: its kernels are not inflated in any mode.
     unbroken = facts.get("unbroken_exposure")
-    if inflated is None or inflated.value is None or unbroken is None:
+    if deviating is None or deviating.value is None or unbroken is None:
         return False
     visited = interrupted is not None and interrupted.n >= t.MIN_INFLATED
-    quiet = inflated.n >= t.MIN_REPEATS and inflated.value <= t.MAX_STABLE_INFLATED_SHARE and not visited
+    quiet = deviating.n >= t.MIN_REPEATS and deviating.value <= t.MAX_STABLE_SHARE and not visited
     return (unbroken.value or 0) >= t.MIN_EXPOSURE and quiet
 
 
@@ -827,7 +829,7 @@ def _co_residency(case: Case) -> Iterable[Observation]:
             "stream priorities are not known",
         )
     # A time slice of another tenant inside the wide kernel would inflate its waves.
-    elif (case.fact("inflated_share") or 0) <= t.MAX_STABLE_INFLATED_SHARE:
+    elif (case.fact("inflated_share") or 0) <= t.MAX_STABLE_SHARE:
         name = "crowded_start_share" if known is not None else "crowded_start_share_unknown_priority"
         share = known if known is not None else unknown
         if share is not None and share <= t.MAX_PARTIAL_WAVE_SHARE:

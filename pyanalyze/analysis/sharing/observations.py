@@ -105,8 +105,8 @@ SEEN_WHEN: Mapping[str, str] = {
         f"long, 1 to {t.MOST_SLICES_WAITED} default slices."
     ),
     "kernel_durations_stable": (
-        f"One traced process: at most {_percent(t.MAX_STABLE_INFLATED_SHARE)} of {t.MIN_REPEATS:.0f} or more repeated "
-        "kernels took far longer than their median."
+        f"One traced process: at most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} or more repeated "
+        "kernels differ far from their median."
     ),
     "kernel_durations_inflated": (
         f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels took far longer "

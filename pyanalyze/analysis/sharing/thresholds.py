@@ -70,8 +70,10 @@ MIN_PROMPT_START_SHARE = 0.97
 MIN_SLICE_WAITS = 5.0
 #: Time slices of other tenants that such a wait may span: one for each of them.
 MOST_SLICES_WAITED = 3
-#: Share of repeated kernels inflated by most of a slice: none with nobody there, ~ d / slice with a busy other tenant.
-MAX_STABLE_INFLATED_SHARE = 0.005
+#: Share of repeated kernels that differ from their like by most of a slice: none with nobody there, ~ d / slice with a
+#: busy other tenant. It interrupts all kernels longer than a slice, and some once more than others; all alike only
+#: those within so much of a whole number of slices.
+MAX_STABLE_SHARE = 0.005
 MIN_INFLATED_SHARE = 0.05
 #: Inflated repeats needed to say that something interrupted them, and by what they are inflated.
 MIN_INFLATED = 10.0

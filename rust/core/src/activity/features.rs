@@ -93,7 +93,8 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("prompt_start_share", "1", "Kernels whose stream copied from or to the host for 50 us and more while their tenant had none in flight: the share before which the stream stood still for at most 100 us since. Copy engines leave the SMs to whoever has work; another tenant would have kept them for the rest of a slice."),
     ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
     ("inflated_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
-    ("inflation_ns", "ns", "Of those, by how much they are longer than that median: median."),
+    ("deviating_share", "1", "Of repeats, those more than 0.8 ms shorter or longer than the median of their like: of kernels that another busy tenant interrupts, however often, some are interrupted once more than others."),
+    ("inflation_ns", "ns", "Of those inflated, by how much they are longer than that median: median."),
     ("inflation_spread", "1", "Median absolute deviation of that excess over its median."),
     ("inflation_ratio_spread", "1", "The same of the ratio of their length to that median: slices add, contention multiplies."),
     ("crowded_starts", "1", "Kernels that started while only one of at least 3 waves of another tenant was in flight, which leaves no room for them while its blocks wait, both in streams of one known priority."),
@@ -1162,7 +1163,7 @@ fn slice_example(s: &Slice) -> Example {
 
 fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     let mut launches = 0_u64;
-    let mut inflated = 0_u64;
+    let (mut inflated, mut deviating) = (0_u64, 0_u64);
     let (mut excess_ns, mut ratios_ppm) = (Vec::new(), Vec::new());
     let mut spreads = Vec::new();
     let mut top = Top::default();
@@ -1172,6 +1173,8 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
         let Some(middle) = median(&group.durs) else { continue };
         launches = launches.saturating_add(n);
         let long = |dur: i64| dur as f64 > middle + STRETCH_NS && dur as f64 > 1.5 * middle;
+        let deviates = |dur: i64| (dur as f64 - middle).abs() > STRETCH_NS;
+        deviating = deviating.saturating_add(group.durs.iter().filter(|d| deviates(**d)).count() as u64);
         for dur in group.durs.iter().filter(|d| long(**d)) {
             inflated = inflated.saturating_add(1);
             excess_ns.push(dur.saturating_sub(middle as i64));
@@ -1186,8 +1189,9 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     }
     sheet.put(id, "repeats", known.then_some(launches as f64), d.kernels, "observed", NO_KERNELS);
     let why = if known { "no kernel was launched five times in the same shape" } else { NO_KERNELS };
-    let share = (launches > 0).then(|| inflated as f64 / launches as f64);
-    sheet.put(id, "inflated_share", share, launches, "inferred", why);
+    let share = |part: u64| (launches > 0).then(|| part as f64 / launches as f64);
+    sheet.put(id, "deviating_share", share(deviating), launches, "inferred", why);
+    sheet.put(id, "inflated_share", share(inflated), launches, "inferred", why);
     sheet.examples(id, "inflated_share", &top);
     let n = excess_ns.len() as u64;
     let why = if launches > 0 { "no repeat is inflated" } else { why };
@@ -1331,6 +1335,7 @@ mod tests {
         let facts = of(&work(&rows));
         assert_eq!(facts["repeats"].0, Some(10.0));
         assert_eq!(facts["inflated_share"].0, Some(0.1));
+        assert_eq!(facts["deviating_share"].0, Some(0.1));
         // Of 12.5 ms only the longest kernel lasts a slice of 2.13 ms without a pause.
         assert_eq!(facts["unbroken_exposure"].0, Some(3_500_000.0 / DEFAULT_SLICE_NS as f64));
         assert_eq!(facts["repeat_spread"].0, Some(0.0));
