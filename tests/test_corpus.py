@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -219,3 +221,16 @@ def test_clients_of_mps_are_not_told_to_use_mps(corpus: Path) -> None:
     assert [action.action for action in advice.actions][:1] == [
         "Keep MPS with equal caps: no other configuration is forecast to gain anything"
     ]
+
+
+def test_where_nsys_says_that_it_cannot_record_context_switches_so_does_the_report(corpus: Path) -> None:
+    """`SupportsGpuCtxsw` of TARGET_INFO_SYSTEM_ENV: 0 under WSL2, 1 on a Linux host."""
+    for name, support in (("test-cuda-4streams/report2.sqlite", "0"), ("easycuda/nsys_easy.sqlite", "1")):
+        path = corpus / "exports" / name
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+            query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'SupportsGpuCtxsw'"
+            assert database.execute(query).fetchall() == [(support,)]
+        (device,) = pyanalyze.load(path).report().devices
+        (missing,) = device.missing_for("context_switches")
+        assert ("could not record any there" in missing.why) == (support == "0")
+        assert ("WSL2 has none" in (missing.how or "")) == (support == "0")

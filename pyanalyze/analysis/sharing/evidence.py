@@ -1158,6 +1158,9 @@ def gaps(case: Case) -> list[Missing]:
             "present": "no context-switch record belongs to this GPU",
         }.get(state, "the context-switch table was not read")
         again = f"{recording(trace=case.trace)}   # as root; driver r435 or newer"
+        if case.setting("gpu_context_switch_support") is not None:
+            why += "; nsys says that it could not record any there: no root, a container, MIG, WSL2 or an old driver"
+            again += "; on the host, not in a container; WSL2 has none"
         # Where nothing was traced there is no recording to repeat: it takes one of every tenant.
         how = again if case.captured else record_all(case.trace)
         traced = case.setting("gpu_context_switch_trace")

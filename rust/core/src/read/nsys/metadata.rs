@@ -171,6 +171,10 @@ impl Metadata {
                         .filter(|v| *v >= 1000)
                         .map(|v| format!("{}.{}", v / 1000, v % 1000 / 10));
                 }
+                // Without root, in a container, with MIG, under WSL2 and on drivers before r435.
+                "SupportsGpuCtxsw" if value == "0" => {
+                    self.configure("capture-settings", None, "gpu_context_switch_support", "false");
+                }
                 "Hostname" if !value.is_empty() => self.host_hash = Some(hash(value.as_bytes())),
                 // Of the machine's session, not of one process; separated by semicolons, unquoted.
                 "DeviceEnvironment" => {
