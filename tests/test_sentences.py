@@ -969,11 +969,36 @@ def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:
 
 
 def test_a_pause_of_all_is_said_beside_the_gpu_time(hardware: Path) -> None:
-    """By SQL nothing ran between 2.9 ms and 1.896 s of 2.897 s; --start is on the clock of the capture."""
+    """By SQL nothing ran between 2.9 ms and 1.896 s of 2.897 s; --start is on the clock of the capture.
+
+    After it the first kernel is launched at 2357.209 ms and starts at 2357.242 ms; the last of one process that has no
+    kernel later ends at 3358.003 ms.
+    """
     report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
     lead = " ".join(lead_sentences(report.devices[0]))
-    said = "34.5 % of the window; --start 2358ms --end 3358ms chooses that part (times as nsys shows them)."
-    assert f"All tenants were at work for only {said}" in lead
+    said = "34.5 % of the window; --start 2357ms --end 3359ms contains that part (times as nsys shows them)."
+    assert f"All tenants were active for only {said}" in lead
+
+
+def test_the_time_of_all_contains_the_launch_of_its_first_kernel(corpus: Path) -> None:
+    """By SQL the only kernel is launched at 306.737 ms and runs from 309.104 to 313.789 ms of 135.9 ms.
+
+    The other process was not traced: its context was resident, and what it had to do is not known.
+    """
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "paging__ada-1.nsys2026.sqlite"
+    (device,) = pyanalyze.load(path).report().devices
+    chosen = "--start 306ms --end 314ms"
+    part = f"3.4 % of the window; {chosen} contains that part (times as nsys shows them)."
+    assert f"All tenants were active or resident for only {part}" in " ".join(lead_sentences(device))
+    report = run("report", path, "-f", "md").stdout
+    assert f"{chosen} leaves the time in which all were active or resident." in report
+    assert "at work" not in report
+    assert "all active or resident 3 %" in " ".join(run("summary", path).stdout.split())
+    # The part has the same bound of the slowdown as the whole: the kernel and its launch lie in it.
+    part_of = pyanalyze.load(path).window("306ms", "314ms").report().devices[0].tenants[0].slowdown
+    assert part_of.elapsed is not None
+    assert device.tenants[0].slowdown.elapsed is not None
+    assert part_of.elapsed.value == pytest.approx(device.tenants[0].slowdown.elapsed.value, rel=0.01)
 
 
 def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path) -> None:

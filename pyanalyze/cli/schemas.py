@@ -72,7 +72,9 @@ SHOWN: Mapping[str, Shown] = {
         frozenset({Part.OCCUPANCY}),
     ),
     "interference": Shown(
-        _WHERE | {"host", "interference", "sharing_is_the_cause", "tenants", "window", "all_at_work"},
+        _WHERE
+        | {"host", "interference", "sharing_is_the_cause", "tenants", "window", "all_at_work"}
+        | {"all_at_work_launched_ns"},
         _WHO
         | {
             "slowdown",

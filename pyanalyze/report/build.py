@@ -17,7 +17,7 @@ from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
 from pyanalyze.nsys_tool import COUNTERS_NEED, TRACE, record_all, recording
-from pyanalyze.report.sentences import why_sharing
+from pyanalyze.report.sentences import partly_active, why_sharing
 from pyanalyze.report.shown import MOST_TENANTS
 from pyanalyze.results.advice import MigProfile, MpsPercentage, SharingOption
 from pyanalyze.results.interference import (
@@ -342,7 +342,10 @@ def _device(
     )
     if Part.INTERFERENCE not in parts:
         return made
-    return made.model_copy(update={"sharing_is_the_cause": _sharing_cause(made)})
+    launched_ns = _first_launch_ns(tables, made)
+    return made.model_copy(
+        update={"all_at_work_launched_ns": launched_ns, "sharing_is_the_cause": _sharing_cause(made)}
+    )
 
 
 def _shown(tables: TableSet, usage: pl.DataFrame, verdict: Verdict) -> pl.DataFrame:
@@ -453,6 +456,25 @@ def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int) -> Windo
     if 2 * work.filter(pl.col("start_ns") >= ends).height >= work.height:
         return Window(start_ns=ends, end_ns=last)
     return Window(start_ns=first, end_ns=ends - idle_ns)
+
+
+def _first_launch_ns(tables: TableSet, device: Device) -> int | None:
+    """When the operation with which all are at work was launched; None: not known, or they are for nearly all time."""
+    import polars as pl
+
+    both, calls = device.all_at_work, None if partly_active(device) is None else tables.calls()
+    if both is None or calls is None:
+        return None
+    process = ("capture", "pid", "correlation_id")
+    first = pl.concat(
+        tables.columns(name, "device_id", "start_ns", *process)
+        .filter(pl.col("device_id") == device.device_id, pl.col("start_ns") == both.start_ns)
+        .select(process)
+        for name in ("kernels", "graph_launches", "memops")
+    )
+    launched = calls.join(first.filter(pl.col("correlation_id") > 0), on=process, how="semi", nulls_equal=True)
+    found = launched["start_ns"].min()
+    return found if isinstance(found, int) else None
 
 
 def _longest_without_kernels_ns(tables: TableSet, device_id: int, first: int, last: int) -> int:

@@ -56,6 +56,7 @@ __all__ = [
     "STREAM_REASONS",
     "UNREAD",
     "GpuTime",
+    "active_word",
     "aggressors_text",
     "agreement_note",
     "agreement_text",
@@ -628,15 +629,21 @@ def partly_active(device: Device) -> float | None:
 
 
 def all_active(device: Device) -> str | None:
-    """The options that choose the time in which all tenants were active, in whole milliseconds inside it.
+    """The options that choose the time in which all tenants were active, in whole milliseconds around it.
 
-    None: they were for nearly all of the window, or it is not known.
+    With the call that launched its first operation: what a window cuts is not compared. None: they were active for
+    nearly all of the window, or it is not known.
     """
-    both = device.all_at_work
+    both, launched_ns = device.all_at_work, device.all_at_work_launched_ns
     if both is None or partly_active(device) is None:
         return None
-    start_ms, end_ms = -(-both.start_ns // 1_000_000), both.end_ns // 1_000_000
-    return f"--start {start_ms}ms --end {end_ms}ms" if start_ms < end_ms else None
+    start_ns = both.start_ns if launched_ns is None else min(both.start_ns, launched_ns)
+    return f"--start {start_ns // 1_000_000}ms --end {-(-both.end_ns // 1_000_000)}ms"
+
+
+def active_word(device: Device) -> str:
+    """What all tenants were in that time: of an untraced one only residency is known."""
+    return "active or resident" if _has_untraced(device) else "active"
 
 
 def switching_text(device: Device) -> str:
@@ -646,7 +653,7 @@ def switching_text(device: Device) -> str:
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
     if (part := partly_active(device)) is not None:
-        source = f"all active {fmt.percent(part, 0)}; {source}"
+        source = f"all {active_word(device)} {fmt.percent(part, 0)}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
@@ -1197,12 +1204,16 @@ def by_traced(device: Device) -> str:
         return f", without whole CUDA graphs (in flight for {fmt.percent(graphs)}), which the upper end allows for"
     if untraced_share(device) <= NEGLIGIBLE_RESIDENCY:
         return ""
+    return f", traced kernels only{': untraced tenants count as idle' if _has_untraced(device) else ''}"
+
+
+def _has_untraced(device: Device) -> bool:
+    """Whether a tenant was resident of which no work was recorded."""
     # An MPS server does no work but that of its clients.
     serving = {t.served_by for t in device.tenants}
-    others = any(
+    return any(
         t.busy_ns is None and (t.resident_ns or t.in_mps_group) and t.tenant_id not in serving for t in device.tenants
     )
-    return f", traced kernels only{': untraced tenants count as idle' if others else ''}"
 
 
 def bounded_text(found: Bounded) -> str:
@@ -1303,8 +1314,8 @@ def _residency_lead(device: Device) -> str:
         said = residency_sentence(device)
         # Shares of a window that is mostly a pause say little.
         if part is not None and part < _HALF and chosen is not None:
-            said += f" All tenants were at work for only {fmt.percent(part)} of the window; {chosen} chooses that part "
-            said += "(times as nsys shows them)."
+            said += f" All tenants were {active_word(device)} for only {fmt.percent(part)} of the window; {chosen} "
+            said += "contains that part (times as nsys shows them)."
         return said
     why = _short_why(device, "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"

@@ -335,6 +335,11 @@ class Device(Result):
         default=None,
         description="From when the last tenant began to when the first one ended; null: one tenant, or no such time.",
     )
+    all_at_work_launched_ns: int | None = Field(
+        default=None,
+        description="Begin of the call that launched the operation with which `all_at_work` begins; null: not known, "
+        "or `all_at_work` is nearly the window.",
+    )
     memory: Memory | None = Field(description="Device memory; null: not known.")
     name: Text | None = Field(description="Product name.")
     sm_count: int | None = Field(description="Streaming multiprocessors.")

@@ -23,6 +23,7 @@ from pyanalyze.report.blocks import (
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     LONG,
+    active_word,
     all_active,
     bound_text,
     cause_sentence,
@@ -156,7 +157,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
         chosen = all_active(device)
-        chosen = f": {chosen} leaves only the time in which all were at work" if chosen else ""
+        chosen = f": {chosen} leaves the time in which all were {active_word(device)}" if chosen else ""
         of = (
             f" All work of the window counts, also what ran while no other tenant had any{chosen}. "
             "Latency begins at the launch: --work FILE measures requests from their own start."
