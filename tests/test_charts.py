@@ -107,6 +107,13 @@ def test_timeline_counts_milliseconds_and_keeps_nanoseconds() -> None:
     assert kernel["d"] == "2.512 s"
     assert kernel["n"] == "spin"
     assert len(spec["vconcat"]) == 3
+    # Sentences and options count as nsys does, the axis from the start of the window, at 1.204118277 s.
+    shown = [
+        found
+        for found in re.findall(r'"title": "(Time[^"]*)"', json.dumps(spec))
+        if found == "Time (ms from the start of the window, which is 1,204.1 ms in nsys)"
+    ]
+    assert len(shown) == 1
     assert any(param["bind"] == "scales" for param in spec["params"])
 
 
@@ -272,7 +279,8 @@ def test_bins_of_occupancy_do_not_alias_with_time_slices(bin_ns: int, merged: in
         plain = _rows(_spec(charts.occupancy(table, LABELS, window=(0, 200 * bin_ns))))
         assert max(abs(row["y1"] - 0.75) for row in plain if row["t"] == LABELS[1]) > 0.15
     title = spec["encoding"]["x"]["title"][1]
-    assert title == f"Bins of {duration(merged * bin_ns)}; contexts alternate every 3.000 ms"
+    # Two slices of 1.5 ms: the period is not the time slice.
+    assert title == f"Bins of {duration(merged * bin_ns)}; residency intervals of a tenant begin every 3.000 ms"
     per_sm = table.group_by("device_id", "start_ns", "end_ns").agg(sm=pl.lit(0), warps=64 * pl.col("warps").sum())
     cells = _rows(_spec(charts.sm_heatmap(per_sm, switch_period_ns=3_000_000)))
     assert sum("w" in row for row in cells) == len(drawn)

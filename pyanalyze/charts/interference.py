@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import altair as alt
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
-from pyanalyze.charts.style import MAX_MARKS, OTHER, decorate, empty, inline, label_of, only_device, tenant_scale
+from pyanalyze.charts.style import (
+    MAX_MARKS,
+    OTHER,
+    decorate,
+    empty,
+    inline,
+    label_of,
+    only_device,
+    tenant_scale,
+    window_time,
+)
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import duration, percent, ratio
 
@@ -411,7 +421,7 @@ def latency_over_time(
         alt.Chart(inline(bars))
         .mark_rect()
         .encode(
-            x=alt.X("x:Q", title="Time (ms from the start of the window)", scale=domain),
+            x=alt.X("x:Q", title=window_time(window[0]), scale=domain),
             x2="x2:Q",
             y=alt.Y("t:N", title=None, sort=None, axis=alt.Axis(minExtent=40, maxExtent=40, labels=False, ticks=False)),
             color=color,

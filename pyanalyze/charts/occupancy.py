@@ -17,6 +17,7 @@ from pyanalyze.charts.style import (
     only_device,
     pan_and_zoom,
     tenant_scale,
+    window_time,
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -113,10 +114,13 @@ def _merged_bins(bin_ns: int, fewest: int, switch_period_ns: int | None) -> int:
     return max(fewest, -(-_PERIODS_OF_A_BIN * period_ns // bin_ns))
 
 
-def _time_title(bin_ns: int, switch_period_ns: int | None) -> list[str]:
+def _time_title(start_ns: int, bin_ns: int, switch_period_ns: int | None) -> list[str]:
     """Title of the time axis, with the length of a bin and what it stands beside."""
-    period = "" if switch_period_ns is None else f"; contexts alternate every {duration(switch_period_ns)}"
-    return ["Time (ms from the start of the window)", f"Bins of {duration(bin_ns)}{period}"]
+    period = ""
+    if switch_period_ns is not None:
+        # Not the time slice: what the others take lies in it as well.
+        period = f"; residency intervals of a tenant begin every {duration(switch_period_ns)}"
+    return [window_time(start_ns), f"Bins of {duration(bin_ns)}{period}"]
 
 
 def sm_heatmap(
@@ -177,7 +181,7 @@ def sm_heatmap(
         for tpc, begin, finish, warps in cells.select("tpc", "start_ns", "end_ns", "warps").iter_rows()
     ]
     length = (end - start) / 1e6
-    title = _time_title(stride * bin_ns, switch_period_ns)
+    title = _time_title(start, stride * bin_ns, switch_period_ns)
     x = alt.X("a:Q", title=title, scale=alt.Scale(domain=[0, length], nice=False))
     y = alt.Y(
         "top:Q",
@@ -306,7 +310,7 @@ def occupancy(
         .encode(
             x=alt.X(
                 "a:Q",
-                title=_time_title(merged * bin_ns, switch_period_ns),
+                title=_time_title(start, merged * bin_ns, switch_period_ns),
                 scale=alt.Scale(domain=[0, (end - start) / 1e6], nice=False),
                 axis=alt.Axis(tickCount=8, labelOverlap=True, labelFlush=True),
             ),

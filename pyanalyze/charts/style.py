@@ -30,6 +30,7 @@ __all__ = [
     "tenant_colors",
     "tenant_scale",
     "unfolded",
+    "window_time",
 ]
 
 #: Most rows in one chart: below altair's own limit, and few enough for a phone.
@@ -42,6 +43,17 @@ _PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 OTHER = "#8C8C8C"
 #: The only key of what stands for rows.
 _FOLDED = "folded"
+
+
+def window_time(start_ns: int) -> str:
+    """Title of a time axis that begins at the start of the window: sentences and options count as nsys does.
+
+    Examples
+    --------
+    >>> window_time(223_935_155)
+    'Time (ms from the start of the window, which is 223.9 ms in nsys)'
+    """
+    return f"Time (ms from the start of the window, which is {start_ns / 1e6:,.1f} ms in nsys)"
 
 
 def tenant_colors(tenants: Iterable[int]) -> dict[int, str]:

@@ -20,6 +20,7 @@ from pyanalyze.charts.style import (
     only_device,
     pan_and_zoom,
     tenant_scale,
+    window_time,
 )
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import duration
@@ -111,11 +112,13 @@ def timeline(
     data = _rows(marks, labels, start, clock or {})
     used = list(dict.fromkeys(marks["tenant_id"].to_list()))
     scale = tenant_scale(labels, used, alike)
-    strips = [] if samples is None else _strips(samples, device_id, start, end, span, width)
+    # Two runs have no zero in common.
+    title = "Time (ms from the start of each run)" if clock else window_time(start)
+    strips = [] if samples is None else _strips(samples, device_id, start, end, title, width)
     ticks = None if switches is None else _switches(switches, labels, device_id, start, end)
     if ticks is not None:
-        strips.insert(0, _switch_strip(*ticks, _time_axis(span, last=not strips), width))
-    tracks = _tracks(data, _time_axis(span, last=not strips), scale, width).add_params(pan_and_zoom())
+        strips.insert(0, _switch_strip(*ticks, _time_axis(title, span, last=not strips), width))
+    tracks = _tracks(data, _time_axis(title, span, last=not strips), scale, width).add_params(pan_and_zoom())
     # The x scale is shared: moving the tracks moves the strips below as well.
     chart: Any = alt.vconcat(tracks, *strips, spacing=6).resolve_scale(x="shared", color="independent")
     merged = "" if marks.height == mine.height else f" {mine.height} intervals are merged into {marks.height} marks."
@@ -203,11 +206,11 @@ def two_timelines(a: Recorded, b: Recorded, *, width: int = 720) -> alt.TopLevel
     return timeline(pl.concat(parts), labels, window=(0, longest), clock=clock, alike=alike, width=width)
 
 
-def _time_axis(span: int, *, last: bool) -> alt.X:
+def _time_axis(title: str, span: int, *, last: bool) -> alt.X:
     """The time axis; only the lowest view is labelled."""
     return alt.X(
         "a:Q",
-        title="Time (ms from the start of the window)" if last else None,
+        title=title if last else None,
         scale=alt.Scale(domain=[0, span / 1e6], nice=False),
         axis=alt.Axis(labels=last, ticks=last, tickCount=8, labelOverlap=True, labelFlush=True),
     )
@@ -371,7 +374,7 @@ def _switch_strip(rows: list[dict[str, Any]], each: bool, x: alt.X, width: int) 
     return strip.properties(width=width, height=16)
 
 
-def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: int, width: int) -> list[Any]:
+def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, time: str, width: int) -> list[Any]:
     whole = samples.filter(
         (pl.col("device_id") == device_id)
         & pl.col("pid").is_null()
@@ -393,7 +396,7 @@ def _strips(samples: pl.DataFrame, device_id: int, start: int, end: int, span: i
         ]
         found.append((title, top, rows))
     return [
-        _strip(title, top, rows, _time_axis(span, last=i + 1 == len(found)), width)
+        _strip(title, top, rows, _time_axis(time, max(end - start, 1), last=i + 1 == len(found)), width)
         for i, (title, top, rows) in enumerate(found)
     ]
 
