@@ -28,7 +28,7 @@ from pyanalyze.results.interference import (
 )
 from pyanalyze.tables.selections import covered_ns, named, of_process
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SMALL_SHARE, TRAITS, Mode, is_slowed
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SMALL_SHARE, TRAITS, Condition, Mode, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,8 +68,8 @@ SLEEPS_UNTIL = (
 )
 _FAR_BELOW = 0.1
 MAY_HAVE_WAITED = (
-    "elapsed: at least that, because the program was idle until about the end of its kernels, too seldom to tell "
-    "whether it waited for them without a CUDA call"
+    "elapsed: at least that, because the program made no CUDA call until about the end of its kernels; so few such "
+    "waits cannot show whether it waited for them"
 )
 LIMITED = (
     "elapsed: the lower bound is for a limiter that gives a tenant no more of the GPU when it is solo: it would have "
@@ -562,7 +562,9 @@ def _slowed(
     found = {r["measure"]: r for r in mine if r["work"] is None and r["against"] == against}
     again = {r["measure"]: r for r in mine if r["work"] is None and r["against"] == "counterfactual"}
     if not many and against == "counterfactual":
-        why = "no other tenant is known on the device; a solo recording would show whether an unknown one slowed it"
+        rare = verdict.condition is Condition.UNLESS_RARE_TENANT
+        which = "one that ran only now and then" if rare else "an unknown one"
+        why = f"no other tenant is known on the device; a solo recording would show whether {which} slowed it"
         return TenantInterference(number, name, _NOT_KNOWN, missing=why, notes=tuple(refused))
     own = mps_group if number in mps_group else frozenset({number})
     held = bool(mps_group & own) or row["resident_ns"] is not None or _server_held(tables, row)
@@ -608,8 +610,7 @@ def _slowed(
         if share >= SMALL_SHARE:
             notes.append(
                 f"while its context was resident, {fmt.duration(assumed_ns)} ({fmt.percent(share)}) count as saving "
-                "and restoring inside kernels: no record has it, too few kernels show it, and what other boards take "
-                "is assumed"
+                "and restoring inside kernels, assumed as on other boards: no record and too few kernels show it"
             )
     if lost is not None:
         estimates["resident"] = None

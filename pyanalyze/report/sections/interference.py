@@ -52,7 +52,7 @@ _CAUSES_CAPTION = "Where the added latency of its kernels went (inferred)."
 _ROOT_CAUSES = (
     " A wait behind kernels of its own counts as what delayed the head of that queue; where nothing did, as queueing."
 )
-_ASSUMED = " The replay assumes an execution of 1.00x."
+_ASSUMED = " The {} assumes an execution of 1.00x."
 _ABOVE = " The replay, which assumes 1.00x for all kernels, does not use them."
 #: Kernels of groups of work that are shown.
 _KERNELS = 12
@@ -134,12 +134,13 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     )
     measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
     known = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency, t.slowdown.resident) if e]
+    how = "replay"
     if any(t.group_of is not None for t in device.tenants):
         against = "from the same kernels beside another group of work and solo"
     elif measured:
         against = f"measured against {', '.join(measured)}"
     elif known and all(e.high is None for e in known):
-        against = "bounded by the resident time of the other tenants"
+        against, how = "bounded by the resident time of the other tenants", "bound"
     else:
         against = (
             "estimated by a counterfactual replay without the other tenants. Elapsed is too high where requests had "
@@ -161,9 +162,11 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         of = (
             f" All work of the window counts, also what ran while no other tenant had any{chosen}. "
             "Latency begins at the launch: --work FILE measures requests from their own start."
-            f"{_ASSUMED if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
+            f"{_ASSUMED.format(how) if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
         )
-    return Table(columns, rows, f"Slowdown (shared over solo) with 95 % confidence intervals, {against}.{of}")
+    bounds_only = all(e.low is None or e.high is None or bound_text(e) for e in known)
+    intervals = "" if bounds_only else " with 95 % confidence intervals"
+    return Table(columns, rows, f"Slowdown (shared over solo){intervals}, {against}.{of}")
 
 
 def _switched_out_known(device: Device) -> bool:
@@ -411,6 +414,9 @@ def _cause_blocks(device: Device) -> list[Block]:
             [(t, t.causes) for t in known if t.root_causes is not None],
         )
     )
+    if set(again) <= set(rows):
+        # No operation waited behind one of its own that others had delayed.
+        again = ()
     chart = Chart(
         chart_key("causes", device.device_id),
         "Where the added latency went",
@@ -450,17 +456,15 @@ def _switch_basis(device: Device) -> str:
     switches = device.context_switches
     if switches is None or switches.cost_kind != "gap":
         return ""
-    known = (
-        " Context switches are switch gaps, as recorded, and saving and restoring, which no record of this driver has"
-    )
+    known = " Context switches are switch gaps, as recorded, and saving and restoring"
     state = None if device.interference is None else device.interference.context_state
     if state is None:
         return (
-            f"{known} and too few kernels of this capture show: inside kernels what other boards take is assumed, "
-            "between them nothing."
+            f"{known}. No record of this driver and too few kernels of this capture show the latter: inside kernels it "
+            "is assumed as on other boards, between kernels it is not counted."
         )
     return (
-        f"{known}: about {fmt.duration(state.save_ns + state.restore_ns)} "
+        f"{known}, which no record of this driver has: about {fmt.duration(state.save_ns + state.restore_ns)} "
         f"(between {fmt.duration(state.low_ns)} and {fmt.duration(state.high_ns)}), inferred "
         f"{INFERRED_STATE[state.found_from]}."
     )

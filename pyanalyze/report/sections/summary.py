@@ -69,11 +69,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         facts.append(Fact("Largest slowdown", fmt.UNKNOWN, "see what is not available"))
     else:
         label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
-        note = f"{label}, {bound_text(victim.estimate)}{KIND_WORDS[victim.kind]}, n = {fmt.count(victim.estimate.n)}"
+        note = f"{label}, {KIND_WORDS[victim.kind]}, n = {fmt.count(victim.estimate.n)}"
         if (slower := slower_elapsed(device)) is not None:
             note += f"; by {KIND_WORDS['elapsed']}: {slower}"
         known = "Largest known slowdown" if impact.unknown else "Largest slowdown"
-        facts.append(Fact(known, fmt.ratio(victim.estimate.value), note, victim.estimate.basis))
+        value = f"{bound_text(victim.estimate)}{fmt.ratio(victim.estimate.value)}"
+        facts.append(Fact(known, value, note, victim.estimate.basis))
     if (check := counted_sms(device)) is not None:
         facts.append(
             Fact("SMs active", fmt.percent(check.sm_active), f"by counter, {samples_text(device, check)}", "sampled")

@@ -90,8 +90,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         "Observed parts of each tenant's own time, which may be shorter than the window; from kernels to host they add "
         "up to 100 %. A kernel counts from its start to its end, switched out or not. Time in which the next operation "
         "was launched and had not started is a part of CUDA calls and host. A gap of up to 250 us counts as launching, "
-        "except where a CUDA call ran that launches nothing, or the launching thread was in MPI or a video codec. A "
-        "longer gap counts as the CUDA call that ran then, else as the host, as such short waits do."
+        "except where a CUDA call ran that launches nothing, or the launching thread was in MPI or a video codec. "
+        "There, and in a longer gap, the CUDA call that ran counts. Where none ran, the host does."
     )
     if any(_part(split, Limit.API_CALLS).startswith("at most") for _, split in splits):
         caption += " Calls are not read where gaps are a small part: their time is in launching and host."
