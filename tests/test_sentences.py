@@ -129,7 +129,7 @@ def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     said = weights_text(device.sharing)
     assert "log odds" in said
-    assert "of time-slicing against a mode that the evidence does not name: +3 is about 20 times as likely" in said
+    assert "of time-slicing against a mode that a row has neither under For nor under Against: +3 is about" in said
     weights = {one.name: weight for one, weight in weighed_evidence(device.sharing)}
     # docs/modes/time_slicing.md: contexts that alternate weigh 5; streams that overlap have no row.
     assert (weights["contexts_alternate"], weights["streams_overlap"]) == (5.0, 0.0)
@@ -989,16 +989,63 @@ def test_the_time_of_all_contains_the_launch_of_its_first_kernel(corpus: Path) -
     (device,) = pyanalyze.load(path).report().devices
     chosen = "--start 306ms --end 314ms"
     part = f"3.4 % of the window; {chosen} contains that part (times as nsys shows them)."
-    assert f"All tenants were active or resident for only {part}" in " ".join(lead_sentences(device))
+    assert f"All tenants were active (untraced: resident) for only {part}" in " ".join(lead_sentences(device))
     report = run("report", path, "-f", "md").stdout
-    assert f"{chosen} leaves the time in which all were active or resident." in report
+    assert f"{chosen} leaves the time in which all were active (untraced: resident)." in report
     assert "at work" not in report
-    assert "all active or resident 3 %" in " ".join(run("summary", path).stdout.split())
+    assert "all active 3 %" in " ".join(run("summary", path).stdout.split())
     # The part has the same bound of the slowdown as the whole: the kernel and its launch lie in it.
     part_of = pyanalyze.load(path).window("306ms", "314ms").report().devices[0].tenants[0].slowdown
     assert part_of.elapsed is not None
     assert device.tenants[0].slowdown.elapsed is not None
     assert part_of.elapsed.value == pytest.approx(device.tenants[0].slowdown.elapsed.value, rel=0.01)
+
+
+def test_a_lower_bound_is_said_with_what_it_rests_on(corpus: Path) -> None:
+    """By SQL the kernel runs from 309.104 to 313.789 ms, and no CUDA call from 306.910 to 313.457 ms: one wait.
+
+    No launch of this capture waits behind another one, and nothing in it was replayed or has an interval.
+    """
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "paging__ada-1.nsys2026.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        calls = "SELECT start, end FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY start DESC LIMIT 2"
+        assert db.execute(calls).fetchall() == [(313457392, 313790832), (306737092, 306910382)]
+        assert db.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall() == [(309104431, 313789031)]
+    page = run("report", path, "-f", "md").stdout
+    assert "| Largest slowdown | at least 2.82x | bin/pf_spin, elapsed time, n = 1 | inferred |" in page
+    wait = "the program made no CUDA call until about the end of its kernels; so few such waits cannot show whether"
+    assert wait in page
+    assert "Slowdown (shared over solo), bounded by the resident time of the other tenants." in page
+    assert "The bound assumes an execution of 1.00x." in page
+    assert "replay" not in page.partition("## Interference")[2].partition("\n## ")[0]
+    assert page.count("| Waiting for its time slice |") == 1
+    assert page.count("median residency intervals 2.130 ms (constant_cycles;") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "note"),
+    [
+        # 2 000 kernels of 3.9 s in all: one that shared the GPU for long would have inflated some of them.
+        (
+            "gpubootcamp-8v100/report1.nsys2026",
+            "no (only one process is known; another that slowed it would show, unless it ran only now and then)",
+            "whether one that ran only now and then slowed it",
+        ),
+        # One kernel of 2.3 ms: nothing to compare it with.
+        (
+            "easycuda/nsys_easy",
+            "unknown. Only one process was traced, and nothing excludes that another slowed it.",
+            "whether an unknown one slowed it",
+        ),
+    ],
+)
+def test_the_cause_of_what_is_said_where_no_slowdown_is(name: str, cause: str, note: str, corpus: Path) -> None:
+    report = pyanalyze.load(corpus / "exports" / f"{name}.sqlite").report()
+    (device,) = report.devices
+    assert cause_sentence(device).rstrip(".") == f"Sharing is the cause: {cause}".rstrip(".")
+    assert f"a solo recording would show {note}." in render_markdown(report)
+    # The compute mode EXCLUSIVE_PROCESS is something else.
+    assert mode_text(device).startswith("exclusive (one process used the GPU; inferred, confidence 0.97), if no other")
 
 
 def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path) -> None:

@@ -492,7 +492,7 @@ def test_little_overlap_that_was_missed_is_not_told_as_a_loss() -> None:
     said = "train used 0 streams, which missed overlap for less than 2 % of its time."
     assert lost_streams_text("train", streams) == said
     late = streams.model_copy(update={"pairs": [pair.model_copy(update={"late_ns": 2 * MS})]})
-    said = "train: streams 7 and 21 lost 2.000 ms of overlap, 2.0 % of its time: launched too late."
+    said = "train: streams 7 and 21 lost 2.000 ms of overlap, 2.0 % of its time: launched after the other ended."
     assert lost_streams_text("train", late) == said
 
 

@@ -247,9 +247,9 @@ def _weighed_mode(sharing: Sharing) -> Mode:
 def weights_text(sharing: Sharing) -> str:
     """Say what the weights of the evidence are for, and what they compare with."""
     return (
-        f"Evidence, largest weight first. Weight: log odds (base e) of {_weighed_mode(sharing)} against a mode that "
-        "the evidence does not name: +3 is about 20 times as likely, -3 a 20th. Weights add up. Confidence is "
-        "something else: how often such verdicts were right on simulated recordings."
+        f"Evidence, largest weight first. Weight: log odds (base e) of {_weighed_mode(sharing)} against a mode that a "
+        "row has neither under For nor under Against: +3 is about 20 times as likely, -3 a 20th. Weights add up. "
+        "Confidence is something else: how often such verdicts were right on simulated recordings."
     )
 
 
@@ -273,6 +273,9 @@ def mode_text(device: Device) -> str:
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
     known = fmt.certainty(sharing.basis, sharing.confidence)
+    if sharing.mode == Mode.EXCLUSIVE:
+        # Not the compute mode of that name.
+        known = f"(one process used the GPU; {known[1:]}"
     return f"{sharing.mode} {known}{mode_clauses(device)}."
 
 
@@ -315,7 +318,7 @@ HOST_MEMORY_WORDS: Final[Mapping[HostMemory, str]] = {
 
 #: Why streams did not overlap, to stand behind a colon.
 STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
-    StreamReason.LAUNCHED_LATE: "launched too late",
+    StreamReason.LAUNCHED_LATE: "launched after the other ended",
     StreamReason.LAUNCH_LATENCY: "usual latency of launches",
     StreamReason.COPY_IN_FRONT: "a kernel behind a copy that waited for a copy engine",
     StreamReason.COPY_ENGINE: "copies share a copy engine",
@@ -505,14 +508,14 @@ def whole_intervals(device: Device) -> str:
     return " Intervals have their whole length, which may reach out of the window."
 
 
-def residency_sentence(device: Device) -> str:
-    """State the GPU time share of the tenants, and what context switches cost."""
+def residency_sentence(device: Device, *, lengths: bool = True) -> str:
+    """State the GPU time share of the tenants, what context switches cost, and how long residency intervals are."""
     label = "GPU time:" if _with_gpu_time(device) else "GPU time per tenant is"
-    return f"{label} {gpu_time_text(device)}"
+    return f"{label} {gpu_time_text(device, lengths=lengths)}"
 
 
-def gpu_time_text(device: Device) -> str:
-    """The GPU time share of the tenants and the cost of context switches, to stand behind a label."""
+def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
+    """What :func:`residency_sentence` states, to stand behind a label."""
     shown = _with_gpu_time(device)
     if not any(t.busy_ns or t.resident_ns or t.in_mps_group for t in device.tenants):
         return "not known. No work on this GPU was recorded."
@@ -524,7 +527,7 @@ def gpu_time_text(device: Device) -> str:
     resident = "resident, by " if shown[0].gpu_time_basis == "observed" else ""
     source = f"{resident}{_gpu_time_source(device)}{_of_clients(device)}"
     text = f"{', '.join(names)} of {fmt.duration(_window_ns(device))} ({source})."
-    return f"{text} {said}" if (said := _switching(device)) else text
+    return f"{text} {said}" if (said := _switching(device, lengths=lengths)) else text
 
 
 def _with_gpu_time(device: Device) -> list[Tenant]:
@@ -643,7 +646,7 @@ def all_active(device: Device) -> str | None:
 
 def active_word(device: Device) -> str:
     """What all tenants were in that time: of an untraced one only residency is known."""
-    return "active or resident" if _has_untraced(device) else "active"
+    return "active (untraced: resident)" if _has_untraced(device) else "active"
 
 
 def switching_text(device: Device) -> str:
@@ -653,7 +656,7 @@ def switching_text(device: Device) -> str:
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
     if (part := partly_active(device)) is not None:
-        source = f"all {active_word(device)} {fmt.percent(part, 0)}; {source}"
+        source = f"all active {fmt.percent(part, 0)}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
@@ -679,8 +682,11 @@ def inferred_switch(device: Device) -> tuple[SwitchPart, SwitchPart] | None:
     return saved, SwitchPart(median_ns=gap.median_ns + state_ns, total_ns=gap.total_ns + saved.total_ns)
 
 
-def _switching(device: Device, *, short: bool = False) -> str:
-    """What context switches cost; the time slice where it is inferred. Short: behind the length of the window."""
+def _switching(device: Device, *, short: bool = False, lengths: bool = True) -> str:
+    """What context switches cost; the time slice where it is inferred. Short: behind the length of the window.
+
+    With `lengths`, how long residency intervals are.
+    """
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or not switches.count:
         if summary is not None and summary.time_slice_ns and summary.basis == "inferred":
@@ -697,7 +703,7 @@ def _switching(device: Device, *, short: bool = False) -> str:
     elif (inferred := inferred_switch(device)) is not None:
         _, whole = inferred
         text += f", {fmt.percent(share_of_window(whole.total_ns, device))} with saving and restoring (inferred)"
-    if not short and switches.median_slice_ns is not None:
+    if lengths and not short and switches.median_slice_ns is not None:
         if medians := unlike_medians(device):
             each = [f"{fmt.duration(ns)} ({label}{f'; p10-p90 {span}' if span else ''})" for label, ns, span in medians]
             ends = median_interval(device, switches.median_slice_ns)
@@ -926,7 +932,7 @@ def _only_process(device: Device) -> str:
     if sharing.condition is None:
         return "only one process used the GPU"
     if sharing.condition is Condition.UNLESS_RARE_TENANT:
-        return "only one process is known; another would show, unless it ran only now and then"
+        return "only one process is known; another that slowed it would show, unless it ran only now and then"
     return f"only one process is known; that holds {condition_text(sharing.condition, sharing.mode)}"
 
 
@@ -940,7 +946,7 @@ def why_sharing(device: Device) -> str:
             Reason.HOST: f"check the host first: {host}",
             Reason.HOST_ONLY: f"no slowdown could be measured; check the host first: {host}",
             Reason.SOLE_TENANT: _only_process(device),
-            Reason.OTHERS_NOT_EXCLUDED: "only one process was traced, and nothing excludes others",
+            Reason.OTHERS_NOT_EXCLUDED: "only one process was traced, and nothing excludes that another slowed it",
             Reason.NOT_MEASURED: "no slowdown could be measured",
         }[impact.reason]
     slowdown, high = fmt.ratio(victim.estimate.value), victim.estimate.high
@@ -1311,7 +1317,8 @@ def _residency_lead(device: Device) -> str:
     """GPU time in one paragraph: how to capture what is missing stands further down."""
     if any(t.gpu_time_share is not None for t in device.tenants):
         part, chosen = partly_active(device), all_active(device)
-        said = residency_sentence(device)
+        # Its section and Key numbers have the lengths of residency intervals.
+        said = residency_sentence(device, lengths=False)
         # Shares of a window that is mostly a pause say little.
         if part is not None and part < _HALF and chosen is not None:
             said += f" All tenants were {active_word(device)} for only {fmt.percent(part)} of the window; {chosen} "
