@@ -238,6 +238,27 @@ def test_occupancy_is_stacked_and_called_modelled() -> None:
     assert "modelled" in json.dumps(spec["encoding"]["y"])
 
 
+def test_an_occupancy_that_hardly_shows_has_a_scale_of_its_own(corpus: Path) -> None:
+    """One block of 256 threads for 2.338 ms: 8 of 24 x 48 warp slots are 0.69 %, and 8 warps on one of two SMs are 4."""
+    session = pyanalyze.load(corpus / "exports" / "easycuda" / "nsys_easy.sqlite")
+    spec = _spec(charts.occupancy(session.sm_occupancy, {0: "add"}))
+    axis = spec["encoding"]["y"]
+    assert axis["scale"] == {"domain": [0, pytest.approx(8 / (24 * 48))], "nice": True}
+    assert axis["title"] == ["Warp slots in use (modelled)", "the axis ends below 100 %"]
+    assert max(row["y1"] for row in _rows(spec)) == pytest.approx(8 / (24 * 48))
+    # A ten thousandth of it is no 0 either.
+    less = session.sm_occupancy.with_columns(warps=pl.col("warps") / 1e4)
+    assert max(row["y1"] for row in _rows(_spec(charts.occupancy(less, {0: "add"})))) == pytest.approx(
+        6.94e-7, rel=0.01
+    )
+    legend = str(_spec(charts.sm_heatmap(session.sm_warps, warp_slots=48)))
+    assert "Mean warps per SM, up to 4 of 48 (modelled)" in legend
+    # A third of the slots shows on the whole scale.
+    third = session.sm_occupancy.with_columns(warps=pl.col("warps") * 48)
+    whole = _spec(charts.occupancy(third, {0: "add"}))["encoding"]["y"]
+    assert (whole["scale"]["domain"], whole["title"]) == ([0, 1.0], "Warp slots in use (modelled)")
+
+
 def test_occupancy_keeps_its_mean_when_bins_are_merged() -> None:
     table = examples.sm_occupancy(20_000)
     rows = _rows(_spec(charts.occupancy(table, LABELS, window=WINDOW)))

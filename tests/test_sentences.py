@@ -1001,6 +1001,16 @@ def test_the_time_of_all_contains_the_launch_of_its_first_kernel(corpus: Path) -
     assert part_of.elapsed.value == pytest.approx(device.tenants[0].slowdown.elapsed.value, rel=0.01)
 
 
+def test_an_empty_part_of_a_chart_is_said_to_hold_untraced_work(corpus: Path) -> None:
+    """By SQL the context of the untraced process is resident for 130 of 135.9 ms: the device was not empty."""
+    said = " Untraced tenants count as idle."
+    for name, times in (("ctxsw-ada-timeslice/paging__ada-1.nsys2026", 2), ("easycuda/nsys_easy", 0)):
+        report = pyanalyze.load(corpus / "exports" / f"{name}.sqlite").report()
+        captions = {one.caption for one in _all(_section(report, "occupancy")) if isinstance(one, Chart)}
+        assert len(captions) >= 2
+        assert sum(said in caption for caption in captions) == times
+
+
 def test_a_lower_bound_is_said_with_what_it_rests_on(corpus: Path) -> None:
     """By SQL the kernel runs from 309.104 to 313.789 ms, and no CUDA call from 306.910 to 313.457 ms: one wait.
 

@@ -39,6 +39,8 @@ _PERIODS_OF_A_BIN = 4
 #: With so many bins in a switching period every time slice shows by itself. Fewer, and bins longer than that, show a
 #: beat between bins and time slices that looks like the program's own behaviour.
 _BINS_OF_A_PERIOD = 8
+#: Part of the scale below which values would look like nothing on it: the scale then ends at the highest of them.
+_LOW = 0.1
 _LIMITER_COLORS = {
     "warps": "#0072B2",
     "registers": "#E69F00",
@@ -123,6 +125,11 @@ def _time_title(start_ns: int, bin_ns: int, switch_period_ns: int | None) -> lis
     return [window_time(start_ns), f"Bins of {duration(bin_ns)}{period}"]
 
 
+def _is_low(highest: float, full: float) -> bool:
+    """Whether values are there, and would look like none on the whole scale."""
+    return 0 < highest < _LOW * full
+
+
 def sm_heatmap(
     per_sm: pl.DataFrame,
     *,
@@ -168,6 +175,8 @@ def sm_heatmap(
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("warps").mean())
         .sort("bin", "tpc")
     )
+    highest = float(cells["warps"].max())  # type: ignore[arg-type]
+    low = warp_slots is not None and _is_low(highest, warp_slots)
     rows = [
         {
             "a": round((begin - start) / 1e6, 6),
@@ -175,7 +184,7 @@ def sm_heatmap(
             "y": tpc,
             "top": tpc - 0.5,
             "bottom": tpc + 0.5,
-            "w": round(warps, 3),
+            "w": round(warps, 6 if low else 3),
             "s": f"{2 * tpc} and {2 * tpc + 1}",
         }
         for tpc, begin, finish, warps in cells.select("tpc", "start_ns", "end_ns", "warps").iter_rows()
@@ -189,8 +198,10 @@ def sm_heatmap(
         scale=alt.Scale(domain=[-0.5, tpcs - 0.5], nice=False, reverse=True),
         axis=alt.Axis(tickCount=min(tpcs, 8)),
     )
-    full = alt.Undefined if warp_slots is None else [0, warp_slots]
+    full = alt.Undefined if warp_slots is None or low else [0, warp_slots]
     unit = "Mean warps per SM (modelled)" if warp_slots is None else f"Mean warps per SM, of {warp_slots} (modelled)"
+    if low:
+        unit = f"Mean warps per SM, up to {highest:.2g} of {warp_slots} (modelled)"
     heat = (
         alt.Chart(inline(rows))
         .mark_rect()
@@ -204,7 +215,7 @@ def sm_heatmap(
             tooltip=[
                 alt.Tooltip("y:Q", title="TPC"),
                 alt.Tooltip("s:N", title="SMs"),
-                alt.Tooltip("w:Q", title="Mean warps per SM (modelled)", format=".1f"),
+                alt.Tooltip("w:Q", title="Mean warps per SM (modelled)", format=".2g" if low else ".1f"),
                 alt.Tooltip("a:Q", title="ms"),
             ],
         )
@@ -288,6 +299,9 @@ def occupancy(
         )
     rows: list[dict[str, Any]] = []
     below: dict[int, float] = {}
+    highest = float(mine.group_by("start_ns").agg(pl.col("warps").sum())["warps"].max() or 0.0)  # type: ignore[arg-type]
+    low = _is_low(highest, 1.0)
+    digits = 9 if low else 5
     ordered = mine.select("start_ns", "tenant_id", "end_ns", "warps").sort("start_ns", "tenant_id")
     for begin, tenant, finish, warps in ordered.iter_rows():
         base = below.get(begin, 0.0)
@@ -296,9 +310,9 @@ def occupancy(
             {
                 "a": round((begin - start) / 1e6, 6),
                 "b": round((finish - start) / 1e6, 6),
-                "y0": round(base, 5),
-                "y1": round(base + warps, 5),
-                "w": round(warps, 5),
+                "y0": round(base, digits),
+                "y1": round(base + warps, digits),
+                "w": round(warps, digits),
                 "t": label_of(tenant, labels),
                 "s": str(begin),
             }
@@ -317,15 +331,17 @@ def occupancy(
             x2="b:Q",
             y=alt.Y(
                 "y0:Q",
-                title="Warp slots in use (modelled)",
-                axis=alt.Axis(format=".0%"),
-                scale=alt.Scale(domain=[0, max(1.0, *below.values())]),
+                title=["Warp slots in use (modelled)", "the axis ends below 100 %"]
+                if low
+                else "Warp slots in use (modelled)",
+                axis=alt.Axis(format="~%" if low else ".0%"),
+                scale=alt.Scale(domain=[0, highest if low else max(1.0, *below.values())], nice=low),
             ),
             y2="y1:Q",
             color=alt.Color("t:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=260)),
             tooltip=[
                 alt.Tooltip("t:N", title="Tenant"),
-                alt.Tooltip("w:Q", title="Warp slots (modelled)", format=".1%"),
+                alt.Tooltip("w:Q", title="Warp slots (modelled)", format=".2p" if low else ".1%"),
                 alt.Tooltip("s:N", title="Bin start (ns)"),
             ],
         )

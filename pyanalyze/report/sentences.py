@@ -77,6 +77,7 @@ __all__ = [
     "gpu_time_rows",
     "gpu_time_text",
     "grouped_text",
+    "has_untraced",
     "holder_text",
     "id_text",
     "inferred_switch",
@@ -646,7 +647,7 @@ def all_active(device: Device) -> str | None:
 
 def active_word(device: Device) -> str:
     """What all tenants were in that time: of an untraced one only residency is known."""
-    return "active (untraced: resident)" if _has_untraced(device) else "active"
+    return "active (untraced: resident)" if has_untraced(device) else "active"
 
 
 def switching_text(device: Device) -> str:
@@ -1210,10 +1211,10 @@ def by_traced(device: Device) -> str:
         return f", without whole CUDA graphs (in flight for {fmt.percent(graphs)}), which the upper end allows for"
     if untraced_share(device) <= NEGLIGIBLE_RESIDENCY:
         return ""
-    return f", traced kernels only{': untraced tenants count as idle' if _has_untraced(device) else ''}"
+    return f", traced kernels only{': untraced tenants count as idle' if has_untraced(device) else ''}"
 
 
-def _has_untraced(device: Device) -> bool:
+def has_untraced(device: Device) -> bool:
     """Whether a tenant was resident of which no work was recorded."""
     # An MPS server does no work but that of its clients.
     serving = {t.served_by for t in device.tenants}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import SM_ORDER_ASSUMED_FROM_MAJOR
+from pyanalyze.analysis.impact import untraced_share
 from pyanalyze.report.blocks import (
     Block,
     Cell,
@@ -20,11 +21,19 @@ from pyanalyze.report.blocks import (
     value_cell,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, bounded_text, by_traced, samples_text, why_missing, why_missing_or_nothing
+from pyanalyze.report.sentences import (
+    LONG,
+    bounded_text,
+    by_traced,
+    has_untraced,
+    samples_text,
+    why_missing,
+    why_missing_or_nothing,
+)
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import TRAITS
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,12 +129,14 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                     "Over the same time bins. Counters have no process: of several tenants only the sum is comparable.",
                 )
             )
+        idle = untraced_share(device) > NEGLIGIBLE_RESIDENCY and has_untraced(device)
+        untraced = " Untraced tenants count as idle." * idle
         blocks.append(
             Chart(
                 chart_key("occupancy", device.device_id),
                 "Modelled occupancy over time",
                 "Mean resident warps over all warp slots of the device, stacked by tenant. Replayed from "
-                "launch configurations: no supported interface measures this per SM.",
+                f"launch configurations: no supported interface measures this per SM.{untraced}",
             )
         )
         blocks.append(
@@ -138,7 +149,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                         "Blocks placed SM by SM as the block scheduler would, constrained by the recorded starts and "
                         "ends of the kernels. A row is the mean of the two SMs of a TPC, of which one may be without a "
                         "block. Darkest: hardly a block on either. Hatched: it is a model, because no trace records "
-                        "the SM of a block." + _assumed_numbers(device),
+                        f"the SM of a block.{untraced}{_assumed_numbers(device)}",
                     ),
                 ),
             )
