@@ -177,7 +177,7 @@ PMON = """# gpu         pid   type     sm    mem    enc    dec    command
     0       4711     C     80     20      -      -    python
     0       4712     C     10      5      -      -    worker
     0        990     G      2      1      -      -    Xorg
-    0        991   C+G      3      1      -      -    firefox
+    0        991     G      3      1      -      -    firefox
     0       4711     C     60     20      -      -    python
     0       4712     C      -      -      -      -    worker
 """
@@ -205,6 +205,32 @@ def test_processes_are_tenants_and_desktop_programs_are_not(tmp_path: Path) -> N
     assert "Xorg" not in screen
     page = answer("report", "-f", "txt", "--samples", tmp_path / "pmon.txt")
     assert all(name in page for name in ("python", "worker", "Xorg", "firefox", "4711", "4712", "990", "991"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "computing"),
+    [
+        # The driver gives a path of Windows, or the name of a Windows program.
+        ("0 51 C+G - - - - C:\\Windows\\explorer.exe\n0 52 C+G - - - - dwm.exe\n0 53 C - - - - train.exe\n", {53}),
+        ("0 51 C+G 9 - - - /opt/blender/blender\n0 52 G - - - - /usr/lib/xorg/Xorg\n0 53 C - - - - train\n", {51, 53}),
+    ],
+)
+def test_compute_and_graphics_contexts_say_little_on_windows(rows: str, computing: set[int], tmp_path: Path) -> None:
+    """nvidia-smi(1): C+G has compute and graphics contexts; under WDDM every desktop program is listed so."""
+    head = "# gpu pid type sm mem enc dec command\n# Idx # C/G % % % % name\n"
+    session = pyanalyze.load(samples=write(tmp_path, "pmon.txt", f"{head}{rows}"))
+    assert {one.pid for one in session.report().devices[0].listed if one.computes} == computing
+    assert {pid for pid, _, _ in session.nvml_processes(0) or ()} == computing
+
+
+def test_a_board_that_draws_the_desktop_of_windows_lists_no_compute_tenants(corpus: Path) -> None:
+    """The driver model is WDDM, and of the unnamed processes of type C+G it cannot be told what they do."""
+    path = corpus / "samples" / "telegraf" / "plugins__inputs__nvidia_smi__testdata__tesla_p4.xml"
+    text = path.read_text()
+    assert "<current_dm>WDDM</current_dm>" in text
+    listed = pyanalyze.load(samples=path).report().devices[0].listed
+    assert text.count("<type>C+G</type>") == len(listed)
+    assert not any(one.computes for one in listed)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import polars as pl
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE
 from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare, Setting
+from pyanalyze.tables.process_lists import graphics_only
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import parse_pairs
 from pyanalyze.vocabulary import TRAITS, Mode
@@ -195,7 +196,7 @@ def _processes(tables: TableSet) -> Iterator[_Draft]:
     for (device, pid), own in _in_instances(rows, tables).group_by("device_id", "pid", maintain_order=True):
         name, kind = _longest(own["process_name"]), _last(own["process_type"])
         yield _Draft(
-            kind=_kind(name, kind),
+            kind=_kind(name, kind, graphics=bool(own.select(graphics_only(tables, device).any()).item())),
             device_id=device,
             placed_by=None if device is None else "sampled",
             pid=pid,
@@ -260,11 +261,10 @@ def _last(values: pl.Series) -> str | None:
     return str(known[-1]) if len(known) else None
 
 
-def _kind(name: str | None, process_type: str | None) -> ListedKind:
+def _kind(name: str | None, process_type: str | None, *, graphics: bool) -> ListedKind:
     if _MPS_SERVER in (name or ""):
         return "mps-server"
-    # A window system, a browser: the driver lists desktop programs as C+G as well.
-    if process_type in ("G", "C+G"):
+    if graphics:
         return "graphics"
     return "mps-client" if process_type == "M+C" else "process"
 

@@ -27,7 +27,10 @@ class ListedTenant(Result):
     """A process, pod or claim that a list names on a device."""
 
     name: Text = Field(description="Shown name: that of the pod, else of the process.")
-    kind: ListedKind = Field(description="What it is. `graphics` (types G and C+G) and MPS servers compute nothing.")
+    kind: ListedKind = Field(
+        description="What it is. MPS servers compute nothing, nor does `graphics`: type G, and on Windows C+G, which "
+        "every desktop program has there."
+    )
     pid: int | None = Field(description="Process id; null: no list gives one.")
     process_type: Text | None = Field(description="C, G, C+G or M+C; null: not listed.")
     namespace: Text | None = Field(description="Kubernetes namespace.")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = [
     "as_of",
     "compute_processes",
+    "graphics_only",
     "list_apart_ns",
     "listed_of_board",
     "most_listed_together",
@@ -22,6 +23,9 @@ __all__ = [
 ]
 
 
+#: Driver models of Windows under which a GPU draws the desktop.
+_DISPLAY_MODELS = ("WDDM", "MCDM")
+_WINDOWS_PROGRAM = r"\\|(?i:\.exe$)"
 #: Rows of one list may have times of their own, as the driver was asked for one process after the other.
 _LIST_NS = 100_000_000
 
@@ -158,15 +162,27 @@ def _of_processes(tables: TableSet, device_id: int) -> pl.DataFrame:
     return samples_of(tables, device).filter(pl.col("pid").is_not_null())
 
 
+def graphics_only(tables: TableSet, device_id: int | None) -> pl.Expr:
+    """Select rows of processes that are not known to have a compute context.
+
+    G has graphics contexts only, C+G has both: a renderer that uses CUDA shares the SMs. Windows lists every desktop
+    program as C+G.
+    """
+    import polars as pl
+
+    kind, name = (pl.col(column).cast(pl.String).fill_null("") for column in ("process_type", "process_name"))
+    rows = tables.rows("configured") if device_id is None else tables.settings_of(device_id)
+    if any(row["key"] == "driver_model.current" and row["value"] in _DISPLAY_MODELS for row in rows):
+        return kind.is_in(["G", "C+G"])
+    return (kind == "G") | ((kind == "C+G") & name.str.contains(_WINDOWS_PROGRAM))
+
+
 def _listed(tables: TableSet, device_id: int) -> pl.DataFrame | None:
     listed = _of_processes(tables, device_id)
     if listed.is_empty():
         return None
-    import polars as pl
-
-    # A window system holds no compute context, and desktop programs are listed as C+G; the type is the same in every
-    # row of a process.
-    return listed.filter(~pl.col("process_type").cast(pl.String).fill_null("").is_in(["G", "C+G"]))
+    # The type is the same in every row of a process.
+    return listed.filter(~graphics_only(tables, device_id))
 
 
 def listed_of_board(tables: TableSet, device_id: int) -> bool:
