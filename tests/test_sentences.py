@@ -952,7 +952,25 @@ def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
 def test_a_timeline_explains_only_what_it_shows(name: str, said: str, hardware: Path) -> None:
     report = pyanalyze.load(hardware / f"{name}.sqlite").report()
     (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
-    assert chart.caption == f"Bars: kernels (rounded: graphs, thin: copies).{said}"
+    # By SQL each has 250 to 1 702 copies and memsets of 3.6 to 13.6 us on average; a pixel is 0.5 to 6.3 ms.
+    wide = " A bar is at least a pixel wide: many short ones look like a long one."
+    assert chart.caption == f"Bars: kernels (rounded: graphs, thin: copies).{wide}{said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "wide"),
+    [
+        # Of 5.202 s copies take 217.6 ms by SQL: 7 006 of them, most of 1 to 7 us; 720 pixels of 7.2 ms are filled.
+        ("gpubootcamp-8v100/report1.nsys2026", True),
+        # One kernel of 4.7 of 135.9 ms, one copy of 2 us, and 72 migrations of 1.05 of 6.09 ms.
+        ("ctxsw-ada-timeslice/paging__ada-1.nsys2026", False),
+        ("easycuda/nsys_easy", False),
+    ],
+)
+def test_bars_that_look_longer_than_their_work_are_explained(name: str, wide: bool, corpus: Path) -> None:
+    report = pyanalyze.load(corpus / "exports" / f"{name}.sqlite").report()
+    (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
+    assert ("at least a pixel wide" in chart.caption) is wide
 
 
 def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:

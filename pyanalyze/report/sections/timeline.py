@@ -11,7 +11,28 @@ from pyanalyze.results.labels import tenant_labels
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
 
+_WIDE = " A bar is at least a pixel wide: many short ones look like a long one."
+#: About the pixels of the time axis, and those that bars have to fill before it matters that they are too long.
+_PIXELS, _MANY = 720, 15
+#: Bars that cover so many times the time of their work look like something else.
+_TIMES_TOO_LONG = 2
 _TICKS = " Ticks: switches. Contexts that alternate within a pixel look concurrent."
+
+
+def _look_longer(device: Device) -> bool:
+    """Whether bars of a pixel, one beside the other, show much more time than their work took."""
+    window_ns = 0 if device.window is None else device.window.end_ns - device.window.start_ns
+    pixel_ns = window_ns / _PIXELS
+    for tenant in device.tenants:
+        work, copies = tenant.work, tenant.copies
+        bars = [] if work is None else [(work.launches, tenant.busy_ns or 0)]
+        if work is not None and copies is not None:
+            parts = (*copies.kinds, *(one for one in (copies.memsets, copies.migrations) if one is not None))
+            bars.append((work.copies, sum(one.time_ns for one in parts)))
+        for count, ns in bars:
+            if count >= _MANY and min(count * pixel_ns, window_ns) >= _TIMES_TOO_LONG * ns:
+                return True
+    return False
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -26,6 +47,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             chart_key("timeline", device.device_id),
             "Timeline",
             "Bars: kernels (rounded: graphs, thin: copies)."
+            + (_WIDE if _look_longer(device) else "")
             # Only what is drawn: without switch records there may be neither.
             + (" Shading: resident." if device.residency_summary is not None else "")
             + (_TICKS if device.context_switches is not None and device.context_switches.count else "")
