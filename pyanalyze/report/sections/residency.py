@@ -56,7 +56,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
     )
     rows: list[tuple[str, str, str, Basis]] = [
-        ("Switches", fmt.count(switches.count), "between contexts with work, in the whole recording", "observed"),
+        ("Switches", fmt.count(switches.count), "between contexts with work", "observed"),
         (
             "Median residency interval",
             _median(device, switches),
@@ -78,7 +78,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         rows.append(("Reasons for the ends of intervals", text, _reasons_note(switches), "observed"))
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis=basis)) for a, b, c, basis in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Scope"), Column("Basis"))
-    blocks.append(Table(columns, cells, "Context switches."))
+    blocks.append(Table(columns, cells, "Context switches of the whole recording."))
     if switches.count:
         blocks.append(_switch_parts(device, switches))
     blocks += _slice_tables(device)
@@ -183,7 +183,7 @@ def _slice_tables(device: Device) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("GPU time share", "of the window", True),
-        Column("Intervals", "complete, in the whole recording", True),
+        Column("Intervals", "complete", True),
         Column("Median", numeric=True),
         Column("p10-p90", numeric=True),
         Column("Expired / yielded", "used up / ended before", True),
@@ -199,7 +199,8 @@ def _slice_tables(device: Device) -> list[Block]:
         else "",
     ]
     said = "; ".join(part for part in parts if part)
-    caption = f"Residency intervals per tenant ({summary.basis}){f': {said}' if said else ''}.{whole_intervals(device)}"
+    scope = f"{summary.basis}; those of the whole recording count"
+    caption = f"Residency intervals per tenant ({scope}){f': {said}' if said else ''}.{whole_intervals(device)}"
     if any(t.expired is not None for t in summary.tenants):
         caption += (
             " Of intervals that another tenant followed, those of at least 0.8 time slices expired, and shorter ones "
