@@ -558,9 +558,6 @@ _MIG_WHOLE = Promises(
     not_isolated=_MIG_SHARED, sources=(_MIG, _EXPORTER),
 )  # fmt: skip
 
-#: What a mode means where its word is that of something else, too: the compute mode EXCLUSIVE_PROCESS.
-MEANINGS: Final[Mapping[Mode, str]] = {Mode.EXCLUSIVE: "one process used the GPU"}
-
 #: By mode.
 TRAITS: Final[Mapping[Mode, Traits]] = {
     # B4: one pid; its context only is resident.

@@ -1072,10 +1072,6 @@ def test_the_cause_of_what_is_said_where_no_slowdown_is(name: str, cause: str, n
     (device,) = report.devices
     assert cause_sentence(device).rstrip(".") == f"Sharing is the cause: {cause}".rstrip(".")
     assert f"a solo recording would show {note}." in render_markdown(report)
-    # The compute mode EXCLUSIVE_PROCESS is something else.
-    assert mode_text(device).startswith(
-        "exclusive, meaning one process used the GPU (inferred, confidence 0.97), if no other"
-    )
 
 
 def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path) -> None:

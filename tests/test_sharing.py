@@ -18,7 +18,7 @@ from test_idle_starts import launched
 from verdicts import judged
 
 import pyanalyze
-from pyanalyze.analysis.impact import Answer, impact_of
+from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.sharing import MODES, RULES, Case, Configured, Fact, evidence, judge, observe
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import _agrees
@@ -31,7 +31,7 @@ from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import render
 from pyanalyze.report.summary import render_summary
-from pyanalyze.vocabulary import MIN_CONFIDENCE, Mode
+from pyanalyze.vocabulary import MIN_CONFIDENCE, Answer, Mode
 
 
 def fact(value: float, n: int = 1000, unit: str = "1") -> Fact:

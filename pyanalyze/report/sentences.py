@@ -19,7 +19,6 @@ from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import (
     ENOUGH_INTERVALS,
-    MEANINGS,
     NAMED_SHARE,
     NEGLIGIBLE_RESIDENCY,
     SMALL_SHARE,
@@ -275,8 +274,7 @@ def mode_text(device: Device) -> str:
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
     known = fmt.certainty(sharing.basis, sharing.confidence)
-    meaning = f", meaning {MEANINGS[sharing.mode]}" if sharing.mode in MEANINGS else ""
-    return f"{sharing.mode}{meaning} {known}{mode_clauses(device)}."
+    return f"{sharing.mode} {known}{mode_clauses(device)}."
 
 
 #: What a process had on the GPU, by the part of its time that limits it.
