@@ -779,7 +779,9 @@ def test_a_change_whose_bounds_include_what_is_now_is_a_trial(high: float, certa
     ways = replace(ways, options=(wide, ways.options[1]), recommended=wide)
     (change,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
     title, check = (
-        ("Run the tenants under MPS", "units") if certain else ("Try MPS: no gain is certain", "if the forecast")
+        ("Run the tenants under MPS", "units")
+        if certain
+        else ("Try MPS: a gain is likely, not certain", "if the forecast")
     )
     assert change.action == title
     assert (change.check_after or "").startswith(f"pyanalyze compare with a capture in that mode: {check}")
@@ -789,7 +791,7 @@ def test_a_change_whose_bounds_include_what_is_now_is_a_trial(high: float, certa
     assert "--baseline" not in " ".join(known.commands)
     # What stays beside it is held against it by the same rule.
     stay = advise._stay(replace(ways, recommended=ways.current), (), verdict_of(Mode.TIME_SLICING), kube=False)
-    assert ("No gain is certain" in (stay.bound or "")) == (not certain)
+    assert ("which is smaller is not certain" in (stay.bound or "")) == (not certain)
 
 
 def test_what_gains_nobody_anything_is_no_action() -> None:

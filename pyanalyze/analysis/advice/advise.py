@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 #: With more operations than this the replay is left to `pyanalyze advise`: a report must not take minutes.
 QUICK_OPERATIONS = 50_000
-#: Switches that take more of the time than whole time slices would explain, by this factor, are said to.
-_MORE_SWITCHES = 1.1
 #: Part of a resource from which kernels hardly get more of it.
 USED_UP = 0.8
 #: Kernel time in grids of at least one whole wave, from which a tenant fills the SMs.
@@ -68,7 +66,7 @@ HALVED = 0.5
 #: launch half as many blocks as without caps.
 _GRIDS = ". If a program sizes its grids by the SMs that it sees, its units of work change"
 _UNDER_CAPS = ". What kernels would take on all SMs is underestimated from a recording under caps"
-#: Where no gain is certain and no tenant was recorded solo.
+#: Where a gain is not certain and no tenant was recorded solo.
 _SOLO_FIRST = (
     f"# to check the forecast first, each tenant with no other one on the GPU: {recording(switches=False)}; then "
     "pyanalyze advise CAPTURE --baseline NAME.nsys-rep"
@@ -787,7 +785,7 @@ def _doubtful(option: Option, now: Option) -> bool:
 
 
 def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool, trial: bool = False) -> Advice:
-    """An option as an action; on `trial` its first line says that no gain is certain."""
+    """An option as an action; on `trial` its first line says that a gain is not certain."""
     expected = (
         f"modelled slowdown against a solo run on the whole GPU: {_each(option, compared.current)} (mean "
         f"{option.antt:.2f}x, STP {option.stp:.2f}){_latency_percentiles(option, compared)}"
@@ -822,7 +820,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
     under_caps = bool(TRAITS[mode].capped)
     capped = under_caps or option.provision is not None or option.placement is not None
     return Advice(
-        action=f"{title}: no gain is certain" if trial else title,
+        action=f"{title}: a gain is likely, not certain" if trial else title,
         commands=[*commands, *([_SOLO_FIRST] if trial and not compared.solo_measured else [])],
         expected=expected,
         bound=f"{_bounds(option)}{_ends_early(option)}{_UNDER_CAPS * under_caps}",
@@ -918,7 +916,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     best = others[0] if others else None
     bound = None if best is None else f"mean slowdown {_range(now)} as it is, {_range(best)} under {_named(best)}"
     if best is not None and _doubtful(best, now):
-        bound = f"{bound}. No gain is certain"
+        bound = f"{bound}. These overlap: which is smaller is not certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     tail = _shorter_tail(compared)
     # What stands for caps that are not known has other ones.
@@ -1211,13 +1209,9 @@ def _time_slices(
         tenants = max(sum(one.slices > 0 for one in resident.tenants), 2)
     cost, wait_ns = slicing.overhead(slice_ns, switch_ns), slicing.longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
-    recorded = (verdict.switch_overhead or 0.0) * switch.length_ns / max(switch.gap_ns, 1)
-    early = ""
-    if recorded > _MORE_SWITCHES * cost:
-        early = f" ({fmt.percent(recorded)} of the time in which contexts alternated, because intervals ended early)"
     now = (
         f"{_full_switch(switch)}. Of a time slice, kernels execute for {fmt.duration(slice_ns)}: "
-        f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy{early}. "
+        f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy. "
         f"Each time it is switched out, a kernel waits up to about {fmt.duration(wait_ns)} (calculated: "
         f"{tenants - 1} x {fmt.duration(slice_ns)} and {tenants} full switches)"
     )
@@ -1274,7 +1268,8 @@ def _time_slices(
                 "nvidia-smi compute-policy --set-timeslice=3   # long; as root, all GPUs, until the driver is reloaded"
             ],
             expected=None,
-            bound=f"{fmt.percent(recorded if early else cost)} of the time while {everyone} are busy: all full switches"
+            # Intervals that ended before their time slice did would end as early.
+            bound=f"{fmt.percent(cost)} of the time while {everyone} are busy: the full switches of whole time slices"
             f"{', of the assumed length' if switch.assumed else ''}",
             why="longer time slices need fewer switches of the same cost, but let kernels wait longer. "
             f"{now}. {unknown}",
