@@ -151,6 +151,16 @@ def test_settings_are_environment_and_commands() -> None:
     assert "set_default_active_thread_percentage 50" in mps.settings(by_name["equal"], clients)[-1]
 
 
+@pytest.mark.parametrize(
+    ("loads", "caps"),
+    [((0.5000001, 0.4999999), (50, 50)), ((1.0, 1.0, 1.0), (34, 33, 33)), ((0.7, 0.2, 0.1), (70, 20, 10))],
+)
+def test_proportional_caps_add_up_to_a_hundred(loads: tuple[float, ...], caps: tuple[int, ...]) -> None:
+    clients = [mps.Client(n, f"t{n}", load, None, None) for n, load in enumerate(loads)]
+    (found,) = (one for one in mps.provisions(clients, 108, 8) if one.strategy == "proportional")
+    assert tuple(found.percentages.values()) == caps
+
+
 def test_a_cap_of_a_command_line_is_removed_there_and_one_of_the_environment_in_the_shell() -> None:
     line, shell = (mps.Client(n, f"t{n}", None, None, None, 30.0, on_command_line=n == 0) for n in (0, 1))
     assert mps.settings(None, [line], running=True)[0].startswith("# remove CUDA_MPS_ACTIVE_THREAD_PERCENTAGE from the")

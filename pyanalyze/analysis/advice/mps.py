@@ -191,13 +191,20 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
     loads = [c.load for c in clients]
     if all(load is not None for load in loads) and (sum_ := sum(load or 0 for load in loads)) > 0:
         why = "caps follow the SM time that each used; non-uniform caps with a sum of 100 tend to be disjoint"
-        found.append(made("proportional", [100 * (load or 0) / sum_ for load in loads], why))
+        found.append(made("proportional", _hundred([100 * (load or 0) / sum_ for load in loads]), why))
     needs = [c.needed_sms for c in clients]
     if all(need is not None for need in needs):
         exact = [float(percentage_for(need or sm_count, sm_count, compute_major)) for need in needs]
         why = "the fewest SMs with which a client's kernels lose almost nothing solo"
         found.append(made("minimal", exact, why))
     return found
+
+
+def _hundred(parts: Sequence[float]) -> list[float]:
+    """Whole numbers near these parts of 100, which add up to 100: the largest fractions are rounded up."""
+    whole = [math.floor(part) for part in parts]
+    last = sorted(range(len(parts)), key=lambda n: whole[n] - parts[n])[: max(100 - sum(whole), 0)]
+    return [float(number + (n in last)) for n, number in enumerate(whole)]
 
 
 def settings(
