@@ -9,6 +9,7 @@ import contextlib
 import csv
 import json
 import re
+import shutil
 import sqlite3
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ import pyanalyze
 from pyanalyze.analysis.advice import demands, host_side
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.sentences import aggressors_text, gpu_time_rows
+from pyanalyze.vocabulary import TRAITS, Answer, Condition
 
 ROOT = Path(__file__).parent.parent
 H100 = ROOT / "fixtures" / "hardware" / "h100"
@@ -1033,3 +1035,49 @@ def test_longer_time_slices_save_what_whole_slices_cost_while_all_are_busy() -> 
     (cost,) = re.findall(r"full switches take (\d[\d.]* %) of the time while both are busy", item.why)
     assert (item.bound or "").startswith(f"{cost} of the time while both are busy: ")
     assert "alternated" not in item.why
+
+
+def only_one_process(path: Path, pid: int, made: Path) -> Path:
+    """The same recording as if one process had been traced, without switch records."""
+    shutil.copy(path, made)
+    made.chmod(0o644)
+    with contextlib.closing(sqlite3.connect(made)) as database, database:
+        database.execute("DROP TABLE IF EXISTS GPU_CONTEXT_SWITCH_EVENTS")
+        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            columns = {row[1] for row in database.execute(f"PRAGMA table_info({table})")}
+            for column in {"globalPid", "globalTid"} & columns:
+                database.execute(f"DELETE FROM {table} WHERE {column} / 0x1000000 % 0x1000000 != ?", (pid,))
+    return made
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "h100/slices-A-B",
+        "h100/replicas-slices-2-C",
+        "h100/torch-slices-serve-train",
+        "h200/slices-copies-open_loop",
+        "h200/slices-long_kernel-B",
+        "h200/slices-paced-B",
+        "h200/torch-slices-jax_train-decode",
+        "h100/mps-A-B",
+        "h100/mps-50-50-A-B",
+        "h100/torch-mps-serve-train",
+        "h100/mps-A-B-beside-C",
+        "h200/mps-A-B-C",
+    ],
+)
+def test_a_process_whose_neighbour_was_not_traced_is_never_said_to_be_alone(tmp_path: Path, name: str) -> None:
+    """Several processes shared each of these GPUs: what is said of one alone has a condition, or is not decided."""
+    path = H100.parent / f"{name}.sqlite"
+    tenants = pyanalyze.load(path).tenants
+    pids = tenants.filter(tenants["traced"])["pid"].to_list()
+    assert len(pids) > 1
+    for pid in pids:
+        (device,) = pyanalyze.load(only_one_process(path, pid, tmp_path / f"{pid}.sqlite")).report().devices
+        sole = TRAITS[device.sharing.mode].one_process
+        assert not sole or device.sharing.condition is not None, pid
+        if impact_of(device).answer is Answer.NO:
+            # Kernels that are as long as their like exclude a tenant that is busy for a time slice at a time.
+            assert "kernel_durations_stable" in {one.name for one in device.sharing.evidence}, pid
+            assert device.sharing.condition is not Condition.UNLESS_UNTRACED_TENANT

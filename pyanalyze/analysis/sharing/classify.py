@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.calibration import calibration, state
-from pyanalyze.analysis.sharing.condition import condition_of, covers
+from pyanalyze.analysis.sharing.condition import condition_of, covers, others_open
 from pyanalyze.analysis.sharing.details import details
 from pyanalyze.analysis.sharing.evidence import HOW, Case, Observation, gaps, observe
 from pyanalyze.analysis.sharing.rules import RULES, Rule
 from pyanalyze.results.model import Missing, Text
 from pyanalyze.results.sharing import Alternative, Evidence, Sharing
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, condition_text
+from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Condition, Mode, condition_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyanalyze.vocabulary import Basis, Condition
+    from pyanalyze.vocabulary import Basis
 
 
 class Verdict(Sharing):
@@ -129,6 +129,9 @@ def judge(case: Case) -> Verdict:
         mode, basis, confidence = Mode.UNDETERMINED, "sampled" if by_samples else "inferred", posterior[best]
     if mode == Mode.UNDETERMINED:
         condition = None
+    elif condition is None and TRAITS[mode].one_process and others_open(case):
+        # What speaks for others weighed less than what speaks for this mode: it excludes nobody.
+        condition = Condition.UNLESS_UNTRACED_TENANT
     return Verdict(
         device_id=case.device_id,
         device=case.name or f"GPU {case.device_id}",

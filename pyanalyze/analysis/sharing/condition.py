@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.evidence import Case
     from pyanalyze.vocabulary import Mode
 
-__all__ = ["condition_of", "covers"]
+__all__ = ["condition_of", "covers", "others_open"]
 
 #: Observations of another process, or of a configuration for several: then these are weighed instead.
 _OF_OTHERS = frozenset(
@@ -76,9 +76,7 @@ def condition_of(case: Case) -> Condition | None:
     >>> condition_of(Case(0, None, None, None, None, None, None, {}, (), {}, (), observations=seen))
     'unless-untraced-tenant'
     """
-    if not case.captured or not case.has("one_traced_tenant") or not _OF_OTHERS.isdisjoint(case.observations):
-        return None
-    if not _EXCLUDES_ALL.isdisjoint(case.observations):
+    if not others_open(case) or not _OF_OTHERS.isdisjoint(case.observations):
         return None
     if _EXCLUDES_BUSY.isdisjoint(case.observations):
         return Condition.UNLESS_UNTRACED_TENANT
@@ -88,6 +86,11 @@ def condition_of(case: Case) -> Condition | None:
         (False, True): Condition.UNLESS_MIG_OR_RARE_TENANT,
         (False, False): Condition.UNLESS_RARE_TENANT,
     }[_mps_possible(case), _other_instance_possible(case)]
+
+
+def others_open(case: Case) -> bool:
+    """Whether one process was traced and nothing excludes every other one."""
+    return case.captured and case.has("one_traced_tenant") and _EXCLUDES_ALL.isdisjoint(case.observations)
 
 
 def _mps_possible(case: Case) -> bool:
