@@ -540,6 +540,17 @@ def test_units_that_are_much_shorter_than_the_others_are_told_apart(hardware: Pa
     assert sum(parts) == pytest.approx(float(found[1]) * 1e6, abs=2e3)
 
 
+def test_a_typical_unit_is_on_the_medians_side_of_a_gap(hardware: Path) -> None:
+    """Of 97 units 49 take up to 9.99 ms and 48 at least 10.61 ms: the middle tenth, units 45 to 53, has some of both."""
+    path = hardware / "slices-A-B.sqlite"
+    lengths = sorted(unit.dur_ns for unit in units_of_sql(path, 861, 6))
+    assert lengths[49] > 1.05 * lengths[48]
+    page = run("report", path, "-f", "md").stdout
+    found = re.search(r"A typical unit \(([\d.]+) ms, mean of the middle tenth\)", page)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(statistics.fmean(lengths[44:49]) / 1e6, rel=5e-4)
+
+
 def test_units_without_a_slow_tail_are_said_to_be_so_by_their_percentiles(hardware: Path) -> None:
     path = hardware / "mps-50-50-A-B.sqlite"
     page = run("report", path, "-f", "md").stdout

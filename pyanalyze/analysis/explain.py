@@ -65,7 +65,8 @@ __all__ = [
 _NEAREST_RANK: Final = "equiprobable"
 #: Units that are compared with each other.
 _GROUP = ["tenant_id", "name"]
-#: Ranks by duration, as fractions, between which units are typical: their mean splits into causes without a rest.
+#: Ranks by duration, as fractions, between which units are typical, if no step parts them from the median: their mean
+#: splits into causes without a rest.
 TYPICAL: Final = (0.45, 0.55)
 #: Fraction of a unit's excess. A smaller difference from a typical unit is no departure.
 DEPARTS: Final = 0.05
@@ -448,12 +449,8 @@ def _prepared(
     units = units.with_columns(cut=pl.col("unit").is_in(_cut(tables, units)))
     units = units.filter(~pl.col("cut").all().over(_GROUP))
     length = pl.when(~pl.col("cut")).then("dur_ns")
-    rank = (length.rank("ordinal") - 0.5) / length.count()
     units = units.with_columns(
-        # The unit in the middle is typical, however few there are.
-        typical=(rank.is_between(*TYPICAL) | (length.rank("ordinal") == length.count() // 2 + 1))
-        .over(_GROUP)
-        .fill_null(value=False),
+        typical=pl.col("unit").is_in(_typical_units(units)),
         behind=length.rank("ordinal", descending=True).over(_GROUP),
         count=length.count().over(_GROUP),
     )
@@ -489,6 +486,30 @@ def _prepared(
         recorded=frozenset(tables.residency["device_id"].unique()),
         one_traced=frozenset(traced["device_id"]),
     )
+
+
+def _typical_units(units: pl.DataFrame) -> list[int]:
+    """Numbers of the units in the middle by duration that no step parts from the median.
+
+    Where the median lies at the edge of a gap, a mean over both sides is a duration that no unit has.
+    """
+    import polars as pl
+
+    place = pl.int_range(1, pl.len() + 1)
+    # The unit in the middle is typical, however few there are.
+    median = place == (pl.len() + 1) // 2
+    steps = (pl.col("dur_ns") > (1 + NOISE_FLOOR) * pl.col("dur_ns").shift(1)).fill_null(value=False).cum_sum()
+    found = (
+        units.filter(~pl.col("cut"))
+        .sort("dur_ns", "unit")
+        .with_columns(
+            steps=steps.over(_GROUP),
+            median=median.over(_GROUP),
+            middle=(((place - 0.5) / pl.len()).is_between(*TYPICAL) | median).over(_GROUP),
+        )
+        .filter("middle", pl.col("steps") == pl.col("steps").filter("median").first().over(_GROUP))
+    )
+    return found["unit"].to_list()
 
 
 def _cut(tables: TableSet, units: pl.DataFrame) -> list[int]:

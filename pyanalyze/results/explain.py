@@ -30,6 +30,10 @@ MOST_SEGMENTS = 24
 #: Causes and groups that are shown in text.
 MOST_CAUSES = 6
 MOST_GROUPS = 4
+_TYPICAL = (
+    "Duration of a typical unit of this name: mean of the middle tenth, without units that a step of over 2 % parts "
+    "from the median, ns."
+)
 
 __all__ = ["Excess", "ExplainedUnit", "Explanation", "SlowUnits", "UnitGroup", "UnitRange", "UnitSegment"]
 
@@ -108,7 +112,7 @@ class ExplainedUnit(Result):
     start_ns: int = Field(description="Start, ns from the origin.")
     end_ns: int = Field(description="End, ns from the origin.")
     dur_ns: int = Field(ge=0, description="Duration, ns.")
-    typical_ns: Finite = Field(description="Duration of a typical unit of this name: mean of the middle tenth, ns.")
+    typical_ns: Finite = Field(description=_TYPICAL)
     excess_ns: Finite = Field(description="Duration less that, ns; may be negative.")
     doubt: ResidencyDoubt | None = Field(
         description="What of causes that rest on residency is not certain without switch records; null: nothing."
@@ -205,7 +209,7 @@ class UnitGroup(Result):
     p90_ns: Finite = Field(description="90th percentile, ns.")
     p99_ns: Finite = Field(description="99th percentile, ns.")
     max_ns: int = Field(ge=0, description="Longest, ns.")
-    typical_ns: Finite = Field(description="Duration of a typical unit: mean of the middle tenth, ns.")
+    typical_ns: Finite = Field(description=_TYPICAL)
     slow: int = Field(ge=0, description="Units that were chosen, such as the slowest 1 %.")
     slow_mean_ns: Number = Field(description="Their mean duration, ns; null: none was chosen.")
     causes: Sequence[Excess] = Field(

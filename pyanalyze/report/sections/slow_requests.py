@@ -21,7 +21,7 @@ from pyanalyze.results.explain import (
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, SegmentKind, UnitSource
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, NOISE_FLOOR, SegmentKind, UnitSource
 
 if TYPE_CHECKING:
     from pyanalyze.results.explain import Excess, ExplainedUnit, SlowUnits, UnitGroup
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 _NAME = 60
 #: Units without other tenants of which a median is told: that of one or two is a matter of chance.
 _FEWEST_SOLO = 3
-_TYPICAL = "A typical unit is the mean of the middle tenth by duration."
+_TYPICAL = (
+    "A typical unit is the mean of the middle tenth by duration, without units that a step of over "
+    f"{fmt.percent(NOISE_FLOOR, 0)} parts from the median."
+)
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
