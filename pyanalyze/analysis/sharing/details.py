@@ -109,28 +109,32 @@ def _streams(case: Case) -> Iterable[Detail]:
     n = case.fact("stream_changes") or 0.0
     if not n:
         return
+    # Within 4 us, as the core counts them.
+    promptly = "started at once when it ended"
     causes = {
         "launch-bound": (
             case.fact("stream_late_share") or 0.0,
-            "after a pause, launched late or waiting for a copy, an event or their graph",
+            "started over 4 us after it ended. They were launched late or waited: pyanalyze streams CAPTURE says why",
         ),
         "default-stream": (
             case.fact("stream_default_share") or 0.0,
-            "one of the two was in the legacy default stream, which synchronises with all other streams",
+            f"{promptly}. One of the two was in the legacy default stream, which synchronises with all other streams",
         ),
         "full-grid": (
             case.fact("stream_full_share") or 0.0,
-            "the earlier kernel used all SM resources",
+            f"{promptly}. It had used all SM resources",
         ),
         "queues": (
             case.fact("stream_waited_share") or 0.0,
-            "SM resources were free, but queues are fewer than streams: the kernel queued behind another stream"
-            if limited
-            else "SM resources were free. The kernel waited for an event, a copy, the order of its graph, or another "
-            "stream of its queue",
+            f"{promptly}, though SM resources were free before. "
+            + (
+                "Queues are fewer than streams: they queued behind another stream"
+                if limited
+                else "They waited for an event, a copy, the order of their graph, or another stream of their queue"
+            ),
         ),
     }
-    for name, (part, why) in sorted(causes.items(), key=lambda item: -item[1][0]):
+    for name, (part, what) in sorted(causes.items(), key=lambda item: -item[1][0]):
         if part:
             yield Detail(
                 topic="streams",
@@ -139,7 +143,7 @@ def _streams(case: Case) -> Iterable[Detail]:
                 unit="1",
                 basis="inferred",
                 detail=f"{fmt.percent(part)} of {fmt.count(round(n))} kernels that followed one of another stream "
-                f"without overlap: {why}",
+                f"without overlap {what}",
             )
 
 
