@@ -170,6 +170,15 @@ def test_commands_stand_on_lines_of_their_own(page: str) -> None:
     assert "/tmp/nvidia-mps\nnvidia-cuda-mps-control -d</code></pre>" in page
 
 
+def test_legends_of_static_pictures_have_room_for_the_fonts_of_browsers(hardware: Path) -> None:
+    """Chromium draws "waiting for its time slice" at 12 px 143.8 px wide (DejaVu Sans): 119.8 px at the legend's 10 px."""
+    page = run("report", hardware / "slices-A-B.sqlite", "-f", "html").stdout
+    legend = page[: page.index("context switches</text>")].rpartition("waiting for its time slice</text>")
+    text_x = float(re.findall(r'translate\(([\d.]+),[\d.]+\)" font-family', legend[0])[-1])
+    next_x = float(re.findall(r'<g transform="translate\(([\d.]+),', legend[2])[0])
+    assert next_x > text_x + 119.8 + 4
+
+
 def test_sections_without_data_say_so() -> None:
     page = render_html(examples.undetermined(), {}, "pyanalyze 0.1.0")
     words = re.sub(r"\s+", " ", " ".join(_Parsed(page).words))

@@ -189,7 +189,8 @@ _CONFIG = {
         "gridColor": _INK,
         "gridOpacity": 0.1,
     },
-    "legend": {"labelColor": _INK, "titleColor": _INK},
+    # Labels are measured in the font of the engine; a browser's may be a sixth wider and run into the next label.
+    "legend": {"labelColor": _INK, "titleColor": _INK, "columnPadding": 30},
     "text": {"fill": _INK},
     "title": {"color": _INK},
     "view": {"stroke": None},
