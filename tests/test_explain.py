@@ -712,6 +712,17 @@ def test_the_operation_of_a_wait_for_another_tenant_is_said_to_be_that_ones(hard
     assert all("| behind nvjet" in row for row in rows)
 
 
+def test_behind_is_explained_where_a_row_says_it(hardware: Path) -> None:
+    """Clients of MPS queue behind each other's kernels; time-sliced processes with a stream each do not."""
+    said = '"behind X": waits for X of another unit or tenant'
+    for name, expected in (("torch-mps-serve-train", True), ("slices-A-B", False)):
+        page = run("report", hardware / f"{name}.sqlite", "-f", "md").stdout.partition("## Slow requests")[2]
+        tables = [table for table in page.partition("\n## ")[0].split("\n\n") if "| Operation" in table]
+        assert tables
+        assert [said in table for table in tables] == ["| behind " in table for table in tables]
+        assert any("| behind " in table for table in tables) is expected
+
+
 def test_a_wait_for_the_time_slice_of_an_mps_group_names_the_group(hardware: Path) -> None:
     """Records name now 951, now 952 for the one context of both, which alternates with that of 953."""
     path = hardware / "mps-A-B-beside-C.sqlite"

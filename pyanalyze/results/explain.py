@@ -348,6 +348,11 @@ def operation_text(name: str | None, limit: int = 36) -> str:
 _BEHIND = (SegmentKind.QUEUE_SAME_STREAM, SegmentKind.QUEUE_OTHER_STREAM)
 
 
+def waits_behind(cause: Excess | UnitSegment) -> bool:
+    """Whether the operation of a cause is that of another unit or tenant, which it waits behind."""
+    return cause.kind is SegmentKind.QUEUE_OTHER_TENANT or (cause.kind in _BEHIND and not cause.own)
+
+
 def waited_for_text(cause: Excess | UnitSegment, limit: int = 36) -> str:
     """The operation of a cause: its own, or the one of another unit or tenant that it waits behind.
 
@@ -359,8 +364,7 @@ def waited_for_text(cause: Excess | UnitSegment, limit: int = 36) -> str:
     ('behind gemm', 'gemm')
     """
     name = operation_text(cause.operation, limit)
-    behind = cause.kind is SegmentKind.QUEUE_OTHER_TENANT or (cause.kind in _BEHIND and not cause.own)
-    return f"behind {name}" if name and behind else name
+    return f"behind {name}" if name and waits_behind(cause) else name
 
 
 def cause_text(cause: Excess | UnitSegment) -> str:

@@ -18,13 +18,16 @@ from pyanalyze.results.explain import (
     segment_text,
     source_text,
     waited_for_text,
+    waits_behind,
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, NOISE_FLOOR, SegmentKind, UnitSource
 
 if TYPE_CHECKING:
-    from pyanalyze.results.explain import Excess, ExplainedUnit, SlowUnits, UnitGroup
+    from collections.abc import Sequence
+
+    from pyanalyze.results.explain import Excess, ExplainedUnit, SlowUnits, UnitGroup, UnitSegment
     from pyanalyze.results.report import Device
 
 #: Characters of the name of an operation.
@@ -142,6 +145,12 @@ def _few(group: UnitGroup) -> str:
     )
 
 
+def _operation(causes: Sequence[Excess | UnitSegment], which: str = "") -> Column:
+    """Head the column of what causes wait for; it explains "behind" where a row says so."""
+    behind = '"behind X": waits for X of another unit or tenant' if any(waits_behind(one) for one in causes) else ""
+    return Column("Operation", "; ".join(filter(None, (which, behind))))
+
+
 def _excess(group: UnitGroup) -> Table:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
@@ -159,7 +168,7 @@ def _excess(group: UnitGroup) -> Table:
         rows += ((Cell("all other causes"), Cell(""), Cell(""), *(Cell(text) for text in rest)),)
     columns = (
         Column("Cause"),
-        Column("Operation", "most of the time; behind: not the unit's own"),
+        _operation(group.largest, "most of the time"),
         Column("Typical unit", "", True),
         Column("Excess", "mean", True),
         Column("Share", "of the excess", True),
@@ -195,7 +204,7 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
         Column("In unit", "after its start; empty: in the interval of the row above", True),
         Column("Duration", "", True),
         Column("What"),
-        Column("Operation", "behind: not the unit's own"),
+        _operation(longest),
     )
     rest = len(unit.segments) - len(unit.longest)
     left = "" if not rest else f" {rest} shorter segment{' is' if rest == 1 else 's are'} left out."
