@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -17,7 +19,7 @@ import pyanalyze
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.report.markdown import render_markdown
-from pyanalyze.report.sentences import lost_streams_text
+from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.streams import StreamPair, Streams
@@ -25,7 +27,6 @@ from pyanalyze.vocabulary import StreamReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyanalyze.results.streams import Streams
 
@@ -609,3 +610,11 @@ def test_what_was_not_traced_is_not_said_to_use_one_stream(tmp_path: Path) -> No
     assert "used several" not in nothing
     one = write(tmp_path / "b.sqlite", switches=turns, processes=names, kernels=[kernel(41, 0, MS)])
     assert "No traced process used several streams." in run("streams", one).stdout
+
+
+def test_the_page_has_the_words_of_reports_beside_each_reason() -> None:
+    """A reader of a report finds its words in the table of the page, and JSON's word beside them."""
+    page = (Path(__file__).parents[1] / "docs" / "questions" / "streams.md").read_text(encoding="utf-8")
+    rows = [line.strip("| ").split(" | ") for line in page.partition("| in JSON and CSV")[2].splitlines()[2:]]
+    told = {row[0].strip("`"): row[1] for row in itertools.takewhile(lambda row: len(row) == 3, rows)}
+    assert list(told.items()) == [(reason.value, STREAM_REASONS[reason]) for reason in StreamReason]
