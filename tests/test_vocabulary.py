@@ -14,7 +14,7 @@ import pytest
 
 import pyanalyze.analysis.sharing
 from pyanalyze.nsys_tool import recording
-from pyanalyze.vocabulary import MODES, TRAITS, Mode
+from pyanalyze.vocabulary import MODES, TRAITS, Condition, Mode, condition_text
 
 ROOT = Path(__file__).parent.parent
 #: May name modes as strings: where they are defined, and where each has its rule.
@@ -227,3 +227,14 @@ def test_one_function_says_how_to_record() -> None:
     ]
     assert wrong == []
     assert recording() == "nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM"
+
+
+def test_the_page_has_the_words_of_each_condition() -> None:
+    page = (ROOT / "docs" / "questions" / "shared.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([^|`]+) \| `(unless-[a-z-]+)` \|", page, re.MULTILINE)
+    said = {name: condition_text(Condition(name), None) for _, name in rows}
+    assert set(said) == {condition.value for condition in Condition}
+    for text, name in rows:
+        assert said[name].partition(" (")[0] == f"if no other process {text}"
+        # It may also be read as "from then on".
+        assert "now and then" not in said[name]
