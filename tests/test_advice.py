@@ -203,6 +203,30 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
     assert sum("Bounds allow" in one.why for one in advice.actions) >= 2
 
 
+def test_the_figures_of_one_forecast_are_told_apart(hardware: Path) -> None:
+    """The error of the replay, the error that bounds allow for, and who is slowed most: each says of what it is."""
+    (advice,) = pyanalyze.load(hardware / "slices-A-B.sqlite").advise()
+    # What a simulation that shares no code with the replay missed of each mode: half widths of 1.3 % and 4 %.
+    for action, kind in (("MPS", 1.3), ("MIG instance", 4.0)):
+        (one,) = (one for one in advice.actions if action in one.action)
+        missed = re.search(r"takes as long as recorded within ([\d.]+) %", one.why)
+        allowed = re.search(
+            r"a model error of ([\d.]+) %: those ([\d.]+) %, and ([\d.]+) % for forecasts of this configuration\.",
+            one.why,
+        )
+        assert missed is not None
+        assert allowed is not None
+        assert allowed[2] == missed[1]
+        assert float(allowed[3]) == kind
+        assert float(allowed[1]) == pytest.approx(float(allowed[2]) + kind, abs=0.11)
+        assert one.expected is not None
+        ratio = re.search(r"kit \(pid 862\) [\d.]+x -> ([\d.]+x)", one.expected)
+        assert ratio is not None
+        # Now the other tenant is slowed most.
+        first = f"Look at kit (pid 862) first: in that mode it is forecast to be slowed most ({ratio[1]})"
+        assert first in (one.check_after or "")
+
+
 def test_the_solo_runs_that_were_checked_are_named(hardware: Path) -> None:
     """Of A its program counted units, beside B in time slices and alone (`units.csv`); of B no solo run is given."""
     rows = pl.read_csv(hardware / "units.csv").filter(pl.col("application") == "A")

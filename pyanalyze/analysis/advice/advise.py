@@ -685,7 +685,11 @@ def _trust(compared: Options, option: Option) -> str:
         said += (
             f" {fmt.percent(compared.replayed)} of the operations were replayed, in windows spread over the recording."
         )
-    said += f" Bounds allow for a model error of {fmt.percent(option.margin)}."
+    said += f" Bounds allow for a model error of {fmt.percent(option.margin)}"
+    if compared.check is not None:
+        more = fmt.percent(option.margin - compared.check)
+        said += f": those {fmt.percent(compared.check)}, and {more} for forecasts of this configuration"
+    said += "."
     if option.contention is not None:
         said += (
             " Kernels side by side also share memory and caches, and may need different units of an SM. The replay of "
@@ -839,7 +843,8 @@ def _check(option: Option, now: Option | None, *, trial: bool) -> str:
         less = "units of work take less time than now"
         less = f"whether {less} is not forecast" if now is None else less
         worst = sum(fmt.ratio(one.slowdown) == fmt.ratio(option.worst.slowdown) for one in option.forecasts)
-        first = f". Look at {option.worst.name} first: its forecast slowdown is the largest" if worst == 1 else ""
+        most = f"in that mode it is forecast to be slowed most ({fmt.ratio(option.worst.slowdown)})"
+        first = f". Look at {option.worst.name} first: {most}" if worst == 1 else ""
         return f"{how}{less}{first}"
     names = {f.tenant_id: f.name for f in option.forecasts}
     costs = [f"those of {names[tenant_id]} {ratio:.2f} times as long" for tenant_id, ratio in slower.items()]
