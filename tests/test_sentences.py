@@ -225,7 +225,7 @@ def test_a_missing_solo_recording_has_commands_that_run_as_they_stand(who: str) 
     file = f"{named}.solo"
     assert words == [
         *("nsys", "profile", "-t", "cuda,nvtx", "-o", file, "PROGRAM", "&&"),
-        *("pyanalyze", "CAPTURE", "--baseline", f"{named}={file}.nsys-rep"),
+        *("pyanalyze", "interference", "CAPTURE", "--baseline", f"{named}={file}.nsys-rep"),
     ]
     assert {"app_a", "app_b", "app_c"} <= set(re.findall(r"app_[abc]", how))
     # The option takes the name of each of them.
@@ -241,7 +241,8 @@ def test_each_of_several_tenants_of_one_name_gets_a_baseline_of_its_own(fixtures
     (how,) = {one.how for one in device.missing_for("slowdown") if one.how}
     baseline = "kit (pid 1184)=kit-pid-1184.solo.nsys-rep"
     assert shlex.split(how, comments=True)[-2:] == ["--baseline", baseline]
-    assert how.endswith("; the same for kit (pid 1185) and kit (pid 1186), then pyanalyze once with every --baseline")
+    others = "kit (pid 1185) and kit (pid 1186)"
+    assert how.endswith(f"; the same for {others}, then pyanalyze interference once with every --baseline")
     # `advise` compares slowdowns only where it has nothing else to say.
     said = " ".join(run("advise", path).stdout.split())
     assert "Record kit (pid 1184), kit (pid 1185) and kit (pid 1186) solo first" in said

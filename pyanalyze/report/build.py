@@ -909,9 +909,13 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
         if holds
     )
     where = f", {where}" if where else f" on the GPU{', under MPS as here' if traits.mps else ''}"
-    more = f"; the same for {fmt.names(others, _NAMED)}, then pyanalyze once with every --baseline" if others else ""
+    more = (
+        f"; the same for {fmt.names(others, _NAMED)}, then pyanalyze interference once with every --baseline"
+        if others
+        else ""
+    )
     whose = f"{visible(name, 40)} with no other tenant{where}{more}"
-    return f"{record} PROGRAM && pyanalyze CAPTURE {compare}   # {whose}"
+    return f"{record} PROGRAM && pyanalyze interference CAPTURE {compare}   # {whose}"
 
 
 def _occupancy(
