@@ -53,11 +53,11 @@ class Condition(Word):
 _CONDITION_TEXT: Final[Mapping[Condition, str]] = {
     Condition.UNLESS_UNTRACED_TENANT: "if no other process used the GPU",
     Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: (
-        "if no other process ran under MPS, in another instance, or only occasionally"
+        "if no other process ran under MPS, in another instance, or occasionally or briefly"
     ),
-    Condition.UNLESS_MPS_OR_RARE_TENANT: "if no other process ran under MPS or only occasionally",
-    Condition.UNLESS_MIG_OR_RARE_TENANT: "if no other process ran in another MIG instance or only occasionally",
-    Condition.UNLESS_RARE_TENANT: "if no other process ran occasionally (a busy one would show)",
+    Condition.UNLESS_MPS_OR_RARE_TENANT: "if no other process ran under MPS or occasionally or briefly",
+    Condition.UNLESS_MIG_OR_RARE_TENANT: "if no other process ran in another MIG instance or occasionally or briefly",
+    Condition.UNLESS_RARE_TENANT: "if no other process ran occasionally or briefly (a busy one would show)",
 }
 
 
@@ -82,7 +82,7 @@ def unless(condition: Condition | None, mode: Mode | None) -> str:
     Examples
     --------
     >>> "exclusive" + unless(Condition.UNLESS_RARE_TENANT, Mode.EXCLUSIVE), "mps" + unless(None, Mode.MPS)
-    ('exclusive, if no other process ran occasionally (a busy one would show)', 'mps')
+    ('exclusive, if no other process ran occasionally or briefly (a busy one would show)', 'mps')
     """
     return "" if condition is None else f", {condition_text(condition, mode)}"
 

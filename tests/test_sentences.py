@@ -1057,8 +1057,8 @@ def test_a_lower_bound_is_said_with_what_it_rests_on(corpus: Path) -> None:
         # 2 000 kernels of 3.9 s in all: one that shared the GPU for long would have inflated some of them.
         (
             "gpubootcamp-8v100/report1.nsys2026",
-            "no (only one process is known; another that slowed it would show, unless it ran only now and then)",
-            "whether one that ran only now and then slowed it",
+            "no (only one process is known; another that slowed it would show, unless it ran occasionally or briefly)",
+            "whether one that ran occasionally or briefly slowed it",
         ),
         # One kernel of 2.3 ms: nothing to compare it with.
         (

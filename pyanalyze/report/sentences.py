@@ -930,7 +930,7 @@ def _only_process(device: Device) -> str:
     if sharing.condition is None:
         return "only one process used the GPU"
     if sharing.condition is Condition.UNLESS_RARE_TENANT:
-        return "only one process is known; another that slowed it would show, unless it ran only now and then"
+        return "only one process is known; another that slowed it would show, unless it ran occasionally or briefly"
     return f"only one process is known; that holds {condition_text(sharing.condition, sharing.mode)}"
 
 

@@ -563,7 +563,7 @@ def _slowed(
     again = {r["measure"]: r for r in mine if r["work"] is None and r["against"] == "counterfactual"}
     if not many and against == "counterfactual":
         rare = verdict.condition is Condition.UNLESS_RARE_TENANT
-        which = "one that ran only now and then" if rare else "an unknown one"
+        which = "one that ran occasionally or briefly" if rare else "an unknown one"
         why = f"no other tenant is known on the device; a solo recording would show whether {which} slowed it"
         return TenantInterference(number, name, _NOT_KNOWN, missing=why, notes=tuple(refused))
     own = mps_group if number in mps_group else frozenset({number})
