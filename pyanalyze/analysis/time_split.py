@@ -1,9 +1,10 @@
-"""Split the time of each process into kernels, copies, launching, other CUDA calls and the host."""
+"""Split the time of each process into kernels, copies, launched work that waits, launching, CUDA calls and the host."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.copies import MIGRATED
@@ -22,6 +23,7 @@ from pyanalyze.results.time_split import (
     MpiCalls,
     TimeSplit,
 )
+from pyanalyze.tables.frames import FrameTable
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["time_splits"]
@@ -43,6 +46,8 @@ _SET_UP = 10
 #: Calls that return only when work on the GPU has ended.
 _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
+#: Calls that hand over work and return: in gaps up to 250 us the core counts them as launching.
+_HANDS_OVER = r"Launch|Async|EventRecord|StreamWaitEvent"
 #: What nsys writes behind the name of a function of the runtime.
 _VERSION = re.compile(r"_v\d+$")
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name")
@@ -89,16 +94,21 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         waits = {} if found_calls is None else _short_waits(tables, row, found_calls)
         waits_ns = sum(waits.values())
         by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
-        late_ns = 0 if found_calls is None else found_calls["waiting_ns"] or 0
-        call, call_ns = _longest_call(tables, row, by_name, waiting=late_ns >= NAMED_SHARE * window_ns)
         top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         parts = {
             Limit.KERNELS: row["busy_ns"],
             Limit.COPIES: row["copy_only_ns"] or 0,
+            Limit.WAITING: 0,
             Limit.LAUNCHES: row["launch_gap_ns"] - short_ns - waits_ns,
             Limit.API_CALLS: long_ns + short_ns,
             Limit.HOST: idle_ns - long_ns + waits_ns,
         }
+        late = _waiting(tables, row, found_calls, parts)
+        parts[Limit.WAITING] += late.short_ns + late.long_ns
+        parts[Limit.LAUNCHES] -= late.short_ns - late.short_called_ns
+        parts[Limit.API_CALLS] -= late.short_called_ns + late.long_called_ns
+        parts[Limit.HOST] -= late.long_ns - late.long_called_ns
+        call, call_ns = _longest_call(tables, row, by_name, late)
         limit = max(parts, key=lambda limit: parts[limit])
         split = TimeSplit(
             limit=limit,
@@ -108,7 +118,8 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             launches_ns=parts[Limit.LAUNCHES],
             api_calls_ns=None if found_calls is None else parts[Limit.API_CALLS],
             host_ns=parts[Limit.HOST],
-            waiting_ns=_waiting_ns(found_calls, parts[Limit.API_CALLS] + parts[Limit.HOST]),
+            waiting_ns=None if late.spans is None else parts[Limit.WAITING],
+            waiting_short_ns=None if late.spans is None else late.short_ns,
             api_call=call,
             api_call_ns=min(call_ns, parts[Limit.API_CALLS]),
             api_call_count=0 if call is None else by_name[call][1],
@@ -116,13 +127,16 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
-            host_activity=_host_activity(tables, row, gaps, waits, parts[Limit.HOST]),
+            host_activity=_host_activity(tables, row, _host_of(tables, row, gaps, late), waits, parts[Limit.HOST]),
             host_after_ns=_after_last_launch_ns(tables, row)
             if parts[Limit.HOST] >= SMALL_SHARE * window_ns > 0
             else None,
             longest_gap=_longest(gaps) if gaps is not None and limit is Limit.HOST else None,
             calls_before=_notable(before.get((row["capture"], row["pid"])), window_ns),
             launch_waits=_launch_waits(tables, row) if parts[Limit.LAUNCHES] >= SMALL_SHARE * window_ns > 0 else None,
+            graph_launches=_graph_launches(tables, row)
+            if max(parts[Limit.LAUNCHES], parts[Limit.WAITING]) >= SMALL_SHARE * window_ns > 0
+            else None,
         )
         if split.overlapping:
             split = split.model_copy(update={"top_kernel_only_ns": _only_ns(tables, row, top.name)})
@@ -200,41 +214,76 @@ def _after_last_launch_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int:
     return times(outside(after, behind), union(own))[1]
 
 
+@dataclass(frozen=True)
+class _Waiting:
+    """When the next operation was launched and had not started, with nothing in flight, in gaps long and short.
+
+    The rest of a short gap is launching, but where a call runs that hands over no work.
+    """
+
+    #: One for each such gap, `long` or not; None: no launch is known by its correlation id.
+    spans: pl.DataFrame | None = None
+    short_ns: int = 0
+    short_called_ns: int = 0
+    long_ns: int = 0
+    long_called_ns: int = 0
+
+
+def _waiting(
+    tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any] | None, parts: Mapping[Limit, int]
+) -> _Waiting:
+    """Wait of launched work in all gaps, whatever call the host was in; `parts` are those with these waits."""
+    import polars as pl
+
+    calls = None if gaps is None else tables.calls()
+    if gaps is None or calls is None:
+        return _Waiting()
+    own = calls.filter(of_process(tenant))
+    between = _gaps(tables, tenant, own)
+    if between.height and not between["launched_ns"].count():
+        return _Waiting()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    spans = between.filter(pl.col("launched_ns").is_not_null()).select(
+        start_ns=pl.max_horizontal("start_ns", "launched_ns"), end_ns="end_ns", long=length > LAUNCH_GAP_NS
+    )
+    spans = spans.filter(length > 0)
+    waited_ns, uncalled_ns = times(spans.filter("long"), union(own))
+    short_ns = int(spans.filter(~pl.col("long")).select(length.sum()).item() or 0)
+    # Of short gaps the core adds up what lies in calls that hand over no work, of long ones all.
+    short_called_ns = max((gaps["waiting_ns"] or 0) - waited_ns, 0)
+    # Where operations start at once, the core may take another one as the next: no part gets less than nothing.
+    short_ns = min(short_ns, parts[Limit.LAUNCHES] + gaps["short_ns"])
+    short_called_ns = min(max(short_called_ns, short_ns - parts[Limit.LAUNCHES]), gaps["short_ns"], short_ns)
+    return _Waiting(spans, short_ns, short_called_ns, waited_ns, waited_ns - uncalled_ns)
+
+
 def _longest_call(
-    tables: TableSet, tenant: Mapping[str, Any], by_name: Mapping[str, tuple[int, int]], *, waiting: bool
+    tables: TableSet, tenant: Mapping[str, Any], by_name: Mapping[str, tuple[int, int]], late: _Waiting
 ) -> tuple[str | None, int]:
     """The call with most time in gaps that it does not spend waiting for what was launched before, and that time."""
     best: tuple[str | None, int] = (None, 0)
-    calls = tables.calls() if waiting and by_name else None
+    calls = tables.calls() if late.short_ns + late.long_ns and by_name else None
     own = None if calls is None else calls.filter(of_process(tenant))
-    late = None if own is None else _not_started(tables, tenant, own)
     for name, (ns, _) in sorted(by_name.items(), key=lambda item: -item[1][0]):
         if ns <= best[1]:
             break
-        if own is not None and late is not None:
-            called_ns, left_ns = times(own.filter(named(own, rf"^{re.escape(name)}(_v\d+)?$")), late)
-            ns = max(ns - (called_ns - left_ns), 0)
+        if own is not None and late.spans is not None:
+            of_name = own.filter(named(own, rf"^{re.escape(name)}(_v\d+)?$"))
+            spans = late.spans.filter("long") if re.search(_HANDS_OVER, name) else late.spans
+            waited_ns, left_ns = times(spans, union(of_name))
+            ns = max(ns - (waited_ns - left_ns), 0)
         if ns > best[1]:
             best = name, ns
     return best
 
 
-def _not_started(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame) -> pl.DataFrame:
-    """When something of a tenant was launched and had not started, with nothing of it on the device: as `union`."""
+def _graph_launches(tables: TableSet, tenant: Mapping[str, Any]) -> int:
+    """Count launches of graphs, recorded whole or by kernel."""
     import polars as pl
 
-    names = ("kernels", "graph_launches", "memops")
-    work = work_of(tables, tenant, names, "correlation_id", "start_ns", "end_ns")
-    launched = calls.filter(pl.col("correlation_id") > 0).unique("correlation_id", keep="first")
-    late = work.join(launched.select("correlation_id", launched_ns="end_ns"), on="correlation_id")
-    late = late.select(start_ns="launched_ns", end_ns="start_ns").filter(pl.col("end_ns") > pl.col("start_ns"))
-    return union(outside(union(late), work))
-
-
-def _waiting_ns(calls: Mapping[str, Any] | None, most_ns: int) -> int | None:
-    """Time with launched work and nothing on the device; None: calls were not read, or no launch is known by its id."""
-    waiting_ns = None if calls is None else calls["waiting_ns"]
-    return None if waiting_ns is None else min(waiting_ns, most_ns)
+    whole = work_of(tables, tenant, ("graph_launches",), "start_ns").height
+    kernels = work_of(tables, tenant, ("kernels",), "correlation_id", "graph_node_id")
+    return whole + kernels.filter(pl.col("graph_node_id").is_not_null())["correlation_id"].n_unique()
 
 
 def _has_gaps(usage: Mapping[str, Any]) -> bool:
@@ -244,10 +293,32 @@ def _has_gaps(usage: Mapping[str, Any]) -> bool:
     return bool(idle_ns >= NAMED_SHARE * window_ns or launch_gap_ns >= SMALL_SHARE * window_ns)
 
 
-def _calls_in_gaps(tables: TableSet) -> dict[tuple[int, int], dict[str, Any]]:
+def _calls_in_gaps(
+    tables: TableSet, more: Mapping[str, AnyTable] = MappingProxyType({})
+) -> dict[tuple[int, int], dict[str, Any]]:
     """CUDA calls while a tenant had nothing on the device, by device and tenant, as the core hands them out."""
-    late = tables.with_late("api_calls", "host_calls", "nvtx")
+    late = {**tables.with_late("api_calls", "host_calls", "nvtx"), **more}
     return {(one["device_id"], one["tenant_id"]): one for one in _core.calls_in_gaps(late)}
+
+
+def _host_of(
+    tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any] | None, late: _Waiting
+) -> Mapping[str, Any] | None:
+    """What the host did in long gaps while no CUDA call ran and no launched work waited; None: nothing is recorded."""
+    import polars as pl
+
+    host: Mapping[str, Any] | None = None if gaps is None else gaps["host"]
+    calls = tables.calls()
+    if host is None or calls is None or late.spans is None or late.long_ns == late.long_called_ns:
+        return host
+    # The core leaves out what calls cover: a wait is handed to it as one without a name.
+    of = {"capture": pl.lit(tenant["capture"]), "pid": pl.lit(tenant["pid"])}
+    own = late.spans.filter("long").select("start_ns", "end_ns", **of)
+    waits = own.cast({name: calls.schema[name] for name in own.columns})
+    both = pl.concat([calls.filter(of_process(tenant)), waits], how="diagonal")
+    found = _calls_in_gaps(tables, {"api_calls": FrameTable("api_calls", both)})
+    again: Mapping[str, Any] | None = found[tenant["device_id"], tenant["tenant_id"]]["host"]
+    return again
 
 
 def _short_waits(
@@ -255,7 +326,8 @@ def _short_waits(
 ) -> dict[tuple[HostKind, str | None], int]:
     """Time in gaps up to 250 us in calls of MPI or a video codec, of the thread that ends them, by kind and function.
 
-    Time with a CUDA call is left out; of calls inside one another the function with more time counts.
+    Time with a CUDA call is left out, and from the launch of what ends the gap on; of calls inside one another the
+    function with more time counts.
     """
     import polars as pl
 
@@ -267,7 +339,11 @@ def _short_waits(
     calls = calls.filter(of_process(tenant))
     waits = tables.host_calls_read().filter(of_process(tenant), pl.col("kind").cast(pl.String).is_in(kinds))
     waits = waits.with_columns(pl.col("kind", "name").cast(pl.String), ns=pl.col("end_ns") - pl.col("start_ns"))
-    by_thread = _short_gaps(tables, tenant, calls)
+    gaps_ns = pl.col("end_ns") - pl.col("start_ns")
+    launched = pl.max_horizontal("start_ns", pl.col("launched_ns").fill_null(pl.col("end_ns")))
+    by_thread = _gaps(tables, tenant, calls).filter(gaps_ns <= LAUNCH_GAP_NS)
+    by_thread = by_thread.with_columns(end_ns=pl.min_horizontal("end_ns", launched))
+    by_thread = by_thread.filter(pl.col("end_ns") > pl.col("start_ns"))
     found: dict[tuple[HostKind, str | None], int] = {}
     for (thread,), own in waits.filter(pl.col("ns") > 0).group_by("tid"):
         free = outside(by_thread.filter(pl.col("tid") == thread), calls)
@@ -284,8 +360,8 @@ def _short_waits(
     return found
 
 
-def _short_gaps(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame) -> pl.DataFrame:
-    """Gaps that launching may take, with the thread that launched what ends each: where unknown, that of one before."""
+def _gaps(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame) -> pl.DataFrame:
+    """Gaps that launched work ends: the end of its launch call and its thread, where unknown that of one before."""
     import polars as pl
 
     mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
@@ -299,11 +375,12 @@ def _short_gaps(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame
     ).sort("start_ns", maintain_order=True)
     before = pl.col("end_ns").cum_max().shift(1)
     gaps = work.with_columns(start_ns=before, end_ns="start_ns").filter(
-        (pl.col("end_ns") - pl.col("start_ns")).is_between(1, LAUNCH_GAP_NS),
+        pl.col("end_ns") > pl.col("start_ns"),
         ~pl.col("unlaunched").fill_null(value=False),
     )
-    launched = calls.filter(pl.col("correlation_id") > 0).unique("correlation_id", keep="first")
-    gaps = gaps.join(launched.select("correlation_id", "tid"), on="correlation_id", how="left", maintain_order="left")
+    launched = calls.filter(pl.col("correlation_id") > 0).unique("correlation_id", keep="first", maintain_order=True)
+    launched = launched.select("correlation_id", "tid", launched_ns="end_ns")
+    gaps = gaps.join(launched, on="correlation_id", how="left", maintain_order="left")
     return gaps.with_columns(pl.col("tid").forward_fill().backward_fill())
 
 
@@ -339,12 +416,11 @@ def _launch_waits(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchWaits | 
 def _host_activity(
     tables: TableSet,
     tenant: Mapping[str, Any],
-    gaps: Mapping[str, Any] | None,
+    host: Mapping[str, Any] | None,
     waits: Mapping[tuple[HostKind, str | None], int],
     host_ns: int,
 ) -> HostActivity | None:
     """What the host did while no CUDA call ran; None: gaps were not looked at, or nothing is recorded of it."""
-    host = None if gaps is None else gaps["host"]
     if host is None or not host_ns:
         return None
     by_kind = dict(host["by_kind"])

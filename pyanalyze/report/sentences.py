@@ -281,13 +281,17 @@ def mode_text(device: Device) -> str:
 _LIMITED_BY = {
     Limit.KERNELS: "its kernels: they were in flight for",
     Limit.COPIES: "{}: they were in flight, without a kernel, for",
+    Limit.WAITING: "waiting: launched work had not started, with nothing in flight, for",
     Limit.LAUNCHES: "launching: short gaps between its operations took",
     Limit.API_CALLS: "CUDA calls: they ran, with nothing of this process on the GPU, for",
     Limit.HOST: "the host: nothing of this process was on the GPU, and no CUDA call ran, for",
 }
+#: The same of launched work that waits where the host does not keep the GPU waiting, and no wait is long.
+_QUEUED_IN_TIME = "start latency and dependencies: launched work had not started, with nothing in flight, for"
 #: The parts of a process's time in words.
 _PART_WORDS = {
     Limit.KERNELS: "kernels",
+    Limit.WAITING: "queued work",
     Limit.LAUNCHES: "launching",
     Limit.API_CALLS: "CUDA calls",
     Limit.HOST: "host",
@@ -373,9 +377,12 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
             named = f"whole graphs {fmt.percent(split.graphs_ns / split.window_ns)}; {named}"
     if split.limit is Limit.API_CALLS and split.api_call is not None:
         named = f"{visible(split.api_call, 40)} {fmt.percent(split.api_call_ns / split.window_ns)}"
-    limited = _LIMITED_BY[split.limit].format(copies_words([copies]))
+    queued = split.limit is Limit.WAITING and split.queued_in_time
+    limited = _QUEUED_IN_TIME if queued else _LIMITED_BY[split.limit].format(copies_words([copies]))
     said = f"{label} is limited by {limited} {fmt.percent(shares[split.limit])} of its time"
     said = f"{said}{f' ({named})' if named else ''}{f'; the rest: {others}' if others else ''}."
+    if queued:
+        said = f"{said} The host queued its operations in time."
     if split.limit is Limit.COPIES and copies is not None and copies.other_devices and not short:
         others = fmt.names([str(one.device_id) for one in copies.other_devices])
         of = "device" if len(copies.other_devices) == 1 else "devices"

@@ -27,6 +27,7 @@ class Limit(Word):
 
     KERNELS = "kernels"
     COPIES = "copies"
+    WAITING = "waiting"
     LAUNCHES = "launches"
     API_CALLS = "api-calls"
     HOST = "host"
@@ -231,28 +232,33 @@ class TimeSplit(Result):
     window_ns: int = Field(ge=0, description="First start to last end of its operations, ns.")
     kernels_ns: int = Field(ge=0, description="Kernels or whole graphs were in flight.")
     copies_ns: int = Field(ge=0, description="Copies or memsets were in flight, and no kernel.")
-    launches_ns: int = Field(ge=0, description="Nothing was in flight, in gaps of at most 250 us: launching.")
-    api_calls_ns: int | None = Field(
-        ge=0,
-        description="Nothing was in flight while a CUDA call ran: in longer gaps, launches that load code too; in gaps "
-        "of at most 250 us, calls that hand over no work. Null: not read, or not recorded.",
-    )
-    host_ns: int = Field(
-        ge=0,
-        description="Nothing was in flight, and no CUDA call is known to have run: in longer gaps, and in shorter ones "
-        "while the thread that launches was in a call of MPI or a video codec. API calls are read where longer gaps "
-        "are 1 % of the time or more, or shorter ones 2 %.",
-    )
     waiting_ns: int | None = Field(
         default=None,
         ge=0,
-        description="Of api_calls_ns and host_ns: what ran next was launched and had not started. Null: calls were not "
-        "read, or no launch is known by its correlation id.",
+        description="Nothing was in flight, and what ran next was launched and had not started, whatever call the host "
+        "was in. Null: calls were not read, or no launch is known by its correlation id.",
     )
-    api_call: Text | None = Field(
-        description="The call with most of api_calls_ns, less waiting_ns where that is 1 % of the time or more; null: "
-        "none."
+    waiting_short_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of waiting_ns, in gaps of at most 250 us: start latency, and dependencies between operations. "
+        "Null: as there.",
     )
+    launches_ns: int = Field(
+        ge=0, description="Nothing was in flight, in gaps of at most 250 us, less waiting_ns: launching."
+    )
+    api_calls_ns: int | None = Field(
+        ge=0,
+        description="Nothing was in flight while a CUDA call ran, less waiting_ns: in longer gaps, launches that load "
+        "code too; in gaps of at most 250 us, calls that hand over no work. Null: not read, or not recorded.",
+    )
+    host_ns: int = Field(
+        ge=0,
+        description="Nothing was in flight, and no CUDA call is known to have run, less waiting_ns: in longer gaps, "
+        "and in shorter ones while the thread that launches was in a call of MPI or a video codec. API calls are read "
+        "where longer gaps are 1 % of the time or more, or shorter ones 2 %.",
+    )
+    api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
     api_call_ns: int = Field(ge=0, description="That time of it.")
     api_call_count: int = Field(ge=0, description="How many such calls ran then.")
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
@@ -289,6 +295,26 @@ class TimeSplit(Result):
         description="Null: launches_ns is less than 2 % of the time, the process synchronises less than once per two "
         "launches, or no launch call is known by its correlation id.",
     )
+
+    graph_launches: int | None = Field(
+        default=None,
+        ge=0,
+        description="Launches of graphs that are recorded. Null: launches_ns and waiting_ns are less than 2 % of the "
+        "time each.",
+    )
+
+    @property
+    def queued_in_time(self) -> bool:
+        """Whether launched work waited in most of the time of gaps, and mostly in gaps of at most 250 us.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].queued_in_time
+        False
+        """
+        gaps_ns = self.window_ns - self.kernels_ns - self.copies_ns
+        return 2 * (self.waiting_short_ns or 0) > gaps_ns
 
     @property
     def waiting_share(self) -> float | None:
@@ -391,6 +417,7 @@ class TimeSplit(Result):
         return {
             Limit.KERNELS: self.kernels_ns,
             Limit.COPIES: self.copies_ns,
+            Limit.WAITING: self.waiting_ns or 0,
             Limit.LAUNCHES: self.launches_ns,
             Limit.API_CALLS: self.api_calls_ns or 0,
             Limit.HOST: self.host_ns,

@@ -83,8 +83,6 @@ def of_process(
             only_ns = split.top_kernel_only_ns
             if limit is Limit.KERNELS and only_ns is not None and only_ns < _worth_ns(split.window_ns):
                 continue  # Others are in flight all the same.
-            if limit is Limit.API_CALLS and split.waiting_ns and split.api_call_ns < _worth_ns(split.window_ns):
-                continue  # Most of it waits for what was launched: no call can be left out for it.
             item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
             why = limit is Limit.KERNELS and known and not split.mostly_graphs
             yield item.model_copy(update={"action": f"{item.action}: {known}"}) if why else item
@@ -201,7 +199,12 @@ def _prefetched(name: str, copies: Copies) -> Iterator[Advice]:
 
 
 def _at_stake_ns(split: TimeSplit, limit: Limit) -> int:
-    """Time of a part in which the GPU could have worked: for the host, that before the last launch."""
+    """Time of a part in which the GPU could have worked: for the host, that before the last launch.
+
+    Start latency and dependencies take no longer than a short gap: what work waits for in longer ones is not known.
+    """
+    if limit is Limit.WAITING:
+        return split.waiting_short_ns or 0
     after_ns = split.host_after_ns if limit is Limit.HOST else None
     return split.part_ns(limit) - (after_ns or 0)
 
@@ -328,10 +331,20 @@ def _what_to_do(
                 )
                 shared = f"Overlap with its kernels {hidden}, copying less all of it. {shared}"
             return action, [], f"{words} were in flight without a kernel for {part}. {shared}"
+        case Limit.WAITING:
+            graph = "larger graphs" if split.graph_launches else "one graph"
+            action = f"Cut start latency between kernels of {name}: fewer, longer kernels, {graph}, or programmatic"
+            action = f"{action} dependent launch"
+            gaps = f"in gaps of at most {LAUNCH_GAP_NS // 1000} us"
+            why = f"launched work had not started, and nothing was in flight, for {part} {gaps}"
+            left = "start latency and dependencies between operations (events, graph edges)"
+            left = f"It was queued in time: what is left are {left}" if split.queued_in_time else f"That is {left}"
+            return action, [], f"{why}{_graphs_there(split)}. {left}"
         case Limit.LAUNCHES:
             gaps = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"
-            why = f"{gaps}, and no CUDA call ran then that launches nothing"
-            remedies = "(CUDA graphs, fusion, larger batches)"
+            why = gaps if split.waiting_ns is None else f"{gaps}, before the launch of the next operation returned"
+            why = f"{why}{_graphs_there(split)}"
+            remedies = f"({'larger' if split.graph_launches else 'CUDA'} graphs, fusion, larger batches)"
             waits = split.launch_waits
             if waits is None or not waits.often:
                 return f"Launch fewer, longer kernels in {name} {remedies}", [], why
@@ -355,6 +368,13 @@ def _what_to_do(
             return f"Spend less time in {call} in {name}: {remedy}", [], why
         case Limit.HOST:
             return _busy_host(name, split, part, sampled=sampled)
+
+
+def _graphs_there(split: TimeSplit) -> str:
+    """How many graphs a process launches already, to stand behind a clause; empty: none, or not known."""
+    if not split.graph_launches:
+        return ""
+    return f"; the capture has {fmt.counted(split.graph_launches, 'graph launch', 'graph launches')} already"
 
 
 def _hidden_ns(split: TimeSplit, copies: Copies | None) -> int:

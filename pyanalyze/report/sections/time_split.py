@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pyanalyze.results.time_split import TimeSplit
 
 
+#: What parts exclude, below the titles of their columns.
+_OF_PARTS = {Limit.COPIES: "no kernel in flight", Limit.WAITING: "launched, not started"}
+
+
 def _top_kernel(split: TimeSplit) -> str:
     if split.top_kernel is None:
         return fmt.UNKNOWN
@@ -27,7 +31,8 @@ def _top_kernel(split: TimeSplit) -> str:
 
 
 def _part(split: TimeSplit, one: Limit) -> str:
-    if one is Limit.API_CALLS and split.api_calls_ns is None:
+    unread = {Limit.API_CALLS: split.api_calls_ns, Limit.WAITING: split.waiting_ns}
+    if unread.get(one, 0) is None:
         return _at_most(split, split.launches_ns + split.host_ns)
     return fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)
 
@@ -38,12 +43,6 @@ def _at_most(split: TimeSplit, ns: int) -> str:
         return fmt.UNKNOWN
     said = fmt.percent(ns / split.window_ns)
     return said if not ns or said.startswith("<") else f"at most {said}"
-
-
-def _waiting(split: TimeSplit) -> str:
-    if split.waiting_share is None:
-        return _at_most(split, split.launches_ns + split.host_ns)
-    return fmt.percent(split.waiting_share)
 
 
 def _longest_call(split: TimeSplit) -> str:
@@ -67,7 +66,6 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Cell(visible(label)),
             Cell(fmt.duration(split.window_ns)),
             *(value_cell(_part(split, one)) for one in Limit),
-            value_cell(_waiting(split)),
             value_cell(_longest_call(split)),
             *((value_cell(_host(split)),) if known else ()),
             Cell(_top_kernel(split)),
@@ -77,24 +75,22 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("Time", "first start to last end", True),
-        *(
-            Column(capital(part_words(one, copies)), "no kernel in flight" * (one is Limit.COPIES), True)
-            for one in Limit
-        ),
-        Column("Launched, not started", "part of CUDA calls and host; of its time", True),
-        Column("Call with most time", "of CUDA calls, not waiting for launched work"),
+        *(Column(capital(part_words(one, copies)), _OF_PARTS.get(one, ""), True) for one in Limit),
+        Column("Call with most time", "of CUDA calls"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
     )
     caption = (
         "Observed parts of each tenant's own time, which may be shorter than the window; from kernels to host they add "
-        "up to 100 %. A kernel counts from its start to its end, switched out or not. Time in which the next operation "
-        "was launched and had not started is a part of CUDA calls and host. A gap of up to 250 us counts as launching, "
-        "except where a CUDA call ran that launches nothing, or the launching thread was in MPI or a video codec. "
-        "There, and in a longer gap, the CUDA call that ran counts. Where none ran, the host does."
+        "up to 100 %. A kernel counts from its start to its end, switched out or not. A gap counts as queued work "
+        "once the launch call of the next operation has returned. The rest of a gap of up to 250 us counts as "
+        "launching, except where a CUDA call ran that enqueues nothing, or the launching thread was in MPI or a video "
+        "codec. There, and in a longer gap, the CUDA call that ran counts. Where none ran, the host does."
     )
     if any(_part(split, Limit.API_CALLS).startswith("at most") for _, split in splits):
         caption += " Calls are not read where gaps are a small part: their time is in launching and host."
+    if any(split.queued_in_time for _, split in splits):
+        caption += " Work that waits in gaps of up to 250 us was queued in time: start latency and dependencies remain."
     said = limit_text(device) or ""
     before = [calls_before_text(label, split.calls_before) for label, split in splits if split.calls_before is not None]
     texts = [said, *(text for text in before if text not in said)]
