@@ -460,6 +460,14 @@ def test_a_call_over_two_gaps_is_one_call(tmp_path: Path) -> None:
     assert (split.api_call, split.api_call_ns, split.api_call_count) == ("cudaDeviceSynchronize", 1_200 * US, 1)
 
 
+def test_the_section_tells_how_little_a_named_call_took(tmp_path: Path) -> None:
+    """A query of 100 us in the gap of 1 ms between two kernels: 2 % of 5 ms."""
+    kernels = [kernel(41, 0, 2 * MS), kernel(41, 3 * MS, 5 * MS)]
+    calls = [call("cudaEventQuery_v3020", 2 * MS, 2100 * US)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
+    assert "| cudaEventQuery (2.0 %) |" in render_markdown(pyanalyze.load(path).report())
+
+
 def test_a_call_beside_launches_is_not_named(tmp_path: Path) -> None:
     """Gaps of 100 us in which one thread launches and another one asks."""
     times = [n * 200 * US for n in range(20)]

@@ -47,7 +47,9 @@ def _at_most(split: TimeSplit, ns: int) -> str:
 
 def _longest_call(split: TimeSplit) -> str:
     known = split.api_calls_ns is not None or not split.launches_ns + split.host_ns
-    return visible(split.api_call, 60) or ("none" if known else fmt.UNKNOWN)
+    if split.api_call is None:
+        return "none" if known else fmt.UNKNOWN
+    return f"{visible(split.api_call, 60)} ({fmt.percent(split.api_call_ns / split.window_ns)})"
 
 
 def _host(split: TimeSplit) -> str:
@@ -76,7 +78,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Tenant"),
         Column("Time", "first start to last end", True),
         *(Column(capital(part_words(one, copies)), _OF_PARTS.get(one, ""), True) for one in Limit),
-        Column("Call with most time", "of CUDA calls"),
+        Column("Call with most time", "part of CUDA calls; share of the tenant's time"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
     )
