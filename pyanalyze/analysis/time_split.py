@@ -127,6 +127,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
+            graphs_ns=covered_ns(work_of(tables, row, ("graph_launches",), "start_ns", "end_ns")),
             host_activity=_host_activity(tables, row, _host_of(tables, row, gaps, late), waits, parts[Limit.HOST]),
             host_after_ns=_after_last_launch_ns(tables, row)
             if parts[Limit.HOST] >= SMALL_SHARE * window_ns > 0

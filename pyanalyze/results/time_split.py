@@ -268,6 +268,9 @@ class TimeSplit(Result):
     )
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
 
+    graphs_ns: int = Field(
+        default=0, ge=0, description="Whole graphs, whose kernels are not known, were in flight, beside kernels or not."
+    )
     top_kernel_only_ns: int | None = Field(
         default=None,
         ge=0,
@@ -377,20 +380,6 @@ class TimeSplit(Result):
         False
         """
         return self.top_kernel is not None and self.graphs_ns > _OVERLAP * self.kernels_ns
-
-    @property
-    def graphs_ns(self) -> int:
-        """Time in which whole graphs were in flight, and no kernel of its own: at least, where kernels overlap.
-
-        Examples
-        --------
-        >>> import pyanalyze
-        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].graphs_ns
-        0
-        """
-        if self.top_kernel_share is None:
-            return self.kernels_ns
-        return max(self.kernels_ns - round(self.top_kernel_ns / self.top_kernel_share), 0)
 
     @property
     def mostly_graphs(self) -> bool:

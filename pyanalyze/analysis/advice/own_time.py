@@ -484,9 +484,7 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     kernel = split.top_kernel
     if kernel is None or split.mostly_graphs:
         part = f"{fmt.duration(split.graphs_ns)} of {fmt.duration(split.window_ns)}"
-        # Kernels that overlap take more together than they were in flight: the rest is of graphs for certain.
-        least = "" if split.top_kernel_share is None else "at least "
-        why = f"whole graphs were in flight for {least}{part}, and their kernels are not known"
+        why = f"whole graphs were in flight for {part}, and their kernels are not known"
         command = recording("--cuda-graph-trace=node", switches=False)
         return f"Trace the kernels inside the graphs of {name}", [command], why
     command = shell_line(["ncu", "--set", "full", "-c", "3", *ncu_filter(kernel), "PROGRAM"])
