@@ -813,9 +813,7 @@ def test_a_change_whose_bounds_include_what_is_now_is_a_trial(high: float, certa
     ways = replace(ways, options=(wide, ways.options[1]), recommended=wide)
     (change,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
     title, check = (
-        ("Run the tenants under MPS", "units")
-        if certain
-        else ("Try MPS: a gain is likely, not certain", "if the forecast")
+        ("Run the tenants under MPS", "units") if certain else ("Try MPS: a gain is likely", "if the forecast")
     )
     assert change.action == title
     assert (change.check_after or "").startswith(f"pyanalyze compare with a capture in that mode: {check}")

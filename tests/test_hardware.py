@@ -515,9 +515,7 @@ def test_advice_on_caps_says_that_programs_may_size_their_grids_by_them() -> Non
         grids.append(most)
     assert grids == [158, 317]
     (device,) = pyanalyze.load(H100 / "mps-50-50-A-B.sqlite").report().devices
-    first = next(
-        one for one in device.advice if one.action == "Run the MPS clients without caps: a gain is likely, not certain"
-    )
+    first = next(one for one in device.advice if one.action == "Run the MPS clients without caps: a gain is likely")
     assert "sizes its grids by the SMs that it sees, its units of work change" in (first.check_after or "")
     assert "underestimated from a recording under caps" in (first.bound or "")
 

@@ -824,7 +824,7 @@ def _make(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool
     under_caps = bool(TRAITS[mode].capped)
     capped = under_caps or option.provision is not None or option.placement is not None
     return Advice(
-        action=f"{title}: a gain is likely, not certain" if trial else title,
+        action=f"{title}: a gain is likely" if trial else title,
         commands=[*commands, *([_SOLO_FIRST] if trial and not compared.solo_measured else [])],
         expected=expected,
         bound=f"{_bounds(option)}{_ends_early(option)}{_UNDER_CAPS * under_caps}",
