@@ -688,12 +688,12 @@ def _trust(compared: Options, option: Option) -> str:
     said += f" Bounds allow for a model error of {fmt.percent(option.margin)}"
     if compared.check is not None:
         more = fmt.percent(option.margin - compared.check)
-        said += f": those {fmt.percent(compared.check)}, and {more} for forecasts of this configuration"
+        said += f", {more} of it for this configuration"
     said += "."
     if option.contention is not None:
         said += (
-            " Kernels side by side also share memory and caches, and may need different units of an SM. The replay of "
-            f"SMs models neither{_more_time(option.contention)}."
+            " The replay models neither memory and caches, which kernels side by side share, nor the units of an SM"
+            f"{_more_time(option.contention)}."
         )
         if option.contention.no_gain:
             said += (
@@ -737,7 +737,7 @@ def _more_time(contention: Contention) -> str:
     middle, low, high = (f"{percent:+d} %" if percent else "0 %" for percent in percents)
     if contention.basis == "inferred" and percents[0] == 0:
         return (
-            ". In this recording kernels took no longer beside those of another tenant (inferred); bounds allow for "
+            ". Kernels took no longer beside those of another tenant (inferred); bounds allow for "
             f"{low} to {high} time"
         )
     return (

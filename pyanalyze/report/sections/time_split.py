@@ -86,8 +86,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         "Observed parts of each tenant's own time, which may be shorter than the window; from kernels to host they add "
         "up to 100 %. A kernel counts from its start to its end, switched out or not. A gap counts as queued work "
         "once the launch call of the next operation has returned. The rest of a gap of up to 250 us counts as "
-        "launching, except where a CUDA call ran that enqueues nothing, or the launching thread was in MPI or a video "
-        "codec. There, and in a longer gap, the CUDA call that ran counts. Where none ran, the host does."
+        "launching. Where a CUDA call ran that enqueues nothing, and in longer gaps, that call counts. Where none ran, "
+        "or the launching thread was in MPI or a video codec, the host does."
     )
     if any(_part(split, Limit.API_CALLS).startswith("at most") for _, split in splits):
         caption += " Calls are not read where gaps are a small part: their time is in launching and host."
