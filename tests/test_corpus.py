@@ -234,3 +234,30 @@ def test_where_nsys_says_that_it_cannot_record_context_switches_so_does_the_repo
         (missing,) = device.missing_for("context_switches")
         assert ("could not record any there" in missing.why) == (support == "0")
         assert ("WSL2 has none" in (missing.how or "")) == (support == "0")
+
+
+def test_where_cuda_was_traced_and_nothing_ran_the_same_recording_is_not_asked_for(corpus: Path) -> None:
+    """The program ended after 0.12 s, before it used CUDA; nsys was asked for it."""
+    path = corpus / "exports/nemo-a5000/report2.nsys2026.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        query = "SELECT value FROM META_DATA_CAPTURE WHERE name = 'PROCESS_0:COLLECT_CUDA_TRACE'"
+        assert database.execute(query).fetchall() == [("true",)]
+    for device in pyanalyze.load(path).report().devices:
+        (missing,) = device.missing_for("kernels")
+        assert missing.why == "CUDA was traced, and no traced program ran a kernel while nsys recorded"
+        assert "until the program has used the GPU" in (missing.how or "")
+
+
+def test_a_carve_out_that_holds_what_registers_allow_is_no_limit(corpus: Path) -> None:
+    """54 and 63 registers of 1,024 threads leave room for one block, and 8 of 228 KiB were set for its 4 KiB."""
+    path = corpus / "exports/fuser/report1.nsys2026.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        query = """SELECT DISTINCT registersPerThread, blockX * blockY * blockZ, sharedMemoryExecuted
+            FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName
+            WHERE s.value LIKE 'nvfuser_inner_persistent%'"""
+        assert set(database.execute(query)) == {(54, 1024, 8192), (63, 1024, 8192)}
+    table = pyanalyze.load(path).frame("kernel_occupancy")
+    rows = table.filter(pl.col("short_name").cast(pl.String).str.starts_with("nvfuser_inner_persistent"))
+    assert set(rows["limiters"]) == {"registers"}
+    assert set(rows["blocks_per_sm"]) == {1}
+    assert any("shared" in one for one in table["limiters"])

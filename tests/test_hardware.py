@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import hardware
+import polars as pl
 import pytest
 from command_line import run
 from modules import module_at
@@ -1079,3 +1080,17 @@ def test_a_process_whose_neighbour_was_not_traced_is_never_said_to_be_alone(tmp_
             # Kernels that are as long as their like exclude a tenant that is busy for a time slice at a time.
             assert "kernel_durations_stable" in {one.name for one in device.sharing.evidence}, pid
             assert device.sharing.condition is not Condition.UNLESS_UNTRACED_TENANT
+
+
+def test_warps_of_a_full_tpc_are_not_four_thousand_million() -> None:
+    """Nsight Systems stores 128 warps of two SMs as -128: in those samples all warp slots were in use."""
+    folder = H200 / "node-slices-A-B"
+    tables = pyanalyze.load(folder).tables
+    counted = tables.gpu_metrics.with_columns(
+        metric=pl.col("metric").cast(pl.String), unit=pl.col("unit").cast(pl.String)
+    )
+    warps = counted.filter(pl.col("metric") == "Compute Warps in Flight", pl.col("unit") == "Avg Warps per Cycle")
+    full = warps.filter(pl.col("value") == 128)
+    assert (warps["value"].max(), full.height) == (128, 23)
+    share = counted.filter(pl.col("metric") == "Compute Warps in Flight", pl.col("unit") == "Throughput %")
+    assert set(share.join(full, on="time_ns", how="semi")["value"]) == {100}

@@ -129,7 +129,7 @@ def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
     (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
     said = weights_text(device.sharing)
     assert "log odds" in said
-    assert "of time-slicing against a mode that a row has neither under For nor under Against: +3 is about" in said
+    assert "Weight: how much a row speaks for time-slicing (log odds, base e). +3 makes it about" in said
     weights = {one.name: weight for one, weight in weighed_evidence(device.sharing)}
     # docs/modes/time_slicing.md: contexts that alternate weigh 5; streams that overlap have no row.
     assert (weights["contexts_alternate"], weights["streams_overlap"]) == (5.0, 0.0)

@@ -248,8 +248,8 @@ def _weighed_mode(sharing: Sharing) -> Mode:
 def weights_text(sharing: Sharing) -> str:
     """Say what the weights of the evidence are for, and what they compare with."""
     return (
-        f"Evidence, largest weight first. Weight: log odds (base e) of {_weighed_mode(sharing)} against a mode that a "
-        "row has neither under For nor under Against: +3 is about 20 times as likely, -3 a 20th. Weights add up. "
+        "Evidence, largest weight first. Weight: how much a row speaks for "
+        f"{_weighed_mode(sharing)} (log odds, base e). +3 makes it about 20 times as likely, -3 a 20th; they add up. "
         "Confidence is something else: how often such verdicts were right on simulated recordings."
     )
 

@@ -1185,7 +1185,12 @@ def gaps(case: Case) -> list[Missing]:
         found.append(Missing(what="kernel_records", why=case.launches.describe(), how=HOW["kernel_records"]))
     elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         why = "the capture has no CUDA kernels" if case.captured else "there is no capture, only samples"
-        found.append(Missing(what="kernels", why=why, how=recording(trace=case.trace, switches=False)))
+        how = recording(trace=case.trace, switches=False)
+        traced = case.setting("cuda_trace")
+        if case.captured and traced is not None and traced.value == "true":
+            why = "CUDA was traced, and no traced program ran a kernel while nsys recorded"
+            how = f"{how}   # as before, until the program has used the GPU: look whether it ended early"
+        found.append(Missing(what="kernels", why=why, how=how))
     if not case.pids_known:
         found.append(
             Missing(what="process_ids", why="the capture has no process ids (a trimmed export)", how=HOW["export"])

@@ -738,13 +738,20 @@ impl EventPass for KernelOccupancy {
             .map(|((key, sums), fit)| self.mean_warps(key, **sums, fit.as_ref().ok()?))
             .collect();
         let shared = |k: &Key| Some(k.launch.static_shared?.saturating_add(k.launch.dynamic_shared?));
-        // The driver takes some shared memory for every block. A kernel that uses none is not limited by it where another
-        // resource allows no more blocks either: nothing in the program would change that.
+        // The driver sets a carve-out that holds the blocks which another resource allows, and takes some shared memory
+        // for every block. Where the largest carve-out holds more, shared memory is no limit beside that resource.
         let limiters = rows.iter().zip(fit()).map(|((key, _), fit)| {
             let all = &fit?.limiters;
-            let none = shared(key) == Some(0) && all.iter().any(|l| *l != Limiter::Shared);
-            let told = all.iter().filter(|l| !(none && **l == Limiter::Shared)).map(|l| l.as_str());
-            Some(told.collect::<Vec<_>>().join(","))
+            let mut told: Vec<Limiter> = all.iter().copied().filter(|l| *l != Limiter::Shared).collect();
+            let ample = || {
+                let widest = Recorded { carveout: Carveout::Percent(100), ..key.launch.shape() };
+                let fit = widest.fit(self.limits.get(&key.device));
+                shared(key) == Some(0) || fit.is_ok_and(|fit| !fit.limiters.contains(&Limiter::Shared))
+            };
+            if told.is_empty() || (told.len() < all.len() && !ample()) {
+                told.clone_from(all);
+            }
+            Some(told.iter().map(|l| l.as_str()).collect::<Vec<_>>().join(","))
         });
         Builder::new(&KERNEL_OCCUPANCY)
             .put("device_id", rows.iter().map(|r| r.0.device).collect::<UInt32Array>())

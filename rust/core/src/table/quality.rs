@@ -79,7 +79,7 @@ counters! {
     BAD_INTERVAL = "bad_interval", DataLoss, "capture", "Rows whose end is missing, before their start or more than a year after it, and times that no clock says (146 years from zero), were left out.";
     GRAPH_INCOMPLETE = "graph_incomplete", DataLoss, "capture", "Graph launches whose end is missing or before their start were left out.";
     GRAPHS_TRACED_WHOLE = "graphs_traced_whole", Notice, "capture", "CUDA graphs were traced as a whole: they count as busy time, their kernels cannot be seen. Record with --cuda-graph-trace=node to see them (at more overhead).";
-    METRIC_WRAPPED = "metric_wrapped", Info, "import", "Metric values that the export stored as negative 32-bit numbers were read as unsigned.";
+    METRIC_WRAPPED = "metric_wrapped", Info, "import", "Metric values that the export stored as negative numbers of 8 or 32 bits were read as unsigned.";
     METRIC_UNNAMED = "metric_unnamed", Notice, "capture", "Metric samples without a name in TARGET_INFO_GPU_METRICS were left out.";
     METRICS_DEVICE_UNKNOWN = "metrics_device_unknown", Notice, "capture", "Metric samples of several GPUs that the export does not tie to a device.";
     SWITCH_EVENTS_LOST = "switch_events_lost", DataLoss, "capture", "Gaps in the sequence numbers of context-switch records: slices around them are not complete.";
@@ -115,7 +115,7 @@ counters! {
     SAMPLES_ZONE_UNKNOWN = "samples_zone_unknown", Notice, "import", "Sampled values (each metric of a sample counts) with local times beside others in UTC, in no or in several time zones of the same time: they are counted, not placed.";
     SAMPLES_NOT_ALIGNED = "samples_not_aligned", Notice, "import", "Sampled values (each metric of a sample counts) that could not be placed on the capture's clock: they are shown, not joined.";
     SAMPLES_OTHER_GPU = "samples_other_gpu", Notice, "import", "Samples of a GPU that the capture does not show.";
-    SAMPLES_UNAVAILABLE = "samples_unavailable", Info, "import", "Values that the driver or DCGM refused (under MIG there is no utilisation by driver counters; processes of others are hidden): they are null, never zero. Per MIG instance use DCGM 1001 and 1002.";
+    SAMPLES_UNAVAILABLE = "samples_unavailable", Info, "import", "Values that the driver or DCGM did not give: they are null, never zero. It has none where nothing new was counted since the last sample, for processes of others, and of utilisation under MIG: per instance use DCGM 1001 and 1002.";
     SAMPLES_ABOVE_ONE = "samples_above_one", Notice, "capture", "Ratios above 1, which DCGM reports for some MIG instances: kept as they are, not to be trusted.";
     SAMPLES_PER_POD = "samples_per_pod", Info, "import", "An exporter repeated the value of a GPU for every pod that shares it; one row was kept, for it is the whole GPU's and must not be added up.";
     ROWS_SKIPPED = "rows_skipped", DataLoss, "import", "Rows of a samples file that break its own format were left out.";

@@ -1130,10 +1130,10 @@ fn metric_rows(reader: &mut Reader<'_>, devices: &mut Devices, plan: Plan) -> Re
         let value = match cell(row, value_at) {
             Value::Real(value) => value,
             other => match integer(other) {
-                // Unsigned 32-bit values, such as clock rates above 2.1 GHz, come out signed.
+                // Unsigned values come out signed: warps per TPC of 8 bits, of 32 bits clock rates above 2.1 GHz.
                 Ok(Some(value)) if (i64::from(i32::MIN)..0).contains(&value) => {
                     wrapped += 1;
-                    to_f64(value + (1 << 32))
+                    to_f64(value + if value < i64::from(i8::MIN) { 1 << 32 } else { 1 << 8 })
                 }
                 Ok(Some(value)) => to_f64(value),
                 _ => {

@@ -34,6 +34,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("CUDA_GRAPH_TRACE_OPTIONS:MODE", "graph_trace_mode"),
     ("COLLECT_GPU_CTX_SW_TRACE", "gpu_context_switch_trace"),
     ("COLLECT_NVTX_TRACE", "nvtx_trace"),
+    ("COLLECT_CUDA_TRACE", "cuda_trace"),
 ];
 
 /// What the metadata tables say.

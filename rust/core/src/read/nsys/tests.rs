@@ -402,20 +402,21 @@ fn metrics_of_both_forms() {
     let names = "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId, metricId, metricName);
         INSERT INTO TARGET_INFO_GPU_METRICS VALUES (256, 1, 'SMs Active [Throughput %]'), (257, 1, 'GPC Clock');
         CREATE TABLE GPU_METRICS (rawTimestamp, timestamp, typeId, metricId, value);
-        INSERT INTO GPU_METRICS VALUES (9, 10, 256, 1, 50), (NULL, 20, 257, 1, -1), (30, NULL, 257, 1, 3), (5, 5, 256, 8, 1)";
+        INSERT INTO GPU_METRICS VALUES (9, 10, 256, 1, 50), (NULL, 20, 257, 1, -1994967296), (30, NULL, 257, 1, 3),
+            (5, 5, 256, 8, 1), (NULL, 40, 257, 1, -128)";
     let tables =
         load(&format!("{GPUS} INSERT INTO TARGET_INFO_GPU (id) VALUES (0), (5); {names}"), &Want::all());
     let metrics = table(&tables, "gpu_metrics");
-    assert_eq!(metrics.i64("time_ns").unwrap().values(), &[10, 20, 30]);
-    assert_eq!(metrics.f64("value").unwrap().values(), &[50.0, 4_294_967_295.0, 3.0]);
+    assert_eq!(metrics.i64("time_ns").unwrap().values(), &[10, 20, 30, 40]);
+    assert_eq!(metrics.f64("value").unwrap().values(), &[50.0, 2.3e9, 3.0, 128.0]);
     assert_eq!(metrics.names("metric").unwrap().get(0), Some("SMs Active"));
     assert_eq!(metrics.names("unit").unwrap().get(0), Some("Throughput %"));
     assert_eq!(metrics.names("unit").unwrap().get(1), None);
     // The low byte of the type is the GPU's id; there is no GPU 1.
     let devices: Vec<_> = metrics.u32("device_id").unwrap().iter().collect();
-    assert_eq!(devices, [Some(0), None, None]);
-    assert_eq!(count(&tables, quality::METRICS_DEVICE_UNKNOWN), 2);
-    assert_eq!(count(&tables, quality::METRIC_WRAPPED), 1);
+    assert_eq!(devices, [Some(0), None, None, None]);
+    assert_eq!(count(&tables, quality::METRICS_DEVICE_UNKNOWN), 3);
+    assert_eq!(count(&tables, quality::METRIC_WRAPPED), 2);
     assert_eq!(count(&tables, quality::METRIC_UNNAMED), 1);
 
     let json = r#"CREATE TABLE GENERIC_EVENT_SOURCES (sourceId, data); CREATE TABLE GENERIC_EVENT_TYPES (typeId, sourceId);
