@@ -1159,6 +1159,33 @@ def test_a_bound_of_mps_is_a_gain(
     assert [("hardly switched out" in one.why) for one in found] == [inflation == 1.003] * len(said)
 
 
+def test_kernels_are_recorded_before_mps_is_advised(hardware: Path, tmp_path: Path) -> None:
+    """Nothing was traced: by SQL most samples of the counter have all SMs active."""
+    export = hardware.parent / "h200" / "node-slices-A-B" / "report.sqlite"
+    # The first sample stands at the begin of the recording, and is of no time before it.
+    samples = """
+        SELECT value FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId)
+        WHERE metricName LIKE 'SMs Active%' ORDER BY timestamp LIMIT -1 OFFSET 1"""
+    with closing(sqlite3.connect(export)) as db:
+        values = [value for (value,) in db.execute(samples)]
+    share = sum(value == 100 for value in values) / len(values)
+    assert 0.5 < share < 1
+    (found,) = pyanalyze.load(export).advise()
+    record, mps = found.actions
+    assert record.action.startswith("Not enough data to decide: record kernels of all tenants before changing how")
+    assert record.commands[0].startswith("nsys profile -t cuda")
+    assert mps.action == "Run the tenants under MPS instead of time-slicing"
+    said = f"MPS may gain little: all SMs were active in {100 * share:.1f} % of {len(values)} counter samples."
+    assert said in mps.why
+    shutil.copy(export, idle := tmp_path / "idle.sqlite")
+    with closing(sqlite3.connect(idle)) as db:
+        db.execute("UPDATE GPU_METRICS SET value = value / 2")
+        db.commit()
+    (found,) = pyanalyze.load(idle).advise()
+    assert [one.action for one in found.actions] == [record.action, mps.action]
+    assert "gain little" not in found.actions[1].why
+
+
 @pytest.mark.parametrize("requirement", ["fault-isolation", "bandwidth-qos"])
 def test_a_requirement_binds_advice_without_a_forecast(requirement: Requirement, corpus: Path, hardware: Path) -> None:
     """NVIDIA lists no MIG profiles for an RTX 6000 Ada, and for an H200 seven compute slices: three tenants fit."""

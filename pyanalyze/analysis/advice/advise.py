@@ -366,7 +366,14 @@ def _actions(
         elif verdict.mode != Mode.UNDETERMINED:
             daemon = daemon_on(tables, verdict.device_id)
             bounded = _without_switching(tables, verdict.device_id, held)
-            yield from simple_bounds(verdict, bounded, device, compared.why_not, daemon)
+            yield from simple_bounds(
+                verdict,
+                bounded,
+                device,
+                compared.why_not,
+                daemon,
+                lambda: demands.all_sms_active(tables, verdict.device_id),
+            )
     # A wish for longer slices is about a mode that does not meet the requirements.
     if latency_ns is not None or not traits.promises.lacks(required):
         yield from _time_slices(tables, verdict, latency_ns, resident, len(held))

@@ -21,6 +21,8 @@ DRAM = (r"^DRAM Read ", r"^DRAM Write ")
 #: What limits the work of SMs: instructions that their schedulers issue, or the tensor pipe.
 SM_LIMITS = r"^(SM Issue|Tensor Active)"
 SMS_ACTIVE = r"^SMs? Active"
+#: From which on a sample has all SMs active: exports round to whole per cent.
+ALL_ACTIVE = 0.995
 #: Of a sample with fewer SMs active nothing is concluded: their part is a ratio of two small numbers.
 ENOUGH_ACTIVE = 0.01
 
@@ -84,6 +86,19 @@ def sm_throughput(tables: TableSet, device_id: int, tenants: Sequence[int], *, t
         .select("time_ns", (pl.col("value") / pl.col("value_active")).clip(0, 1))
     )
     return _solo(tables, device_id, tenants, samples, time_sliced=time_sliced)
+
+
+def all_sms_active(tables: TableSet, device_id: int) -> tuple[float, int] | None:
+    """Part of the samples in which all SMs had work of any tenant, and their number; None: not sampled.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> all_sms_active(pyanalyze.load(capture).tables, 0) is None
+    True
+    """
+    active = _lasting(_most(tables, device_id, SMS_ACTIVE))["value"]
+    return None if active.is_empty() else (int((active >= ALL_ACTIVE).sum()) / active.len(), active.len())
 
 
 def by_kernel(

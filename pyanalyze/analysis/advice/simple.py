@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Busy over attributed time above which kernels were switched out for a time worth telling.
 NOTABLE_INFLATION = 1.05
+#: Part of the samples that find all SMs active, from which on it is doubtful that MPS gains much.
+MOSTLY_ACTIVE = 0.5
 #: Variables by which limiters and preloaded libraries are told what to do.
 _LIMITERS = "^(LD_PRELOAD|CUDA_|GPU_|NVSHARE)"
 
@@ -223,8 +225,16 @@ def simple_bounds(
     device: Mapping[str, object],
     why_not: str | None,
     daemon: Daemon = DEFAULT_DAEMON,
+    all_active: Callable[[], tuple[float, int] | None] = lambda: None,
 ) -> Iterator[Advice]:
     """Advise without a forecast, and say why there is none: MPS, unless kernels of a tenant fill the SMs anyway.
+
+    Parameters
+    ----------
+    verdict, tenants, device, why_not, daemon
+        Of the device.
+    all_active
+        Finds the part of the counter samples that found all SMs active, and their number; None: there are none.
 
     Examples
     --------
@@ -243,7 +253,14 @@ def simple_bounds(
         return
     if any(t.fills_sms for t in tenants):
         return  # Beside such kernels those of others wait for SMs instead of their time slice.
-    bound, waits = None, ""
+    bound, waits, busy = None, "", ""
+    if not any(t.traced for t in tenants):
+        # Whether their kernels leave SMs to others decides what MPS gains, and nothing is known of a kernel.
+        yield _record_kernels()
+        active = all_active()
+        if active is not None and active[0] >= MOSTLY_ACTIVE and active[1] >= MIN_COUNTER_SAMPLES:
+            share, samples = fmt.percent(active[0]), fmt.count(active[1])
+            busy = f" MPS may gain little: all SMs were active in {share} of {samples} counter samples."
     if worst is not None and worst.inflation is not None:
         if worst.inflation >= NOTABLE_INFLATION:
             less, of = 1 - 1 / worst.inflation, "switched out"
@@ -273,11 +290,23 @@ def simple_bounds(
         commands=commands,
         expected=None,
         bound=bound,
-        why=f"time-sliced contexts alternate; MPS clients share the SMs.{waits}{because} A fault of one MPS client "
-        "ends the others",
+        why=f"time-sliced contexts alternate; MPS clients share the SMs.{waits}{busy}{because} A fault of one MPS "
+        "client ends the others",
         undo=undo,
         exclusive=True,
         wrong_if=f"kernels of {fmt.names(unknown)}, whose grids are not known, fill the SMs (1 wave or more)"
         if unknown
         else "tenants wait for copies: MPS clients share the copy engines as well",
+    )
+
+
+def _record_kernels() -> Advice:
+    """Ask for the kernels of tenants of which none was traced."""
+    return Advice(
+        action="Not enough data to decide: record kernels of all tenants before changing how the GPU is shared",
+        commands=[record_all()],
+        expected=None,
+        bound=None,
+        why="no kernels were traced: whether they leave SMs to other tenants is not known",
+        undo=None,
     )
