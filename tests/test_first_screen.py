@@ -158,7 +158,7 @@ def test_no_sentence_is_cut_in_half(hardware: Path, capture: str) -> None:
 def test_one_gap_is_named_where_there_is_no_room_for_what_the_host_did(corpus: Path) -> None:
     """By SQL nothing is on the GPU for 1 628 903 372 ns after the second of 24 operations."""
     said = " ".join(line.strip() for line in run(corpus / "exports/fuser/report1.sqlite").stdout.splitlines()[:3])
-    assert "Most of it is one gap of 1.629 s at its start: --start 7476932us leaves it out." in said
+    assert "Most of the host's time is one gap of 1.629 s at its start: --start 7476932us leaves it out." in said
 
 
 def test_why_a_baseline_is_not_used_is_said(fixtures: Path) -> None:

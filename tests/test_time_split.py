@@ -14,6 +14,7 @@ from exports import MS, US, copy, global_pid, kernel, nvtx_range, write
 import pyanalyze
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
+from pyanalyze.report.sentences import limit_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 from pyanalyze.results.time_split import HostKind
 
@@ -675,6 +676,25 @@ def test_the_first_screen_and_the_page_say_what_the_host_did(exchange: Path) -> 
     assert said in words
     page = render_markdown(report)
     assert f"{said} (MPI_Sendrecv 37.5 %)" in page and did in page
+
+
+def test_a_gap_at_the_start_is_not_what_the_host_did_elsewhere(tmp_path: Path) -> None:
+    """In ms: kernels 0-1, 501-601, 701-801, range `load` 601-701: 100 of the 600 of the host, and none of the gap."""
+    starts = [0, *range(501, 601), *range(701, 801)]
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=[kernel(41, start * MS, (start + 1) * MS) for start in starts],
+        calls=[{**call("cudaLaunchKernel_v7000", 0, 1000), "correlationId": 1}],
+        ranges=[nvtx_range(41, 601 * MS, 701 * MS, "load")],
+        processes={41: "train"},
+    )
+    report = pyanalyze.load(path).report()
+    (device,) = report.devices
+    gap = "Most of the host's time is one gap of 500.0 ms at its start: --start 501000us leaves it out."
+    did = "Of the host's time, its launching thread spent 16.7 % in NVTX ranges (load 16.7 %)."
+    assert f"{gap} {did}" in (limit_text(device) or "")
+    why = device.advice[0].why
+    assert "500.0 ms of it is one gap at its start. Of all 600.0 ms, the host spent 16.7 % in" in why
 
 
 def test_who_waits_for_other_ranks_is_not_told_to_profile_its_host(exchange: Path) -> None:

@@ -388,14 +388,16 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         of = "device" if len(copies.other_devices) == 1 else "devices"
         said = f"{said} Its copies may share the host link or host memory with those of {of} {others} at the same time."
     gap = split.one_gap
-    spent = "" if split.host_activity is None else host_words(split.host_activity, 1)
-    if split.limit is Limit.HOST and spent and not (short and gap is not None and gap.at_start):
-        said = f"{said} Of the host's time, its launching thread spent {spent}."
-        gap = None if short else gap
+    spent = "" if split.host_activity is None or split.limit is not Limit.HOST else host_words(split.host_activity, 1)
+    if short and spent and gap is not None:
+        # A gap at the start says more than what the host did, and one between operations less.
+        gap, spent = (gap, "") if gap.at_start else (None, spent)
     if split.mostly_after:
         said = f"{said} Most of the host's time is after its last launch, between migrations of unified memory."
     elif gap is not None:
         said = f"{said} {_one_gap(gap)}"
+    if spent:
+        said = f"{said} Of the host's time, its launching thread spent {spent}."
     # What took longer than all that the shares are of changes what is to be looked at first.
     before = None if short else split.calls_before
     if before is not None and before.ns > split.window_ns:
@@ -405,8 +407,8 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
 
 def _one_gap(gap: LongestGap) -> str:
     """Most of the host's time is one gap between operations: where, and how to leave it out."""
-    # The last clause is what a reader needs most: a process that waits once is not one that the host limits.
-    once = f"Most of it is one gap of {fmt.duration(gap.end_ns - gap.start_ns)}"
+    # It is what a reader needs most: a process that waits once is not one that the host limits.
+    once = f"Most of the host's time is one gap of {fmt.duration(gap.end_ns - gap.start_ns)}"
     if gap.at_start:
         return f"{once} at its start: --start {gap.end_ns // 1000}us leaves it out."
     return f"{once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations."

@@ -392,7 +392,8 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
     activity = split.host_activity
     why = f"the process had no work on the GPU and no CUDA call in progress for {part}"
     spent = "" if activity is None else host_words(activity)
-    did = f". Of that, the host spent {spent}" if spent else ""
+    # What the host did is known of all of its time, not of the gap.
+    did = f". Of all {fmt.duration(split.host_ns)}, the host spent {spent}" if spent else ""
     gap = split.one_gap
     if gap is not None and gap.at_start:
         again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"
