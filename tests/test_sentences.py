@@ -933,6 +933,14 @@ def test_an_export_without_devices_is_made_again(tmp_path: Path, corpus: Path) -
     assert not any("TARGET_INFO_GPU" in gap.how for gap in device.sharing.missing)
 
 
+def test_kernels_that_tell_tenants_apart_are_named_only_where_there_are_any(hardware: Path) -> None:
+    """No kernel of the node was traced: its page has no top kernel."""
+    report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
+    tenants = next(one for one in _section(report, "tenants") if isinstance(one, Table) and one.caption)
+    assert "top kernel" not in tenants.caption
+    assert "--tenant NAME=PID names them" in tenants.caption
+
+
 def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
     """By SQL each of the two processes launched 1 673 kernels, 857 of them without a record."""
     page = run("report", corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite", "-f", "md").stdout

@@ -70,7 +70,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     caption += whole_intervals(device)
     names = [t.name for t in device.tenants if t.pid is not None and t.group_of is None]
     if len(set(names)) < len(names):
-        caption += " Which process is which: see its top kernel under Where the time went; --tenant NAME=PID names it."
+        # What tells them apart at a glance is their work, where it was traced.
+        if any(t.time_split is not None and t.time_split.top_kernel is not None for t in device.tenants):
+            caption += (
+                " Which process is which: see its top kernel under Where the time went; --tenant NAME=PID names it."
+            )
+        else:
+            caption += " Only pids tell processes of one name apart; --tenant NAME=PID names them."
     if group:
         caption += " Switch records name any MPS client for all of its group: their residency is known together only."
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None and t not in group[1:]]
