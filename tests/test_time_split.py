@@ -115,8 +115,26 @@ def test_the_first_screen_says_what_limits_it(process: Path) -> None:
         "Limit train is limited by CUDA calls: they ran, with nothing of this process on the GPU, for 43.8 % of its time"
         in words
     )
-    assert "(cudaMalloc 25.0 %); the rest: kernels 25.0 %, host 18.1 %, copies and memsets 12.5 %." in words
+    assert "(cudaMalloc 25.0 %); most of the rest: kernels 25.0 %, host 18.1 %, copies and memsets 12.5 %." in words
     assert "Upper bound of the gain: 4.000 ms, 25.0 % of its time" in words
+
+
+@pytest.mark.parametrize(
+    ("copy_ms", "said"),
+    [(0, "; the rest: CUDA"), (9, "; most of the rest: CUDA"), (16, "; the rest: copies 1.6 %, CUDA")],
+)
+def test_named_parts_are_the_rest_only_where_they_add_up(tmp_path: Path, copy_ms: int, said: str) -> None:
+    """Of 1 s: a call 15 ms, and a copy of 0, 9 or 16; below 1 % it is not named. The host has what is left."""
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=[kernel(41, 0, US), kernel(41, 1000 * MS - US, 1000 * MS)],
+        copies=[copy(41, 500 * MS, (500 + copy_ms) * MS)] if copy_ms else [],
+        calls=[call("cudaMalloc_v3020", 200 * MS, 215 * MS)],
+        processes={41: "train"},
+    )
+    (device,) = pyanalyze.load(path).report().devices
+    found = (limit_text(device) or "").replace("copies and memsets", "copies")
+    assert f"{said} calls 1.5 %." in found
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,8 @@ _LIMITED_BY = {
 }
 #: The same of launched work that waits where the host does not keep the GPU waiting, and no wait is long.
 _QUEUED_IN_TIME = "start latency and dependencies: launched work had not started, with nothing in flight, for"
+#: Part of the time from which on a percentage with one digit shows it.
+_SHOWN_SHARE = 0.0005
 #: The parts of a process's time in words.
 _PART_WORDS = {
     Limit.KERNELS: "kernels",
@@ -364,9 +366,12 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
     copies = device.tenants[0].copies
-    others = ", ".join(
-        f"{part_words(one, [copies])} {fmt.percent(shares[one])}" for one in rest if shares[one] >= NAMED_SHARE
-    )
+    told = [one for one in rest if shares[one] >= NAMED_SHARE]
+    others = ", ".join(f"{part_words(one, [copies])} {fmt.percent(shares[one])}" for one in told)
+    told_share, rest_share = (sum(shares[one] for one in some) for some in (told, rest))
+    of_rest = "the rest"
+    if rest_share - told_share >= _SHOWN_SHARE:
+        of_rest = "most of the rest" if told_share > rest_share / 2 else "part of the rest"
     named = ""
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
         time = "summed kernel time; kernels overlap" if split.overlapping else "kernel time"
@@ -380,7 +385,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     queued = split.limit is Limit.WAITING and split.queued_in_time
     limited = _QUEUED_IN_TIME if queued else _LIMITED_BY[split.limit].format(copies_words([copies]))
     said = f"{label} is limited by {limited} {fmt.percent(shares[split.limit])} of its time"
-    said = f"{said}{f' ({named})' if named else ''}{f'; the rest: {others}' if others else ''}."
+    said = f"{said}{f' ({named})' if named else ''}{f'; {of_rest}: {others}' if others else ''}."
     if queued:
         said = f"{said} The host queued its operations in time."
     if split.limit is Limit.COPIES and copies is not None and copies.other_devices and not short:
