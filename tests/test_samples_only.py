@@ -172,6 +172,15 @@ def test_time_without_samples_is_said(tmp_path: Path) -> None:
         assert (sampled_sentence(sampled) or "").startswith(f"{said}; ")
 
 
+def test_a_line_of_few_values_ends_where_others_were_sampled(hardware: Path) -> None:
+    """The file has a row of process 505 every 50 ms, and a value in five: after 458, 360, 53 and 184 ms."""
+    drawn = series_of(pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").tables, 0)
+    mine = [one for one in drawn if one["pid"] == 505]
+    assert [one["part"] for one in mine if one["what"] == "utilization"] == [0, 1, 2, 2, 3]
+    # Its memory has a value in each row.
+    assert {one["part"] for one in mine if one["what"] == "memory"} == {0}
+
+
 def test_without_times_there_is_nothing_to_draw_or_to_hold_latencies_against(tmp_path: Path) -> None:
     path, latencies = tmp_path / "dmon.txt", tmp_path / "latencies.csv"
     path.write_text("#Entity   GRACT  FBUSD\nGPU 0  0.500  4\nGPU 0  0.000  4\n", encoding="utf-8")

@@ -244,11 +244,24 @@ def series_of(tables: TableSet, device_id: int) -> list[dict[str, Any]]:
 
 def _timed(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Process, time, value and stretch between holes of the samples of a metric, by process and time."""
+    asked = rows.filter(pl.col("metric") == metric)
+    # Somebody looked at rows without a value too, and at other processes: few values of one say nothing of how often.
     interval = pl.col("time_ns").diff()
-    usual = interval.filter(interval > 0).median()
+    usual = (
+        asked.select("source", "time_ns")
+        .unique()
+        .sort("time_ns")
+        .group_by("source")
+        .agg(usual=interval.filter(interval > 0).median())
+    )
     return (
-        rows.filter((pl.col("metric") == metric) & pl.col("value").is_not_null())
-        .select("pid", "time_ns", "value")
+        asked.filter(pl.col("value").is_not_null())
+        .join(usual, on="source", how="left", nulls_equal=True)
         .sort("pid", "time_ns")
-        .with_columns(part=(interval > _HOLE * usual).fill_null(value=False).cum_sum().over("pid"))
+        .select(
+            "pid",
+            "time_ns",
+            "value",
+            part=(interval > _HOLE * pl.col("usual")).fill_null(value=False).cum_sum().over("pid"),
+        )
     )
