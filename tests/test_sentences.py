@@ -941,6 +941,12 @@ def test_kernels_that_tell_tenants_apart_are_named_only_where_there_are_any(hard
     assert "--tenant NAME=PID names them" in tenants.caption
 
 
+def test_gpu_time_is_not_known_without_a_kernel(corpus: Path) -> None:
+    """Neither a kernel nor a switch was recorded: kernels alone would show the GPU time, if not residency."""
+    report = pyanalyze.load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
+    assert "GPU time per tenant is not known: the capture has no CUDA kernels." in lead_sentences(report.devices[0])[1]
+
+
 def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
     """By SQL each of the two processes launched 1 673 kernels, 857 of them without a record."""
     page = run("report", corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite", "-f", "md").stdout

@@ -1336,7 +1336,8 @@ def _residency_lead(device: Device) -> str:
             said += f" All tenants were {active_word(device)} for only {fmt.percent(part)} of the window; {chosen} "
             said += "contains that part (times as nsys shows them)."
         return said
-    why = _short_why(device, "context_switches", "residency", "window")
+    # Kernels alone would show it as well.
+    why = _short_why(device, "kernels", "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"
 
 
