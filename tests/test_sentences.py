@@ -947,6 +947,13 @@ def test_gpu_time_is_not_known_without_a_kernel(corpus: Path) -> None:
     assert "GPU time per tenant is not known: the capture has no CUDA kernels." in lead_sentences(report.devices[0])[1]
 
 
+def test_the_peak_of_a_device_is_not_the_tenants(hardware: Path) -> None:
+    """The driver counts what the device uses: more than the peaks of all its processes together, by the samples."""
+    report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
+    facts = {one.label: one for block in _section(report, "memory") if isinstance(block, Facts) for one in block.facts}
+    assert facts["Peak in use"].note == "used memory of the device"
+
+
 def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
     """By SQL each of the two processes launched 1 673 kernels, 857 of them without a record."""
     page = run("report", corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite", "-f", "md").stdout

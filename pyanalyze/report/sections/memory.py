@@ -39,7 +39,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Facts(
             (
                 Fact("Device", fmt.bytes_(total), "total", None if total is None else basis),
-                Fact("Peak in use", fmt.bytes_(peak), "all tenants at once", "sampled" if peak is not None else None),
+                Fact(
+                    "Peak in use",
+                    fmt.bytes_(peak),
+                    "used memory of the device",
+                    "sampled" if peak is not None else None,
+                ),
                 Fact("Headroom", fmt.bytes_(free), "total minus peak", "sampled" if free is not None else None),
                 Fact(
                     "Sum of the tenants' peaks",
