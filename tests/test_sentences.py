@@ -954,6 +954,17 @@ def test_the_peak_of_a_device_is_not_the_tenants(hardware: Path) -> None:
     assert facts["Peak in use"].note == "used memory of the device"
 
 
+def test_a_timeline_without_kernels_has_no_bars(hardware: Path) -> None:
+    """By its tables the export has no kernel, graph or copy; the samples end 333 ms before the first switch."""
+    node = hardware.parent / "h200" / "node-slices-A-B"
+    with contextlib.closing(sqlite3.connect(node / "report.sqlite")) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    assert not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}
+    (chart,) = [one for one in _section(pyanalyze.load(node).report(), "timeline") if isinstance(one, Chart)]
+    said = "Shading: resident. Ticks: switches. Contexts that alternate within a pixel look concurrent."
+    assert chart.caption == said
+
+
 def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
     """By SQL each of the two processes launched 1 673 kernels, 857 of them without a record."""
     page = run("report", corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite", "-f", "md").stdout

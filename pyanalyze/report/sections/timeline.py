@@ -9,6 +9,8 @@ from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.results.labels import tenant_labels
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyanalyze.results.report import Device
 
 _WIDE = " A bar is at least a pixel wide: many short ones look like a long one."
@@ -35,6 +37,23 @@ def _look_longer(device: Device) -> bool:
     return False
 
 
+def _drawn(device: Device) -> Iterator[str]:
+    """What the picture shows, a sentence each: untraced tenants have no bars, and samples may be of another time."""
+    if any(one.work is not None and one.work.launches + one.work.copies for one in device.tenants):
+        yield " Bars: kernels (rounded: graphs, thin: copies)."
+    if _look_longer(device):
+        yield _WIDE
+    if device.residency_summary is not None:
+        yield " Shading: resident."
+    if device.context_switches is not None and device.context_switches.count:
+        yield _TICKS
+    sampled, window = device.sampled, device.window
+    if sampled is None or sampled.start_ns is None or sampled.end_ns is None or window is None:
+        return
+    if sampled.start_ns <= window.end_ns and sampled.end_ns >= window.start_ns:
+        yield " Lines: sampled."
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     named = [labels[tenant.tenant_id] for tenant in device.named_for_all()]
@@ -46,13 +65,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Chart(
             chart_key("timeline", device.device_id),
             "Timeline",
-            "Bars: kernels (rounded: graphs, thin: copies)."
-            + (_WIDE if _look_longer(device) else "")
-            # Only what is drawn: without switch records there may be neither.
-            + (" Shading: resident." if device.residency_summary is not None else "")
-            + (_TICKS if device.context_switches is not None and device.context_switches.count else "")
-            + (" Lines: sampled." if device.sampled is not None else "")
-            + whose,
+            "".join(_drawn(device)).strip() + whose,
             "Drag moves, Ctrl+scroll zooms, Shift+drag selects. Keys: arrows + - 0.",
         )
     ]
