@@ -22,7 +22,7 @@ import pyanalyze
 from pyanalyze import charts
 from pyanalyze.fleet.summary import DeviceRow, GroupPart, summarise
 from pyanalyze.nsys_tool import recording
-from pyanalyze.report.blocks import Chart, Commands, Facts, Fold, Para, Table
+from pyanalyze.report.blocks import Chart, Commands, Facts, Fold, Note, Para, Table
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.replicas import replicas_text
@@ -941,12 +941,6 @@ def test_kernels_that_tell_tenants_apart_are_named_only_where_there_are_any(hard
     assert "--tenant NAME=PID names them" in tenants.caption
 
 
-def test_gpu_time_is_not_known_without_a_kernel(corpus: Path) -> None:
-    """Neither a kernel nor a switch was recorded: kernels alone would show the GPU time, if not residency."""
-    report = pyanalyze.load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
-    assert "GPU time per tenant is not known: the capture has no CUDA kernels." in lead_sentences(report.devices[0])[1]
-
-
 def test_the_peak_of_a_device_is_not_the_tenants(hardware: Path) -> None:
     """The driver counts what the device uses: more than the peaks of all its processes together, by the samples."""
     report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
@@ -963,6 +957,18 @@ def test_a_timeline_without_kernels_has_no_bars(hardware: Path) -> None:
     (chart,) = [one for one in _section(pyanalyze.load(node).report(), "timeline") if isinstance(one, Chart)]
     said = "Shading: resident. Ticks: switches. Contexts that alternate within a pixel look concurrent."
     assert chart.caption == said
+
+
+def test_gpu_time_is_not_known_without_a_kernel(corpus: Path) -> None:
+    """Neither a kernel nor a switch was recorded: kernels alone would show the GPU time, if not residency."""
+    report = pyanalyze.load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
+    assert "GPU time per tenant is not known: the capture has no CUDA kernels." in lead_sentences(report.devices[0])[1]
+
+
+def test_what_is_to_be_captured_of_memory_is_named(corpus: Path) -> None:
+    report = pyanalyze.load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
+    (note,) = [one for one in _section(report, "memory") if isinstance(one, Note)]
+    assert note.text == "The device has 23.7 GiB. To capture memory in use, one of these:"
 
 
 def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:

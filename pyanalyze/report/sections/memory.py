@@ -29,7 +29,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         size = (
             "" if memory is None or memory.total_bytes is None else f"The device has {fmt.bytes_(memory.total_bytes)}. "
         )
-        return [Note("Memory in use is not known", f"{size}To capture it, one of these:"), how]
+        return [Note("Memory in use is not known", f"{size}To capture memory in use, one of these:"), how]
     total = None if memory is None else memory.total_bytes
     peak = None if memory is None else memory.peak_bytes
     free = None if total is None or peak is None else total - peak
