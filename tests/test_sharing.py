@@ -672,6 +672,30 @@ def test_counters_that_show_work_are_not_denied() -> None:
     assert "SM activity was 75.6 %" in seen.summary
 
 
+@pytest.mark.parametrize(
+    ("busy_ns", "active", "said"),
+    [
+        (1e6, 0.0, "0.00 % while no traced kernel ran ({}): no other process ran a kernel"),
+        (
+            1e6,
+            75.6,
+            "75.6 % while no traced kernel ran ({}): this is another process, or work that CUPTI does not record",
+        ),
+        # There is no other process where none was traced.
+        (0.0, 0.0, "0.00 % ({}), and no kernel was traced: no process ran a kernel"),
+        (
+            0.0,
+            75.6,
+            "75.6 % ({}), and no kernel was traced: this is an untraced process, or work that CUPTI does not record",
+        ),
+    ],
+)
+def test_counters_say_who_kept_the_sms_active(busy_ns: float, active: float, said: str) -> None:
+    seen = observe(case({"busy_ns": busy_ns, "metric_outside_pct": active}, tenants=()))
+    (told,) = [one.detail for name, one in seen.items() if name.endswith("_outside_traced_kernels")]
+    assert told == "SM activity was " + said.format(f"mean of {fact(active).n} samples of the whole capture")
+
+
 def test_a_list_that_lacks_who_was_traced_does_not_show_that_nobody_else_was_there() -> None:
     alone = {"busy_ns": 1e6, "traced_tenants": 1}
     listed: dict[str, object] = {"tenants": ("a",), "nvml_processes": [(7, "a", "C")]}
@@ -742,7 +766,7 @@ def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tm
     assert verdict.summary.startswith(
         "No work on this GPU was traced, so its sharing mode is not known; SM activity was"
     )
-    assert verdict.summary.endswith("this is another process, or work that CUPTI does not record.")
+    assert verdict.summary.endswith("this is an untraced process, or work that CUPTI does not record.")
     assert {gap.what for gap in verdict.missing} >= {"kernels", "context_switches"}
 
 

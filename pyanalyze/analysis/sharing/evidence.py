@@ -856,21 +856,24 @@ def _counters(case: Case) -> Iterable[Observation]:
         return
     # That nobody else worked says nothing of how several traced processes shared the GPU.
     alone = (case.fact("traced_tenants") or 0) < MANY
+    mean = f"mean of {outside.n} samples of {case.scope}"
+    untraced = case.fact("busy_ns") == 0
+    when = f"({mean}), and no kernel was traced" if untraced else f"while no traced kernel ran ({mean})"
     if outside.value <= t.MAX_QUIET_SM_ACTIVE_PCT and alone:
         yield _from_fact(
             case,
             "metric_outside_pct",
             "sm_idle_outside_traced_kernels",
-            f"SM activity was {outside.value:.2f} % while no traced kernel ran (mean of {outside.n} samples of "
-            f"{case.scope}): no other process worked",
+            # Copies keep no SM active.
+            f"SM activity was {outside.value:.2f} % {when}: no {'' if untraced else 'other '}process ran a kernel",
         )
     elif outside.value >= t.MIN_LOUD_SM_ACTIVE_PCT:
         yield _from_fact(
             case,
             "metric_outside_pct",
             "sm_active_outside_traced_kernels",
-            f"SM activity was {outside.value:.1f} % while no traced kernel ran (mean of {outside.n} samples of "
-            f"{case.scope}): this is another process, or work that CUPTI does not record",
+            f"SM activity was {outside.value:.1f} % {when}: this is {'an untraced' if untraced else 'another'} "
+            "process, or work that CUPTI does not record",
         )
 
 
