@@ -117,6 +117,27 @@ def test_timeline_counts_milliseconds_and_keeps_nanoseconds() -> None:
     assert any(param["bind"] == "scales" for param in spec["params"])
 
 
+def test_the_shortest_bar_is_a_pixel_wide_at_either_end_of_the_timeline() -> None:
+    # 1 us of a second is 0.0007 of 720 pixels; the plotting area cuts off what lies outside of it.
+    kernels = [(0, 1_000), (500_000_000, 500_001_000), (999_999_000, 1_000_000_000)]
+    table = pl.DataFrame(
+        [
+            {"device_id": 0, "tenant_id": 0, "track": track, "start_ns": start, "end_ns": end, "busy_ns": 1_000}
+            | {"events": 1, "label": "k", "attributed_ns": None}
+            for track in ("kernels", "copies", "graphs", "residency", "inferred residency")
+            for start, end in kernels
+        ]
+    )
+    svg = vl_convert.vegalite_to_svg(_spec(charts.timeline(table, LABELS, window=(0, 1_000_000_000))))
+    drawn = re.findall(r'aria-roledescription="bar" d="M([^"]*)Z"', svg)
+    assert len(drawn) == 15
+    for path in drawn:
+        numbers = [float(number) for number in re.split("[^-.e0-9]+", path)]
+        # Rounded bars are curves: pairs of x and y.
+        left, right = (numbers[0], numbers[0] + numbers[2]) if "h" in path else (min(numbers[::2]), max(numbers[::2]))
+        assert min(right, 720) - max(left, 0) == pytest.approx(1.0, abs=0.001)
+
+
 def test_timeline_takes_device_wide_samples_only() -> None:
     spec = _spec(charts.timeline(examples.timeline(), LABELS, window=WINDOW, samples=examples.nvml_samples()))
     values = [row["v"] for row in _rows(spec) if "v" in row]

@@ -118,7 +118,7 @@ def timeline(
     ticks = None if switches is None else _switches(switches, labels, device_id, start, end)
     if ticks is not None:
         strips.insert(0, _switch_strip(*ticks, _time_axis(title, span, last=not strips), width))
-    tracks = _tracks(data, _time_axis(title, span, last=not strips), scale, width).add_params(pan_and_zoom())
+    tracks = _tracks(data, _time_axis(title, span, last=not strips), span, scale, width).add_params(pan_and_zoom())
     # The x scale is shared: moving the tracks moves the strips below as well.
     chart: Any = alt.vconcat(tracks, *strips, spacing=6).resolve_scale(x="shared", color="independent")
     merged = "" if marks.height == mine.height else f" {mine.height} intervals are merged into {marks.height} marks."
@@ -266,7 +266,7 @@ def _rows(marks: pl.DataFrame, labels: Mapping[int, str], start: int, clock: Map
     return inline(rows)
 
 
-def _tracks(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt.LayerChart:
+def _tracks(data: alt.SchemaBase, x: alt.X, span: int, scale: alt.Scale, width: int) -> alt.LayerChart:
     tips = [
         alt.Tooltip("t:N", title="Tenant"),
         alt.Tooltip("l:N", title="Track"),
@@ -284,17 +284,20 @@ def _tracks(data: alt.SchemaBase, x: alt.X, scale: alt.Scale, width: int) -> alt
         color=alt.Color("t:N", scale=scale, legend=None),
         tooltip=tips,
     )
-    # Short intervals must not vanish: every mark gets a hairline of its own colour.
+    # Short intervals must not vanish: every bar is a pixel longer, whatever the zoom. At the left edge that pixel is on
+    # its right and at the right edge on its left: what lies outside of the plotting area is cut off.
+    before = f"datum.a / {span / 1e6}"
+    bar: Any = {"xOffset": alt.ExprRef(f"-{before}"), "x2Offset": alt.ExprRef(f"1 - {before}")}
     layers = [
-        base.transform_filter("datum.l === 'residency'").mark_bar(height=38, opacity=0.4),
-        base.transform_filter("datum.l === 'inferred residency'").mark_bar(
-            height=38, opacity=0.22, strokeDash=[3, 3], strokeOpacity=1, strokeWidth=1
+        base.transform_filter("datum.l === 'residency'").mark_bar(**bar, height=38, opacity=0.4),
+        base.transform_filter("datum.l === 'inferred residency'").mark_bar(**bar, height=38, opacity=0.22),
+        base.transform_filter("datum.l === 'graphs'").mark_bar(
+            **bar, height=12, yOffset=-4, opacity=0.65, cornerRadius=3
         ),
-        base.transform_filter("datum.l === 'graphs'").mark_bar(height=12, yOffset=-4, opacity=0.65, cornerRadius=3),
         base.transform_filter("datum.l === 'kernels'")
-        .mark_bar(height=18, yOffset=-4, strokeWidth=0.5)
+        .mark_bar(**bar, height=18, yOffset=-4)
         .encode(tooltip=[*tips, alt.Tooltip("g:N", title="Attributed GPU time")]),
-        base.transform_filter("datum.l === 'copies'").mark_bar(height=5, yOffset=13, opacity=0.9),
+        base.transform_filter("datum.l === 'copies'").mark_bar(**bar, height=5, yOffset=13, opacity=0.9),
     ]
     tracks: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=width, height=alt.Step(48))
     return tracks
