@@ -387,6 +387,22 @@ def test_a_rate_stands_beside_the_size_of_the_copies(tmp_path: Path) -> None:
     assert "of this process in the same direction" in text
 
 
+def test_of_few_copies_both_ends_are_told(tmp_path: Path) -> None:
+    """The median of 2 B and 376 MiB, the lower one, is as good as none; of five copies there is one."""
+    sizes = {TO_DEVICE: (376 << 20, 2), TO_HOST: (4096, 1 << 20, 64, 4096, 1 << 20)}
+    copies = [
+        moved(10 * n, 10 * n + 1, 0, kind, PINNED, bytes=size)
+        for n, (kind, size) in enumerate((kind, size) for kind, all_ in sizes.items() for size in all_)
+    ]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 2 * MS)], copies=copies, processes={41: "train"})
+    kinds = {kind.direction: kind for kind in copies_of(path).kinds}
+    assert (kinds["to-device"].smallest_bytes, kinds["to-host"].smallest_bytes) == (2, 64)
+    text = " ".join(render_markdown(pyanalyze.load(path).report()).split())
+    assert "Size is p50; below 5 copies it gives the smallest and the largest." in text
+    assert "to the device, pinned | 2 | 2 B to 376 MiB |" in text
+    assert "to the host, pinned | 5 | 4.00 KiB (largest 1.00 MiB) |" in text
+
+
 def test_few_copies_with_most_of_the_time_are_told(corpus: Path) -> None:
     """By SQL: the two longest of 2 002 copies to the host have 199.1 of 202.1 ms, one alone less than 90 %."""
     path = corpus / "exports" / "gpubootcamp-8v100" / "report1.nsys2026.sqlite"

@@ -219,11 +219,12 @@ def _memsets(rows: pl.DataFrame, kernels: pl.DataFrame) -> Memsets | None:
 
 
 def _sizes(rows: pl.DataFrame) -> dict[str, int | None]:
-    """Median and largest size."""
+    """Median, smallest and largest size."""
     sizes = rows["bytes"].drop_nulls().sort()
     if sizes.is_empty():
         return {}
-    return {"median_bytes": int(sizes[(len(sizes) - 1) // 2]), "largest_bytes": int(sizes[-1])}
+    median = int(sizes[(len(sizes) - 1) // 2])
+    return {"median_bytes": median, "smallest_bytes": int(sizes[0]), "largest_bytes": int(sizes[-1])}
 
 
 def _longest(lengths: pl.Series) -> tuple[int | None, float | None]:

@@ -10,6 +10,7 @@ from pyanalyze.vocabulary import CopyDirection, HostMemory
 __all__ = ["Copies", "CopiesOfDevice", "CopyKind", "Memsets", "Migrations"]
 
 _MEDIAN = "Median size, bytes, the lower one of two; null: not known."
+_SMALLEST = "Smallest size, bytes; null: not known."
 _LARGEST = "Largest size, bytes; null: not known."
 
 
@@ -23,6 +24,7 @@ class CopyKind(Result):
     copies: int = Field(ge=0, description="Copies.")
     bytes: int = Field(ge=0, description="Bytes.")
     median_bytes: int | None = Field(default=None, ge=0, description=_MEDIAN)
+    smallest_bytes: int | None = Field(default=None, ge=0, description=_SMALLEST)
     largest_bytes: int | None = Field(default=None, ge=0, description=_LARGEST)
     large_copies: int | None = Field(
         default=None,
@@ -62,6 +64,7 @@ class Memsets(Result):
     count: int = Field(ge=0, description="Memsets.")
     bytes: int = Field(ge=0, description="Bytes.")
     median_bytes: int | None = Field(default=None, ge=0, description=_MEDIAN)
+    smallest_bytes: int | None = Field(default=None, ge=0, description=_SMALLEST)
     largest_bytes: int | None = Field(default=None, ge=0, description=_LARGEST)
     time_ns: int = Field(ge=0, description="Union of their intervals, ns.")
     exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")

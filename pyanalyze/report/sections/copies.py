@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from pyanalyze.results.copies import Copies, CopyKind, Memsets, Migrations
     from pyanalyze.results.report import Device
 
+#: The median of fewer sizes says nothing.
+_ENOUGH = 5
 _CAPTION = (
     "Observed copies and memsets. Without a kernel: no kernel of the process was in flight. Rate is over copies of all "
-    "sizes: small ones never reach that of large ones."
+    "sizes: small ones never reach that of large ones. "
+    f"Size is p50; below {_ENOUGH} copies it gives the smallest and the largest."
 )
 _FASTEST = (
     " Best rate: of the fastest copy of at least 1 MiB of this process in the same direction, or of a row of that "
@@ -76,9 +79,10 @@ def _rows(label: str, copies: Copies) -> Iterator[tuple[Cell, ...]]:
 def _amounts(n: int, of: CopyKind | Memsets, window_ns: int) -> tuple[Cell, ...]:
     window = window_ns or 1
     # A mean size may be that of no copy.
-    size = fmt.bytes_(of.median_bytes)
-    if of.largest_bytes != of.median_bytes:
-        size = f"{size} (largest {fmt.bytes_(of.largest_bytes)})"
+    few = n < _ENOUGH
+    size, largest = fmt.bytes_(of.smallest_bytes if few else of.median_bytes), fmt.bytes_(of.largest_bytes)
+    if size != largest:
+        size = f"{size} to {largest}" if few else f"{size} (largest {largest})"
     return (
         Cell(fmt.count(n), note=f"{fmt.bytes_(of.bytes)} in all"),
         value_cell(size),
