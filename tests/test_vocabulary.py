@@ -14,6 +14,9 @@ import pytest
 
 import pyanalyze.analysis.sharing
 from pyanalyze.nsys_tool import recording
+from pyanalyze.report.sentences import part_words
+from pyanalyze.results.time_split import Limit
+from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import MODES, TRAITS, Condition, Mode, condition_text
 
 ROOT = Path(__file__).parent.parent
@@ -238,3 +241,9 @@ def test_the_page_has_the_words_of_each_condition() -> None:
         assert said[name].partition(" (")[0] == f"if no other process {text}"
         # It may also be read as "from then on".
         assert "now and then" not in said[name]
+
+
+def test_the_page_has_the_words_that_reports_have_for_parts_of_time() -> None:
+    page = (ROOT / "docs" / "questions" / "limits-of-one.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \|", page, re.MULTILINE)
+    assert rows == [(limit.value, capital(part_words(limit, []))) for limit in Limit]
