@@ -763,6 +763,18 @@ def test_counters_say_which_samples_they_are_the_mean_of(corpus: Path) -> None:
     assert "warps 0.03 % modelled, 12.4 % counted" in text
 
 
+def test_the_end_that_the_model_gives_is_named_for_each_quantity() -> None:
+    """Of 42 to 49 % the model gives 49 %; its 33 % of warp slots is inside of 15 to 35 %."""
+    shown = {
+        one.label: one.note
+        for block in _section(examples.time_sliced(), "occupancy")
+        if isinstance(block, Facts)
+        for one in block.facts
+    }
+    assert shown["SMs active"].endswith("; the model gives 49 %, the upper end")
+    assert "the model gives" not in shown["Warp slots in use"]
+
+
 def test_ranges_of_utilisation_are_explained(hardware: Path) -> None:
     """Of 24 samples of a process the driver had a value in five."""
     report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()

@@ -59,7 +59,8 @@ def _at_end(found: Bounded) -> str:
     least, known, most = (fmt.percent(one, 0) for one in (found.low, found.value, found.high))
     if least == most or known not in (least, most):
         return ""
-    return f"; the model gives the {'upper' if known == most else 'lower'} end, which the chart shows"
+    # In numbers: this row may stand beside one where the model gives neither end.
+    return f"; the model gives {known}, the {'upper' if known == most else 'lower'} end"
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
