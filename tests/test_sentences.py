@@ -293,8 +293,9 @@ def test_one_gap_at_the_start_is_not_what_limits_a_process(tmp_path: Path) -> No
     assert "train is limited by the host" in said
     assert "one gap of 500.0 ms at its start" in said
     (option,) = re.findall(r"--start (\d+us)", said)
-    # To look at the rest is a command, and gains nothing by itself.
+    # To look at the rest is a command, and neither changes nor gains anything by itself.
     first = device.advice[0]
+    assert first.action == "Before any change, look at train without its start, in which the GPU waited longest"
     assert any(f"--start {option}" in line for line in first.commands)
     assert first.bound is None
     (rest,) = pyanalyze.load(capture).window(start=option).report().devices

@@ -399,7 +399,9 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
         again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"
         once = f"{fmt.duration(gap.end_ns - gap.start_ns)} of it is one gap at its start"
         commands = [again, _profile(activity, sampled=sampled)]
-        return f"Look at {name} without its start, in which the GPU waited longest", commands, f"{why}; {once}{did}"
+        # It changes nothing, but says what a change is worth.
+        action = f"Before any change, look at {name} without its start, in which the GPU waited longest"
+        return action, commands, f"{why}; {once}{did}"
     why = f"{why}{did}"
     most = None if activity is None else activity.most
     if most is None:
