@@ -395,8 +395,7 @@ def test_of_few_copies_both_ends_are_told(tmp_path: Path) -> None:
         for n, (kind, size) in enumerate((kind, size) for kind, all_ in sizes.items() for size in all_)
     ]
     path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 2 * MS)], copies=copies, processes={41: "train"})
-    kinds = {kind.direction: kind for kind in copies_of(path).kinds}
-    assert (kinds["to-device"].smallest_bytes, kinds["to-host"].smallest_bytes) == (2, 64)
+    assert {kind.direction: kind.smallest_bytes for kind in copies_of(path).kinds} == {"to-device": 2, "to-host": 64}
     text = " ".join(render_markdown(pyanalyze.load(path).report()).split())
     assert "Size is p50; below 5 copies it gives the smallest and the largest." in text
     assert "to the device, pinned | 2 | 2 B to 376 MiB |" in text
