@@ -696,6 +696,45 @@ def test_counters_say_who_kept_the_sms_active(busy_ns: float, active: float, sai
     assert told == "SM activity was " + said.format(f"mean of {fact(active).n} samples of the whole capture")
 
 
+def test_a_node_that_shows_neither_mig_nor_mps_is_not_asked_again(hardware: Path) -> None:
+    node = hardware.parent / "h200" / "node-slices-A-B"
+    samples = [json.loads(line) for line in (node / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
+    board = [one["metrics"] for one in samples if "mps_clients" in one.get("metrics", {})]
+    assert {(one["mig_mode"], one["mps_clients"]) for one in board} == {("Disabled", 0)}
+    (verdict,) = pyanalyze.load(node).classify()
+    (gap,) = [one for one in verdict.missing if one.what == "configured_mode"]
+    assert gap.why.startswith("the inputs show neither MIG nor MPS:")
+    assert gap.how == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({"mig_enabled": False, "mps_clients": 0}, False),
+        # The processes of the whole machine are listed, and none is of MPS.
+        ({"mig_enabled": False, "no_mps_process": True}, False),
+        ({"mig_enabled": False}, True),
+        ({"mps_clients": 0}, True),
+        ({"mig_enabled": False, "mps_clients": 2, "no_mps_process": True}, True),
+        # Objects of Kubernetes say how a pod was given its GPU.
+        ({"configured": [Configured("node", "k8s_pod", "pod=a/b", 7)], "mig_enabled": False, "mps_clients": 0}, True),
+        # It may have been told of a daemon that none of the samples shows.
+        (
+            {
+                "configured": [Configured("node", "CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps", 7)],
+                "mig_enabled": False,
+                "mps_clients": 0,
+            },
+            True,
+        ),
+    ],
+)
+def test_the_configured_mode_is_asked_for_where_it_may_show(changes: dict[str, object], asked: bool) -> None:
+    (gap,) = [one for one in judge(case(TURNS, **changes)).missing if one.what == "configured_mode"]
+    assert ("nvidia-smi -L" in gap.how) is asked
+    assert ("neither MIG nor MPS" in gap.why) is not asked
+
+
 def test_a_list_that_lacks_who_was_traced_does_not_show_that_nobody_else_was_there() -> None:
     alone = {"busy_ns": 1e6, "traced_tenants": 1}
     listed: dict[str, object] = {"tenants": ("a",), "nvml_processes": [(7, "a", "C")]}

@@ -164,6 +164,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 product_sms=device["product_sm_count"],
                 memory_below_product=device["memory_below_product"],
                 mig_enabled=_mig_enabled(tables, device),
+                mps_clients=_mps_clients(tables, number),
                 board=board_of(tables, device),
                 instances_unassigned=_unassigned(tables, device, tenants),
                 pids_known=all(row["pid"] is not None for row in tenants if row["traced"]),
@@ -411,6 +412,13 @@ def _mig_enabled(tables: TableSet, device: Mapping[str, Any]) -> bool | None:
         rows = samples_of(tables, device).filter(pl.col("metric").cast(pl.String) == "mig_mode")
     words = set() if rows is None else {str(text).strip().lower() for text in rows["text"].drop_nulls()}
     return words == {"enabled"} if words in ({"enabled"}, {"disabled"}) else None
+
+
+def _mps_clients(tables: TableSet, device_id: int) -> int | None:
+    """Most MPS clients that the driver counted on a device at a time; None: no sample says how many there were."""
+    rows = tables.board_samples_of(device_id).get("mps_clients")
+    counts = None if rows is None else rows["value"].drop_nulls()
+    return None if counts is None or counts.is_empty() else int(counts.max())  # type: ignore[arg-type]
 
 
 def _capability(device: Mapping[str, Any]) -> tuple[int, int] | None:

@@ -148,7 +148,7 @@ def judge(case: Case) -> Verdict:
             Alternative(mode=other, confidence=round(value, 3), why_not=_why_not(other, case))
             for other, value in _alternatives(posterior, ranked, mode, confidence)
         ],
-        missing=missing if configured is not None else [*missing, _CONFIGURED_MISSING],
+        missing=missing if configured is not None else [*missing, _configured_missing(case)],
         posterior=posterior[best],
         details=[
             detail if case.captured or detail.basis != "observed" else detail.model_copy(update={"basis": "sampled"})
@@ -157,12 +157,19 @@ def judge(case: Case) -> Verdict:
     )
 
 
-#: Of what is missing the last: it would change no other answer.
-_CONFIGURED_MISSING = Missing(
-    what="configured_mode",
-    why="no input says how sharing was set up: without MPS, MIG or Kubernetes nothing does",
-    how=HOW["configured_mode"],
-)
+def _configured_missing(case: Case) -> Missing:
+    """Say why the configured mode is not known: of what is missing the last, for it would change no other answer."""
+    mps = case.has("mps_daemon_idle") or case.has("mps_pipe") or bool(case.mps_clients)
+    no_mps = not mps and (case.mps_clients == 0 or case.no_mps_process)
+    # In a pod the objects of Kubernetes still say something.
+    if no_mps and case.mig_enabled is False and not any(row.key == "k8s_pod" for row in case.configured):
+        why = "the inputs show neither MIG nor MPS: without these or Kubernetes nothing says how sharing was set up"
+        return Missing(what="configured_mode", why=why, how="")
+    return Missing(
+        what="configured_mode",
+        why="no input says how sharing was set up: without MPS, MIG or Kubernetes nothing does",
+        how=HOW["configured_mode"],
+    )
 
 
 def _shown(evidence: Sequence[Evidence], mode: Mode) -> bool:

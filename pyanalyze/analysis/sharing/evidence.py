@@ -245,6 +245,8 @@ class Case:
     memory_below_product: bool | None = None
     #: whether samples say that MIG mode is on; None: they do not say
     mig_enabled: bool | None = None
+    #: most MPS clients that samples counted on the whole board at a time; None: they count none
+    mps_clients: int | None = None
     #: the board of a MIG instance, and how that is known
     board: Board | None = None
     #: MIG instances that its processes may have used when nothing says that they used the same one; else 0
