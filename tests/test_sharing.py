@@ -803,7 +803,7 @@ def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tm
     (verdict,) = pyanalyze.load(bare).classify()
     assert verdict.mode == "undetermined"
     assert verdict.summary.startswith(
-        "No work on this GPU was traced, so its sharing mode is not known; SM activity was"
+        "No work on this GPU was traced, so its sharing mode is not known. SM activity was"
     )
     assert verdict.summary.endswith("this is an untraced process, or work that CUPTI does not record.")
     assert {gap.what for gap in verdict.missing} >= {"kernels", "context_switches"}

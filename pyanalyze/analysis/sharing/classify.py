@@ -386,7 +386,7 @@ def _summary(
         if not _active(case):
             if case.has("sm_active_outside_traced_kernels"):
                 loud = case.observations["sm_active_outside_traced_kernels"].detail
-                return f"No work on this GPU was traced, so its sharing mode is not known; {loud}."
+                return f"No work on this GPU was traced, so its sharing mode is not known. {loud}."
             if case.launches is not None and case.launches.without_record:
                 return f"CUDA was traced, but {case.launches.describe()}: the sharing mode is not known."
             return "The capture has no work on this GPU, so its sharing mode is not known."
