@@ -124,7 +124,9 @@ impl Metadata {
             let (process, property) =
                 if process.starts_with("PROCESS_") { (process, property) } else { ("", name.as_str()) };
             let pid = pids.get(process).copied();
-            if let Some((_, key)) = SETTINGS.iter().find(|(ending, _)| *ending == property) {
+            // Later versions trace CUDA in other ways as well: `false` does not say that it was not traced.
+            let tells = |key: &str| key != "cuda_trace" || value == "true";
+            if let Some((_, key)) = SETTINGS.iter().find(|(ending, key)| *ending == property && tells(key)) {
                 self.configure("capture-settings", None, key, value);
             }
             if property == "ENVIRONMENT_VARIABLE" {
