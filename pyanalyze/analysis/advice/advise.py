@@ -744,8 +744,7 @@ def _more_time(contention: Contention) -> str:
     middle, low, high = (f"{percent:+d} %" if percent else "0 %" for percent in percents)
     if contention.basis == "inferred" and percents[0] == 0:
         return (
-            ". Kernels took no longer beside those of another tenant (inferred); bounds allow for "
-            f"{low} to {high} time"
+            f". Kernels took no longer beside those of another tenant (inferred); bounds allow for {low} to {high} time"
         )
     return (
         f": beside those of another tenant they take {middle} time in the forecast, {low} to {high} in its bounds "
