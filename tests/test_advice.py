@@ -252,7 +252,7 @@ def test_instances_have_the_memory_and_tenants_are_named(hardware: Path) -> None
 def test_contention_that_was_not_there_is_no_plus_zero(fixtures: Path) -> None:
     """By its truth nobody was slowed (ANTT 1.0), at 2 % of DRAM bandwidth: what other caps may add, 8 %, stays."""
     (advice,) = pyanalyze.load(fixtures / "mps.sqlite").advise()
-    assert "In this recording kernels took no longer beside those of another tenant (inferred)" in advice.actions[0].why
+    assert "Kernels took no longer beside those of another tenant (inferred)" in advice.actions[0].why
     assert "bounds allow for 0 % to +8 % time" in advice.actions[0].why
     assert "+0 %" not in advice.actions[0].why
 
