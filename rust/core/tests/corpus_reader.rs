@@ -230,6 +230,8 @@ fn check_secrets(what: &str, tables: &Tables) {
             "graph_trace_mode",
             "gpu_context_switch_trace",
             "nvtx_trace",
+            "cuda_trace",
+            "gpu_context_switch_support",
         ];
         assert!(exact.contains(&key) || listed.iter().any(|l| key.starts_with(l)), "{what}: {key}");
     }
