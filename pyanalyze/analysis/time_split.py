@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.copies import MIGRATED
@@ -23,7 +22,6 @@ from pyanalyze.results.time_split import (
     MpiCalls,
     TimeSplit,
 )
-from pyanalyze.tables.frames import FrameTable
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["time_splits"]
@@ -46,8 +43,6 @@ _SET_UP = 10
 #: Calls that return only when work on the GPU has ended.
 _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
-#: Calls that hand over work and return: in gaps up to 250 us the core counts them as launching.
-_HANDS_OVER = r"Launch|Async|EventRecord|StreamWaitEvent"
 #: What nsys writes behind the name of a function of the runtime.
 _VERSION = re.compile(r"_v\d+$")
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name")
@@ -88,27 +83,28 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         idle_ns = row["idle_ns"] or 0
         gaps = calls.get((row["device_id"], row["tenant_id"])) if _has_gaps(row) else None
         found_calls = gaps if gaps is not None and gaps["called"] else None
-        long_ns, short_ns = (0, 0) if found_calls is None else (found_calls["long_ns"], found_calls["short_ns"])
-        long_ns, short_ns = min(long_ns, idle_ns), min(short_ns, row["launch_gap_ns"])
+        waiting_ns = waiting_short_ns = None
+        long_ns = short_ns = 0
+        if found_calls is not None:
+            long_ns, short_ns = found_calls["long_ns"], found_calls["short_ns"]
+            if found_calls["waiting_long_ns"] is not None:
+                waiting_short_ns = found_calls["waiting_short_ns"]
+                waiting_ns = found_calls["waiting_long_ns"] + waiting_short_ns
         # Who waits for other ranks does not launch, however short the wait.
         waits = {} if found_calls is None else _short_waits(tables, row, found_calls)
         waits_ns = sum(waits.values())
-        by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
-        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
+        waiting_long_ns = (waiting_ns or 0) - (waiting_short_ns or 0)
         parts = {
             Limit.KERNELS: row["busy_ns"],
             Limit.COPIES: row["copy_only_ns"] or 0,
-            Limit.WAITING: 0,
-            Limit.LAUNCHES: row["launch_gap_ns"] - short_ns - waits_ns,
+            Limit.WAITING: waiting_ns or 0,
+            Limit.LAUNCHES: row["launch_gap_ns"] - short_ns - waits_ns - (waiting_short_ns or 0),
             Limit.API_CALLS: long_ns + short_ns,
-            Limit.HOST: idle_ns - long_ns + waits_ns,
+            Limit.HOST: idle_ns - long_ns + waits_ns - waiting_long_ns,
         }
-        late = _waiting(tables, row, found_calls, parts)
-        parts[Limit.WAITING] += late.short_ns + late.long_ns
-        parts[Limit.LAUNCHES] -= late.short_ns - late.short_called_ns
-        parts[Limit.API_CALLS] -= late.short_called_ns + late.long_called_ns
-        parts[Limit.HOST] -= late.long_ns - late.long_called_ns
-        call, call_ns = _longest_call(tables, row, by_name, late)
+        by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
+        call = max(by_name, key=lambda name: by_name[name][0], default=None)
+        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
         limit = max(parts, key=lambda limit: parts[limit])
         split = TimeSplit(
             limit=limit,
@@ -118,17 +114,17 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             launches_ns=parts[Limit.LAUNCHES],
             api_calls_ns=None if found_calls is None else parts[Limit.API_CALLS],
             host_ns=parts[Limit.HOST],
-            waiting_ns=None if late.spans is None else parts[Limit.WAITING],
-            waiting_short_ns=None if late.spans is None else late.short_ns,
+            waiting_ns=waiting_ns,
+            waiting_short_ns=waiting_short_ns,
             api_call=call,
-            api_call_ns=min(call_ns, parts[Limit.API_CALLS]),
+            api_call_ns=0 if call is None else min(by_name[call][0], parts[Limit.API_CALLS]),
             api_call_count=0 if call is None else by_name[call][1],
             top_kernel=top.name,
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
             graphs_ns=covered_ns(work_of(tables, row, ("graph_launches",), "start_ns", "end_ns")),
-            host_activity=_host_activity(tables, row, _host_of(tables, row, gaps, late), waits, parts[Limit.HOST]),
+            host_activity=_host_activity(tables, row, gaps and gaps["host"], waits, parts[Limit.HOST]),
             host_after_ns=_after_last_launch_ns(tables, row)
             if parts[Limit.HOST] >= SMALL_SHARE * window_ns > 0
             else None,
@@ -215,69 +211,6 @@ def _after_last_launch_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int:
     return times(outside(after, behind), union(own))[1]
 
 
-@dataclass(frozen=True)
-class _Waiting:
-    """When the next operation was launched and had not started, with nothing in flight, in gaps long and short.
-
-    The rest of a short gap is launching, but where a call runs that hands over no work.
-    """
-
-    #: One for each such gap, `long` or not; None: no launch is known by its correlation id.
-    spans: pl.DataFrame | None = None
-    short_ns: int = 0
-    short_called_ns: int = 0
-    long_ns: int = 0
-    long_called_ns: int = 0
-
-
-def _waiting(
-    tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any] | None, parts: Mapping[Limit, int]
-) -> _Waiting:
-    """Wait of launched work in all gaps, whatever call the host was in; `parts` are those with these waits."""
-    import polars as pl
-
-    calls = None if gaps is None else tables.calls()
-    if gaps is None or calls is None:
-        return _Waiting()
-    own = calls.filter(of_process(tenant))
-    between = _gaps(tables, tenant, own)
-    if between.height and not between["launched_ns"].count():
-        return _Waiting()
-    length = pl.col("end_ns") - pl.col("start_ns")
-    spans = between.filter(pl.col("launched_ns").is_not_null()).select(
-        start_ns=pl.max_horizontal("start_ns", "launched_ns"), end_ns="end_ns", long=length > LAUNCH_GAP_NS
-    )
-    spans = spans.filter(length > 0)
-    waited_ns, uncalled_ns = times(spans.filter("long"), union(own))
-    short_ns = int(spans.filter(~pl.col("long")).select(length.sum()).item() or 0)
-    # Of short gaps the core adds up what lies in calls that hand over no work, of long ones all.
-    short_called_ns = max((gaps["waiting_ns"] or 0) - waited_ns, 0)
-    # Where operations start at once, the core may take another one as the next: no part gets less than nothing.
-    short_ns = min(short_ns, parts[Limit.LAUNCHES] + gaps["short_ns"])
-    short_called_ns = min(max(short_called_ns, short_ns - parts[Limit.LAUNCHES]), gaps["short_ns"], short_ns)
-    return _Waiting(spans, short_ns, short_called_ns, waited_ns, waited_ns - uncalled_ns)
-
-
-def _longest_call(
-    tables: TableSet, tenant: Mapping[str, Any], by_name: Mapping[str, tuple[int, int]], late: _Waiting
-) -> tuple[str | None, int]:
-    """The call with most time in gaps that it does not spend waiting for what was launched before, and that time."""
-    best: tuple[str | None, int] = (None, 0)
-    calls = tables.calls() if late.short_ns + late.long_ns and by_name else None
-    own = None if calls is None else calls.filter(of_process(tenant))
-    for name, (ns, _) in sorted(by_name.items(), key=lambda item: -item[1][0]):
-        if ns <= best[1]:
-            break
-        if own is not None and late.spans is not None:
-            of_name = own.filter(named(own, rf"^{re.escape(name)}(_v\d+)?$"))
-            spans = late.spans.filter("long") if re.search(_HANDS_OVER, name) else late.spans
-            waited_ns, left_ns = times(spans, union(of_name))
-            ns = max(ns - (waited_ns - left_ns), 0)
-        if ns > best[1]:
-            best = name, ns
-    return best
-
-
 def _graph_launches(tables: TableSet, tenant: Mapping[str, Any]) -> int:
     """Count launches of graphs, recorded whole or by kernel."""
     import polars as pl
@@ -294,32 +227,10 @@ def _has_gaps(usage: Mapping[str, Any]) -> bool:
     return bool(idle_ns >= NAMED_SHARE * window_ns or launch_gap_ns >= SMALL_SHARE * window_ns)
 
 
-def _calls_in_gaps(
-    tables: TableSet, more: Mapping[str, AnyTable] = MappingProxyType({})
-) -> dict[tuple[int, int], dict[str, Any]]:
+def _calls_in_gaps(tables: TableSet) -> dict[tuple[int, int], dict[str, Any]]:
     """CUDA calls while a tenant had nothing on the device, by device and tenant, as the core hands them out."""
-    late = {**tables.with_late("api_calls", "host_calls", "nvtx"), **more}
+    late = tables.with_late("api_calls", "host_calls", "nvtx")
     return {(one["device_id"], one["tenant_id"]): one for one in _core.calls_in_gaps(late)}
-
-
-def _host_of(
-    tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any] | None, late: _Waiting
-) -> Mapping[str, Any] | None:
-    """What the host did in long gaps while no CUDA call ran and no launched work waited; None: nothing is recorded."""
-    import polars as pl
-
-    host: Mapping[str, Any] | None = None if gaps is None else gaps["host"]
-    calls = tables.calls()
-    if host is None or calls is None or late.spans is None or late.long_ns == late.long_called_ns:
-        return host
-    # The core leaves out what calls cover: a wait is handed to it as one without a name.
-    of = {"capture": pl.lit(tenant["capture"]), "pid": pl.lit(tenant["pid"])}
-    own = late.spans.filter("long").select("start_ns", "end_ns", **of)
-    waits = own.cast({name: calls.schema[name] for name in own.columns})
-    both = pl.concat([calls.filter(of_process(tenant)), waits], how="diagonal")
-    found = _calls_in_gaps(tables, {"api_calls": FrameTable("api_calls", both)})
-    again: Mapping[str, Any] | None = found[tenant["device_id"], tenant["tenant_id"]]["host"]
-    return again
 
 
 def _short_waits(

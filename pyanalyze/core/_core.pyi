@@ -232,12 +232,12 @@ def launches(session: Mapping[str, Any], progress: _Progress = None) -> list[dic
 def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> list[dict[str, Any]]:
     """Add up API calls while a traced tenant had nothing on the device.
 
-    By device and tenant: `long_ns` of all calls in gaps longer than launching takes, counted once; `short_ns` in
-    shorter ones, of calls that hand over no work, where none that does ran beside them; `by_name` (ns, calls) of both;
-    `waiting_ns` in long ones, in which what ends the gap was launched and had not started (None: no such launch is
-    known); whether its process `called` anything; its `operations`, and the `longest_gap` between two of them, if there
-    is any (`start_ns`, `end_ns`, `operations_before`); what its `host` did in long gaps while no call ran (None: of its
-    threads nothing else is recorded).
+    By device and tenant: `waiting_long_ns` and `waiting_short_ns`, in which what ends a gap was launched and had not
+    started, in gaps longer than launching takes and in shorter ones (None: no such launch is known); of the rest of these
+    gaps `long_ns` of all calls, counted once, and `short_ns` of calls that hand over no work, where none that does ran
+    beside them; `by_name` (ns, calls) of both; whether its process `called` anything; its `operations`, and the
+    `longest_gap` between two of them, if there is any (`start_ns`, `end_ns`, `operations_before`); what its `host` did in
+    the rest of long gaps while no call ran (None: of its threads nothing else is recorded).
     """
 
 def launch_records(

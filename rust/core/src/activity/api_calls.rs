@@ -3,18 +3,21 @@
 //! ```text
 //!   work of a tenant   |====|  short  |==|           long            |===|
 //!   calls of its host    |launch|  |===query===|   |====synchronize====|
-//!   counted                       |==|         |===|=================|
+//!   launched, not started                                       |======|
+//!   counted                       |==|         |===|==========|
 //! ```
 //!
 //! In long gaps every call counts. In short ones the process is launching, and only calls that hand over no work count,
 //! where none that does runs beside them. A gap before a migration of unified memory is a long one: nobody launches it.
+//! From the end of the launch call of what ends a gap on, launched work waits: whatever call the host is in then does not
+//! count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::activity::host_activity::{HostActivity, HostEvents, Span};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::hardware::LAUNCH_GAP_NS;
-use crate::base::id_set::IdSet;
+use crate::base::id_set::{IdMap, IdSet};
 use crate::base::intervals::{Growing, Union, Walk};
 use crate::base::maps::{ByKey, NumberMap};
 use crate::base::watch::Watch;
@@ -47,13 +50,12 @@ pub struct CallsInGaps {
     pub tenant: u32,
     /// Whether any call of its process was recorded: without, nothing is known of them.
     pub called: bool,
-    /// In gaps longer than launching takes, of all calls, counted once.
+    /// In gaps longer than launching takes, of all calls, counted once, while no launched work waited.
     pub long_ns: i64,
-    /// In shorter gaps, of calls that hand over no work, where none that does ran beside them.
+    /// The same in shorter gaps, of calls that hand over no work, where none that does ran beside them.
     pub short_ns: i64,
-    /// Of gaps, from the end of the launch call of what ends the gap: it was launched, and had not started. Of short ones
-    /// only what counts in `short_ns`. `None`: no such call is known.
-    pub waiting_ns: Option<i64>,
+    /// What ends a gap was launched and had not started; `None`: no such launch is known.
+    pub waiting: Option<Waiting>,
     /// By name without the version that CUPTI appends: the time of each in gaps, and how many calls.
     pub by_name: BTreeMap<String, (i64, u64)>,
     /// Kernels, graphs and copies.
@@ -62,6 +64,15 @@ pub struct CallsInGaps {
     pub longest: Option<Gap>,
     /// What its host did in long gaps while no call ran; `None`: nothing is recorded of that.
     pub host: Option<HostActivity>,
+}
+
+/// Time in which nothing of a tenant was on the device and what came next was launched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// In gaps longer than launching takes.
+    pub long_ns: i64,
+    /// In shorter ones.
+    pub short_ns: i64,
 }
 
 /// A time between two operations of a tenant.
@@ -122,7 +133,7 @@ impl<'a, T: Copy> Names<'a, T> {
     }
 }
 
-/// The gaps of a tenant's work, and what calls were counted in them so far.
+/// The gaps of a tenant's work up to the launch of what ends each, and what calls were counted in them so far.
 #[derive(Default)]
 struct Gaps {
     free_ns: Option<i64>,
@@ -131,62 +142,38 @@ struct Gaps {
     in_long: Walk,
     in_short: Walk,
     found: CallsInGaps,
-    /// Long gaps, by what ends them.
-    ended: EndedGaps,
-    /// A long gap that no migration ends.
-    long_ended: bool,
-    /// Calls that hand over no work and reach into short gaps.
-    quiet: Union,
-    waits: Option<ShortWaits>,
+    /// Whether anything that is launched ends a gap.
+    ended: bool,
     /// By key of the name.
     by_key: NumberMap<u32, (i64, u64)>,
-    /// Where something is recorded of the host: calls in long gaps, and by start of a gap the thread that ends it.
+    /// Where something is recorded of the host: calls in long gaps, and by start of a long gap the thread that ends it.
     called: Union,
-    ended_on: BTreeMap<i64, u32>,
+    ended_on: Vec<(i64, u32)>,
 }
 
-/// Gaps by the correlation id of the operation that ends each: those of one graph have one id.
-#[derive(Default)]
-struct EndedGaps {
-    last: NumberMap<u32, u32>,
-    gaps: Vec<EndedGap>,
-}
-
-struct EndedGap {
-    start_ns: i64,
+/// The call that launched an operation.
+#[derive(Clone, Copy)]
+struct LaunchCall {
     end_ns: i64,
-    /// Another gap of the same id.
-    before: Option<u32>,
-}
-
-impl EndedGaps {
-    fn add(&mut self, id: u32, start_ns: i64, end_ns: i64) {
-        let place = u32::try_from(self.gaps.len()).unwrap_or(u32::MAX);
-        let before = self.last.insert(id, place);
-        self.gaps.push(EndedGap { start_ns, end_ns, before });
-    }
-
-    /// Takes out those that what a call launched ended.
-    fn take(&mut self, call: &Call) -> impl Iterator<Item = (i64, i64)> + '_ {
-        let mut next = call.correlation.filter(|id| *id > 0).and_then(|id| self.last.remove(&id));
-        let gaps = &self.gaps;
-        std::iter::from_fn(move || {
-            let gap = gaps.get(next? as usize)?;
-            next = gap.before;
-            Some((gap.start_ns, gap.end_ns))
-        })
-    }
+    /// `None`: not recorded, or nothing else is of any host.
+    thread: Option<u32>,
 }
 
 impl Gaps {
-    fn add_work(&mut self, start_ns: i64, end_ns: i64, migration: bool, correlation: Option<u32>) {
+    fn add_work(&mut self, start_ns: i64, end_ns: i64, migration: bool, launch: Option<LaunchCall>) {
         if let Some(free_ns) = self.free_ns {
             let length_ns = start_ns.saturating_sub(free_ns);
-            let is_long = migration || length_ns > LAUNCH_GAP_NS;
-            if is_long { &mut self.long } else { &mut self.short }.add(free_ns, start_ns);
-            self.long_ended |= is_long && !migration;
-            if let Some(id) = correlation.filter(|id| is_long && *id > 0) {
-                self.ended.add(id, free_ns, start_ns);
+            let long = migration || length_ns > LAUNCH_GAP_NS;
+            let until_ns = launch.map_or(start_ns, |call| call.end_ns.max(free_ns).min(start_ns));
+            if long { &mut self.long } else { &mut self.short }.add(free_ns, until_ns);
+            self.ended |= length_ns > 0 && !migration;
+            if launch.is_some() && length_ns > 0 {
+                let waiting = self.found.waiting.get_or_insert_default();
+                let sum_ns = if long { &mut waiting.long_ns } else { &mut waiting.short_ns };
+                *sum_ns = sum_ns.saturating_add(start_ns.saturating_sub(until_ns));
+            }
+            if let Some(thread) = launch.and_then(|call| call.thread).filter(|_| long) {
+                self.ended_on.push((free_ns, thread));
             }
             if length_ns > self.found.longest.map_or(0, |gap| gap.end_ns.saturating_sub(gap.start_ns)) {
                 let operations_before = self.found.operations;
@@ -207,13 +194,6 @@ impl Gaps {
     }
 
     fn add_call(&mut self, call: &Call, host_known: bool) {
-        for (free_ns, start_ns) in self.ended.take(call) {
-            if let Some(thread) = call.thread.filter(|_| host_known) {
-                self.ended_on.insert(free_ns, thread);
-            }
-            let waiting_ns = start_ns.saturating_sub(call.end_ns.max(free_ns)).max(0);
-            self.found.waiting_ns = Some(self.found.waiting_ns.unwrap_or(0).saturating_add(waiting_ns));
-        }
         let whole = (call.start_ns, call.end_ns);
         let (long_ns, short_ns) = self.inside_ns(whole);
         if long_ns == 0 && short_ns == 0 {
@@ -231,9 +211,6 @@ impl Gaps {
         self.found.long_ns = self.found.long_ns.saturating_add(first.0);
         self.found.short_ns = self.found.short_ns.saturating_add(first.1).saturating_sub(handing_over.1);
         let Some((key, hands_over)) = call.name else { return };
-        if short_ns > 0 && !hands_over {
-            self.quiet.add(call.start_ns, call.end_ns);
-        }
         let ns = if hands_over { long_ns } else { long_ns.saturating_add(short_ns) };
         if ns > 0 {
             let (sum_ns, calls) = self.by_key.entry(key).or_default();
@@ -246,10 +223,13 @@ impl Gaps {
     /// of which it is: mostly one thread launches everything.
     fn host_spans(&self) -> Vec<Span> {
         let mut spans = Vec::new();
-        let mut thread = self.ended_on.values().next().copied();
+        let mut ended_on = self.ended_on.iter().copied().peekable();
+        let mut thread = ended_on.peek().map(|(_, thread)| *thread);
         let mut calls = self.called.spans().iter().copied().peekable();
         for (start_ns, end_ns) in self.long.spans().iter().copied() {
-            thread = self.ended_on.get(&start_ns).copied().or(thread);
+            while let Some((_, ended)) = ended_on.next_if(|(free_ns, _)| *free_ns <= start_ns) {
+                thread = Some(ended);
+            }
             let mut add = |start_ns: i64, end_ns: i64| {
                 if start_ns < end_ns {
                     spans.push(Span { start_ns, end_ns, thread });
@@ -271,76 +251,13 @@ impl Gaps {
     }
 }
 
-/// What ends a short gap was launched, and a call that hands over no work ran, none beside it that does.
-#[derive(Default)]
-struct ShortWaits {
-    free_ns: Option<i64>,
-    in_quiet: Walk,
-    ended: EndedGaps,
-    /// From the end of the launch call to the end of the gap: those that are not over.
-    launched: BTreeMap<i64, i64>,
-    /// `None`: no launch is known.
-    waiting_ns: Option<i64>,
-}
-
-impl ShortWaits {
-    fn add_work(&mut self, quiet: &Union, (start_ns, end_ns): (i64, i64), correlation: Option<u32>) {
-        let gap =
-            self.free_ns.filter(|free_ns| (1..=LAUNCH_GAP_NS).contains(&start_ns.saturating_sub(*free_ns)));
-        if let Some((free_ns, id)) = gap.zip(correlation.filter(|id| *id > 0)) {
-            if self.in_quiet.covered_ns(quiet, free_ns, start_ns) > 0 {
-                self.ended.add(id, free_ns, start_ns);
-            }
-        }
-        self.free_ns = Some(self.free_ns.map_or(end_ns, |free_ns| free_ns.max(end_ns)));
-    }
-
-    fn add_call(&mut self, call: &Call) {
-        // Calls come in order of their starts: no later one reaches back.
-        while self.launched.first_key_value().is_some_and(|(_, end_ns)| *end_ns <= call.start_ns) {
-            self.launched.pop_first();
-        }
-        let (mut waiting_ns, mut known) = (0_i64, self.waiting_ns.is_some());
-        for (free_ns, end_ns) in self.ended.take(call) {
-            known = true;
-            let from_ns = free_ns.max(call.end_ns);
-            if from_ns >= end_ns {
-                continue;
-            }
-            self.launched.insert(from_ns, end_ns);
-            // What calls that began before this one have of it.
-            let until = |reached_ns: Option<i64>| reached_ns.unwrap_or(from_ns).clamp(from_ns, end_ns);
-            let of_quiet = until(call.reached_ns).saturating_sub(until(call.reached_handing_over_ns));
-            waiting_ns = waiting_ns.saturating_add(of_quiet);
-        }
-        let (all_ns, handing_ns) = (self.launched_ns(call.first), self.launched_ns(call.first_handing_over));
-        waiting_ns = waiting_ns.saturating_add(all_ns).saturating_sub(handing_ns);
-        if known {
-            self.waiting_ns = Some(self.waiting_ns.unwrap_or(0).saturating_add(waiting_ns));
-        }
-    }
-
-    /// Of a part of a call: what ends the gap was launched.
-    fn launched_ns(&self, part: Option<(i64, i64)>) -> i64 {
-        let Some((start_ns, end_ns)) = part else { return 0 };
-        self.launched.range(..end_ns).fold(0_i64, |sum, (a, b)| {
-            sum.saturating_add(end_ns.min(*b).saturating_sub(start_ns.max(*a)).max(0))
-        })
-    }
-}
-
 /// A call, and the parts of it in which no earlier one ran: of all, and of those that hand over work.
 struct Call {
     name: Option<(u32, bool)>,
-    correlation: Option<u32>,
-    thread: Option<u32>,
     start_ns: i64,
     end_ns: i64,
     first: Option<(i64, i64)>,
     first_handing_over: Option<(i64, i64)>,
-    /// Latest end of the calls up to this one, and of those that hand over work.
-    reached_ns: Option<i64>,
-    reached_handing_over_ns: Option<i64>,
 }
 
 /// A process: its tenants, and when any of its calls ran.
@@ -356,60 +273,44 @@ struct Host {
 }
 
 /// Adds up API calls in the gaps of every traced tenant with work, by device and tenant, and what its host did in the rest
-/// of the long ones. Takes `tenants`, the work, and `api_calls`, `host_calls` and `nvtx` of the session, if there are any.
+/// of the long ones: in both up to the launch of what ends them. Takes `tenants`, the work, and `api_calls`, `host_calls` and `nvtx` of the session, if there are any.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
 pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInGaps>> {
     let none = schema::API_CALLS.empty();
     let columns = Columns::new(&schema::API_CALLS, session.get(schema::API_CALLS.name).unwrap_or(&none));
-    let mut hosts = hosts(session)?;
+    let pid: Folded<'_> = columns.folded("pid")?;
+    let capture = columns.u32("capture")?;
+    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
+    let names = Names::new(columns.names("name")?, hands_over);
+    let order = in_order(start);
+    let row_of = |n: usize| order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
+    let mut hosts = hosts(session, &columns, row_of)?;
     let events = HostEvents::read(session, watch, |process, start_ns, end_ns| {
         let tenants = hosts.get_mut(process).map_or(&mut [] as &mut [Gaps], |host| &mut host.tenants);
         tenants.iter_mut().any(|gaps| gaps.in_long.covered_ns(&gaps.long, start_ns, end_ns) > 0)
     })?;
     hosts.values_mut().for_each(|host| host.known = events.has(host.process));
-    let (pid, tid): (Folded<'_>, Folded<'_>) = (columns.folded("pid")?, columns.folded("tid")?);
-    let capture = columns.u32("capture")?;
-    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
-    let correlation = columns.u32("correlation_id")?;
-    let hands_over = |name: &str| HANDS_OVER.iter().any(|part| name.contains(part));
-    let names = Names::new(columns.names("name")?, hands_over);
-    let order = in_order(start);
-    // Calls in order of their starts, twice: what they have of short gaps is known before what of it was launched.
-    let each = |hosts: &mut ByKey<Process, Host>, take: fn(&mut Gaps, &Call, bool)| {
-        for n in 0..columns.rows() {
-            if n % PROGRESS_ROWS == 0 {
-                watch.progress("calls", n as u64, columns.rows() as u64)?;
-            }
-            let row = order.as_ref().map_or(n, |order| order.get(n).copied().unwrap_or(n));
-            let Some(host) = hosts.get_mut((capture.value(row), pid.at(row))) else { continue };
-            let (start_ns, end_ns) = (start.value(row), end.value(row));
-            let name = names.of(row);
-            let handing = matches!(name, Some((_, true)));
-            host.called = true;
-            let call = Call {
-                name,
-                correlation: at(correlation, row),
-                thread: if host.known { tid.at(row) } else { None },
-                start_ns,
-                end_ns,
-                first: host.calling.add(start_ns, end_ns),
-                first_handing_over: handing.then(|| host.handing_over.add(start_ns, end_ns)).flatten(),
-                reached_ns: host.calling.end_ns(),
-                reached_handing_over_ns: host.handing_over.end_ns(),
-            };
-            host.tenants.iter_mut().for_each(|gaps| take(gaps, &call, host.known));
+    for n in 0..columns.rows() {
+        if n % PROGRESS_ROWS == 0 {
+            watch.progress("calls", n as u64, columns.rows() as u64)?;
         }
-        Ok::<(), Error>(())
-    };
-    each(&mut hosts, Gaps::add_call)?;
-    if find_short_waits(session, &mut hosts)? {
-        each(&mut hosts, |gaps, call, _| {
-            if let Some(waits) = &mut gaps.waits {
-                waits.add_call(call);
-            }
-        })?;
+        let row = row_of(n);
+        let Some(host) = hosts.get_mut((capture.value(row), pid.at(row))) else { continue };
+        let (start_ns, end_ns) = (start.value(row), end.value(row));
+        let name = names.of(row);
+        let handing = matches!(name, Some((_, true)));
+        host.called = true;
+        let call = Call {
+            name,
+            start_ns,
+            end_ns,
+            first: host.calling.add(start_ns, end_ns),
+            first_handing_over: handing.then(|| host.handing_over.add(start_ns, end_ns)).flatten(),
+        };
+        host.tenants.iter_mut().for_each(|gaps| gaps.add_call(&call, host.known));
     }
     let mut found = Vec::new();
     let of_hosts = hosts
@@ -417,13 +318,10 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
         .flat_map(|host| host.tenants.into_iter().map(move |of| ((host.process, host.called), of)));
     for ((process, called), gaps) in of_hosts {
         let host = events.in_spans(process, || gaps.host_spans());
-        let Gaps { found: mut one, by_key, long_ended, waits, .. } = gaps;
+        let Gaps { found: mut one, by_key, ended, .. } = gaps;
         (one.called, one.host) = (called, host);
-        if let Some(waiting_ns) = waits.and_then(|waits| waits.waiting_ns) {
-            one.waiting_ns = Some(one.waiting_ns.unwrap_or(0).saturating_add(waiting_ns));
-        }
-        if !long_ended && one.short_ns == 0 {
-            one.waiting_ns.get_or_insert(0);
+        if !ended {
+            one.waiting.get_or_insert_default();
         }
         for (key, (ns, calls)) in by_key {
             let name = documented(names.column.text(key).unwrap_or_default()).to_owned();
@@ -436,31 +334,30 @@ pub fn calls_in_gaps(session: &Tables, watch: &dyn Watch) -> Result<Vec<CallsInG
     Ok(found)
 }
 
-/// Notes what ends the short gaps of tenants in which calls ran that hand over no work; whether there are any.
-fn find_short_waits(session: &Tables, hosts: &mut ByKey<Process, Host>) -> Result<bool> {
-    let mut some = false;
-    for host in hosts.values_mut() {
-        (host.calling, host.handing_over) = (Growing::default(), Growing::default());
-        for gaps in host.tenants.iter_mut().filter(|gaps| gaps.found.short_ns > 0) {
-            gaps.waits = Some(ShortWaits::default());
-            some = true;
+/// By process and correlation id, the row of the first call; `row_of` puts them in order.
+fn first_calls(columns: &Columns<'_>, row_of: impl Fn(usize) -> usize) -> Result<ByKey<Process, IdMap>> {
+    let pid: Folded<'_> = columns.folded("pid")?;
+    let (capture, correlation) = (columns.u32("capture")?, columns.u32("correlation_id")?);
+    let mut found: ByKey<Process, IdMap> = ByKey::default();
+    for row in (0..columns.rows()).map(row_of) {
+        let Some(id) = at(correlation, row).filter(|id| *id > 0) else { continue };
+        if let (Some(rows), Ok(row)) = (found.entry((capture.value(row), pid.at(row))), u32::try_from(row)) {
+            rows.insert_first(id, row);
         }
     }
-    if !some {
-        return Ok(false);
-    }
-    for w in work(&Events::of(session))? {
-        let Some(host) = hosts.get_mut((w.capture, w.pid)) else { continue };
-        let here = host.tenants.iter_mut().find(|gaps| gaps.found.device == w.device);
-        if let Some(Gaps { waits: Some(waits), quiet, .. }) = here {
-            waits.add_work(quiet, (w.start_ns, w.end_ns), w.correlation);
-        }
-    }
-    Ok(true)
+    Ok(found)
 }
 
 /// The gaps in the work of every tenant, by process.
-fn hosts(session: &Tables) -> Result<ByKey<Process, Host>> {
+fn hosts(
+    session: &Tables,
+    calls: &Columns<'_>,
+    row_of: impl Fn(usize) -> usize,
+) -> Result<ByKey<Process, Host>> {
+    let (tid, end): (Folded<'_>, _) = (calls.folded("tid")?, calls.i64("end_ns")?);
+    let mut first_calls = first_calls(calls, row_of)?;
+    let has_rows = |table: &schema::Table| session.get(table.name).is_some_and(|batch| batch.num_rows() > 0);
+    let hosts_known = [&schema::HOST_CALLS, &schema::NVTX].into_iter().any(has_rows);
     let who = Who::read(session)?;
     let mut last = LastTenant::default();
     let mut hosts: ByKey<Process, Host> = ByKey::default();
@@ -476,8 +373,14 @@ fn hosts(session: &Tables) -> Result<ByKey<Process, Host>> {
             host.tenants.len().saturating_sub(1)
         });
         let migration = w.kind == WorkKind::Copy && w.correlation == Some(0);
+        let of_process = first_calls.get_mut(host.process);
+        let row = of_process.zip(w.correlation).and_then(|(rows, id)| rows.get(id));
+        let launch = row.map(|row| LaunchCall {
+            end_ns: end.value(row as usize),
+            thread: if hosts_known { tid.at(row as usize) } else { None },
+        });
         if let Some(gaps) = host.tenants.get_mut(place) {
-            gaps.add_work(w.start_ns, w.end_ns, migration, w.correlation);
+            gaps.add_work(w.start_ns, w.end_ns, migration, launch);
         }
     }
     Ok(hosts)
@@ -760,49 +663,48 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_long_gap_may_have_been_launched_long_before() {
-        // Nothing runs from 100 to 1,000 us, and from 1,100 to 1,200 us, which is short.
+    fn what_ends_a_gap_may_have_been_launched_long_before() {
+        // Nothing runs from 100 to 1,000 us, and from 1,100 to 1,200 us, which is short and launched at its end.
         let work = with_ids(&[kernel(0, 100), kernel(1000, 1100), kernel(1200, 1300)], &[1, 2, 3]);
         let (mut tables, _) = named([(schema::KERNELS.name, work)].into());
-        for (launched, waiting_ns) in [((50, 60), 900_000), ((250, 300), 700_000), ((950, 1010), 0)] {
+        for (launched, long_ns) in [((50, 60), 900_000), ((250, 300), 700_000), ((950, 1010), 0)] {
             let rows = [
                 ("cudaLaunchKernel", 2, 0, launched.0, launched.1),
                 ("cudaDeviceSynchronize", 4, 0, 1020, 1030),
-                ("cudaLaunchKernel", 3, 0, 1110, 1120),
+                ("cudaLaunchKernel", 3, 0, 1110, 1200),
             ];
             tables.insert(schema::API_CALLS.name, calls(&rows));
             let found = calls_in_gaps(&tables, &Unwatched).unwrap();
-            assert_eq!(found[0].waiting_ns, Some(waiting_ns), "{launched:?}");
+            assert_eq!(found[0].waiting, Some(Waiting { long_ns, short_ns: 0 }), "{launched:?}");
         }
-        // The export has no ids that match, or none at all, or no long gap.
-        tables.insert(schema::API_CALLS.name, calls(&[("cudaLaunchKernel", 9, 0, 50, 60)]));
-        assert_eq!(calls_in_gaps(&tables, &Unwatched).unwrap()[0].waiting_ns, None);
+        // The export has no ids that match, or nothing was launched that ends a gap.
         let calls = [("cudaLaunchKernel", 9, 0, 50, 60)];
-        assert_eq!(in_gaps(&[kernel(0, 100), kernel(1000, 1100)], &calls).waiting_ns, None);
-        let short = in_gaps(&[kernel(0, 100), kernel(200, 300)], &calls);
-        assert_eq!(short.waiting_ns, Some(0));
+        assert_eq!(in_gaps(&[kernel(0, 100), kernel(1000, 1100)], &calls).waiting, None);
+        assert_eq!(in_gaps(&[kernel(0, 100), kernel(200, 300)], &calls).waiting, None);
+        assert_eq!(in_gaps(&[kernel(0, 100), kernel(100, 300)], &calls).waiting, Some(Waiting::default()));
     }
 
     #[test]
-    fn in_short_gaps_launched_work_waits_while_a_call_hands_over_nothing() {
-        // Nothing runs from 100 to 200 and from 210 to 300 us; one graph, launched from 90 to 120 us, ends both gaps.
-        let work = with_ids(&[kernel(0, 100), kernel(200, 210), kernel(300, 400)], &[1, 2, 2]);
-        let (mut tables, _) = named([(schema::KERNELS.name, work)].into());
-        let mut waiting_ns = |rest: &[C<'_>]| {
-            let mut rows = vec![("cudaGraphLaunch", 2, 0, 90, 120)];
-            rows.extend(rest);
-            rows.sort_by_key(|row| row.3);
-            tables.insert(schema::API_CALLS.name, calls(&rows));
-            calls_in_gaps(&tables, &Unwatched).unwrap()[0].waiting_ns
-        };
-        // The thread waits from 130 us on; another one has waited from the begin; that one launches from 150 to 220 us.
-        assert_eq!(waiting_ns(&[("cudaStreamSynchronize", 3, 0, 130, 400)]), Some((70 + 90) * 1000));
-        assert_eq!(waiting_ns(&[("cudaStreamSynchronize", 3, 0, 0, 400)]), Some((80 + 90) * 1000));
-        let launches = ("cudaLaunchKernel", 4, 0, 150, 220);
-        assert_eq!(waiting_ns(&[("cudaStreamSynchronize", 3, 0, 0, 400), launches]), Some((30 + 80) * 1000));
-        // Without such a call the process is launching.
-        assert_eq!(waiting_ns(&[]), Some(0));
-        assert_eq!(waiting_ns(&[("cudaLaunchKernel", 3, 0, 130, 400)]), Some(0));
+    fn calls_do_not_count_while_launched_work_waits() {
+        // Nothing runs from 100 to 200 and from 210 to 300 us; one graph, launched from 90 to 120 us, ends both gaps. The
+        // next kernel is launched from 350 to 450 us and starts at 1,000 us.
+        let work = [kernel(0, 100), kernel(200, 210), kernel(300, 400), kernel(1000, 1100)];
+        let (mut tables, _) = named([(schema::KERNELS.name, with_ids(&work, &[1, 2, 2, 3]))].into());
+        let rows = [
+            ("cudaEventQuery", 5, 0, 80, 115),
+            ("cudaGraphLaunch", 2, 0, 90, 120),
+            ("cudaStreamSynchronize", 6, 0, 130, 320),
+            ("cudaLaunchKernel", 3, 0, 350, 450),
+            ("cudaEventQuery", 7, 0, 430, 460),
+            ("cudaDeviceSynchronize", 8, 0, 500, 1100),
+        ];
+        tables.insert(schema::API_CALLS.name, calls(&rows));
+        let found = calls_in_gaps(&tables, &Unwatched).unwrap();
+        assert_eq!(found[0].waiting, Some(Waiting { long_ns: 550_000, short_ns: 80_000 + 90_000 }));
+        // From 400 to 450 us the kernel is launched; the graph was being launched from 100 to 120 us, too.
+        assert_eq!((found[0].long_ns, found[0].short_ns), (50_000, 0));
+        let by_name: Vec<_> = found[0].by_name.iter().map(|(name, sums)| (name.as_str(), *sums)).collect();
+        assert_eq!(by_name, [("cudaEventQuery", (15_000 + 20_000, 2)), ("cudaLaunchKernel", (50_000, 1))]);
     }
 
     #[test]

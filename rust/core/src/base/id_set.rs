@@ -1,4 +1,4 @@
-//! Sets of correlation ids: dense numbers, of which a capture has as many as API calls.
+//! Sets of correlation ids, and what each stands for: dense numbers, of which a capture has as many as API calls.
 
 use crate::base::maps::ByKey;
 
@@ -67,6 +67,44 @@ impl IdSet {
     }
 }
 
+/// Numbers of one chunk of a map: 16 KiB.
+const NUMBERS: usize = 4096;
+const CHUNK_NUMBERS: u32 = NUMBERS as u32;
+/// Stands for no number.
+const NO_NUMBER: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct NumberChunk(Box<[u32; NUMBERS]>);
+
+impl Default for NumberChunk {
+    fn default() -> Self {
+        Self(Box::new([NO_NUMBER; NUMBERS]))
+    }
+}
+
+/// A number below [`u32::MAX`] for each of some ids, in chunks as of an [`IdSet`].
+#[derive(Debug, Default)]
+pub(crate) struct IdMap {
+    chunks: ByKey<u32, NumberChunk>,
+}
+
+impl IdMap {
+    /// Gives an id its number, unless it has one.
+    pub fn insert_first(&mut self, id: u32, number: u32) {
+        let chunk = self.chunks.entry(id / CHUNK_NUMBERS);
+        let held = chunk.and_then(|chunk| chunk.0.get_mut((id % CHUNK_NUMBERS) as usize));
+        if let Some(held) = held.filter(|held| **held == NO_NUMBER) {
+            *held = number;
+        }
+    }
+
+    /// The number of an id. What is asked for mostly lies near to what was asked for last.
+    pub fn get(&mut self, id: u32) -> Option<u32> {
+        let chunk = self.chunks.get_mut(id / CHUNK_NUMBERS)?;
+        chunk.0.get((id % CHUNK_NUMBERS) as usize).copied().filter(|number| *number != NO_NUMBER)
+    }
+}
+
 /// Its word in a chunk, and its bit there.
 fn within(id: u32) -> (usize, u64) {
     ((id % CHUNK_IDS / BITS) as usize, 1_u64 << (id % BITS))
@@ -90,6 +128,16 @@ mod tests {
             [0, 6, 7, 65_534, 65_535, 65_536, u32::MAX].map(|id| ids.len_after(id)),
             [4, 4, 3, 3, 2, 1, 0]
         );
+    }
+
+    #[test]
+    fn an_id_keeps_its_first_number() {
+        let mut ids = IdMap::default();
+        for (id, number) in [(0, 7), (4095, 8), (4096, 9), (u32::MAX, 10), (4095, 11)] {
+            ids.insert_first(id, number);
+        }
+        let found = [0, 1, 4095, 4096, 4097, 900_000, u32::MAX].map(|id| ids.get(id));
+        assert_eq!(found, [Some(7), None, Some(8), Some(9), None, None, Some(10)]);
     }
 
     #[test]
