@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 #: How a value is known.
 Basis = Literal["observed", "inferred", "modelled", "sampled", "configured"]
@@ -299,6 +299,12 @@ class Mode(Word):
 
 MODES: Final[tuple[Mode, ...]] = tuple(Mode)
 
+#: Programs of MPS. Where names are cut to 15 characters, as in PROCESSES of nsys and in `comm` of Linux, both have the
+#: last one.
+MPS_CONTROL: Final = "nvidia-cuda-mps-control"
+MPS_SERVER: Final = "nvidia-cuda-mps-server"
+MPS_CUT_NAME: Final = "nvidia-cuda-mps"
+
 
 # Thresholds that several layers share -------------------------------------------------------------------------------
 
@@ -359,6 +365,17 @@ def is_slowed(value: float, low: float | None, basis: str) -> bool:
     (True, False, False)
     """
     return value >= threshold_of(basis) and low is not None and low > 1.0
+
+
+def are_unlike(medians_ns: Collection[int]) -> bool:
+    """Whether the medians of residency intervals of tenants are not one length: then hardly any is as long as all.
+
+    Examples
+    --------
+    >>> are_unlike([2_000_000, 2_100_000]), are_unlike([2_000_000, 2_400_000]), are_unlike([2_000_000])
+    (False, True, False)
+    """
+    return len(medians_ns) > 1 and max(medians_ns) >= UNLIKE_INTERVALS * min(medians_ns)
 
 
 def threshold_of(basis: str) -> float:

@@ -18,7 +18,7 @@ from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledSha
 from pyanalyze.tables.process_lists import graphics_only
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import parse_pairs
-from pyanalyze.vocabulary import TRAITS, Mode
+from pyanalyze.vocabulary import MPS_SERVER, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,6 @@ UTILIZATION = (("gpu_utilization_pct", 100.0), ("gr_engine_active_ratio", 1.0), 
 #: Engines beside the SMs that the driver counts, for the whole device and for each process.
 VIDEO_ENGINES = ("encoder", "decoder", "jpeg", "ofa")
 _STRATEGIES = {"time-slicing": Mode.TIME_SLICING, "mps": Mode.MPS}
-_MPS_SERVER = "nvidia-cuda-mps-server"
 
 
 @dataclass(frozen=True)
@@ -193,10 +192,12 @@ def _processes(tables: TableSet) -> Iterator[_Draft]:
     rows = tables.samples.filter(pl.col("pid").is_not_null()).with_columns(
         pl.col("metric", "format", "process_type").cast(pl.String)
     )
-    for (device, pid), own in _in_instances(rows, tables).group_by("device_id", "pid", maintain_order=True):
+    rows = _in_instances(rows, tables)
+    graphics = {device: graphics_only(tables, device) for device in rows["device_id"].unique()}
+    for (device, pid), own in rows.group_by("device_id", "pid", maintain_order=True):
         name, kind = _longest(own["process_name"]), _last(own["process_type"])
         yield _Draft(
-            kind=_kind(name, kind, graphics=bool(own.select(graphics_only(tables, device).any()).item())),
+            kind=_kind(name, kind, graphics=bool(own.select(graphics[device].any()).item())),
             device_id=device,
             placed_by=None if device is None else "sampled",
             pid=pid,
@@ -262,7 +263,7 @@ def _last(values: pl.Series) -> str | None:
 
 
 def _kind(name: str | None, process_type: str | None, *, graphics: bool) -> ListedKind:
-    if _MPS_SERVER in (name or ""):
+    if MPS_SERVER in (name or ""):
         return "mps-server"
     if graphics:
         return "graphics"
@@ -372,7 +373,7 @@ def _add_clients(drafts: list[_Draft], settings: Sequence[Setting], places: Sequ
             draft.kind = kinds[setting.key]
             draft.process = draft.process or parse_pairs(setting.value).get("name")
             if setting.key == "mps_server":
-                draft.process = draft.process or _MPS_SERVER
+                draft.process = draft.process or MPS_SERVER
 
 
 def _container(drafts: list[_Draft], fields: Mapping[str, str], source: str) -> list[_Draft]:

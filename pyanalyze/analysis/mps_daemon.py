@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyanalyze.text.shell import shell_word
+from pyanalyze.vocabulary import MPS_CONTROL, MPS_CUT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,9 +17,6 @@ PIPE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 LOGS: Final = "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_PIPE: Final = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon is found
 DEFAULT_LOGS: Final = "/var/log/nvidia-mps"
-_CONTROL: Final = "nvidia-cuda-mps-control"
-#: The server; lists of processes cut its name.
-_SERVER: Final = "nvidia-cuda-mps"
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class Daemon:
         >>> Daemon().control, Daemon("/tmp/my mps").control
         ('nvidia-cuda-mps-control', "CUDA_MPS_PIPE_DIRECTORY='/tmp/my mps' nvidia-cuda-mps-control")
         """
-        return f"{_assigned((PIPE, self.pipe))}{_CONTROL}"
+        return f"{_assigned((PIPE, self.pipe))}{MPS_CONTROL}"
 
     @property
     def start(self) -> str:
@@ -58,7 +56,7 @@ class Daemon:
         >>> Daemon("/tmp/mps", "/tmp/logs").start
         'CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/logs nvidia-cuda-mps-control -d'
         """
-        return f"{_assigned((PIPE, self.pipe), (LOGS, self.logs))}{_CONTROL} -d"
+        return f"{_assigned((PIPE, self.pipe), (LOGS, self.logs))}{MPS_CONTROL} -d"
 
     @property
     def reach(self) -> tuple[str, ...]:
@@ -141,7 +139,7 @@ def servers_on(tables: TableSet, device_id: int) -> frozenset[int]:
     return frozenset(
         row["tenant_id"]
         for row in tenants.filter(~tenants["traced"]).iter_rows(named=True)
-        if row["tenant_id"] in serving or row["host_pid"] in pids or row["name"].startswith(_SERVER)
+        if row["tenant_id"] in serving or row["host_pid"] in pids or row["name"].startswith(MPS_CUT_NAME)
     )
 
 

@@ -233,11 +233,11 @@ def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> lis
     """Add up API calls while a traced tenant had nothing on the device.
 
     By device and tenant: `waiting_long_ns` and `waiting_short_ns`, in which what ends a gap was launched and had not
-    started, in gaps longer than launching takes and in shorter ones (None: no such launch is known); of the rest of these
-    gaps `long_ns` of all calls, counted once, and `short_ns` of calls that hand over no work, where none that does ran
-    beside them; `by_name` (ns, calls) of both; whether its process `called` anything; its `operations`, and the
-    `longest_gap` between two of them, if there is any (`start_ns`, `end_ns`, `operations_before`); what its `host` did in
-    the rest of long gaps while no call ran (None: of its threads nothing else is recorded).
+    started, in gaps longer than launching takes and in shorter ones (None: no such launch is known); of the rest of
+    these gaps `long_ns` of all calls, counted once, and `short_ns` of calls that hand over no work, where none that
+    does ran beside them; `by_name` (ns, calls) of both; whether its process `called` anything; its `operations`, and
+    the `longest_gap` between two of them, if there is any (`start_ns`, `end_ns`, `operations_before`); what its `host`
+    did in the rest of long gaps while no call ran (None: of its threads nothing else is recorded).
     """
 
 def launch_records(

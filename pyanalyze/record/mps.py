@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from pyanalyze.text.numbers import MOST_PID, bounded_float, bounded_int
+from pyanalyze.vocabulary import MPS_CONTROL
 
 
 def control_answers(patience_s: float = 0.8) -> dict[str, Any] | None:
@@ -30,7 +31,7 @@ def control_answers(patience_s: float = 0.8) -> dict[str, Any] | None:
     {'default_active_thread_percentage': 100.0, 'servers': [{'pid': 4100, ...}], 'unread': {}}
     """
     # Without an option it only talks to a daemon; it starts one with -d or -f alone.
-    program = shutil.which("nvidia-cuda-mps-control")
+    program = shutil.which(MPS_CONTROL)
     if program is None:
         return None
     until = time.monotonic() + patience_s

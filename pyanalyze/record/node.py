@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyanalyze.text.allowlist import has_shape, is_allowed
+from pyanalyze.vocabulary import MPS_CUT_NAME
 
 #: The number of the first pid namespace: a constant of Linux.
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -195,8 +196,7 @@ def mps_processes(proc: Path = _PROC) -> list[dict[str, Any]]:
     found = []
     for folder in proc.glob("[0-9]*"):
         try:
-            # comm holds 15 characters: `nvidia-cuda-mps-control` and `-server` are `nvidia-cuda-mps`.
-            if (folder / "comm").read_text(errors="replace").startswith("nvidia-cuda-mps"):
+            if (folder / "comm").read_text(errors="replace").startswith(MPS_CUT_NAME):
                 found.append({"pid": int(folder.name), "name": _name(folder)})
         except OSError:
             continue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.record.mps import control_answers
 from pyanalyze.record.node import container_of, mps_processes, process_facts, sees_host_pids
 from pyanalyze.record.nvml import Nvml
-from pyanalyze.vocabulary import Mode
+from pyanalyze.vocabulary import MPS_CUT_NAME, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +130,7 @@ def setup(configured: dict[str, Any], processes: Sequence[dict[str, Any]], insta
     True
     """
     clients = [p for p in processes if p.get("type") == "M+C"]
-    servers = [p for p in processes if "nvidia-cuda-mps" in (p.get("name") or "")]
+    servers = [p for p in processes if MPS_CUT_NAME in (p.get("name") or "")]
     if configured.get("virtualization_mode") == "VGPU":
         return None, "a vGPU: sharing of the board is configured on the host"
     plain = [p for p in processes if "C" in (p.get("type") or "") and p not in clients and p not in servers]

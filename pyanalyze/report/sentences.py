@@ -30,6 +30,7 @@ from pyanalyze.vocabulary import (
     HostMemory,
     Mode,
     StreamReason,
+    are_unlike,
     condition_text,
     is_slowed,
     threshold_of,
@@ -757,8 +758,7 @@ def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
         for t in (summary.tenants if summary is not None else ())
         if t.median_slice_ns and t.slices >= ENOUGH_INTERVALS
     ]
-    lengths = [ns for _, ns, _ in medians]
-    return medians if lengths and max(lengths) >= UNLIKE_INTERVALS * min(lengths) else []
+    return medians if are_unlike([ns for _, ns, _ in medians]) else []
 
 
 def median_interval(device: Device, median_ns: int) -> str:

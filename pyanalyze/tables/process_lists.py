@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.tables.boards import board_of, samples_of
+from pyanalyze.vocabulary import MPS_SERVER
 
 if TYPE_CHECKING:
     import polars as pl
@@ -214,7 +215,7 @@ def most_listed_together(tables: TableSet, device_id: int) -> int | None:
     listed = _listed(tables, device_id)
     if listed is None:
         return None
-    server = pl.col("process_name").cast(pl.String).fill_null("").str.contains("nvidia-cuda-mps-server")
+    server = pl.col("process_name").cast(pl.String).fill_null("").str.contains(MPS_SERVER)
     time = pl.col("time_ns")
     held = listed.filter(~server).group_by("pid").agg(first=time.min(), last=time.max())
     held = held.with_columns(

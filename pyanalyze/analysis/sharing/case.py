@@ -39,7 +39,7 @@ from pyanalyze.tables.process_lists import (
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text.pairs import parse_pairs
 from pyanalyze.text.visible import program
-from pyanalyze.vocabulary import ENOUGH_INTERVALS, UNLIKE_INTERVALS
+from pyanalyze.vocabulary import ENOUGH_INTERVALS, MPS_CUT_NAME, are_unlike
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -286,9 +286,7 @@ def _no_mps_process(tables: TableSet, captures: Collection[int]) -> bool:
     if not captures or not whole.issuperset(captures):
         return False
     return not any(
-        (row["name"] or "").startswith("nvidia-cuda-mps")
-        for row in tables.rows("processes")
-        if row["capture"] in captures
+        (row["name"] or "").startswith(MPS_CUT_NAME) for row in tables.rows("processes") if row["capture"] in captures
     )
 
 
@@ -302,8 +300,7 @@ def _unlike_medians_ns(usage: Sequence[Mapping[str, Any]]) -> tuple[int, int] | 
     """Shortest and longest median of the tenants, where they differ: hardly an interval is as long as that of all."""
     medians = [row["median_slice_ns"] for row in usage if (row["slices"] or 0) >= ENOUGH_INTERVALS]
     medians = [ns for ns in medians if ns]
-    unlike = len(medians) > 1 and max(medians) >= UNLIKE_INTERVALS * min(medians)
-    return (min(medians), max(medians)) if unlike else None
+    return (min(medians), max(medians)) if are_unlike(medians) else None
 
 
 def _listed_programs(tables: TableSet, device_id: int) -> tuple[str, ...]:
@@ -346,7 +343,7 @@ def _group_switches(
     group = {tenant for pair in pairs if pair.together for tenant in pair.tenants} | set(clients)
     holders = {served.get(tenant, tenant) for tenant in group}
     if any(pair.together and pair.through_server for pair in pairs):
-        holders |= {row["tenant_id"] for row in tenants if (row["name"] or "").startswith("nvidia-cuda-mps")}
+        holders |= {row["tenant_id"] for row in tenants if (row["name"] or "").startswith(MPS_CUT_NAME)}
     return sum(count for (a, b), count in switched.items() if (a in holders) != (b in holders))
 
 

@@ -21,6 +21,7 @@ from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.shell import shell_word
+from pyanalyze.vocabulary import MPS_CUT_NAME, MPS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -174,7 +175,7 @@ def pairs_of(
     """
     held = {row["tenant_id"] for row in usage if (row["resident_ns"] or 0) > 0}
     # PROCESSES cuts names of processes that were not traced at 15 characters.
-    server = any(row["tenant_id"] in held and (row["name"] or "").startswith("nvidia-cuda-mps") for row in usage)
+    server = any(row["tenant_id"] in held and (row["name"] or "").startswith(MPS_CUT_NAME) for row in usage)
     without = {row["tenant_id"] for row in usage if row["traced"]} - held if server else set()
     # Null: one of the two was not traced.
     known = ("co_busy_ns", "short_kernels", "short_short_overlapping")
@@ -1081,7 +1082,7 @@ def _nvml(case: Case) -> Iterable[Observation]:
         yield Observation("mps_impossible", None, "1", 1, "sampled", why)
     if case.nvml_processes is None:
         return
-    clients = [p for p in case.nvml_processes if "nvidia-cuda-mps-server" not in p[1]]
+    clients = [p for p in case.nvml_processes if MPS_SERVER not in p[1]]
     servers = len(case.nvml_processes) - len(clients)
     if servers:
         yield Observation(
@@ -1090,7 +1091,7 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "processes",
             servers,
             "sampled",
-            f"NVML lists nvidia-cuda-mps-server{_taken(case)}",
+            f"NVML lists {MPS_SERVER}{_taken(case)}",
         )
     of_mps = sum(kind == MPS_CLIENT for _, _, kind in clients)
     if of_mps:

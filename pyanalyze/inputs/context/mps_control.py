@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.inputs.context.base import Reader, Row, once, program, real_pid
 from pyanalyze.text.pairs import pairs
+from pyanalyze.vocabulary import MPS_CONTROL, MPS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +78,7 @@ def _rows(text: str) -> Iterator[Row]:
             command = "lspart"
             columns = [re.sub(r"\W+", "_", name).lower() for name in _cells(line)]
         elif rows := list(_answer(command, words, columns, line)):
-            yield Row("mps_daemon", "nvidia-cuda-mps-control")
+            yield Row("mps_daemon", MPS_CONTROL)
             yield from rows
         else:
             # An error message or the next prompt: what follows answers nothing.
@@ -91,7 +92,7 @@ def _cells(line: str) -> list[str]:
 def _answer(command: str, words: tuple[str, ...], columns: list[str], line: str) -> Iterator[Row]:
     text = line.strip()
     if command in _LISTS and re.fullmatch(r"\d+", text):
-        value = "nvidia-cuda-mps-server" if command == "get_server_list" else "connected"
+        value = MPS_SERVER if command == "get_server_list" else "connected"
         yield Row(_LISTS[command], value, real_pid(text))
     elif command == "get_device_client_list" and (found := _DEVICE.match(line)):
         yield Row("mps_device", pairs(device=found["device"], uuid=found["uuid"]))

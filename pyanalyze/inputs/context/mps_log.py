@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.inputs.context.base import Reader, Row, once, real_pid
 from pyanalyze.text.numbers import bounded_float, bounded_int
 from pyanalyze.text.pairs import pairs
+from pyanalyze.vocabulary import MPS_CONTROL, MPS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,9 +47,9 @@ def _rows(line: re.Match[str]) -> Iterator[Row]:
     # The child that becomes a server logs `Starting new server` still under the role Control, with a pid of
     # its own: only what the daemon alone says names the daemon.
     if _DAEMON.match(text):
-        yield Row("mps_daemon", "nvidia-cuda-mps-control", real_pid(line["pid"]))
+        yield Row("mps_daemon", MPS_CONTROL, real_pid(line["pid"]))
     if found := _SERVER.match(text):
-        yield Row("mps_server", "nvidia-cuda-mps-server", real_pid(found[1] or found[2]))
+        yield Row("mps_server", MPS_SERVER, real_pid(found[1] or found[2]))
     elif found := _CLIENT.search(text):
         yield Row("mps_client", "connected", real_pid(found[1] or found[2]))
     elif found := _PERCENTAGE.search(text):

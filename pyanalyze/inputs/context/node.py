@@ -15,6 +15,7 @@ from pyanalyze.inputs.context.base import INNER_PID, Reader, Row, mapping, once,
 from pyanalyze.text.allowlist import has_shape, is_allowed
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import pairs
+from pyanalyze.vocabulary import MPS_CONTROL, MPS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,8 +53,8 @@ def _rows(node: dict[str, Any]) -> Iterator[Row]:
             )
     for process in _list(node.get("mps_processes")):
         # Of other users' processes only 15 characters of the name are public, and both are called nvidia-cuda-mps.
-        server = str(process.get("name")).endswith("nvidia-cuda-mps-server")
-        name = "nvidia-cuda-mps-server" if server else "nvidia-cuda-mps-control"
+        server = str(process.get("name")).endswith(MPS_SERVER)
+        name = MPS_SERVER if server else MPS_CONTROL
         yield Row("mps_server" if server else "mps_daemon", name, _pid(process.get("pid")))
     for text, facts in mapping(node.get("processes")).items():
         pid = _pid(text)

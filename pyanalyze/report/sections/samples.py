@@ -39,6 +39,7 @@ from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
+from pyanalyze.vocabulary import MPS_CUT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -192,8 +193,6 @@ def _seen(tenant: ListedTenant, origin: str | None) -> str:
     return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last}"
 
 
-#: nsys cuts the names of processes, so that these two have one.
-_MPS_NAME = "nvidia-cuda-mps"
 _MPS_NAMES = " (the control daemon and its server: their names are cut)"
 
 
@@ -208,7 +207,7 @@ def settings_fold(settings: Sequence[Setting], title: str) -> list[Block]:
     rows = tuple(
         (
             Cell(visible(key), tone="code"),
-            Cell(f"{visible(value, None)}{_MPS_NAMES if value == _MPS_NAME and len(of) > 1 else ''}"),
+            Cell(f"{visible(value, None)}{_MPS_NAMES if value == MPS_CUT_NAME and len(of) > 1 else ''}"),
             # Where no process is named, several captures say it.
             value_cell(", ".join(dict.fromkeys(id_text(pid) for pid in of))),
             Cell(visible(source)),
