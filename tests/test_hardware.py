@@ -1082,6 +1082,34 @@ def test_a_process_whose_neighbour_was_not_traced_is_never_said_to_be_alone(tmp_
             assert device.sharing.condition is not Condition.UNLESS_UNTRACED_TENANT
 
 
+def test_counters_are_told_of_who_was_resident() -> None:
+    """By raw records: a sample counts for whose context was restored before the last sample and saved after this one."""
+    folder = H200 / "node-slices-A-B"
+    with contextlib.closing(sqlite3.connect(folder / "report.sqlite")) as export:
+        switches = export.execute(
+            "SELECT timestamp, tag, globalPid >> 24 & 0xFFFFFF FROM GPU_CONTEXT_SWITCH_EVENTS ORDER BY timestamp"
+        ).fetchall()
+        samples = export.execute("SELECT timestamp, value FROM GPU_METRICS WHERE metricId = 3 ORDER BY 1").fetchall()
+    restored, saved = 8, 7
+    resident = [
+        (start, end, pid)
+        for (start, tag, pid), (end, next_tag, _) in pairwise(switches)
+        if (tag, next_tag) == (restored, saved)
+    ]
+    values: dict[int, list[float]] = {}
+    for (since, _), (until, value) in pairwise(samples):
+        for start, end, pid in resident:
+            if start <= since and until <= end:
+                values.setdefault(pid, []).append(value)
+    report = pyanalyze.load(folder).report()
+    (device,) = report.devices
+    assert device.gpu_metrics is not None
+    pids = {tenant.tenant_id: tenant.pid for tenant in device.tenants}
+    found = {pids[one.tenant_id]: (one.n, one.means["SMs Active"]) for one in device.gpu_metrics.tenants}
+    assert found == {pid: (len(own), pytest.approx(fmean(own) / 100)) for pid, own in values.items()}
+    assert sorted(n for n, _ in found.values()) == [83, 92]
+
+
 def test_warps_of_a_full_tpc_are_not_four_thousand_million() -> None:
     """Nsight Systems stores 128 warps of two SMs as -128: in those samples all warp slots were in use."""
     folder = H200 / "node-slices-A-B"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pyanalyze.results.model import Fraction, Number, Result, Text
+from pyanalyze.results.model import Finite, Fraction, Number, Result, Text
 from pyanalyze.results.sampled import SampledCounter
 from pyanalyze.vocabulary import Basis
 
-__all__ = ["BlockCheck", "Bounded", "CounterCheck", "GpuMetrics", "Occupancy", "SmWarps"]
+__all__ = ["BlockCheck", "Bounded", "CounterCheck", "GpuMetrics", "Occupancy", "SmWarps", "TenantCounters"]
 
 
 class Bounded(Result):
@@ -45,6 +45,14 @@ class CounterCheck(Result):
     )
 
 
+class TenantCounters(Result):
+    """Means of counter samples that lie wholly in residency intervals of one tenant, and of no other."""
+
+    tenant_id: int = Field(ge=0, description="Tenant that was resident, by switch records.")
+    n: int = Field(ge=1, description="Samples.")
+    means: dict[Text, Finite] = Field(description="By counter, fraction of what the GPU can do.")
+
+
 class GpuMetrics(Result):
     """Hardware counters of a device that nsys sampled while no kernel of it was traced; basis `sampled`.
 
@@ -55,6 +63,10 @@ class GpuMetrics(Result):
     start_ns: int = Field(description="Begin of what the samples cover, ns from the origin.")
     end_ns: int = Field(description="Last sample, ns from the origin.")
     counters: list[SampledCounter] = Field(description="Every counter that is a part of what the GPU can do.")
+    tenants: list[TenantCounters] = Field(
+        default_factory=list,
+        description="By tenant, where switch records say who was resident: only its work runs then. Empty: none do.",
+    )
 
     def mean_of(self, start: str) -> float | None:
         """Mean of the counter whose name starts so, whatever the case: nsys changed names; None: not sampled.

@@ -26,6 +26,7 @@ from pyanalyze.report.sentences import (
     bounded_text,
     by_traced,
     has_untraced,
+    residency_labels,
     samples_text,
     why_missing,
     why_missing_or_nothing,
@@ -173,17 +174,36 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 def _counters(device: Device, metrics: GpuMetrics) -> list[Block]:
     """List the hardware counters of a device without traced kernels; those that never counted stand in the caption."""
+    labels = residency_labels(device)
+    # One tenant's column would repeat that of all.
+    tenants = metrics.tenants if len(metrics.tenants) > 1 else []
     rows = tuple(
-        (Cell(one.name), *(Cell(fmt.percent(value)) for value in (one.mean, one.low, one.high)))
+        (
+            Cell(one.name),
+            *(Cell(fmt.percent(value)) for value in (one.mean, one.low, one.high)),
+            *(Cell(fmt.percent(tenant.means[one.name])) for tenant in tenants),
+        )
         for one in metrics.counters
         if one.high
     )
-    columns = (Column("Counter"), *(Column(head, numeric=True) for head in ("Mean", "Least", "Most")))
+    columns = (
+        Column("Counter"),
+        *(Column(head, numeric=True) for head in ("Mean", "Least", "Most")),
+        *(
+            Column(labels.get(one.tenant_id, f"tenant {one.tenant_id}"), f"mean, n = {one.n}", numeric=True)
+            for one in tenants
+        ),
+    )
     zero = [one.name for one in metrics.counters if not one.high]
     caption = f"Hardware counters of the whole device as nsys names them (sampled): {samples_text(device, metrics)}."
+    if tenants:
+        caption += (
+            " Means of a tenant are of samples during which it was resident, by switch records, and no other was."
+        )
     if zero:
         caption += f" 0 in every sample: {visible(', '.join(zero), LONG)}."
-    text = f"Whose work it was is not known. {why_missing(device, 'occupancy')}"
+    whose = "" if tenants else "Whose work it was is not known. "
+    text = f"{whose}{why_missing(device, 'occupancy')}"
     return [*([Table(columns, rows, caption)] if rows else [Para(caption)]), Para(text, "muted")]
 
 
