@@ -15,7 +15,6 @@
 //! Where there are none, there is no result. This is a model (basis `inferred`): it does not know why a host waits. One
 //! that thinks, almost always, until what it launched ends has waited for that without a call ([`IdleTimes`]).
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
@@ -170,32 +169,28 @@ impl Reference for Replayed<'_> {
 }
 
 /// Why a tenant's run cannot be replayed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     NoCalls,
     NoNames,
-    /// So much of the time of its operations is of those that too few like them tell the solo length of.
-    NeverAlone(f64),
+    NeverAlone,
     Strangers,
     Nothing,
 }
 
 impl Refused {
-    pub fn reason(self) -> Cow<'static, str> {
-        let fixed = match self {
+    pub fn reason(self) -> &'static str {
+        match self {
             Self::NoCalls => {
                 "over 10 % of its launch calls are not in the capture, or not in this part of it: how long their work waited cannot be seen"
             }
             Self::NoNames => "the names of its API calls are not in the capture: waiting cannot be seen",
-            Self::NeverAlone(share) => {
-                let percent = 100.0 * share;
-                let of = format!("{percent:.0} % of the time of its operations is of work that ran solo fewer than 5 times");
-                return Cow::Owned(format!("{of}: a solo recording is needed"));
+            Self::NeverAlone => {
+                "over 10 % of the work ran solo fewer than 5 times, so a solo recording is needed"
             }
             Self::Strangers => "a process on the device was neither traced nor in switch records",
             Self::Nothing => "it has no operations",
-        };
-        Cow::Borrowed(fixed)
+        }
     }
 }
 
@@ -318,7 +313,7 @@ fn lengths(tenant: &Tenancy) -> Result<Lengths, Refused> {
         solo += found.of(&op) as f64;
     }
     if blind > BLIND_PART * whole {
-        return Err(Refused::NeverAlone(blind / whole));
+        return Err(Refused::NeverAlone);
     }
     let error: f64 = inflated
         .iter()

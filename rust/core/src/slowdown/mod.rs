@@ -19,7 +19,6 @@ pub(crate) mod others;
 pub(crate) mod ranges;
 mod thread_waits;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use arrow_array::{
@@ -83,7 +82,7 @@ struct Row<'a> {
     compared: Compared,
     /// Units of work by name.
     units: Vec<(String, Vec<Figure>)>,
-    reason: Option<Cow<'static, str>>,
+    reason: Option<&'static str>,
     /// Each operation is held against its own counterpart.
     aligned: bool,
 }
@@ -330,9 +329,9 @@ fn of_process<'a>(
                 };
                 let reason = match (found.aligned, compared.paused) {
                     (true, false) => None,
-                    (true, true) => Some(Cow::Borrowed(PAUSED)),
-                    (false, false) => Some(Cow::Borrowed(OTHER_AMOUNTS)),
-                    (false, true) => Some(Cow::Borrowed(OTHER_AMOUNTS_PAUSED)),
+                    (true, true) => Some(PAUSED),
+                    (false, false) => Some(OTHER_AMOUNTS),
+                    (false, true) => Some(OTHER_AMOUNTS_PAUSED),
                 };
                 let signatures = by_signature(tenant, Some((m.baseline, base)), pool);
                 let row = Row {
@@ -693,7 +692,7 @@ fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
         .put("blocks", all.iter().map(|(r, ..)| Some(r.compared.blocks as u64)).collect::<UInt64Array>())
         .put("shared_ns", i64s(&|f| f.shared_ns))
         .put("solo_ns", i64s(&|f| f.solo_ns))
-        .put("reason", all.iter().map(|(r, ..)| r.reason.as_deref()).collect::<StringArray>())
+        .put("reason", all.iter().map(|(r, ..)| r.reason).collect::<StringArray>())
         .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
         .finish(all.len())
 }
