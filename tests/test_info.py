@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from command_line import run
 
+import pyanalyze
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -171,6 +173,51 @@ def test_an_export_without_some_of_its_rows_says_so(hardware: Path, name: str) -
     assert re.sub(r"(?<=\d)\s(?=\d{3})", "", line).startswith(
         f"  notice: export_cut ({collected - held}): {held} of {collected} API"
     )
+
+
+def told_and_held(capture: Path, what: str, rows: str) -> tuple[int, int]:
+    """How many of something nsys says it collected, and what a query finds."""
+    with closing(sqlite3.connect(f"file:{capture}?mode=ro", uri=True)) as db:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        texts = db.execute("SELECT text FROM DIAGNOSTIC_EVENT").fetchall() if "DIAGNOSTIC_EVENT" in tables else []
+        counts = [re.match(rf"Number of {what} collected:\s*(\d+)\.", text) for (text,) in texts]
+        table = rows.rsplit(maxsplit=1)[-1]
+        held = db.execute(rows).fetchone()[0] if table in tables else 0
+    return sum(int(count[1]) for count in counts if count), held
+
+
+def test_switch_records_and_counters_that_an_export_lacks_are_told(hardware: Path, corpus: Path) -> None:
+    """By SQL nsys counts every row of context switches; of counters it counts samples, each of several rows."""
+    complete = cut_ones = 0
+    exports = [*sorted(hardware.parent.glob("h?00/*.sqlite")), *sorted(corpus.glob("exports/*/*.sqlite"))]
+    for capture in exports:
+        switches = told_and_held(capture, "GPU context switch events", "SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS")
+        samples = told_and_held(capture, "GPU Metrics events", "SELECT count(DISTINCT timestamp) FROM GPU_METRICS")
+        if not switches[0] and not samples[0]:
+            continue
+        text = re.sub(r"(?<=\d)\s(?=\d{3})", "", run("info", capture).stdout)
+        assert (f"switch_records_cut ({switches[0] - switches[1]})" in text) == (switches[0] > switches[1]), capture
+        # Two GPUs may have a sample at one time.
+        lacks = samples[1] < 0.99 * samples[0]
+        if samples[1] == 0 or not lacks:
+            assert ("counter_samples_cut" in text) == lacks, capture
+        assert ("removed" in text) == (lacks and not samples[1]), capture
+        complete += switches[0] == switches[1] > 0
+        cut_ones += switches[0] > switches[1]
+    assert complete >= 10
+    assert cut_ones >= 8
+
+
+def test_what_nsys_collected_is_exported_again_not_recorded_again(hardware: Path) -> None:
+    report = pyanalyze.load(hardware / "green-64-64-A-B.sqlite").report()
+    (counters,) = [gap for gap in report.devices[0].sharing.missing if gap.what == "gpu_metrics"]
+    assert counters.why == "nsys collected hardware counters, and the export has none"
+    assert (counters.how or "").startswith("nsys export --type sqlite REPORT.nsys-rep")
+    # Its last launch with a record is not its last launch, so the recording did not just end; rows were removed.
+    report = pyanalyze.load(hardware.parent / "h200" / "slices-paced-B.sqlite").report()
+    (launches,) = [gap for gap in report.devices[0].sharing.missing if gap.what == "kernel_records"]
+    assert launches.why == "1 of 412 launch calls has no kernel record: rows were removed from the export"
+    assert (launches.how or "").startswith("nsys export --type sqlite REPORT.nsys-rep")
 
 
 def test_a_complete_export_is_not_said_to_be_cut(hardware: Path, corpus: Path) -> None:

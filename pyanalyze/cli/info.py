@@ -23,7 +23,7 @@ _CUDA_DEVICES_SINCE = (2024, 6)
 #: What another export of the same report may bring.
 _OF_EXPORT = ("processes", "diagnostics", "cuda_devices")
 #: States of a source that another recording or export may change.
-_NOT_THERE = ("absent", "empty")
+_NOT_THERE = ("absent", "empty", "removed")
 
 
 @verb("info", ("table", "json", "csv"), reconstruct=False, by=False)
@@ -108,9 +108,10 @@ def _to_do(source: Mapping[str, Any], why: str) -> str:
         return f"   {why}"
     if source["state"] not in _NOT_THERE or not source["how"]:
         return ""
+    of_export = source["source"] in _OF_EXPORT or source["state"] == "removed"
     # Few programs have ranges.
     if_any = ", if the program has ranges" if source["source"] == "nvtx" else ""
-    return f"   {'' if source['source'] in _OF_EXPORT else 'capture with: '}{source['how']}{if_any}"
+    return f"   {'' if of_export else 'capture with: '}{source['how']}{if_any}"
 
 
 def _settings(configured: Sequence[Mapping[str, Any]]) -> list[str]:

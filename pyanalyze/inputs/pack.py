@@ -168,7 +168,7 @@ def _words() -> dict[tuple[str, str], frozenset[str]]:
     """Columns that hold words of ours, and which."""
     counters = _core.quality_counters()
     return {
-        ("sources", "state"): frozenset({"present", "empty", "absent", "unread"}),
+        ("sources", "state"): frozenset({"present", "empty", "absent", "unread", "removed"}),
         ("quality", "name"): frozenset(counter["name"] for counter in counters),
         ("quality", "severity"): frozenset(counter["severity"] for counter in counters),
     }

@@ -13,7 +13,7 @@ from pyanalyze.analysis.mps_daemon import PIPE, daemon_on
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, whole_graphs_share
 from pyanalyze.analysis.residency import named_for_all
 from pyanalyze.analysis.sampled import sampled_of
-from pyanalyze.analysis.sharing.evidence import HOW, pairs_of
+from pyanalyze.analysis.sharing.evidence import HOW, lost_launches, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
 from pyanalyze.nsys_tool import COUNTERS_NEED, TRACE, record_all, recording
@@ -792,6 +792,8 @@ def _no_counters(tables: TableSet, device: Mapping[str, Any], trace: str) -> Mis
         why, how = "hardware counters are of the whole board: they cannot check the model of a MIG instance", ""
     elif tables.row_count("gpu_metrics"):
         why, how = "the capture has too few hardware counters in its window to check the model", ""
+    elif any(row["state"] == "removed" for row in tables.rows_where("sources", "source", "gpu_metrics")):
+        why, how = "nsys collected hardware counters, and the export has none", HOW["whole_export"]
     else:
         why = "the capture has no hardware counters to check the model"
         command = recording("--gpu-metrics-devices=all", trace=trace, switches=False)
@@ -808,8 +810,7 @@ def _lost_launches(found: LaunchRecords | None) -> list[Missing]:
     """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
     if found is None or not found.without_record:
         return []
-    how = found.how_to_finish if found.only_unfinished else HOW["kernel_records"]
-    return [Missing(what="kernel_records", why=found.describe(), how=how)]
+    return [lost_launches(found)]
 
 
 def _interference(

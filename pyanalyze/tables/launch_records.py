@@ -50,6 +50,8 @@ class LaunchRecords:
         Calls that launched a graph.
     without_record_at_end
         Those without a record that came after the last one of their process with a record.
+    export_cut
+        Rows were removed from the export: records may be among them.
     """
 
     launches: int
@@ -57,6 +59,7 @@ class LaunchRecords:
     errors: tuple[tuple[str, int, int], ...]
     graphs: int = 0
     without_record_at_end: int = 0
+    export_cut: bool = False
 
     @property
     def only_unfinished(self) -> bool:
@@ -111,7 +114,9 @@ class LaunchRecords:
         if self.only_unfinished:
             return f"{said}: the recording ended first"
         errors = self.describe_errors()
-        return f"{said}; {errors}" if errors else said
+        if errors:
+            return f"{said}; {errors}"
+        return f"{said}: rows were removed from the export" if self.export_cut else said
 
 
 def launch_records(
@@ -149,4 +154,8 @@ def launch_records(
         tuple(found["errors"]),
         found["graphs"],
         found["without_record_at_end"],
+        any(
+            wanted is None or row["capture"] in {capture for capture, _ in wanted}
+            for row in tables.rows_where("quality", "name", "export_cut")
+        ),
     )

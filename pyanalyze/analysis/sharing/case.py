@@ -238,7 +238,7 @@ _HOST_CALLS = {"mpi": "MPI_", "nvvideo": "NVVIDEO_", "osrt": "OSRT_API"}
 
 def _source_states(tables: TableSet, captures: Collection[int]) -> dict[str, str]:
     """Best state of each source over captures: present beats empty beats absent."""
-    order = {"present": 0, "empty": 1, "unread": 2, "absent": 3}
+    order = {"present": 0, "removed": 1, "empty": 2, "unread": 3, "absent": 4}
     best: dict[str, str] = {}
     for row in tables.rows("sources"):
         if row["capture"] not in captures:

@@ -45,6 +45,7 @@ HOW = {
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
     "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv",
     "export": "nsys export --type sqlite REPORT.nsys-rep   # without leaving out columns",
+    "whole_export": "nsys export --type sqlite REPORT.nsys-rep   # of the recording, with all tables and rows",
     "instances": "nvidia-smi -L > gpus.txt; nvidia-smi mig -lgi > instances.txt   # then each as --context; or export "
     "with nsys 2025 or newer",
     "configured_mode": "nvidia-smi -L > gpus.txt   # MIG; in Kubernetes: kubectl get nodes,pods,configmaps -A -o json "
@@ -1133,6 +1134,22 @@ def _taken(case: Case) -> str:
     return "" if not apart_ns else f", {fmt.duration(abs(apart_ns))} {'before' if apart_ns > 0 else 'after'} the window"
 
 
+def lost_launches(records: LaunchRecords) -> Missing:
+    """Say of which launches no kernel has a record, and what would bring them.
+
+    Examples
+    --------
+    >>> from pyanalyze.tables.launch_records import LaunchRecords
+    >>> lost_launches(LaunchRecords(3, 2, (), 0, 2)).how, lost_launches(LaunchRecords(3, 2, ())).how[:17]
+    ('', 'compute-sanitizer')
+    """
+    if records.only_unfinished:
+        how = records.how_to_finish
+    else:
+        how = HOW["whole_export" if records.export_cut and not records.errors else "kernel_records"]
+    return Missing(what="kernel_records", why=records.describe(), how=how)
+
+
 def gaps(case: Case) -> list[Missing]:
     """List what is not available and would have helped.
 
@@ -1162,6 +1179,7 @@ def gaps(case: Case) -> list[Missing]:
             "empty": "there are no context-switch records: no two contexts alternated, or recording them was not "
             "permitted (root) or paused by MIG; this is no sign of exclusive use",
             "present": "no context-switch record belongs to this GPU",
+            "removed": "nsys collected context-switch records, and the export has none",
         }.get(state, "the context-switch table was not read")
         again = f"{recording(trace=case.trace)}   # as root; driver r435 or newer"
         if case.setting("gpu_context_switch_support") is not None:
@@ -1169,6 +1187,8 @@ def gaps(case: Case) -> list[Missing]:
             again += "; on the host, not in a container; WSL2 has none"
         # Where nothing was traced there is no recording to repeat: it takes one of every tenant.
         how = again if case.captured else record_all(case.trace)
+        if state == "removed":
+            how = HOW["whole_export"]
         traced = case.setting("gpu_context_switch_trace")
         if state == "empty" and traced is not None and traced.value == "true":
             why = (
@@ -1188,7 +1208,7 @@ def gaps(case: Case) -> list[Missing]:
             why += "" if state == "empty" else "; while MIG is in use the driver records no context switches"
         found.append(Missing(what="context_switches", why=why, how=how))
     if case.launches is not None and case.launches.without_record:
-        found.append(Missing(what="kernel_records", why=case.launches.describe(), how=HOW["kernel_records"]))
+        found.append(lost_launches(case.launches))
     elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         why = "the capture has no CUDA kernels" if case.captured else "there is no capture, only samples"
         how = recording(trace=case.trace, switches=False)

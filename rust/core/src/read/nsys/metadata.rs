@@ -300,12 +300,20 @@ const NO_SWITCHES: &str = "no gpu context switch events";
 /// How nsys says, for each process, how many API calls, kernels, copies and memsets it collected together.
 const COLLECTED: &str = "number of cuda events collected:";
 
+/// How it says how many context-switch records, and samples of hardware counters.
+const SWITCHES_COLLECTED: &str = "number of gpu context switch events collected:";
+const SAMPLES_COLLECTED: &str = "number of gpu metrics events collected:";
+
 /// What nsys says of its own recording.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) no_switches: bool,
     /// API calls, kernels, copies and memsets of all processes; 0: not said.
     pub(super) cuda_events: u64,
+    /// Context-switch records; 0: not said.
+    pub(super) switch_events: u64,
+    /// Samples of hardware counters; 0: not said.
+    pub(super) counter_samples: u64,
 }
 
 /// Counts messages of nsys about its own recording, whose texts hold paths and names.
@@ -333,9 +341,14 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<Said> {
     reader.scan(&plan, |row| {
         let message = text(cell(row, message)).unwrap_or_default().to_ascii_lowercase();
         said.no_switches |= message.starts_with(NO_SWITCHES);
-        if let Some(number) = message.strip_prefix(COLLECTED) {
-            let number = number.trim().trim_end_matches('.').parse::<u64>().unwrap_or(0);
-            said.cuda_events = said.cuda_events.saturating_add(number);
+        for (start, sum) in [
+            (COLLECTED, &mut said.cuda_events),
+            (SWITCHES_COLLECTED, &mut said.switch_events),
+            (SAMPLES_COLLECTED, &mut said.counter_samples),
+        ] {
+            let number =
+                message.strip_prefix(start).map(|rest| rest.trim().trim_end_matches('.').parse::<u64>());
+            *sum = sum.saturating_add(number.and_then(std::result::Result::ok).unwrap_or(0));
         }
         if integer(cell(row, severity)).ok().flatten().is_some_and(|s| bad.contains(&s)) {
             // "could not parse N CUPTI activity records": those records are not in the export.

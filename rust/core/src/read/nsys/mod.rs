@@ -232,6 +232,9 @@ struct Reader<'a> {
 
 /// What has nsys record kernels, and graphs as a whole.
 const KERNELS_BY: &str = "-t cuda";
+/// How to get what nsys collected and the export lacks.
+const EXPORT_AGAIN: &str =
+    "nsys export --type sqlite REPORT.nsys-rep   # of the recording, with all tables and rows";
 const GRAPHS_BY: &str = "-t cuda --cuda-graph-trace=graph";
 
 /// One row of `sources`.
@@ -244,11 +247,14 @@ struct SourceRow {
 }
 
 impl Reader<'_> {
-    /// Counts CUDA events that nsys collected and that are not in the export; what nsys collected is 0 where it is not said.
+    /// Counts what nsys collected and is not in the export, and marks tables of which nothing is; what nsys collected is 0
+    /// where it is not said.
     ///
-    /// That number is the sum of API calls, kernels, copies and memsets in each of 39 complete exports. Whether it counts
-    /// other events, which few or none of those have, is not known: they count as if it did.
-    fn compare_with_collected(&mut self, collected: u64, sources: &[SourceRow]) {
+    /// CUDA events are the sum of API calls, kernels, copies and memsets in each of 39 complete exports. Whether they count
+    /// other events, which few or none of those have, is not known: they count as if they did. Of hardware counters it
+    /// says the samples, of which each has at least one row.
+    fn compare_with_collected(&mut self, said: &metadata::Said, sources: &mut [SourceRow]) {
+        let collected = said.cuda_events;
         let rows = |names: &[&str]| -> u64 {
             let of = sources.iter().filter(|row| names.contains(&row.name));
             of.fold(0, |sum: u64, row| sum.saturating_add(row.rows))
@@ -260,6 +266,31 @@ impl Reader<'_> {
             let detail =
                 format!("{held} of {collected} API calls, kernels, copies and memsets that nsys collected are in the export");
             self.count(quality::EXPORT_CUT, collected - held, detail);
+        }
+        let others = [
+            ("switch_events", said.switch_events, quality::SWITCH_RECORDS_CUT, "context-switch records"),
+            (
+                "gpu_metrics",
+                said.counter_samples,
+                quality::COUNTER_SAMPLES_CUT,
+                "samples of hardware counters",
+            ),
+        ];
+        for (name, collected, counter, what) in others {
+            let Some(row) = sources.iter_mut().find(|row| row.name == name && row.rows < collected) else {
+                continue;
+            };
+            let held = row.rows;
+            if held == 0 {
+                (row.state, row.how) = ("removed", EXPORT_AGAIN);
+            }
+            let held_of = match (held, name) {
+                (0, _) => "none".to_owned(),
+                (_, "gpu_metrics") => format!("at most {held}"),
+                _ => held.to_string(),
+            };
+            let detail = format!("{held_of} of {collected} {what} that nsys collected are in the export");
+            self.count(counter, collected - held, detail);
         }
     }
 
@@ -455,7 +486,7 @@ impl Reader<'_> {
         let listed = events::known(self, &layout::PROCESS)?;
         sources.push(SourceRow::known("processes", "export the report with a newer nsys", listed));
         let said = metadata::diagnostics(self)?;
-        self.compare_with_collected(said.cuda_events, &sources);
+        self.compare_with_collected(&said, &mut sources);
         if said.no_switches {
             let absent = |row: &&mut SourceRow| row.name == "switch_events" && row.state == "absent";
             // A table without rows is left out of an export.
@@ -833,7 +864,7 @@ impl SourceRow {
 }
 
 fn source_table(capture: u32, rows: &[SourceRow]) -> Result<RecordBatch> {
-    let how = |row: &SourceRow| (row.state == "absent" || row.state == "empty").then_some(row.how);
+    let how = |row: &SourceRow| ["absent", "empty", "removed"].contains(&row.state).then_some(row.how);
     Builder::new(&schema::SOURCES)
         .put("capture", UInt32Array::from(vec![capture; rows.len()]))
         .put_names("source", rows.iter().map(|r| Some(r.name)))
