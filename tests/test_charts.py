@@ -49,6 +49,32 @@ def _rows(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for data in spec.get("datasets", {}).values() for row in data] or _values(spec)
 
 
+def test_the_median_of_residency_intervals_is_marked_where_it_is_one() -> None:
+    """Four intervals have none, and none is as long as that of two tenants whose intervals are 1 and 2 ms long."""
+
+    def lengths(*each: tuple[int, float, int]) -> pl.DataFrame:
+        rows = [(tenant, round(ms * 1e6)) for tenant, ms, count in each for _ in range(count)]
+        return pl.DataFrame(
+            {
+                "device_id": [0] * len(rows),
+                "tenant_id": [tenant for tenant, _ in rows],
+                "start_ns": [0] * len(rows),
+                "end_ns": [ns for _, ns in rows],
+                "complete": [True] * len(rows),
+            }
+        )
+
+    for each, marked in (
+        ([(0, 2.0, 5), (1, 2.1, 5)], True),
+        ([(0, 2.0, 4)], False),
+        ([(0, 1.0, 5), (1, 2.0, 5)], False),
+        # Of so few none is told.
+        ([(0, 1.0, 4), (1, 2.0, 5)], True),
+    ):
+        chart = charts.slice_lengths(lengths(*each), {0: "a", 1: "b"})
+        assert ("median 2" in json.dumps(_spec(chart))) == marked, each
+
+
 def test_one_colour_per_tenant_whatever_the_order() -> None:
     assert charts.tenant_colors([5, 1, 9]) == charts.tenant_colors([9, 5, 1, 1])
     colors = list(charts.tenant_colors(range(18)).values())

@@ -10,6 +10,7 @@ import polars as pl
 
 from pyanalyze.charts.style import decorate, empty, inline, label_of, only_device, tenant_scale
 from pyanalyze.text.format import duration
+from pyanalyze.vocabulary import ENOUGH_INTERVALS, are_unlike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +29,22 @@ def _worked(table: pl.DataFrame) -> pl.Expr:
     return (own > 2) | (own == own.max().over("tenant_id"))
 
 
+def _common_median(lengths: pl.DataFrame) -> float | None:
+    """The median of all intervals; None: there are too few for one, or those of the tenants differ."""
+    if lengths.height < ENOUGH_INTERVALS:
+        return None
+    each = (
+        lengths.group_by("tenant_id").agg(pl.len(), pl.col("length").median()).filter(pl.col("len") >= ENOUGH_INTERVALS)
+    )
+    return None if are_unlike(each["length"].to_list()) else float(lengths["length"].median())  # type: ignore[arg-type]
+
+
 def slice_lengths(
     table: pl.DataFrame, labels: Mapping[int, str], *, device_id: int = 0, width: int = 720
 ) -> alt.TopLevelMixin:
-    """Histogram of the lengths of residency intervals on a logarithmic axis, stacked by tenant, with the median marked.
+    """Histogram of the lengths of residency intervals on a logarithmic axis, stacked by tenant.
+
+    The median is marked where it is one: of enough intervals, and of tenants whose medians are alike.
 
     Parameters
     ----------
@@ -61,7 +74,6 @@ def slice_lengths(
     if lengths.is_empty():
         return empty("No complete residency interval was recorded on this device.")
     lengths = lengths.filter("drawn")
-    median = float(lengths["length"].median())  # type: ignore[arg-type]
     counts = (
         lengths.with_columns(bin=(pl.col("length").log10() * _PER_DECADE).floor().cast(pl.Int32))
         .group_by("bin", "tenant_id")
@@ -110,6 +122,12 @@ def slice_lengths(
             ],
         )
     )
+    median = _common_median(lengths)
+    marked = "" if median is None else f"; median {duration(median)}"
+    summary = f"Histogram of {lengths.height} complete residency intervals{marked}."
+    if median is None:
+        alone: alt.TopLevelMixin = decorate(bars.properties(width=width, height=200), gutter=80, summary=summary)
+        return alone
     middle_line = inline([{"a": median / 1e6, "text": f"median {duration(median)}"}])
     rule = alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
     text = (
@@ -118,6 +136,5 @@ def slice_lengths(
         .encode(x="a:Q", text="text:N")
     )
     chart = alt.layer(bars, rule, text).properties(width=width, height=200)
-    summary = f"Histogram of {lengths.height} complete residency intervals; median {duration(median)}."
     done: alt.TopLevelMixin = decorate(chart, gutter=80, summary=summary)
     return done

@@ -6,7 +6,7 @@ They are built here from enums and numbers, which other modules decide: :mod:`py
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
 from pyanalyze.report.sampled_text import ALMOST_ALL
@@ -684,15 +684,29 @@ _COST_WORDS = {
 }
 
 
-def inferred_switch(device: Device) -> tuple[SwitchPart, SwitchPart] | None:
-    """Saving and restoring, and the full switch with it, where kernels show what no record says; else None."""
+class InferredSwitch(NamedTuple):
+    """Saving and restoring, and the full switch with it: most likely, at least, at most."""
+
+    state: tuple[SwitchPart, SwitchPart, SwitchPart]
+    whole: tuple[SwitchPart, SwitchPart, SwitchPart]
+
+
+def inferred_switch(device: Device) -> InferredSwitch | None:
+    """How long saving and restoring take, where kernels show what no record says; else None."""
     switches = device.context_switches
     state = None if device.interference is None else device.interference.context_state
     if switches is None or switches.cost_kind == "full" or switches.gap is None or state is None:
         return None
-    state_ns, gap = state.save_ns + state.restore_ns, switches.gap
-    saved = SwitchPart(median_ns=state_ns, total_ns=switches.count * state_ns)
-    return saved, SwitchPart(median_ns=gap.median_ns + state_ns, total_ns=gap.total_ns + saved.total_ns)
+    gap, count = switches.gap, switches.count
+
+    def of(gap_median_ns: int, gap_total_ns: int) -> tuple[SwitchPart, SwitchPart, SwitchPart]:
+        likely, least, most = (
+            SwitchPart(median_ns=gap_median_ns + state_ns, total_ns=gap_total_ns + count * state_ns)
+            for state_ns in (state.save_ns + state.restore_ns, state.low_ns, state.high_ns)
+        )
+        return likely, least, most
+
+    return InferredSwitch(of(0, 0), of(gap.median_ns, gap.total_ns))
 
 
 def _switching(device: Device, *, short: bool = False, lengths: bool = True) -> str:
@@ -714,8 +728,8 @@ def _switching(device: Device, *, short: bool = False, lengths: bool = True) -> 
         # It reaches into residency.
         text += "; saving and restoring are in GPU time as well"
     elif (inferred := inferred_switch(device)) is not None:
-        _, whole = inferred
-        text += f", {fmt.percent(share_of_window(whole.total_ns, device))} with saving and restoring (inferred)"
+        share, low, high = (fmt.percent(share_of_window(one.total_ns, device)) for one in inferred.whole)
+        text += f", {share} with saving and restoring (inferred, {low} to {high})"
     if lengths and not short and switches.median_slice_ns is not None:
         if medians := unlike_medians(device):
             each = [f"{fmt.duration(ns)} ({label}{f'; p10-p90 {span}' if span else ''})" for label, ns, span in medians]

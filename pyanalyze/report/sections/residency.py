@@ -19,10 +19,11 @@ from pyanalyze.report.sentences import (
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.vocabulary import ENOUGH_INTERVALS
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
-    from pyanalyze.results.residency import ContextSwitches, ResidencyTotals
+    from pyanalyze.results.residency import ContextSwitches, ResidencySummary, ResidencyTotals
     from pyanalyze.vocabulary import Basis
 
 
@@ -39,7 +40,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             blocks[-1] = Note(
                 "Context switches were not recorded", why_missing(device, "context_switches", "residency")
             )
-            caption = "Residency inferred from starts and ends of kernels; the line marks the median of all."
+            caption = f"Residency inferred from starts and ends of kernels{_line_of(device)}."
             blocks.append(Chart(chart_key("slices", device.device_id), "Lengths of residency intervals", caption))
             blocks += _slice_tables(device)
         return blocks
@@ -47,7 +48,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Chart(
             chart_key("slices", device.device_id),
             "Lengths of residency intervals",
-            "Complete residency intervals, per tenant; the line marks the median of all."
+            f"Complete residency intervals, per tenant{_line_of(device)}."
             + (
                 " Those of contexts resident at most twice, beside another of their process, are left out."
                 if switches.context_creations
@@ -83,6 +84,14 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(_switch_parts(device, switches))
     blocks += _slice_tables(device)
     return blocks
+
+
+def _line_of(device: Device) -> str:
+    """What the line in the chart of lengths is, where it has one."""
+    summary = device.residency_summary
+    intervals = 0 if summary is None else sum(tenant.slices for tenant in summary.tenants)
+    few = intervals < ENOUGH_INTERVALS
+    return "" if few or unlike_medians(device) else "; the line marks the median of all"
 
 
 def _median(device: Device, switches: ContextSwitches) -> str:
@@ -127,9 +136,12 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     if switches.cost_kind == "full" and switches.median_cost_ns is not None and switches.total_cost_ns is not None:
         rows.append(("Full switch", "sum of the three", switches.median_cost_ns, switches.total_cost_ns))
     elif (inferred := inferred_switch(device)) is not None:
-        saved, whole = inferred
-        rows.append(("Save and restore (inferred)", "inside residency intervals", saved.median_ns, saved.total_ns))
-        rows.append(("Full switch (inferred)", "sum of the two", whole.median_ns, whole.total_ns))
+        for name, scope, (likely, least, most) in (
+            ("Save and restore (inferred)", "inside residency intervals", inferred.state),
+            ("Full switch (inferred)", "sum of the two", inferred.whole),
+        ):
+            between = f"{fmt.duration(least.median_ns)} to {fmt.duration(most.median_ns)}"
+            rows.append((name, f"{scope}; {between}", likely.median_ns, likely.total_ns))
     cells = tuple(
         (
             Cell(name),
@@ -151,8 +163,9 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         "What context switches cost (observed). Stop and save, and restore, are in GPU time as well: residency "
         "includes them. Medians need not add up; totals do."
         if switches.cost_kind == "full"
-        else "What context switches cost (observed). The gap is only a part of a switch: contexts stop, save and "
-        "restore inside residency intervals. No record of this driver tells how long that takes."
+        else "What context switches cost (observed, but for rows marked inferred). The gap is only a part of a switch: "
+        "contexts stop, save and restore inside residency intervals. No record of this driver tells how long that "
+        "takes."
     )
     alternated = device.sharing.switch_overhead
     share = switches.overhead_fraction
@@ -190,9 +203,7 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Idle", "of its resident time", True),
     )
     parts = [
-        f"time slice about {fmt.duration(summary.time_slice_ns)}; {_policy(summary.policy)}"
-        if summary.time_slice_ns
-        else "",
+        _time_slice(summary),
         f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}, "
         "over the whole window, also while a tenant had no work"
         if summary.jain is not None and len(rows) > 1
@@ -227,8 +238,15 @@ def _lost(dropped: int | None) -> str:
 SECTION = DeviceSection("residency", "GPU time and context switches", _blocks, of_trace=True)
 
 
-def _policy(policy: str | None) -> str:
-    """What the length of a time slice says of the policy."""
-    if policy is None:
-        return "no policy is known to have that length, so it may be the rhythm of the work"
-    return f"policy {policy} (assumed from that length)"
+def _time_slice(summary: ResidencySummary) -> str:
+    """The length of a time slice and what it says of the policy; empty: no lengths agree."""
+    if not summary.time_slice_ns:
+        return ""
+    length = fmt.duration(summary.time_slice_ns)
+    if summary.policy is None and summary.basis == "observed":
+        return (
+            f"the time slice is not known: intervals that others ended agree best on {length}, which no policy is "
+            "known to have, so it may be the rhythm of the work"
+        )
+    policy = "no known policy" if summary.policy is None else f"policy {summary.policy} (assumed from that length)"
+    return f"time slice about {length}; {policy}"
