@@ -182,7 +182,7 @@ def advise_device(
     required = tuple(require)
     operations = sum(tables.count_of(name, verdict.device_id) for name in ("kernels", "memops"))
     if quick and operations > QUICK_OPERATIONS:
-        why = f"{operations} operations are too many for a forecast here; `pyanalyze advise` makes it"
+        why = f"{operations} operations are too many for a forecast here; pyanalyze advise makes it"
         compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
         compared = options(tables, verdict, required)
@@ -704,8 +704,8 @@ def _trust(compared: Options, option: Option) -> str:
         )
         if option.contention.no_gain:
             said += (
-                " This recording does not show whether they gain anything over time-slicing: upper bounds assume "
-                "that they do not."
+                " A gain is likely, not certain: this recording does not show whether they gain anything over "
+                "time-slicing, and upper bounds assume that they do not."
             )
     if compared.untraced:
         who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
@@ -1008,7 +1008,7 @@ def _isolation(compared: Options, mode: Mode) -> str:
     return (
         f". No tenant is forecast to gain {fmt.percent(WORTH_IT, 0)} or more under MIG (mean slowdown "
         f"{option.antt:.2f}x): use it only to isolate faults "
-        "and bandwidth. `pyanalyze advise CAPTURE --require bandwidth-qos` has its commands"
+        "and bandwidth. Its commands: pyanalyze advise CAPTURE --require bandwidth-qos"
     )
 
 
