@@ -218,6 +218,7 @@ class StreamReason(Word):
     UNKNOWN_DEPENDENCY = "unknown-dependency"
     DEFAULT_STREAM = "default-stream"
     SM_RESOURCES = "sm-resources"
+    POSSIBLY_SM_RESOURCES = "possibly-sm-resources"
     WHOLE_DEVICE_LAUNCH = "whole-device-launch"
     SHARED_CHANNEL = "shared-channel"
     POSSIBLY_SHARED_CHANNEL = "possibly-shared-channel"

@@ -229,6 +229,98 @@ def test_streams_of_two_green_contexts_do_not_wait_for_each_others_sms(tmp_path:
     assert (pairs[13, 15].both_had_work_ns, pairs[13, 15].lost_ns) == (100 * US, 0)
 
 
+#: 0.6 waves of an A100: 64 warps of each of 65 SMs.
+SOME = {"gridX": 518}
+#: Eight waves of an A100.
+MANY = {"gridX": 8 * 108 * 8}
+
+
+def in_green_contexts(
+    path: Path, rows: list[tuple[int, int, int, int, dict[str, int]]], *, sms: int | None = None
+) -> Streams:
+    """Streams of kernels (stream, start, end in us, green context, changes), launched by calls that end at 10, 30, ... us.
+
+    `sms` are those of green contexts 2 and 3, where the export says so.
+    """
+    path.unlink(missing_ok=True)
+    write(
+        path,
+        kernels=[
+            kernel(7, start * US, end * US, streamId=stream, greenContextId=green, correlationId=n, **grid)
+            for n, (stream, start, end, green, grid) in enumerate(rows, 1)
+        ],
+        calls=[call(7, 20 * n * US, (20 * n + 10) * US, n + 1) for n in range(len(rows))],
+        streams=[(7, stream, 0, 1) for stream in (13, 14, 15)],
+        contexts=[(7, 2), (7, 3)],
+    )
+    with closing(sqlite3.connect(path)) as db, db:
+        for column in ("isGreenContext", "parentContextId", "numMultiprocessors"):
+            db.execute(f"ALTER TABLE TARGET_INFO_CUDA_CONTEXT_INFO ADD COLUMN {column} INTEGER")
+        db.execute(
+            "UPDATE TARGET_INFO_CUDA_CONTEXT_INFO SET isGreenContext = 1, parentContextId = 1, numMultiprocessors = ? "
+            "WHERE contextId > 1",
+            (sms,),
+        )
+    return streams_of(path)
+
+
+def losses_of(streams: Streams) -> dict[tuple[int, int], list[tuple[StreamReason, int]]]:
+    return {
+        (pair.stream_a, pair.stream_b): [(loss.reason, loss.lost_ns) for loss in pair.losses] for pair in streams.pairs
+    }
+
+
+def test_a_green_context_of_unknown_size_may_have_been_full(tmp_path: Path) -> None:
+    """By hand, in us: 13 runs 10-4000, 15 runs 50-4000. 14, launched until 30, starts at 2000: it waited for 1970.
+
+    13 and 14 share a green context. 518 blocks of 8 per SM fill 64 SMs: up to that size there was no room.
+    """
+    rows = [(13, 10, 4000, 2, SOME), (14, 2000, 2500, 2, {}), (15, 50, 4000, 3, SOME)]
+    streams = in_green_contexts(tmp_path / "unknown.sqlite", rows)
+    possibly, unexplained = StreamReason.POSSIBLY_SM_RESOURCES, StreamReason.UNEXPLAINED
+    assert losses_of(streams) == {(13, 14): [(possibly, 1970 * US)], (13, 15): [], (14, 15): []}
+    # What 14 waited for cannot have been of the other green context.
+    both = {(pair.stream_a, pair.stream_b): pair.both_had_work_ns for pair in streams.pairs}
+    assert both[14, 15] == 500 * US
+    assert streams.green_context(1, 14) == 2
+    assert streams.green_context(1, 15) == 3
+    # Of 40 SMs, 320 blocks at once, it was full until its last wave, and of 100 it never was.
+    path = tmp_path / "known.sqlite"
+    assert losses_of(in_green_contexts(path, rows, sms=100))[13, 14] == [(unexplained, 1970 * US)]
+    assert losses_of(in_green_contexts(path, rows, sms=40))[13, 14] == [(StreamReason.SM_RESOURCES, 1970 * US)]
+    # A grid that the smallest green context has room for fills none.
+    small = [(13, 10, 4000, 2, {"gridX": 15}), *rows[1:]]
+    assert losses_of(in_green_contexts(path, small))[13, 14] == [(unexplained, 1970 * US)]
+    # Nothing that ended long before it started.
+    late = [(13, 10, 1900, 2, SOME), *rows[1:]]
+    assert losses_of(in_green_contexts(path, late))[13, 14] == [(unexplained, 1870 * US)]
+
+
+def test_kernels_of_a_green_context_leave_other_sms_to_those_of_none(tmp_path: Path) -> None:
+    """By hand, in us: 13, of a green context, runs eight waves until 4000. 14, of none, starts at 3900."""
+    rows = [(13, 10, 4000, 2, MANY), (14, 3900, 4500, 0, {})]
+    (found,) = losses_of(in_green_contexts(tmp_path / "a.sqlite", rows)).values()
+    assert found == [(StreamReason.UNEXPLAINED, 3870 * US)]
+    # One of none fills the SMs of all.
+    (found,) = losses_of(
+        in_green_contexts(tmp_path / "b.sqlite", [(13, 10, 4000, 0, MANY), (14, 3900, 4500, 2, {})])
+    ).values()
+    assert found == [(StreamReason.SM_RESOURCES, 3870 * US)]
+
+
+def test_streams_are_named_with_their_green_context(tmp_path: Path) -> None:
+    rows = [(13, 10, 4000, 2, SOME), (14, 2000, 2500, 2, {}), (15, 1900, 4000, 3, SOME)]
+    streams = in_green_contexts(tmp_path / "a.sqlite", rows)
+    assert lost_streams_text("app", streams) == (
+        "app: streams 13 and 14 of green context 2 lost 1.970 ms of overlap, 49.4 % of its time: possibly insufficient "
+        "SM resources of its green context beside k."
+    )
+    page = render_markdown(pyanalyze.load(tmp_path / "a.sqlite").report())
+    assert "| 15 of green context 3 (52.6 %) |" in page
+    assert "SM sets of two green contexts are assumed not to overlap" in page
+    assert "How many SMs the green context has is not recorded" in page
+
+
 @pytest.mark.parametrize(
     ("build", "lost", "late"),
     [

@@ -174,7 +174,7 @@ def _with_filler(tables: TableSet, process: Mapping[str, Any], pair: StreamPair)
     """Name the kernel of the one stream that was in flight during most of the time that kernels of the other waited."""
     import polars as pl
 
-    if pair.reason is not StreamReason.SM_RESOURCES:
+    if pair.reason not in {StreamReason.SM_RESOURCES, StreamReason.POSSIBLY_SM_RESOURCES}:
         return pair
     waiting = next(loss.waiting_stream for loss in pair.losses if loss.reason is pair.reason)
     streams = {(pair.context_a, pair.stream_a), (pair.context_b, pair.stream_b)}

@@ -87,6 +87,7 @@ __all__ = [
     "median_interval",
     "mode_clauses",
     "mode_text",
+    "pair_name",
     "pairwise_kind",
     "partly_active",
     "percentile_text",
@@ -333,6 +334,7 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
     StreamReason.UNKNOWN_DEPENDENCY: "waits for an event, source unknown",
     StreamReason.DEFAULT_STREAM: "the legacy default stream",
     StreamReason.SM_RESOURCES: "insufficient SM resources",
+    StreamReason.POSSIBLY_SM_RESOURCES: "possibly insufficient SM resources of its green context",
     StreamReason.WHOLE_DEVICE_LAUNCH: "a kernel that takes the whole device",
     StreamReason.SHARED_CHANNEL: "both streams share a channel to the GPU",
     StreamReason.POSSIBLY_SHARED_CHANNEL: "possibly a shared channel to the GPU",
@@ -429,14 +431,18 @@ def calls_before_text(label: str, calls: CallsBefore) -> str:
     )
 
 
-def stream_name(context: int | None, stream: int, *, contexts: bool) -> str:
-    """The number of a stream; with that of its context where there are several.
+def stream_name(context: int | None, stream: int, *, contexts: bool, green: int | None = None) -> str:
+    """The number of a stream; with that of its green context, or of its context where there are several.
 
     Examples
     --------
     >>> stream_name(1, 7, contexts=False), stream_name(1, 7, contexts=True)
     ('7', '7 of context 1')
+    >>> stream_name(1, 15, contexts=False, green=2)
+    '15 of green context 2'
     """
+    if green is not None:
+        return f"{stream} of green context {green}"
     return f"{stream} of context {context}" if contexts and context is not None else str(stream)
 
 
@@ -446,8 +452,7 @@ def lost_streams_text(label: str, streams: Streams) -> str:
     if pair is None or streams.lost_share < SMALL_SHARE:
         most = max(streams.pairs, key=lambda one: one.overlap_ns, default=None)
         if most is not None and most.overlap_ns:
-            a, b = _stream_names(most)
-            text = f"{label}: streams {a} and {b} overlapped for {fmt.duration(most.overlap_ns)}"
+            text = f"{label}: streams {pair_name(most, streams)} overlapped for {fmt.duration(most.overlap_ns)}"
             if not streams.calls_known:
                 return f"{text}."
             # Where none was in flight, as while the context is switched out, neither missed the other.
@@ -458,12 +463,12 @@ def lost_streams_text(label: str, streams: Streams) -> str:
             return f"{used} never had work at the same time."
         return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time."
     lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(streams.lost_share)} of its time"
-    a, b = _stream_names(pair)
+    both = pair_name(pair, streams)
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
     # What the program or the device puts in order could not have overlapped: nothing was lost.
     if pair.reason in {StreamReason.GRAPH, StreamReason.DEPENDENCY, StreamReason.COPY_ENGINE}:
-        return f"{label}: streams {a} and {b} did not overlap for {lost}, {part}{why}."
-    return f"{label}: streams {a} and {b} lost {lost} of overlap, {part}{why}."
+        return f"{label}: streams {both} did not overlap for {lost}, {part}{why}."
+    return f"{label}: streams {both} lost {lost} of overlap, {part}{why}."
 
 
 def stream_reason(pair: StreamPair) -> str:
@@ -474,12 +479,15 @@ def stream_reason(pair: StreamPair) -> str:
     return f"{STREAM_REASONS[pair.reason]}{beside}"
 
 
-def _stream_names(pair: StreamPair) -> tuple[str, str]:
+def pair_name(pair: StreamPair, streams: Streams) -> str:
+    """The numbers of two streams, with those of their contexts where they are of two, and of their green contexts."""
     contexts = pair.context_a != pair.context_b
-    return (
-        stream_name(pair.context_a, pair.stream_a, contexts=contexts),
-        stream_name(pair.context_b, pair.stream_b, contexts=contexts),
-    )
+    green_a = streams.green_context(pair.context_a, pair.stream_a)
+    green_b = streams.green_context(pair.context_b, pair.stream_b)
+    if green_a is not None and green_a == green_b:
+        return f"{pair.stream_a} and {stream_name(pair.context_b, pair.stream_b, contexts=contexts, green=green_b)}"
+    a = stream_name(pair.context_a, pair.stream_a, contexts=contexts, green=green_a)
+    return f"{a} and {stream_name(pair.context_b, pair.stream_b, contexts=contexts, green=green_b)}"
 
 
 #: Characters of the names of those that a tenant serves, in the label of a bar.

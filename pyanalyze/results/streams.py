@@ -15,6 +15,9 @@ class StreamUse(Result):
 
     context_id: int | None = Field(description="CUDA context id; null: not exported.")
     stream_id: int = Field(ge=0, description="CUDA stream id.")
+    green_context_id: int | None = Field(
+        default=None, description="Green context that its kernels ran in; null: none, or not exported."
+    )
     operations: int = Field(ge=0, description="Kernels, whole graphs, copies and sets.")
     kernels: int = Field(ge=0, description="Of these, kernels and whole graphs.")
     busy_ns: int = Field(ge=0, description="Union of its operations, ns.")
@@ -43,8 +46,8 @@ class StreamPair(Result):
     stream_b: int = Field(ge=0, description="The second stream.")
     both_had_work_ns: int = Field(
         ge=0,
-        description="Both had an operation launched and not finished, and neither waited for SMs of its green context, "
-        "which the other one cannot fill, ns.",
+        description="Both had an operation launched and not finished, and neither waited, or may have waited, for SMs "
+        "of its green context, which the other one cannot fill, ns.",
     )
     overlap_ns: int = Field(
         ge=0, description="Both were in flight: had an operation that had started and not ended, ns."
@@ -60,8 +63,8 @@ class StreamPair(Result):
     )
     filled_by: Text | None = Field(
         default=None,
-        description="Where `reason` is `sm-resources`: short name of the kernel that was in flight during most of "
-        "that wait; null: not known. Hostile text.",
+        description="Where `reason` is `sm-resources` or `possibly-sm-resources`: short name of the kernel that was in "
+        "flight during most of that wait; null: not known. Hostile text.",
     )
     losses: list[StreamLoss] = Field(description="Lost and late time by reason, most first.")
 
@@ -105,6 +108,17 @@ class Streams(Result):
     calls_known: bool = Field(
         description="Launch calls were recorded; without them it is not known what waited or came late."
     )
+
+    def green_context(self, context_id: int | None, stream_id: int) -> int | None:
+        """Return the green context of a stream; None: it is in none, or that is not exported.
+
+        Examples
+        --------
+        >>> Streams(window_ns=0, streams=[], pairs=[], slowdowns=[], calls_known=True).green_context(1, 7) is None
+        True
+        """
+        whose = (context_id, stream_id)
+        return next((one.green_context_id for one in self.streams if (one.context_id, one.stream_id) == whose), None)
 
     @property
     def most_lost(self) -> StreamPair | None:

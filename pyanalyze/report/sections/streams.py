@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.nsys_tool import recording
 from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, stream_name, stream_reason
+from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, pair_name, stream_name, stream_reason
 from pyanalyze.results.explain import operation_text
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -101,7 +101,7 @@ def _kernel(one: StreamSlowdown) -> tuple[str | None, int | None, int | None]:
 def _executed(streams: Streams) -> str:
     contexts = len({one.context_id for one in streams.streams}) > 1
     shown = streams.streams[:_TOP]
-    names = [stream_name(one.context_id, one.stream_id, contexts=contexts) for one in shown]
+    names = [stream_name(one.context_id, one.stream_id, contexts=contexts, green=one.green_context_id) for one in shown]
     said = [f"{name}: {fmt.percent(one.busy_ns / streams.window_ns)}" for name, one in zip(names, shown, strict=True)]
     left = len(streams.streams) - len(said)
     more = f", and {fmt.count(left)} more" if left else ""
@@ -112,12 +112,16 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
     shown = pairs[:_TOP]
     share = {(one.context_id, one.stream_id): one.busy_ns / streams.window_ns for one in streams.streams}
     contexts = len({one.context_id for one in streams.streams}) > 1
+
+    def named(context: int | None, stream: int) -> Cell:
+        green = streams.green_context(context, stream)
+        name = stream_name(context, stream, contexts=contexts, green=green)
+        return Cell(f"{name} ({fmt.percent(share.get((context, stream)))})")
+
     rows = tuple(
         (
-            *(
-                Cell(f"{stream_name(context, stream, contexts=contexts)} ({fmt.percent(share.get((context, stream)))})")
-                for context, stream in ((pair.context_a, pair.stream_a), (pair.context_b, pair.stream_b))
-            ),
+            named(pair.context_a, pair.stream_a),
+            named(pair.context_b, pair.stream_b),
             Cell(fmt.duration(pair.both_had_work_ns)),
             Cell(fmt.duration(pair.overlap_ns)),
             Cell(fmt.duration(pair.lost_ns)),
@@ -143,6 +147,11 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
     apart = len(streams.pairs) - len(pairs)
     if apart:
         more += f" {fmt.counted(apart, 'pair')} of streams never had work at the same time."
+    if len({one.green_context_id for one in streams.streams} - {None}) > 1:
+        more += (
+            " SM sets of two green contexts are assumed not to overlap. Time in which a stream waited, or may have "
+            "waited, for SMs of its own set is left out of pairs with another set."
+        )
     return Table(
         columns,
         rows,
@@ -157,7 +166,7 @@ def _reasons(streams: Streams) -> Table:
     losses.sort(key=lambda one: -one[1].lost_ns)
     rows = tuple(
         (
-            Cell(f"{pair.stream_a} and {pair.stream_b}"),
+            Cell(pair_name(pair, streams)),
             Cell(str(loss.waiting_stream)),
             Cell(STREAM_REASONS[loss.reason], tone="muted" if loss.reason is StreamReason.UNEXPLAINED else "plain"),
             Cell(fmt.duration(loss.lost_ns)),
@@ -174,6 +183,11 @@ def _reasons(streams: Streams) -> Table:
     )
     left = len(losses) - len(rows)
     more = f" {fmt.count(left)} more are in the JSON." if left else ""
+    if any(loss.reason is StreamReason.POSSIBLY_SM_RESOURCES for _, loss in losses):
+        more = (
+            " Possibly insufficient SM resources: a kernel of the same green context was in flight, whose blocks leave "
+            f"no room on the SMs that they fill. How many SMs the green context has is not recorded.{more}"
+        )
     return Table(
         columns,
         rows,

@@ -228,6 +228,7 @@ fn work_table(all: &[Found]) -> Result<RecordBatch> {
     owned(&schema::STREAM_WORK, &rows.iter().map(|r| r.0).collect::<Vec<_>>())
         .put("context_id", rows.iter().map(|r| r.1.context).collect::<UInt32Array>())
         .put("stream_id", rows.iter().map(|r| Some(r.1.id)).collect::<UInt32Array>())
+        .put("green_context_id", rows.iter().map(|r| r.1.green_context).collect::<UInt32Array>())
         .put("operations", rows.iter().map(|r| Some(r.1.operations.len() as u64)).collect::<UInt64Array>())
         .put("kernels", rows.iter().map(kernels).collect::<UInt64Array>())
         .put("busy_ns", rows.iter().map(|r| Some(r.1.busy_ns)).collect::<Int64Array>())

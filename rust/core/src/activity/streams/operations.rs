@@ -68,9 +68,10 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Whether their kernels run on SMs of their own: each in a green context, and not in the same one.
-    pub fn has_other_sms(&self, other: &Self) -> bool {
-        self.green_context.is_some_and(|own| other.green_context.is_some_and(|theirs| own != theirs))
+    /// Whether its kernels can fill all SMs that those of another stream may use: those of a green context fill no more
+    /// than its own.
+    pub fn can_fill_sms_of(&self, other: &Self) -> bool {
+        self.green_context.is_none() || self.green_context == other.green_context
     }
 }
 

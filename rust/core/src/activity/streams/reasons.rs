@@ -39,6 +39,8 @@ pub enum Reason {
     DefaultStream,
     /// A kernel with more than two waves of blocks left, or in its first of several.
     SmResources,
+    /// A kernel of the same green context, of which it is not known how many SMs it has, may have filled them.
+    PossiblySmResources,
     /// A cooperative launch, or a kernel that fills the device with one wave.
     WholeDevice,
     /// Both streams are bound to one channel to the device.
@@ -63,7 +65,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::LaunchLatency,
         Self::LaunchedLate,
         Self::CopyInFront,
@@ -74,6 +76,7 @@ impl Reason {
         Self::Synchronization,
         Self::DefaultStream,
         Self::SmResources,
+        Self::PossiblySmResources,
         Self::WholeDevice,
         Self::SharedChannel,
         Self::PossiblySharedChannel,
@@ -100,6 +103,7 @@ impl Reason {
             Self::Synchronization => "synchronization",
             Self::DefaultStream => "default-stream",
             Self::SmResources => "sm-resources",
+            Self::PossiblySmResources => "possibly-sm-resources",
             Self::WholeDevice => "whole-device-launch",
             Self::SharedChannel => "shared-channel",
             Self::PossiblySharedChannel => "possibly-shared-channel",
@@ -121,6 +125,8 @@ const WAVES_LEFT: f64 = 2.0;
 /// Part of its first wave in which none of a kernel's blocks has ended yet; and how far, in waves, one that it has kept
 /// waiting may start before the wave that leaves room, of uneven blocks.
 const UNEVEN: f64 = 0.5;
+/// SMs of the smallest green context: one TPC.
+const LEAST_GREEN_SMS: u32 = 2;
 /// How far events are followed that wait for others.
 const MAX_DEPTH: u32 = 8;
 
@@ -295,16 +301,18 @@ impl<'a> Decider<'a> {
         if unknown {
             return Reason::UnknownDependency;
         }
-        if ended.is_empty() {
-            return Reason::Unexplained;
+        if !ended.is_empty() {
+            if self.traced_event(one, before) {
+                return Reason::EventTracing;
+            }
+            let context = self.process.stream(one.stream).context;
+            let used = self.process.streams.iter().filter(|s| s.context == context).count();
+            if used > self.process.max_connections.unwrap_or(CONNECTIONS) {
+                return Reason::PossiblySharedChannel;
+            }
         }
-        if self.traced_event(one, before) {
-            return Reason::EventTracing;
-        }
-        let context = self.process.stream(one.stream).context;
-        let used = self.process.streams.iter().filter(|s| s.context == context).count();
-        if used > self.process.max_connections.unwrap_or(CONNECTIONS) {
-            return Reason::PossiblySharedChannel;
+        if self.executing(one.stream, ready_ns).any(|other| self.possibly_no_sms(one, other)) {
+            return Reason::PossiblySmResources;
         }
         Reason::Unexplained
     }
@@ -403,7 +411,7 @@ impl<'a> Decider<'a> {
     fn no_sms(&self, one: &Operation, other: &Operation, ready_ns: i64) -> bool {
         let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
         // A higher priority goes first at the next block: only equal ones that are known let it wait.
-        let one_context = mine.context == theirs.context && !mine.has_other_sms(theirs);
+        let one_context = mine.context == theirs.context && theirs.can_fill_sms_of(mine);
         if !one_context || mine.priority.is_none() || mine.priority != theirs.priority {
             return false;
         }
@@ -422,13 +430,28 @@ impl<'a> Decider<'a> {
         (late || in_first) && started >= -(FOLLOWS_NS as f64)
     }
 
+    /// Whether the blocks of `other` may have left no room until `one` started: both are of one green context, the
+    /// export does not say how many SMs it has, and the blocks would fill the smallest.
+    fn possibly_no_sms(&self, one: &Operation, other: &Operation) -> bool {
+        let (mine, theirs) = (self.process.stream(one.stream), self.process.stream(other.stream));
+        let one_set = mine.green_context.is_some() && mine.green_context == theirs.green_context;
+        let same_priority = mine.priority.is_some() && mine.priority == theirs.priority;
+        if !one_set || theirs.sms.is_some() || !same_priority {
+            return false;
+        }
+        let Some(limits) = self.launches.limits_of(self.device, Some(LEAST_GREEN_SMS)) else { return false };
+        self.launches.waves(other, &limits).is_some_and(|waves| waves >= 1.0)
+            && self.launches.no_room_beside(one, other, &limits) == Some(true)
+            && one.start_ns.saturating_sub(other.end_ns) <= FOLLOWS_NS
+    }
+
     /// Whether it, or what ended just before it started, needs the whole device.
     fn whole_device(&self, one: &Operation, ended: &[&Operation], ready_ns: i64) -> bool {
         let mine = self.process.stream(one.stream);
         ended.iter().filter(|other| other.kind == WorkKind::Kernel && other.start_ns <= ready_ns).any(
             |other| {
                 let theirs = self.process.stream(other.stream);
-                if theirs.context != mine.context || mine.has_other_sms(theirs) {
+                if theirs.context != mine.context || !theirs.can_fill_sms_of(mine) {
                     return false;
                 }
                 if self.launches.is_cooperative(one) {

@@ -214,7 +214,9 @@ impl<'a> Sweep<'a> {
             let mut reason =
                 head.and_then(|at| self.reasons.get(at).copied().flatten()).unwrap_or(Reason::Unexplained);
             // Who has other SMs did not fill those that it waits for: the time is lost of the pair with who did.
-            if matches!(reason, Reason::SmResources | Reason::WholeDevice) && mine.has_other_sms(theirs) {
+            let for_sms =
+                matches!(reason, Reason::SmResources | Reason::PossiblySmResources | Reason::WholeDevice);
+            if for_sms && !theirs.can_fill_sms_of(mine) {
                 continue;
             }
             pair.both_had_work_ns = both_ns;
@@ -230,8 +232,13 @@ impl<'a> Sweep<'a> {
                 }
             };
             // Nothing of a process starts while its context is switched out.
-            let not_certain =
-                matches!(reason, Reason::Unexplained | Reason::PossiblySharedChannel | Reason::EventTracing);
+            let not_certain = matches!(
+                reason,
+                Reason::Unexplained
+                    | Reason::PossiblySharedChannel
+                    | Reason::PossiblySmResources
+                    | Reason::EventTracing
+            );
             let out_ns = if not_certain { self.process.switched_out.covered_ns(from_ns, time_ns) } else { 0 };
             add(Reason::TimeSlice, out_ns);
             let apart = mine.context != theirs.context && !mine.green && !theirs.green;

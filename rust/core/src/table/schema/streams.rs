@@ -23,6 +23,12 @@ pub const STREAM_WORK: Table = Table {
         PID,
         opt("context_id", U32, OLD, "CUDA context id, unique per process only."),
         col("stream_id", U32, "CUDA stream id, unique per process and context only."),
+        opt(
+            "green_context_id",
+            U32,
+            "not a green context, or not exported",
+            "Green context that its kernels ran in.",
+        ),
         col("operations", U64, "Kernels, whole graphs, copies and sets."),
         col("kernels", U64, "Of these, kernels and whole graphs."),
         col("busy_ns", I64, "Union of its operations."),
@@ -52,7 +58,7 @@ pub const STREAM_PAIRS: Table = Table {
         STREAM_A,
         CONTEXT_B,
         STREAM_B,
-        col("both_had_work_ns", I64, "Both had an operation launched and not finished, and neither waited for SMs of its green context, which the other one cannot fill."),
+        col("both_had_work_ns", I64, "Both had an operation launched and not finished, and neither waited, or may have waited, for SMs of its green context, which the other one cannot fill."),
         col("overlap_ns", I64, "Both had an operation in flight."),
         col("lost_ns", I64, "Both had work, but only one had an operation in flight."),
         col(
