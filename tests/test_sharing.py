@@ -1405,6 +1405,27 @@ def test_more_streams_than_queues_are_said() -> None:
     )
 
 
+def test_the_share_of_a_few_kernels_is_no_detail() -> None:
+    """Of 1000 kernels, 19 or 20 followed one of another stream: less than 2 % or as much."""
+    facts = {**ALONE, "streams_used": 4, "streams_at_once": 1, "stream_late_share": 1.0}
+    few = told(judge(case({**facts, "stream_changes": 19}, tenants=("a",))), "streams")
+    assert few.keys() == {"streams_used", "streams_at_once", "hardware_queues"}
+    enough = told(judge(case({**facts, "stream_changes": 20}, tenants=("a",))), "streams")
+    assert enough["apart_launch_bound"].startswith("100.0 % of 20 kernels that followed one of another stream")
+
+
+def test_green_contexts_without_sizes_are_missing() -> None:
+    facts = {**ALONE, "streams_used": 4, "streams_at_once": 2}
+    for unsized, keys in ((0, []), (1, ["1 of 2 green contexts"])):
+        verdict = judge(case(facts, tenants=("a",), green_contexts=2, green_contexts_unsized=unsized))
+        assert verdict.mode == "green-contexts"
+        whys = [gap.why for gap in verdict.missing if gap.what == "sm_sets"]
+        assert [key for key in keys if key in whys[0]] == keys
+        assert len(whys) == len(keys)
+        said = told(verdict, "streams")["streams_used"]
+        assert said == "one context used 4 streams, those of its green contexts included"
+
+
 def test_kernels_that_followed_one_of_another_stream_are_counted_as_said(corpus: Path) -> None:
     """By SQL: at their start nothing of their context was in flight, and what had ended last was of another stream."""
     path = corpus / "exports" / "ngp-graph" / "baseline.nsys2026.sqlite"

@@ -610,10 +610,16 @@ def _tenants(
     shown = set(usage["tenant_id"])
     of_capture = {} if tables.groups is None else tables.groups.captures
     processes = _names_of_processes(tables, device_id)
+    green = set(
+        tables.contexts.filter((pl.col("device_id") == device_id) & pl.col("is_green"))
+        .select("capture", "pid", "context_id")
+        .iter_rows()
+    )
     for row in usage.sort("tenant_id").iter_rows(named=True):
         group = row["capture"] in of_capture
         own = sm_time.get(row["tenant_id"])
         found = compared.get(row["tenant_id"])
+        contexts = [int(context) for context in row["contexts"].split(",") if context]
         tenants.append(
             Tenant(
                 tenant_id=row["tenant_id"],
@@ -624,7 +630,8 @@ def _tenants(
                 group_of=processes.get((of_capture[row["capture"]], row["pid"])) if group else None,
                 container=row["container"],
                 pod=row["pod"],
-                contexts=[int(context) for context in row["contexts"].split(",") if context],
+                contexts=contexts,
+                green_contexts=[one for one in contexts if (row["capture"], row["pid"], one) in green],
                 served_by=row["served_by"] if row["served_by"] in shown else None,
                 busy_ns=row["busy_ns"],
                 resident_ns=row["resident_ns"],

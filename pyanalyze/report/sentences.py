@@ -370,7 +370,10 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
     copies = device.tenants[0].copies
     told = [one for one in rest if shares[one] >= NAMED_SHARE]
-    others = ", ".join(f"{part_words(one, [copies])} {fmt.percent(shares[one])}" for one in told)
+    gap = split.one_gap
+    # On a first screen what the others have of the time without a gap at the start takes their place.
+    instead = short and gap is not None and gap.at_start and split.without_gap is not None
+    others = "" if instead else ", ".join(f"{part_words(one, [copies])} {fmt.percent(shares[one])}" for one in told)
     told_share, rest_share = (sum(shares[one] for one in some) for some in (told, rest))
     of_rest = "the rest"
     if rest_share - told_share >= _SHOWN_SHARE:

@@ -234,6 +234,10 @@ class Tenant(Result):
         default=None, description="Process whose group of work it is; null: it is a process. Hostile text."
     )
     contexts: list[int] = Field(description="CUDA context ids.")
+    green_contexts: list[int] = Field(
+        default=[],
+        description="Of these, green contexts: their kernels have the id of the context they were made in too.",
+    )
     served_by: int | None = Field(
         default=None,
         description="tenant_id of the MPS server, or of the process of a group of work, whose context its work goes "

@@ -157,6 +157,9 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 sources=_source_states(tables, captures),
                 tenants=list(tables.labels(number).values()),
                 green_contexts=sum(bool(row["is_green"]) for row in contexts),
+                green_contexts_unsized=sum(
+                    bool(row["is_green"]) and row["sm_count"] is None and not row["tpc_mask"] for row in contexts
+                ),
                 pairs=pairs,
                 group_switches=_group_switches(pairs, tenants, switched, clients),
                 listed_clients=_client_names(tables.labels(number), clients, processes),

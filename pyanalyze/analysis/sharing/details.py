@@ -16,7 +16,7 @@ from pyanalyze.analysis.sharing.evidence import MANY, MPS_CLIENT
 from pyanalyze.results.sharing import SWITCH_OVERHEAD, Detail
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_int
-from pyanalyze.vocabulary import TRAITS
+from pyanalyze.vocabulary import SMALL_SHARE, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,7 +82,8 @@ def _streams(case: Case) -> Iterable[Detail]:
         value=used,
         unit="streams",
         basis="observed",
-        detail=f"one context used {used:.0f} streams",
+        detail=f"one context used {used:.0f} streams"
+        + (", those of its green contexts included" if case.green_contexts else ""),
     )
     yield Detail(
         topic="streams",
@@ -106,8 +107,10 @@ def _streams(case: Case) -> Iterable[Detail]:
         )
         + (", fewer than streams: streams that share a queue wait for each other" if limited else ""),
     )
-    n = case.fact("stream_changes") or 0.0
-    if not n:
+    changes = case.facts.get("stream_changes")
+    n = 0.0 if changes is None else changes.value or 0.0
+    # Of few kernels a share says nothing of how the streams ran.
+    if changes is None or not n or n < SMALL_SHARE * changes.n:
         return
     # Within 4 us, as the core counts them.
     promptly = "started at once when it ended"

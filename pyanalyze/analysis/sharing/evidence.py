@@ -233,6 +233,8 @@ class Case:
     #: names of the tenants with CUDA activity or residency worth the name
     tenants: Sequence[str]
     green_contexts: int = 0
+    #: how many of these have neither a number of SMs nor a TPC mask in the export
+    green_contexts_unsized: int = 0
     #: what each two traced tenants showed of each other
     pairs: Sequence[Pair] = ()
     #: switches between contexts of MPS clients, or tenants that ran together, and those of others; None: not recorded
@@ -1238,6 +1240,15 @@ def gaps(case: Case) -> list[Missing]:
                 why=f"the list of GPU processes lacks traced processes ({lacks}), so it does not rule out other "
                 "processes; its pids may be of another container, or it was taken at another time",
                 how=HOW["nvml"],
+            )
+        )
+    if case.green_contexts_unsized:
+        found.append(
+            Missing(
+                what="sm_sets",
+                why=f"the sizes of SM sets are not recorded ({case.green_contexts_unsized} of "
+                f"{fmt.counted(case.green_contexts, 'green context')}): occupancy and waves are modelled over all SMs",
+                how="record with nsys 2026.4 or newer, whose context records have numMultiprocessors and tpcMask",
             )
         )
     if case.has("instance_unknown") or case.has("sms_like_mig"):

@@ -94,6 +94,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                     Fact("Warp slots by counter", fmt.percent(check.warps), samples_text(device, check), "sampled")
                 )
         blocks.append(Facts(tuple(facts)))
+        if device.missing_for("sm_sets"):
+            blocks.append(
+                Para(
+                    "The sizes of the SM sets of green contexts are not recorded. The model lets every kernel use "
+                    f"{_all_sms(device)}, so that it may show blocks on SMs that its green context does not have."
+                )
+            )
         if occupancy.calibration is not None:
             blocks.append(Para(f"Calibrated to hardware counters: {visible(occupancy.calibration, LONG)}."))
         elif check is not None and check.warps is not None:
@@ -133,6 +140,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
         idle = untraced_share(device) > NEGLIGIBLE_RESIDENCY and has_untraced(device)
         untraced = " Untraced tenants count as idle." * idle
+        if device.missing_for("sm_sets"):
+            untraced += f" Assumes that every kernel may use {_all_sms(device)}."
         blocks.append(
             Chart(
                 chart_key("occupancy", device.device_id),
@@ -212,6 +221,10 @@ def _title(device: Device) -> str:
     return f"SM occupancy ({'sampled' if sampled else 'modelled'})"
 
 
+def _all_sms(device: Device) -> str:
+    return "all SMs" if device.sm_count is None else f"all {fmt.count(device.sm_count)} SMs"
+
+
 def _assumed_numbers(device: Device) -> str:
     """Say that SM numbers are assumed, unless the device's order among equally full SMs is measured."""
     major = (device.compute_capability or "").partition(".")[0]
@@ -250,13 +263,16 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     )
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
     # Of a capped client the fewer SMs make more waves.
-    capped = ""
+    capped, empty = "", " Below 1 wave, block slots stay empty."
     if usable:
         each = fmt.names([f"{labels[tenant]} {fmt.count(sms)}" for tenant, sms in usable.items()], most=4)
         capped = f" Waves are over the SMs that each tenant may use: {each}, of {fmt.count(device.sm_count)}."
     elif TRAITS[device.sharing.mode].capped and device.sm_count is not None:
-        whole = fmt.count(device.sm_count)
-        capped = f" Waves are over all {whole} SMs: where a process or context has fewer, there are more."
+        empty = ""
+        capped = (
+            f" Waves are over {_all_sms(device)}. Where a process or context has fewer, there are more waves: below 1, "
+            "block slots may all be full."
+        )
     return [
         Chart(
             chart_key("limiters", device.device_id),
@@ -267,8 +283,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             columns,
             rows,
             ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most time. ")
-            + "Times and launches are observed, occupancy and waves are modelled. Below 1 wave, block slots stay empty."
-            + capped,
+            + f"Times and launches are observed, occupancy and waves are modelled.{empty}{capped}",
         ),
     ]
 

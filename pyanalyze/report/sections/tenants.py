@@ -111,15 +111,20 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 Cell(id_text(t.host_pid)),
                 Cell(visible(t.container) or fmt.UNKNOWN),
                 Cell(visible(t.pod) or fmt.UNKNOWN),
-                Cell(", ".join(map(str, t.contexts)) or "–"),
+                Cell(_contexts(t)),
             )
             for t in device.tenants
         )
         heads = (Column("Tenant"), Column("Host pid", numeric=True), Column("Container"), Column("Pod"))
-        blocks.append(
-            Fold("Processes, containers and pods", (Table((*heads, Column("CUDA contexts", "with work")), cells),))
-        )
+        blocks.append(Fold("Processes, containers and pods", (Table((*heads, Column("CUDA contexts")), cells),)))
     return blocks
+
+
+def _contexts(tenant: Tenant) -> str:
+    """The CUDA contexts of a tenant; green contexts apart, because a kernel has the id of both."""
+    whole = ", ".join(str(one) for one in tenant.contexts if one not in tenant.green_contexts)
+    green = ", ".join(map(str, tenant.green_contexts))
+    return f"{whole} (green contexts: {green})" if green else whole or "–"
 
 
 def _attributed(tenant: Tenant, device: Device) -> str:
