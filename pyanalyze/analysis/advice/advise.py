@@ -282,6 +282,22 @@ def _of_kubernetes(compared: Options) -> Options:
     return replace(compared, options=made, refused=refused, recommended=best)
 
 
+def _without_green_contexts() -> Advice:
+    """Ask for a run without the split of SMs inside the process: what it costs or gains takes both."""
+    return Advice(
+        action="Record the same work without green contexts, and compare: their split of the SMs was not evaluated",
+        commands=[
+            f"{recording(switches=False)}   # the same work, in plain streams",
+            "pyanalyze compare CAPTURE NAME.nsys-rep",
+        ],
+        expected=None,
+        bound=None,
+        why="kernels of a green context run on its own SMs only, even while others are idle. Whether that costs more "
+        "than it keeps kernels of other sets from slowing them, one capture does not show",
+        undo=None,
+    )
+
+
 def _actions(
     tables: TableSet,
     verdict: Verdict,
@@ -335,11 +351,16 @@ def _actions(
         elif traits.one_process:
             known = verdict.condition is not None
             why = "no other tenant is known" if known else "changing it gains nothing"
+            between = ""
+            if traits.capped:
+                # What its own split of the SMs costs or gains is another question than who else is there.
+                yield _without_green_contexts()
+                between = " between processes"
             yield Advice(
-                action=f"Keep the sharing configuration: {why}",
+                action=f"Keep the sharing configuration{between}: {why}",
                 commands=[],
                 expected=None,
-                bound=f"none{unless(verdict.condition, verdict.mode)}",
+                bound=f"none{between}{unless(verdict.condition, verdict.mode)}",
                 why=f"only one tenant {'is known' if known else 'was'} on the device; if it is slow, check the host, "
                 "its kernels and the clocks",
                 undo=None,
