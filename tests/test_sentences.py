@@ -292,6 +292,10 @@ def test_one_gap_at_the_start_is_not_what_limits_a_process(tmp_path: Path) -> No
     assert said is not None
     assert "train is limited by the host" in said
     assert "one gap of 500.0 ms at its start" in said
+    assert "Almost all of the host's time" in said
+    # 200.002 ms of kernels and nothing else but that gap.
+    assert said.endswith("Without it: kernels 100.0 %.")
+    assert "most of the rest" not in (limit_text(device, short=True) or "")
     (option,) = re.findall(r"--start (\d+us)", said)
     # To look at the rest is a command, and neither changes nor gains anything by itself.
     first = device.advice[0]

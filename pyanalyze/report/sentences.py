@@ -201,6 +201,7 @@ _MISSING_WORDS = {
     "occupancy.replay": "occupancy over time",
     "mps_clients": "MPS clients",
     "options": "other sharing configurations",
+    "sm_sets": "SM sets of green contexts",
     # The other list is that of the capture, of all processes of the machine.
     "process_list": "NVML list of GPU processes",
     "slowdown": "the slowdown of a tenant",
@@ -398,7 +399,6 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         others = fmt.names([str(one.device_id) for one in copies.other_devices])
         of = "device" if len(copies.other_devices) == 1 else "devices"
         said = f"{said} Its copies may share the host link or host memory with those of {of} {others} at the same time."
-    gap = split.one_gap
     spent = "" if split.host_activity is None or split.limit is not Limit.HOST else host_words(split.host_activity, 1)
     if short and spent and gap is not None:
         # A gap at the start says more than what the host did, and one between operations less.
@@ -406,7 +406,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     if split.mostly_after:
         said = f"{said} Most of the host's time is after its last launch, between migrations of unified memory."
     elif gap is not None:
-        said = f"{said} {_one_gap(gap)}"
+        said = f"{said} {_one_gap(gap, split.without_gap, copies)}"
     if spent:
         said = f"{said} Of the host's time, its launching thread spent {spent}."
     # What took longer than all that the shares are of changes what is to be looked at first.
@@ -416,13 +416,18 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     return said
 
 
-def _one_gap(gap: LongestGap) -> str:
-    """Most of the host's time is one gap between operations: where, and how to leave it out."""
+def _one_gap(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copies | None) -> str:
+    """Most of the host's time is one gap between operations: where, and how to leave it out.
+
+    `without`: the largest part of the rest of its time, where that gap is almost all of the host's.
+    """
     # It is what a reader needs most: a process that waits once is not one that the host limits.
-    once = f"Most of the host's time is one gap of {fmt.duration(gap.end_ns - gap.start_ns)}"
+    part = "Most" if without is None else "Almost all"
+    once = f"{part} of the host's time is one gap of {fmt.duration(gap.end_ns - gap.start_ns)}"
+    rest = "" if without is None else f" Without it: {part_words(without[0], [copies])} {fmt.percent(without[1])}."
     if gap.at_start:
-        return f"{once} at its start: --start {gap.end_ns // 1000}us leaves it out."
-    return f"{once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations."
+        return f"{once} at its start: --start {gap.end_ns // 1000}us leaves it out.{rest}"
+    return f"{once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations.{rest}"
 
 
 def calls_before_text(label: str, calls: CallsBefore) -> str:

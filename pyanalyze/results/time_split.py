@@ -57,6 +57,8 @@ _FEW_CALLS = 20
 _REGULAR = 2
 #: Part of the host's time from which on one gap, or what follows the last launch, is what there is to say of it.
 _MOST_OF_HOST = 0.5
+#: Part of it from which on that gap is all there is to say of it.
+_ALL_OF_HOST = 0.99
 #: Part of a process's operations up to which a gap is at its start.
 _AT_START = 0.1
 #: Part of launches behind which the host waits, from which on it seldom launches ahead: at most two kernels per wait.
@@ -355,6 +357,26 @@ class TimeSplit(Result):
         """
         gap = self.longest_gap
         return None if gap is None or gap.end_ns - gap.start_ns < _MOST_OF_HOST * self.host_ns else gap
+
+    @property
+    def without_gap(self) -> tuple[Limit, float] | None:
+        """The largest part of its time without one gap that is almost all of the host's, as a fraction of that time.
+
+        None: there is no such gap.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].without_gap is None  # kernels limit it
+        True
+        """
+        gap = self.one_gap
+        if gap is None or self.mostly_after or gap.end_ns - gap.start_ns < _ALL_OF_HOST * self.host_ns:
+            return None
+        left: dict[Limit, int] = {limit: self.part_ns(limit) for limit in Limit}
+        left[Limit.HOST] = max(self.host_ns - (gap.end_ns - gap.start_ns), 0)
+        most = max(left, key=lambda one: left[one])
+        return most, left[most] / max(sum(left.values()), 1)
 
     @property
     def overlapping(self) -> bool:

@@ -397,7 +397,8 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
     gap = split.one_gap
     if gap is not None and gap.at_start:
         again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"
-        once = f"{fmt.duration(gap.end_ns - gap.start_ns)} of it is one gap at its start"
+        length = fmt.duration(gap.end_ns - gap.start_ns)
+        once = f"{f'{length} of' if split.without_gap is None else 'almost all of'} it is one gap at its start"
         commands = [again, _profile(activity, sampled=sampled)]
         # It changes nothing, but says what a change is worth.
         action = f"Before any change, look at {name} without its start, in which the GPU waited longest"
