@@ -599,6 +599,95 @@ def test_no_stream_waits_for_sms_of_the_other_green_context() -> None:
     assert full[19, 20] > 200_000_000
 
 
+def test_a_kernel_that_waits_in_a_green_context_of_unknown_size_has_a_possible_reason() -> None:
+    """By SQL, A4 (stream 16) is launched before kernels of stream 15 that go on until after its start.
+
+    Of A's 64 SMs each holds four blocks of A1: 256 of its 317 are its first wave, and the others leave room for A4. The
+    export does not say that there are 64. B's streams have SMs of their own, and no part in it.
+    """
+    path = H100 / "green-64-64-A-B.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        work = """SELECT k.start, k."end", k.streamId, min(r."end", k.start) AS launched, k.kernel FROM (
+            SELECT start, "end", streamId, correlationId, globalPid, 1 AS kernel FROM CUPTI_ACTIVITY_KIND_KERNEL UNION ALL
+            SELECT start, "end", streamId, correlationId, globalPid, 0 FROM CUPTI_ACTIVITY_KIND_MEMCPY) AS k
+            JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r USING (correlationId) ORDER BY k.start"""
+        rows = db.execute(work).fetchall()
+    other = [(start, end) for start, end, stream, _, _ in rows if stream == 15]
+    waited_ns, free_ns = 0, 0
+    for start, end, stream, launched, is_kernel in rows:
+        if stream != 16:
+            continue
+        ready_ns = max(launched, free_ns)
+        free_ns = end
+        # Up to 20 us is the usual latency of a launch.
+        if is_kernel and start - ready_ns > 20_000:
+            waited_ns += sum(start - ready_ns for begun, ended in other if begun <= ready_ns and ended >= start)
+    (device,) = pyanalyze.load(path).report().devices
+    (tenant,) = device.tenants
+    assert tenant.streams is not None
+    pairs = {(pair.stream_a, pair.stream_b): pair for pair in tenant.streams.pairs}
+    possibly = {
+        streams: sum(loss.lost_ns for loss in pair.losses if loss.reason == "possibly-sm-resources")
+        for streams, pair in pairs.items()
+    }
+    assert possibly.pop((15, 16)) == pytest.approx(waited_ns, rel=0.01)
+    assert waited_ns > 190_000_000
+    assert set(possibly.values()) == {0}
+    assert (pairs[15, 16].reason, pairs[15, 16].filled_by) == ("possibly-sm-resources", "A1")
+    # Before, A4 was said to miss B1 as well, which runs all the time.
+    for streams in ((16, 19), (16, 20)):
+        assert pairs[streams].lost_ns < 0.02 * pairs[streams].both_had_work_ns
+
+
+def page_of(path: Path, folder: Path) -> str:
+    """A report with its pictures' captions."""
+    assert run("report", path, "-o", folder / "report.md").returncode == 0
+    return (folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_what_is_not_known_of_green_contexts_is_said_where_it_matters(tmp_path: Path) -> None:
+    """README: 64 SMs each. The export has neither numMultiprocessors nor tpcMask, and one context for all streams."""
+    path = H100 / "green-64-64-A-B.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        columns = {row[1] for row in db.execute("PRAGMA table_info(TARGET_INFO_CUDA_CONTEXT_INFO)")}
+        contexts = dict(db.execute("SELECT contextId, isGreenContext FROM TARGET_INFO_CUDA_CONTEXT_INFO"))
+        used = db.execute("SELECT DISTINCT contextId FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+    assert not columns & {"numMultiprocessors", "numTpcs", "tpcMask"}
+    assert contexts == {1: 0, 2: 1, 3: 1}
+    assert used == [(1,)]
+    (device,) = pyanalyze.load(path).report().devices
+    (tenant,) = device.tenants
+    assert (tenant.contexts, tenant.green_contexts) == ([1, 2, 3], [2, 3])
+    assert [gap.what for gap in device.sharing.missing].count("sm_sets") == 1
+    page = page_of(path, tmp_path)
+    assert "| 1 (green contexts: 2, 3) |" in page
+    assert "One context used 5 streams, those of its green contexts included" in page
+    assert "the sizes of SM sets are not recorded (2 of 2 green contexts)" in page
+    # On 132 SMs A1 has 0.6 waves, on its own 64 it has 1.24: no slot of them stays empty in its first.
+    assert "Below 1 wave, block slots stay empty" not in page
+    assert page.count("Assumes that every kernel may use all 132 SMs.") == 2
+    # Five kernels of 1 325 followed one of another stream: a share of five says nothing of the others.
+    assert "of 5 kernels" not in page
+    split, sharing = device.advice[-2:]
+    assert split.action.startswith("Record the same work without green contexts, and compare")
+    assert (split.expected, split.bound) == (None, None)
+    assert sharing.action == "Keep the sharing configuration between processes: changing it gains nothing"
+    assert sharing.bound == "none between processes"
+    # By SQL, of 2 928.27 ms 1 917.68 are one gap; in the other 1 010.59 kernels are in flight for 1 001.60.
+    assert "Almost all of the host's time is one gap of 1.918 s at its start" in page
+    assert "Without it: kernels 99.1 %." in page
+
+
+def test_the_same_program_without_green_contexts_has_no_word_of_them(tmp_path: Path) -> None:
+    path = H100 / "streams-A-B.sqlite"
+    (device,) = pyanalyze.load(path).report().devices
+    assert [tenant.green_contexts for tenant in device.tenants] == [[]]
+    page = page_of(path, tmp_path)
+    assert "green context " not in page
+    assert "Below 1 wave, block slots stay empty." in page
+    assert device.advice[-1].action == "Keep the sharing configuration: changing it gains nothing"
+
+
 def test_a_request_whose_launch_has_no_record_is_no_unit_of_work() -> None:
     """Of the last request the graph was launched and its kernels ran after the recording: it waited for nothing."""
     path = H100 / "torch-slices-serve-train.sqlite"
