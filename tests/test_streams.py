@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -313,9 +314,12 @@ def test_streams_are_named_with_their_green_context(tmp_path: Path) -> None:
     streams = in_green_contexts(tmp_path / "a.sqlite", rows)
     assert lost_streams_text("app", streams) == (
         "app: streams 13 and 14 of green context 2 lost 1.970 ms of overlap, 49.4 % of its time: possibly insufficient "
-        "SM resources of its green context beside k."
+        "SM resources beside k."
     )
-    page = render_markdown(pyanalyze.load(tmp_path / "a.sqlite").report())
+    report = pyanalyze.load(tmp_path / "a.sqlite").report()
+    # The table still has room in a terminal.
+    assert re.search(r"^13 of green +14 of green ", render_text(report, sections=("streams",)), re.MULTILINE)
+    page = render_markdown(report)
     assert "| 15 of green context 3 (52.6 %) |" in page
     assert "SM sets of two green contexts are assumed not to overlap" in page
     assert "How many SMs the green context has is not recorded" in page

@@ -335,7 +335,7 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
     StreamReason.UNKNOWN_DEPENDENCY: "waits for an event, source unknown",
     StreamReason.DEFAULT_STREAM: "the legacy default stream",
     StreamReason.SM_RESOURCES: "insufficient SM resources",
-    StreamReason.POSSIBLY_SM_RESOURCES: "possibly insufficient SM resources of its green context",
+    StreamReason.POSSIBLY_SM_RESOURCES: "possibly insufficient SM resources",
     StreamReason.WHOLE_DEVICE_LAUNCH: "a kernel that takes the whole device",
     StreamReason.SHARED_CHANNEL: "both streams share a channel to the GPU",
     StreamReason.POSSIBLY_SHARED_CHANNEL: "possibly a shared channel to the GPU",
