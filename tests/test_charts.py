@@ -238,6 +238,8 @@ def test_tenants_of_like_latency_do_not_hide_each_other() -> None:
         scales = [layer["encoding"]["y"]["scale"] for layer in view["layer"]]
         # One scale of whole decades in all rows.
         assert all((scale["type"], scale["domain"]) == ("log", [1.0, 100.0]) for scale in scales)
+        axes = [layer["encoding"]["y"]["axis"]["values"] for layer in view["layer"]]
+        assert axes == [[1, 2, 5, 10, 20, 50, 100]] * 2
     # What lies below stands in the order of the rows.
     assert list(dict.fromkeys(row["t"] for row in _rows(spec["vconcat"][-1]))) == list(LABELS.values())
     one = _spec(charts.latency_over_time(table.filter(pl.col("p50_ns") < 0), LABELS, window=(0, 2 * ms)))
@@ -245,6 +247,11 @@ def test_tenants_of_like_latency_do_not_hide_each_other() -> None:
     same = table.filter(pl.col("tenant_id") == 0).with_columns(p50_ns=pl.lit(10 * ms), p95_ns=pl.lit(10 * ms))
     (view, _) = _spec(charts.latency_over_time(same, LABELS, window=(0, 2 * ms)))["vconcat"]
     assert view["layer"][0]["encoding"]["y"]["scale"]["domain"] == [10.0, 100.0]
+    assert view["layer"][0]["encoding"]["y"]["axis"]["values"] == [10, 20, 50, 100]
+    other = same.with_columns(pl.col("tenant_id") + 1, pl.col("p50_ns", "p95_ns") // 1000)
+    far = pl.concat([same, other])
+    (view, *_) = _spec(charts.latency_over_time(far, LABELS, window=(0, 2 * ms)))["vconcat"]
+    assert view["layer"][0]["encoding"]["y"]["axis"]["values"] == [0.01, 0.1, 1, 10]
 
 
 def test_timeline_keeps_what_has_no_tenant() -> None:

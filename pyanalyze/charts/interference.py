@@ -394,11 +394,13 @@ def latency_over_time(
     powers = [10.0**power for power in decades]
     if len(powers) == 1:
         powers.append(10 * powers[0])
+    # Of one or two decades powers alone are too few values to read a point by.
+    ticks = powers if len(powers) > 3 else [step * power for power in powers for step in (1, 2, 5)]
     y = alt.Y(
         "p50:Q",
         title="ms (log)",
         scale=alt.Scale(type="log", domain=[powers[0], powers[-1]]),
-        axis=alt.Axis(minExtent=40, maxExtent=40, format="~g", values=powers),
+        axis=alt.Axis(minExtent=40, maxExtent=40, format="~g", values=[tick for tick in ticks if tick <= powers[-1]]),
     )
     bare = alt.Axis(labels=False, ticks=False)
     rows = []
