@@ -609,6 +609,48 @@ def test_kernels_have_the_short_name_of_nsys_and_waits_say_behind_what(corpus: P
     assert "behind" not in waited_for_text(unit.segments[-1])
 
 
+SAWTOOTH = [1650 + 27 * n for n in range(80)]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "kinds", "typical"),
+    [
+        # Of a wait of up to a time slice some part, as of arrivals that are not in step with it; one gap is wider.
+        (SAWTOOTH, [80], SAWTOOTH[39]),
+        ([n + 120 * (n > 2150) for n in SAWTOOTH], [80], SAWTOOTH[39] + 120),
+        # Two bands of 20 units 5 us apart; the shorter one has more units.
+        ([1700 + 5 * n for n in range(25)] + [2300 + 5 * n for n in range(20)], [25, 20], 1700 + 5 * 22),
+        # Three bands: the median is one of the second, most units are of the first.
+        ([430 + n % 5 for n in range(40)] + [510 + n % 5 for n in range(15)] + [580 + n % 5 for n in range(35)],
+         [40, 15, 35], 432),
+        # One unit of fifty is shorter and one longer: they are no kinds.
+        ([5, *[10] * 48, 30], [], 10),
+    ],
+)  # fmt: skip
+def test_kinds_of_units_are_parted_by_gaps_that_chance_does_not_explain(
+    lengths: list[int], kinds: list[int], typical: int
+) -> None:
+    units = pl.DataFrame(
+        {"unit": range(len(lengths)), "tenant_id": 0, "name": "u", "dur_ns": lengths, "others_ns": 0, "cut": False}
+    )
+    sums = pl.DataFrame(schema={"unit": pl.Int64, "kind": pl.String, "dur_ns": pl.Float64})
+    assert [one.count for one in explain_module._ranges(units, sums)] == kinds
+    chosen = [lengths[unit] for unit in explain_module._typical_units(units)]
+    assert statistics.fmean(chosen) == pytest.approx(typical, rel=0.02)
+
+
+def test_durations_that_spread_without_a_gap_are_of_one_kind() -> None:
+    """A kernel that waits for any part of a time slice: by SQL 80 units, no two neighbours over 0.15 ms apart."""
+    path = Path(__file__).parent.parent / "fixtures" / "hardware" / "h200" / "slices-paced-B.sqlite"
+    lengths = [unit.dur_ns for unit in units_of_sql(path, 1250, 1)]
+    assert len(lengths) == 80
+    assert max(b - a for a, b in itertools.pairwise(lengths)) < 0.15 * MS
+    said = f"80 take {lengths[0] / MS:.3f} to {lengths[-1] / MS:.3f} ms (mean wait for other tenants "
+    shown = str(pyanalyze.load(path).explain())
+    (line,) = (line for line in shown.splitlines() if said in line)
+    assert "), without a clear gap" in line
+
+
 def test_a_launch_of_a_graph_is_no_launch_of_its_first_kernel(hardware: Path) -> None:
     """By SQL each cudaGraphLaunch of python3 (pid 1287) has as many kernels, copies and sets of its correlation id."""
     path = hardware / "torch-mps-serve-train.sqlite"

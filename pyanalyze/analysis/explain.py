@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from pyanalyze.analysis.hardware import START_NS, SWITCH_NS
@@ -72,9 +74,10 @@ TYPICAL: Final = (0.45, 0.55)
 DEPARTS: Final = 0.05
 #: Of the time in which others had work: the error of inferred time slices (`tests/bench/explain.py`, 90th percentile).
 INFERRED_ERROR: Final = 0.05
-#: Rank from either end, as a fraction, of the units with which the median is compared, and fewest units on a side of
-#: the division.
+#: Rank from either end, as a fraction, of the units that are compared with each other, and fewest units of a kind.
 SHORT: Final = 0.1
+#: Chance that units whose durations spread without a gap are taken for several kinds.
+GAP_CHANCE: Final = 0.01
 #: Fewest units that are apart where the other units differ little: a few may be chance.
 FEWEST_SHORT: Final = 5
 #: What a unit waits for because others share the device.
@@ -491,7 +494,8 @@ def _prepared(
 def _typical_units(units: pl.DataFrame) -> list[int]:
     """Numbers of the units in the middle by duration that no step parts from the median.
 
-    Where the median lies at the edge of a gap, a mean over both sides is a duration that no unit has.
+    Where the median lies at the edge of a gap, a mean over both sides is a duration that no unit has. Where it is not
+    one of the most frequent kind, the middle is that of this kind.
     """
     import polars as pl
 
@@ -499,9 +503,12 @@ def _typical_units(units: pl.DataFrame) -> list[int]:
     # The unit in the middle is typical, however few there are.
     median = place == (pl.len() + 1) // 2
     steps = (pl.col("dur_ns") > (1 + NOISE_FLOOR) * pl.col("dur_ns").shift(1)).fill_null(value=False).cum_sum()
+    whole = units.filter(~pl.col("cut")).sort("dur_ns", "unit")
+    parts = [_of_most(of) for of in whole.partition_by(_GROUP, maintain_order=True)]
+    if not parts:
+        return []
     found = (
-        units.filter(~pl.col("cut"))
-        .sort("dur_ns", "unit")
+        pl.concat(parts)
         .with_columns(
             steps=steps.over(_GROUP),
             median=median.over(_GROUP),
@@ -510,6 +517,40 @@ def _typical_units(units: pl.DataFrame) -> list[int]:
         .filter("middle", pl.col("steps") == pl.col("steps").filter("median").first().over(_GROUP))
     )
     return found["unit"].to_list()
+
+
+def _of_most(units: pl.DataFrame) -> pl.DataFrame:
+    """Of units, in order of duration, the most frequent kind; all of them where the median is one of it."""
+    most = max(_kinds(units), key=lambda kind: kind.height)
+    median = units["unit"][(units.height - 1) // 2]
+    return units if median in most["unit"] else most
+
+
+def _kinds(units: pl.DataFrame) -> list[pl.DataFrame]:
+    """Divide units, in order of duration, at every gap that is clear against their spread; one part where none is."""
+    durations = units["dur_ns"]
+    short, long = (durations.quantile(rank, _NEAREST_RANK) for rank in (SHORT, 1 - SHORT))
+    if units.height < ENOUGH_FOR_TAIL or not short or not long:
+        return [units]
+    many = max(int(SHORT * units.height), 1)
+    steps = (durations / durations.shift(1)).log().to_list()
+    if long >= SLOW_TAIL * short:
+        first, last = many, units.height - many
+        # Durations that are spread evenly between the two ranks are so far apart, as logarithms. Such gaps have an
+        # exponential distribution: of n of them one is ln(n / p) times as wide with probability p.
+        apart = math.log(long / short) / ((1 - 2 * SHORT) * units.height)
+        least = max(math.log(1 + NOISE_FLOOR), apart * math.log(units.height / GAP_CHANCE))
+    else:
+        # Of units that are alike but for a few shorter ones, the few are a kind.
+        first, last = min(FEWEST_SHORT, many), units.height // 2
+        least = math.log(SLOW_TAIL)
+    cuts: list[int] = []
+    for cut in sorted(range(first, last + 1), key=lambda place: -steps[place]):
+        if steps[cut] < least:
+            break
+        if all(abs(cut - other) >= first for other in cuts):
+            cuts.append(cut)
+    return [units[start:end] for start, end in pairwise([0, *sorted(cuts), units.height])]
 
 
 def _cut(tables: TableSet, units: pl.DataFrame) -> list[int]:
@@ -672,46 +713,42 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
 
 
 def _ranges(units: pl.DataFrame, sums: pl.DataFrame) -> tuple[UnitRange, ...]:
-    """Divide units of which many are much shorter or longer than the median; empty where few are, or units are few."""
+    """Say between which durations units of each kind lie; empty where they are of one kind, most of them alike."""
     import polars as pl
 
     units = units.sort("dur_ns", "unit")
-    durations = units["dur_ns"]
-    short, median, long = (durations.quantile(rank, _NEAREST_RANK) for rank in (SHORT, 0.5, 1 - SHORT))
+    kinds = _kinds(units)
+    short, median, long = (units["dur_ns"].quantile(rank, _NEAREST_RANK) for rank in (SHORT, 0.5, 1 - SHORT))
     if units.height < ENOUGH_FOR_TAIL or not short or not median or not long:
         return ()
-    many = max(int(SHORT * units.height), 1)
-    few = min(FEWEST_SHORT, many)
     # Where one in ten is much longer, the slowest 1 % do not stand out.
-    uneven = median >= SLOW_TAIL * short or long >= SLOW_TAIL * median
-    # The first of the longer units: the one that is most times as long as the unit before it.
-    first, last = (many, units.height - many) if uneven else (few, units.height // 2)
-    steps = (durations / durations.shift(1))[first : last + 1]
-    cut = first + (steps.arg_max() or 0)
-    if not uneven and durations[cut] < SLOW_TAIL * durations[cut - 1]:
+    if len(kinds) == 1 and median < SLOW_TAIL * short and long < SLOW_TAIL * median:
         return ()
     waits = sums.filter(pl.col("kind").is_in(list(WAITS))).group_by("unit").agg(pl.col("dur_ns").sum().alias("ns"))
-    units = units.join(waits, on="unit", how="left", maintain_order="left").with_columns(pl.col("ns").fill_null(0.0))
-    solo = [part.filter(pl.col("others_ns") == 0)["dur_ns"] for part in (units[:cut], units[cut:])]
-    return tuple(
-        UnitRange(
-            count=part.height,
-            min_ns=part["dur_ns"][0],
-            max_ns=part["dur_ns"][-1],
-            others_ns=float(part["ns"].sum()) / part.height,
-            solo=lengths.len(),
-            solo_p50_ns=lengths.quantile(0.5, _NEAREST_RANK),
+    found = []
+    for kind in kinds:
+        waited = kind.select("unit").join(waits, on="unit")["ns"].sum()
+        solo = kind.filter(pl.col("others_ns") == 0)["dur_ns"]
+        found.append(
+            UnitRange(
+                count=kind.height,
+                min_ns=kind["dur_ns"][0],
+                max_ns=kind["dur_ns"][-1],
+                others_ns=float(waited) / kind.height,
+                solo=solo.len(),
+                solo_p50_ns=solo.quantile(0.5, _NEAREST_RANK),
+            )
         )
-        for part, lengths in zip((units[:cut], units[cut:]), solo, strict=True)
-    )
+    return tuple(found)
 
 
 def _phases(units: pl.DataFrame, ranges: Sequence[UnitRange]) -> UnitPhases | None:
-    """Find the time that divides shorter units from longer ones best; None: they alternate, or are not divided."""
-    if not ranges:
+    """Find the time that divides shorter units from longer ones best; None: they alternate, or are of one kind."""
+    if len(ranges) < 2:
         return None
     units = units.sort("start_ns", "unit")
-    longer = units["dur_ns"] >= ranges[1].min_ns
+    _, long = max(pairwise(ranges), key=lambda two: two[1].min_ns / two[0].max_ns)
+    longer = units["dur_ns"] >= long.min_ns
     fewest = max(FEWEST_SHORT, int(SHORT * units.height))
     whole, before = sum(longer), 0
     best, cut = units.height, 0

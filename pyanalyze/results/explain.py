@@ -31,8 +31,8 @@ MOST_SEGMENTS = 24
 MOST_CAUSES = 6
 MOST_GROUPS = 4
 _TYPICAL = (
-    "Duration of a typical unit of this name: mean of the middle tenth, without units that a step of over 2 % parts "
-    "from the median, ns."
+    "Duration of a typical unit of this name: mean of the middle tenth (of the most frequent kind of `ranges`, where "
+    "the median is not one of it), without units that a step of over 2 % parts from the median, ns."
 )
 
 __all__ = ["Excess", "ExplainedUnit", "Explanation", "SlowUnits", "UnitGroup", "UnitRange", "UnitSegment"]
@@ -231,9 +231,11 @@ class UnitGroup(Result):
     )
     ranges: Sequence[UnitRange] = Field(
         default=(),
-        description="Where the median is at least 1.2 times the 10th percentile, the 90th percentile at least 1.2 "
-        "times the median, or at least 5 units are shorter than all others by a factor of 1.2: the shorter units and "
-        "the longer ones, divided at the largest ratio of two durations that follow each other.",
+        description="Kinds of units, shortest first, divided at gaps between durations. Where the 90th percentile is "
+        "at least 1.2 times the 10th: gaps of over 2 % that evenly spread durations have by chance in 1 % of cases, "
+        "with a tenth of the units on either side. Else one, by which at least 5 units are shorter than all others by "
+        "a factor of 1.2. One kind: no such gap, and the median is 1.2 times the 10th percentile or more, or the 90th "
+        "1.2 times the median. Empty: most units are alike.",
     )
 
     phases: UnitPhases | None = Field(
@@ -397,7 +399,7 @@ def segment_text(segment: UnitSegment, unit: ExplainedUnit) -> str:
 
 
 def ranges_text(group: UnitGroup) -> str:
-    """Say between which durations units lie, where they do not all take about as long; empty where they do.
+    """Say between which durations units of each kind lie; empty where all take about as long.
 
     Examples
     --------
@@ -417,7 +419,7 @@ def ranges_text(group: UnitGroup) -> str:
         waits = [f" (mean wait {fmt.duration(one.others_ns)})" for one in group.ranges]
         waits[0] = waits[0].replace("wait", "wait for other tenants")
         texts = [f"{text}{wait}" for text, wait in zip(texts, waits, strict=True)]
-    return ", ".join(texts)
+    return ", ".join(texts) if len(texts) > 1 else f"{texts[0]}, without a clear gap"
 
 
 def cut_text(group: UnitGroup) -> str:

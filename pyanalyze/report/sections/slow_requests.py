@@ -120,7 +120,16 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
     typical = f"A typical unit ({fmt.duration(group.typical_ns)}, mean of the middle tenth)"
     # The tables of causes have what was added only.
     solo = " Its launch calls, execution and own queueing are there solo as well." if len(device.tenants) > 1 else ""
-    return f"{_found(group, device)}{every} {typical}: {parts}.{solo}"
+    return f"{_found(group, device)}{every} {typical}: {parts}.{_most(group)}{solo}"
+
+
+def _most(group: UnitGroup) -> str:
+    """Say which of several kinds a typical unit is of."""
+    if len(group.ranges) < 2:
+        return ""
+    most = max(group.ranges, key=lambda one: one.count)
+    span = f"{fmt.duration(most.min_ns)} to {fmt.duration(most.max_ns)}"
+    return f" The typical unit is one of the {fmt.count(most.count)} that take {span}."
 
 
 def _behind(cause: Excess) -> str:
@@ -134,7 +143,8 @@ def _solo(group: UnitGroup, device: Device) -> str:
     short = group.ranges[0]
     if (short.solo or 0) < _FEWEST_SOLO or len(device.tenants) < 2 or group.doubt is not None:
         return ""
-    of = f"During {fmt.count(short.solo)} of the {fmt.count(short.count)} shorter ones"
+    shorter = "shorter ones" if len(group.ranges) > 1 else "units"
+    of = f"During {fmt.count(short.solo)} of the {fmt.count(short.count)} {shorter}"
     return f" {of} no other tenant had work on the GPU: a unit takes {fmt.duration(short.solo_p50_ns)} (median) solo."
 
 
@@ -179,7 +189,7 @@ def _excess(group: UnitGroup) -> Table:
         if group.slow > 1
         else f"the slowest of {fmt.count(group.count)} takes longer than a typical unit"
     )
-    caption = f"What {chosen}. {_TYPICAL}"
+    caption = f"What {chosen}. {_TYPICAL}{_most(group)}"
     if any(cause.kind is SegmentKind.SWITCH and cause.basis != group.basis for cause in group.largest):
         caption += (
             " A context switch is the recorded switch gap with the time to save and restore state, which is inferred: "
