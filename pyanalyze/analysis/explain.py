@@ -374,6 +374,8 @@ class _Prepared:
         Devices with switch records.
     one_traced
         Devices of which one tenant only was traced: others may have been there at any time.
+    short_names
+        Of kernels, by their full names.
     """
 
     units: pl.DataFrame
@@ -387,6 +389,7 @@ class _Prepared:
     few_ranges: Mapping[int, FewRanges]
     recorded: frozenset[int]
     one_traced: frozenset[int]
+    short_names: Mapping[str, str]
 
     def other(self, kind: str, tenant_id: int | None) -> str | None:
         """Name whose time slice or work was waited for."""
@@ -488,7 +491,19 @@ def _prepared(
         few_ranges=_few_ranges(tables, units),
         recorded=frozenset(tables.residency["device_id"].unique()),
         one_traced=frozenset(traced["device_id"]),
+        short_names=_short_names(tables, segments),
     )
+
+
+def _short_names(tables: TableSet, segments: pl.DataFrame) -> dict[str, str]:
+    """Short names of the kernels of segments, by their full names: those that tell apart what one wrapper launches."""
+    import polars as pl
+
+    if "kernels" not in tables or segments.is_empty():
+        return {}
+    names = tables.columns("kernels", "name", "short_name").unique().drop_nulls()
+    found = names.select(pl.all().cast(pl.String)).sort("name", "short_name", descending=True)
+    return dict(found.iter_rows())
 
 
 def _typical_units(units: pl.DataFrame) -> list[int]:
@@ -832,6 +847,7 @@ def _causes(
                 other_tenant_id=other,
                 other=prepared.other(kind, other),
                 operation=operation,
+                operation_short=prepared.short_names.get(operation or ""),
                 own=own,
                 ns=ns,
                 typical_ns=usual,
@@ -921,6 +937,7 @@ def _segment(row: Mapping[str, Any], prepared: _Prepared) -> UnitSegment:
         other_tenant_id=row["other_tenant_id"],
         other=prepared.other(row["kind"], row["other_tenant_id"]),
         operation=row["name"],
+        operation_short=prepared.short_names.get(row["name"]),
         own=row["own"],
         usual_ns=row["usual_ns"],
         basis=row["basis"],

@@ -34,6 +34,7 @@ _TYPICAL = (
     "Duration of a typical unit of this name: mean of the middle tenth (of the most frequent kind of `ranges`, where "
     "the median is not one of it), without units that a step of over 2 % parts from the median, ns."
 )
+_SHORT_NAME = "Short name of a kernel, as the tables of kernels have it; null: no kernel. Hostile text."
 
 __all__ = ["Excess", "ExplainedUnit", "Explanation", "SlowUnits", "UnitGroup", "UnitRange", "UnitSegment"]
 
@@ -54,6 +55,7 @@ class UnitSegment(Result):
     operation: Text | None = Field(
         description="Kernel, graph or copy that ran or was waited for; null: none. Hostile text."
     )
+    operation_short: Text | None = Field(default=None, description=_SHORT_NAME)
     own: bool = Field(description="The operation is the unit's own.")
     usual_ns: int | None = Field(
         description="Median of what equal operations, each behind an equal one in its stream, took while resident, ns; "
@@ -92,6 +94,7 @@ class Excess(Result):
     operation: Text | None = Field(
         description="Kernel, graph or copy with most of this time, of the aggressor where it is its; null: none."
     )
+    operation_short: Text | None = Field(default=None, description=_SHORT_NAME)
     own: bool = Field(default=True, description="That operation is the unit's own, as most of those of this kind.")
     ns: Finite = Field(description="Time of this kind less that of a typical unit, ns; may be negative.")
     typical_ns: Finite = Field(description="Time of this kind in a typical unit, ns.")
@@ -365,8 +368,23 @@ def waited_for_text(cause: Excess | UnitSegment, limit: int = 36) -> str:
     >>> waited_for_text(queued), waited_for_text(queued.model_copy(update={"kind": SegmentKind.EXECUTION}))
     ('behind gemm', 'gemm')
     """
-    name = operation_text(cause.operation, limit)
+    short = cause.operation_short
+    name = operation_text(cause.operation, limit) if short is None else visible(short, limit)
     return f"behind {name}" if name and waits_behind(cause) else name
+
+
+def segment_operation_text(segment: UnitSegment, limit: int = 36) -> str:
+    """The operation of a segment, and how long it usually takes where it took longer.
+
+    Examples
+    --------
+    >>> ran = UnitSegment.model_construct(kind=SegmentKind.EXECUTION, operation="gemm(int)", dur_ns=25_000, own=True,
+    ...     usual_ns=20_000)
+    >>> segment_operation_text(ran)
+    'gemm (usually 20.0 us)'
+    """
+    usual = f" (usually {fmt.duration(segment.usual_ns)})" if segment.is_slow else ""
+    return f"{waited_for_text(segment, limit)}{usual}"
 
 
 def cause_text(cause: Excess | UnitSegment) -> str:
@@ -547,10 +565,7 @@ def unit_lines(unit: ExplainedUnit, *, alone: bool = False) -> list[str]:
         after = "" if one.same_step(before) else fmt.duration(one.start_ns - unit.start_ns)
         before = one
         what = segment_text(one, unit)
-        operation = waited_for_text(one)
-        if one.is_slow:
-            operation += f" (usually {fmt.duration(one.usual_ns)})"
-        lines.append(f"  {after:>9} {fmt.duration(one.dur_ns):>9}  {what:<46} {operation}".rstrip())
+        lines.append(f"  {after:>9} {fmt.duration(one.dur_ns):>9}  {what:<46} {segment_operation_text(one)}".rstrip())
     rest = len(unit.segments) - len(unit.longest)
     if rest:
         shown = sum(one.dur_ns for one in unit.longest)

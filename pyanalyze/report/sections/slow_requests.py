@@ -15,6 +15,7 @@ from pyanalyze.results.explain import (
     main_cause_text,
     phases_text,
     ranges_text,
+    segment_operation_text,
     segment_text,
     source_text,
     waited_for_text,
@@ -206,15 +207,16 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
             Cell("" if one.same_step(before) else fmt.duration(one.start_ns - unit.start_ns)),
             Cell(fmt.duration(one.dur_ns)),
             Cell(segment_text(one, unit)),
-            Cell(waited_for_text(one, _NAME)),
+            Cell(segment_operation_text(one, _NAME)),
         )
         for one, before in zip(longest, [None, *longest], strict=False)
     )
+    slow = any(one.is_slow for one in longest)
     columns = (
         Column("In unit", "after its start; empty: in the interval of the row above", True),
         Column("Duration", "", True),
         Column("What"),
-        _operation(longest),
+        _operation(longest, "usually: median of the same operation in the same place" if slow else ""),
     )
     rest = len(unit.segments) - len(unit.longest)
     left = "" if not rest else f" {rest} shorter segment{' is' if rest == 1 else 's are'} left out."
