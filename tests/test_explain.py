@@ -28,6 +28,7 @@ from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.results.explain import Excess, UnitSegment, cause_text, waited_for_text
+from pyanalyze.text import format as fmt
 from pyanalyze.text.format import duration
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
@@ -613,6 +614,105 @@ def test_kernels_have_the_short_name_of_nsys_and_waits_say_behind_what(corpus: P
     queued = [one for one in unit.segments if one.kind is SegmentKind.QUEUE_SAME_STREAM and one.dur_ns > 100_000]
     assert queued and all(waited_for_text(one).startswith("behind ") for one in queued)
     assert "behind" not in waited_for_text(unit.segments[-1])
+
+
+def frames_of_sql(path: Path) -> list[tuple[int, int]]:
+    """Start and duration of the frames of torchcodec: 8 operations each, but for memsets, from launch to last end.
+
+    One that the thread waits for, with cuEventSynchronize, lasts until that returns if it is later.
+    """
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            """WITH work AS (SELECT correlationId i, k."end" e FROM CUPTI_ACTIVITY_KIND_KERNEL k
+                    JOIN StringIds s ON s.id = k.shortName WHERE s.value <> 'MemsetD2D_BL'
+                UNION ALL SELECT correlationId, "end" FROM CUPTI_ACTIVITY_KIND_MEMCPY)
+            SELECT r.start, work.e, r."end" FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds n ON n.id = r.nameId
+            LEFT JOIN work ON work.i = r.correlationId WHERE work.i OR n.value LIKE 'cu%Synchronize%' ORDER BY r.start"""
+        ).fetchall()
+    frames: list[tuple[int, int]] = []
+    launched: list[tuple[int, int]] = []
+    for start, ended, returned in rows:
+        if ended is not None:
+            launched.append((start, ended))
+        elif launched:
+            each = [launched[place : place + 8] for place in range(0, len(launched), 8)]
+            ends = [max(end for _, end in frame) for frame in each]
+            ends[-1] = max(ends[-1], returned)
+            frames += [(frame[0][0], end - frame[0][0]) for frame, end in zip(each, ends, strict=True)]
+            launched = []
+    return frames
+
+
+def test_frames_of_which_several_were_launched_before_a_wait_are_units(corpus: Path) -> None:
+    """598 frames of the same 8 operations; 12 were launched three at a time before a wait, the slowest three among them."""
+    path = corpus / "exports" / "torchcodec" / "report1.nsys2026.sqlite"
+    frames = frames_of_sql(path)
+    assert len(frames) == 598
+    session = pyanalyze.load(path)
+    lengths = sorted((ns for _, ns in frames), reverse=True)
+    assert [round(ns / 1e6, 2) for ns in lengths[:4]] == [156.38, 95.05, 94.73, 90.55]
+    units = list(session.units.select("start_ns", "dur_ns").iter_rows())
+    assert units == [(units[0][0] + at - frames[0][0], ns) for at, ns in frames]
+    found = session.explain().result
+    (group,) = found.groups
+    assert (group.count, group.max_ns, group.operations) == (598, lengths[0], 598 * 8)
+    # 14 calls set memory, and 44 kernels do so in two dimensions.
+    (outside,) = found.outside
+    assert (outside.outside, outside.operations, outside.longer) == (58, 598 * 8 + 58, 0)
+    said = f"58 of {fmt.count(598 * 8 + 58)} operations of python are in no unit."
+    assert said in str(found)
+    # Three kinds: up to 42.95 ms, from 46.96 to 52.52 ms, and from 56.45 ms on.
+    lengths.reverse()
+    ends = [sum(ns < limit * MS for ns in lengths) for limit in (45, 55)]
+    assert [round(lengths[end] / lengths[end - 1], 2) for end in ends] == [1.09, 1.07]
+    kinds = [lengths[: ends[0]], lengths[ends[0] : ends[1]], lengths[ends[1] :]]
+    assert [(one.count, one.min_ns, one.max_ns) for one in group.ranges] == [(len(k), k[0], k[-1]) for k in kinds]
+    # The median is one of the second kind, of which there are fewest.
+    assert [len(kind) for kind in kinds] == [284, 131, 183]
+    assert group.p50_ns > kinds[1][0]
+    assert group.typical_ns == pytest.approx(statistics.median(kinds[0]), rel=0.001)
+    page = run("report", path, "-f", "md").stdout
+    assert said in page
+    assert "The typical unit is one of the 284 that take" in page
+    # The slowest one has kernels that are longer than others of their names.
+    with closing(sqlite3.connect(path)) as db:
+        usual = sorted(
+            ns
+            for (ns,) in db.execute(
+                'SELECT k."end" - k.start FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = shortName '
+                "WHERE s.value = 'upsample_gen2d_aa_out_frame'"
+            )
+        )
+    said = f"upsample_gen2d_aa_out_frame (usually {duration(usual[298])})"
+    assert f"| execution | {said} |" in page
+    assert f"  {said}" in str(found)
+
+
+def test_work_in_no_unit_that_lasted_longer_is_said(tmp_path: Path) -> None:
+    """Five requests of 2 ms, each launched and waited for; then a kernel of another size takes 30 ms, from 100.1 ms on."""
+    requests = [n * 10 * MS for n in range(5)]
+    sizes = [*((t, 2 * MS, 216) for t in requests), (100 * MS, 30 * MS, 8)]
+    path = write(
+        tmp_path / "outside.sqlite",
+        processes={7: "serve"},
+        calls=[
+            made
+            for n, (t, ns, _) in enumerate(sizes, 1)
+            for made in (
+                call(7, t + 100 * US, t + 110 * US, n),
+                call(7, t + 110 * US, t + 120 * US + ns, 100 + n, "cudaStreamSynchronize_v3020"),
+            )
+        ],
+        kernels=[kernel(7, t + 115 * US, t + 115 * US + ns, gridX=blocks) for t, ns, blocks in sizes],
+    )
+    found = pyanalyze.load(path).explain()
+    (outside,) = found.result.outside
+    assert (outside.operations, outside.outside, outside.groups, outside.longer) == (6, 1, 1, 1)
+    assert outside.longest_ns == 30 * MS + 20 * US
+    assert (
+        "1 of 6 operations of serve is in no unit. 1 group of them, launched between two synchronisations, lasted longer "
+        "than the slowest unit. It took 30.02 ms, from 100.1 ms on.\n" in f"{found}\n"
+    )
 
 
 SAWTOOTH = [1650 + 27 * n for n in range(80)]

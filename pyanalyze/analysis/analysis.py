@@ -63,6 +63,7 @@ DERIVED_TABLES = {
     "stream_work": "_stream_tables",
     "sm_warps": "_occupancy_tables",
     "tenant_slowdowns": "_slowdown_tables",
+    "unit_coverage": "_unit_tables",
     "unit_segments": "_unit_tables",
     "units": "_unit_tables",
 }

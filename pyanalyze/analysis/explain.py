@@ -17,6 +17,7 @@ from pyanalyze.results.explain import (
     ExplainedUnit,
     Explanation,
     FewRanges,
+    OutsideUnits,
     SlowUnits,
     UnitGroup,
     UnitPhases,
@@ -99,7 +100,7 @@ NO_RESIDENCY: Final = UnitResidency({})
 
 
 def unit_tables(tables: TableSet, residency: UnitResidency, name: str | None) -> dict[str, AnyTable]:
-    """Find units of work and walk the critical chain of each: the tables `units` and `unit_segments`.
+    """Find units of work and walk the critical chain of each: `units`, `unit_segments` and `unit_coverage`.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ def unit_tables(tables: TableSet, residency: UnitResidency, name: str | None) ->
     --------
     >>> import pyanalyze
     >>> sorted(unit_tables(pyanalyze.load(capture).tables, NO_RESIDENCY, None))
-    ['unit_segments', 'units']
+    ['unit_coverage', 'unit_segments', 'units']
     """
     import polars as pl
 
@@ -257,6 +258,7 @@ def explain(
         chosen=choice.words(),
         groups=_groups(found),
         units=_explained(found, units.filter("chosen")),
+        outside=_outside(found, made),
         missing=_missing(tables, units, found.doubts, events=(found.segments["kind"] == SegmentKind.EVENT).any()),
     )
 
@@ -323,6 +325,7 @@ def units_by_tail(
         tuple(SlowUnits(group=group, slowest=by_group[key]) for key, group in slow.items()),
         tuple(even[tenant_id] for tenant_id in sorted(even)),
         tuple(few[tenant_id] for tenant_id in sorted(few)),
+        tuple(_outside(found, made)),
     )
 
 
@@ -339,11 +342,14 @@ class UnitsByTail:
         or some are shorter than the median.
     few
         Of each tenant with too few units of every name: those with most time.
+    outside
+        What of the work of tenants is in no unit.
     """
 
     slow: tuple[SlowUnits, ...]
     even: tuple[UnitGroup, ...]
     few: tuple[UnitGroup, ...]
+    outside: tuple[OutsideUnits, ...]
 
 
 @dataclass(frozen=True)
@@ -504,6 +510,27 @@ def _short_names(tables: TableSet, segments: pl.DataFrame) -> dict[str, str]:
     names = tables.columns("kernels", "name", "short_name").unique().drop_nulls()
     found = names.select(pl.all().cast(pl.String)).sort("name", "short_name", descending=True)
     return dict(found.iter_rows())
+
+
+def _outside(prepared: _Prepared, made: Mapping[str, AnyTable]) -> list[OutsideUnits]:
+    """What of the work of tenants is in no unit."""
+    import polars as pl
+
+    rows = to_frame(made["unit_coverage"]).filter(pl.col("in_units") < pl.col("operations")).rows(named=True)
+    return [
+        OutsideUnits(
+            tenant_id=row["tenant_id"],
+            tenant=prepared.labels.get(row["tenant_id"], f"tenant {row['tenant_id']}"),
+            device_id=row["device_id"],
+            operations=row["operations"],
+            outside=row["operations"] - row["in_units"],
+            groups=row["groups"],
+            longer=row["longer"],
+            longest_ns=row["longest_ns"],
+            longest_start_ns=row["longest_start_ns"],
+        )
+        for row in rows
+    ]
 
 
 def _typical_units(units: pl.DataFrame) -> list[int]:

@@ -214,7 +214,7 @@ def explain(
     threads: int = 0,
     progress: _Progress = None,
 ) -> _Tables:
-    """Find units of work and explain each: `units` and `unit_segments`.
+    """Find units of work and explain each: `units`, `unit_segments` and `unit_coverage`.
 
     `others_unseen`: devices on which tenants run that no record of this machine shows.
     """

@@ -36,7 +36,16 @@ _TYPICAL = (
 )
 _SHORT_NAME = "Short name of a kernel, as the tables of kernels have it; null: no kernel. Hostile text."
 
-__all__ = ["Excess", "ExplainedUnit", "Explanation", "SlowUnits", "UnitGroup", "UnitRange", "UnitSegment"]
+__all__ = [
+    "Excess",
+    "ExplainedUnit",
+    "Explanation",
+    "OutsideUnits",
+    "SlowUnits",
+    "UnitGroup",
+    "UnitRange",
+    "UnitSegment",
+]
 
 
 class UnitSegment(Result):
@@ -181,6 +190,24 @@ UNITS_OF_RANGES: Final = (
 )
 
 
+class OutsideUnits(Result):
+    """Work of a tenant that is in none of its units."""
+
+    tenant_id: int = Field(ge=0, description="The tenant.")
+    tenant: Text = Field(description="Name of the tenant.")
+    device_id: int = Field(ge=0, description="Device.")
+    operations: int = Field(ge=1, description="Its operations: kernels, graphs, copies and memsets.")
+    outside: int = Field(ge=1, description="Of these, in no unit.")
+    groups: int | None = Field(
+        ge=0,
+        description="Groups of operations that were launched between two synchronisations and are no units; null: "
+        "units were not found between synchronisations.",
+    )
+    longer: int | None = Field(ge=0, description="Of these groups, longer than every unit; null: as groups.")
+    longest_ns: int | None = Field(ge=0, description="Duration of the longest of them, ns; null: there are none.")
+    longest_start_ns: int | None = Field(description="When that one began, ns from the origin; null: there are none.")
+
+
 class FewRanges(Result):
     """NVTX ranges of one name of a tenant's process that hold work of it and are too few to be its units."""
 
@@ -294,6 +321,7 @@ class Explanation(Result):
     chosen: Text = Field(description="Which units were chosen, in words.")
     groups: Sequence[UnitGroup] = Field(description="Units by tenant and name, most units first.")
     units: Sequence[ExplainedUnit] = Field(description="The chosen units, longest excess first.")
+    outside: Sequence[OutsideUnits] = Field(default=(), description="Work in no unit, by tenant; empty: there is none.")
     missing: Sequence[Missing] = Field(description="What could not be known.")
 
     def slowest(self, group: UnitGroup) -> ExplainedUnit | None:
@@ -310,6 +338,7 @@ class Explanation(Result):
             unit = self.slowest(group)
             lines += [*unit_lines(unit, alone=group.count == 1), ""] if unit is not None else []
             lines += [*excess_lines(group, self.chosen), ""] if group.slow > 1 else []
+        lines += [line for one in self.outside[:MOST_GROUPS] for line in (outside_text(one), "")]
         if any(group.source is UnitSource.RANGE for group in shown):
             lines += [UNITS_OF_RANGES, ""]
         if more := len(self.groups) - len(shown):
@@ -452,6 +481,32 @@ def cut_text(group: UnitGroup) -> str:
         return ""
     whose = ("is", "its") if group.cut == 1 else ("are", "their")
     return f"{fmt.count(group.cut)} more {whose[0]} left out: the recording ended before {whose[1]} copies"
+
+
+def outside_text(one: OutsideUnits, origin_ns: int = 0) -> str:
+    """Say how much of the work of a tenant is in no unit, and what of it lasted longer than every unit.
+
+    Examples
+    --------
+    >>> one = OutsideUnits(tenant_id=0, tenant="serve", device_id=0, operations=842, outside=96, groups=4, longer=2,
+    ...     longest_ns=9_000_000, longest_start_ns=70_000)
+    >>> for sentence in outside_text(one).split(". "):
+    ...     print(sentence)
+    96 of 842 operations of serve are in no unit
+    2 groups of them, each launched between two synchronisations, lasted longer than the slowest unit
+    The longest took 9.000 ms, from 70.0 us on.
+    """
+    are = "is" if one.outside == 1 else "are"
+    of = f"{fmt.count(one.operations)} operations of {visible(one.tenant, 30)}"
+    said = f"{fmt.count(one.outside)} of {of} {are} in no unit."
+    if not one.longer or one.longest_ns is None or one.longest_start_ns is None:
+        return said
+    each, which = (", each", "The longest") if one.longer > 1 else (",", "It")
+    return (
+        f"{said} {fmt.counted(one.longer, 'group')} of them{each} launched between two synchronisations, lasted longer "
+        f"than the slowest unit. {which} took {fmt.duration(one.longest_ns)}, "
+        f"from {fmt.duration(one.longest_start_ns - origin_ns)} on."
+    )
 
 
 def source_text(group: UnitGroup) -> str:

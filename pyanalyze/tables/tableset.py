@@ -101,6 +101,7 @@ class Frames:
     baseline_matches = Frame()
     units = Frame()
     unit_segments = Frame()
+    unit_coverage = Frame()
     stream_work = Frame()
     stream_pairs = Frame()
     stream_losses = Frame()

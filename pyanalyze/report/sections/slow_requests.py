@@ -13,6 +13,7 @@ from pyanalyze.results.explain import (
     cause_text,
     cut_text,
     main_cause_text,
+    outside_text,
     phases_text,
     ranges_text,
     segment_operation_text,
@@ -70,7 +71,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks.append(Para(f"Units of {tenants} have no slow tail either: pyanalyze explain CAPTURE."))
     few = [one for one in device.few_units if device.slow_units or one.tenant_id in slowed]
     blocks += [Para(_few(group)) for group in few[:MOST_GROUPS]]
-    if any(group.source is UnitSource.RANGE for group in (*(one.group for one in device.slow_units), *even, *few)):
+    shown = [*(one.group for one in device.slow_units), *even, *few]
+    start_ns = 0 if device.window is None else device.window.start_ns
+    of = {group.tenant_id for group in shown}
+    outside = [outside_text(one, start_ns) for one in device.outside_units if one.tenant_id in of]
+    if outside:
+        blocks.append(Para(" ".join(outside[:MOST_GROUPS])))
+    if any(group.source is UnitSource.RANGE for group in shown):
         blocks.append(Para(UNITS_OF_RANGES, "muted"))
     return blocks
 

@@ -243,8 +243,8 @@ pub fn attribution(session: &Tables, watch: &dyn Watch) -> Result<Tables> {
     Ok([(schema::KERNEL_ATTRIBUTION.name, made)].into())
 }
 
-/// Finds units of work and explains each: `units`, `unit_segments`. The session is a reconstructed one, with `api_calls`
-/// and `nvtx` where they were recorded, and `inferred_residency` where nobody recorded any.
+/// Finds units of work and explains each: `units`, `unit_segments`, `unit_coverage`. The session is a reconstructed one,
+/// with `api_calls` and `nvtx` where they were recorded, and `inferred_residency` where nobody recorded any.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].

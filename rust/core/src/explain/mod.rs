@@ -1,7 +1,7 @@
 //! Explain units of work one by one: what was each nanosecond of a request?
 //!
 //! [`units`] finds requests, iterations and steps, [`chain`] walks the critical chain of each back from its end. The
-//! tables `units` and `unit_segments` hold what is found; judgement over them (which are slow, and why) is the caller's.
+//! tables `units`, `unit_segments` and `unit_coverage` hold what is found; judgement over them (which are slow, and why) is the caller's.
 
 pub mod chain;
 pub mod units;
@@ -19,7 +19,7 @@ use crate::base::maps::NumberMap;
 use crate::base::parallel::ThreadPool;
 use crate::base::watch::Watch;
 use crate::explain::chain::{Chain, Device, Placed, SegmentKind, Walker};
-use crate::explain::units::{find, ranges, Choice, Found, Unit};
+use crate::explain::units::{find, ranges, Choice, Found, Unit, UnitSource};
 use crate::explain::waits::Waits;
 use crate::residency::observed::{Ending, Slice};
 use crate::slowdown::operations::{Gathered, Scene, Signatures, Tenancy};
@@ -33,8 +33,8 @@ use crate::table::tenant_lookup::Who;
 /// Units that are explained between two reports of progress.
 const BATCH: usize = 2_048;
 
-/// Finds the units of work of every traced tenant of a reconstructed session, and explains each: `units` and
-/// `unit_segments`. On devices without observed residency the `inferred_residency` of the session counts, where there is
+/// Finds the units of work of every traced tenant of a reconstructed session, and explains each: `units`,
+/// `unit_segments` and `unit_coverage`. On devices without observed residency the `inferred_residency` of the session counts, where there is
 /// any. On `threads` threads (0: as many as there are processors).
 ///
 /// # Errors
@@ -52,6 +52,7 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
     let who = Who::read(session)?;
     let ranges = ranges(session, choice, watch)?;
     let mut written = Written::new(&signatures);
+    let mut coverage = Vec::new();
     let served_by: BTreeMap<u32, u32> =
         who.tenants.iter().filter_map(|t| Some((t.id, t.served_by?))).collect();
     let mut slices_of: BTreeMap<u32, Vec<Slice>> = BTreeMap::new();
@@ -98,9 +99,74 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
             }
             done = done.saturating_add(part.len() as u64);
         }
+        coverage.push(Coverage::of(tenant, &found));
     }
     let (units, segments) = written.finish()?;
-    Ok([(schema::UNITS.name, units), (schema::UNIT_SEGMENTS.name, segments)].into())
+    let coverage = Coverage::write(&coverage)?;
+    Ok([
+        (schema::UNITS.name, units),
+        (schema::UNIT_SEGMENTS.name, segments),
+        (schema::UNIT_COVERAGE.name, coverage),
+    ]
+    .into())
+}
+
+/// How much of a tenant's work its units hold.
+struct Coverage {
+    tenant: u32,
+    device: u32,
+    operations: u32,
+    in_units: u32,
+    /// Between synchronisations.
+    groups: Option<GroupsLeft>,
+}
+
+/// What was launched between two synchronisations and is no unit: how many, of these longer than every unit, and duration
+/// and begin of the longest.
+#[derive(Clone, Copy)]
+struct GroupsLeft {
+    count: u32,
+    longer: u32,
+    longest: Option<(i64, i64)>,
+}
+
+impl Coverage {
+    fn of(tenant: &Tenancy, found: &Found) -> Self {
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let length = |unit: &Unit| unit.end_ns.saturating_sub(unit.start_ns);
+        let slowest_ns = found.units.iter().map(length).max().unwrap_or(i64::MAX);
+        let between = found.units.iter().any(|unit| unit.source == UnitSource::Synchronisation);
+        let left = &found.left_out;
+        let groups = GroupsLeft {
+            count: number(left.len()),
+            longer: number(left.iter().filter(|group| length(group) > slowest_ns).count()),
+            longest: left.iter().map(|group| (length(group), group.start_ns)).max(),
+        };
+        Self {
+            tenant: tenant.id,
+            device: tenant.device,
+            operations: number(tenant.ops.len()),
+            in_units: found.in_units,
+            groups: between.then_some(groups),
+        }
+    }
+
+    fn write(all: &[Self]) -> Result<RecordBatch> {
+        let numbers = |f: fn(&Self) -> Option<u32>| -> UInt32Array { all.iter().map(f).collect() };
+        let times = |f: fn((i64, i64)) -> i64| -> Int64Array {
+            all.iter().map(|one| one.groups.and_then(|groups| groups.longest).map(f)).collect()
+        };
+        Builder::new(&schema::UNIT_COVERAGE)
+            .put("tenant_id", numbers(|one| Some(one.tenant)))
+            .put("device_id", numbers(|one| Some(one.device)))
+            .put("operations", numbers(|one| Some(one.operations)))
+            .put("in_units", numbers(|one| Some(one.in_units)))
+            .put("groups", numbers(|one| one.groups.map(|groups| groups.count)))
+            .put("longer", numbers(|one| one.groups.map(|groups| groups.longer)))
+            .put("longest_ns", times(|longest| longest.0))
+            .put("longest_start_ns", times(|longest| longest.1))
+            .finish(all.len())
+    }
 }
 
 /// Residency by start: as observed, and as inferred on devices without observed one.

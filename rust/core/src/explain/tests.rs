@@ -221,6 +221,62 @@ fn without_ranges_launches_until_a_thread_waits_are_units() {
     assert_eq!(units.names("name").unwrap().get(4), Some("2 operations, first k"));
 }
 
+/// [`five_requests`] without ranges, and at 50 ms, of each kernel, launch call, start and end, before one synchronisation
+/// that returns at `until`; start and end of the units behind the five, and the row of `unit_coverage`.
+fn and_a_group(kernels: &[(i64, i64, i64)], until: i64) -> (Vec<(i64, i64)>, Vec<Option<i64>>) {
+    let (mut rows, mut calls, _) = five_requests();
+    for (launch, start, end) in kernels {
+        let t = 50_000;
+        // Kernels are numbered by start.
+        let id = 11 + kernels.iter().filter(|other| other.1.abs() < start.abs()).count() as u32;
+        rows.push((0, 7, 0, 1, if *start < 0 { 8 } else { 7 }, t + start.abs(), t + end));
+        calls.push((7, 70, id, t + launch, t + launch + 10, LAUNCH));
+    }
+    calls.push((7, 70, 2000, 50_000 + until - 5, 50_000 + until, SYNC));
+    let (made, _) = explained(
+        Tables::from([("kernels", numbered(&rows)), ("api_calls", api(&calls))]),
+        &Choice::default(),
+    );
+    let units = Columns::new(&schema::UNITS, &made["units"]);
+    let (start, end) = (units.i64("start_ns").unwrap(), units.i64("end_ns").unwrap());
+    let us = |ns: i64| ns / 1000 - 50_000;
+    let found = (5..units.rows()).map(|row| (us(start.value(row)), us(end.value(row)))).collect();
+    let coverage = Columns::new(&schema::UNIT_COVERAGE, &made["unit_coverage"]);
+    assert_eq!(coverage.rows(), 1);
+    let numbers = ["operations", "in_units", "groups", "longer"];
+    let numbers = numbers.iter().map(|name| at(coverage.u32(name).unwrap(), 0).map(i64::from));
+    let times = ["longest_ns", "longest_start_ns"].iter().map(|name| at(coverage.i64(name).unwrap(), 0));
+    (found, numbers.chain(times).collect())
+}
+
+/// Launches of a kernel of 400 us each, 20 us apart, that run one after the other from 115 us on.
+fn one_by_one(count: i64) -> Vec<(i64, i64, i64)> {
+    (0..count).map(|n| (100 + n * 20, 115 + n * 401, 515 + n * 401)).collect()
+}
+
+#[test]
+fn a_thread_that_seldom_waits_after_several_units_launched_each_of_them() {
+    // Requests are two kernels. Six are three requests: each lasts from its own first launch to the end of its last kernel,
+    // the last one until the synchronisation returns.
+    let (found, coverage) = and_a_group(&one_by_one(6), 2_525);
+    assert_eq!(found, [(100, 515 + 401), (140, 515 + 3 * 401), (180, 2_525)]);
+    assert_eq!(coverage, [Some(16), Some(16), Some(0), Some(0), None, None]);
+}
+
+#[test]
+fn what_is_no_unit_is_counted() {
+    // Three kernels are one and a half. The group takes 1222 us, a request 745.
+    let left = [Some(13), Some(10), Some(1), Some(1), Some(1_222_000), Some(50_100_000)];
+    assert_eq!(and_a_group(&one_by_one(3), 1_322), (vec![], left.to_vec()));
+    // Six requests are more than the five that were waited for: how long each took is how many stood in front of it.
+    let left = [Some(22), Some(10), Some(1), Some(1), Some(4_900_000), Some(50_100_000)];
+    assert_eq!(and_a_group(&one_by_one(12), 5_000), (vec![], left.to_vec()));
+    // The second request, in another stream, ended first: nothing says that it is the second.
+    let beside = [(100, 115, 900), (120, 901, 1_300), (140, -150, 300), (160, -301, 500)];
+    let left = [Some(14), Some(10), Some(1), Some(1), Some(1_205_000), Some(50_100_000)];
+    assert_eq!(and_a_group(&beside, 1_305), (vec![], left.to_vec()));
+}
+
 #[test]
 fn another_tenants_slice_inside_a_kernel_and_before_it() {
     // The second kernel of the third request: 7 is resident until 20600 and from 22700 on, 8 from 20640 to 22660; the

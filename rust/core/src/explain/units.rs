@@ -2,7 +2,8 @@
 //!
 //! In this order, per tenant: units that a caller gave (rows of `nvtx` without a thread), NVTX ranges, whole-graph
 //! launches, and launches between the returns of two synchronisations of a thread. Of NVTX ranges those of one name are
-//! taken, of graphs all, of synchronisations the sequences of operations that repeat.
+//! taken, of graphs all, of synchronisations the sequences of operations that repeat. A thread that seldom launches such a
+//! sequence several times before it waits launched several units: each begins with its own first launch, as all do.
 //!
 //! A unit lasts from its begin to the end of the last operation launched inside it, or to its own end where that is
 //! later. An operation belongs to a unit if its launch lies inside, on the unit's thread where it has one.
@@ -160,6 +161,10 @@ pub(crate) fn ranges(
 pub(crate) struct Found {
     pub units: Vec<Unit>,
     pub names: Vec<String>,
+    /// Of units between synchronisations: what was launched between two, by begin, and is no unit.
+    pub left_out: Vec<Unit>,
+    /// Operations of the tenant that are in a unit.
+    pub in_units: u32,
 }
 
 /// Finds the units of a tenant whose operations stand by launch.
@@ -188,10 +193,19 @@ pub(crate) fn find(
     if found.units.is_empty() && choice.name.is_none() {
         found = calls.map(|calls| between_waits(tenant, calls, signatures)).unwrap_or_default();
     }
-    if let Some((first, last)) = choice.window {
-        found.units.retain(|u| u.start_ns > first && u.end_ns < last);
+    for list in [&mut found.units, &mut found.left_out] {
+        if let Some((first, last)) = choice.window {
+            list.retain(|u| u.start_ns > first && u.end_ns < last);
+        }
+        list.sort_by_key(|u| (u.start_ns, u.end_ns, u.name, u.thread));
     }
-    found.units.sort_by_key(|u| (u.start_ns, u.end_ns, u.name, u.thread));
+    let mut held = vec![false; tenant.ops.len()];
+    for (place, _) in found.units.iter().flat_map(|unit| inside(tenant, calls, unit)) {
+        if let Some(held) = held.get_mut(place) {
+            *held = true;
+        }
+    }
+    found.in_units = u32::try_from(held.iter().filter(|held| **held).count()).unwrap_or(u32::MAX);
     found
 }
 
@@ -225,17 +239,24 @@ impl Found {
     }
 }
 
+/// What was launched in a unit: places of operations.
+fn inside<'t>(
+    tenant: &'t Tenancy,
+    calls: Option<&'t Calls>,
+    unit: &Unit,
+) -> impl Iterator<Item = (usize, Op)> + 't {
+    let unit = *unit;
+    let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
+    (from..)
+        .zip(tenant.ops.from(from))
+        .take_while(move |(_, op)| op.launch_ns <= unit.range_end_ns)
+        .filter(move |(_, op)| unit.has(op, thread_of(calls, op)))
+}
+
 /// A unit with what was launched in it; none where nothing was.
 fn filled(tenant: &Tenancy, calls: Option<&Calls>, mut unit: Unit) -> Option<Unit> {
-    let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
     let mut last_ns = i64::MIN;
-    for (place, op) in (from..).zip(tenant.ops.from(from)) {
-        if op.launch_ns > unit.range_end_ns {
-            break;
-        }
-        if !unit.has(&op, thread_of(calls, &op)) {
-            continue;
-        }
+    for (place, op) in inside(tenant, calls, &unit) {
         unit.main_thread = unit.main_thread.or_else(|| thread_of(calls, &op));
         unit.operations = unit.operations.saturating_add(1);
         unit.without_call = unit.without_call.saturating_add(u32::from(op.call().is_none()));
@@ -338,6 +359,80 @@ fn of_graphs(tenant: &Tenancy, calls: Option<&Calls>, signatures: &Signatures) -
     Some(found)
 }
 
+/// What a thread launched until it waited.
+struct Batch<'t> {
+    thread: u32,
+    /// Places of operations, by launch.
+    places: &'t [u32],
+    /// When the thread had waited.
+    until_ns: i64,
+}
+
+impl Batch<'_> {
+    fn ops<'b>(&'b self, tenant: &'b Tenancy) -> impl Iterator<Item = Op> + 'b {
+        self.places.iter().filter_map(|place| tenant.ops.get(*place as usize))
+    }
+
+    fn sequence(&self, tenant: &Tenancy) -> Vec<u32> {
+        self.ops(tenant).map(|op| op.signature).collect()
+    }
+
+    fn unit(&self, tenant: &Tenancy, calls: &Calls) -> Option<Unit> {
+        let start_ns = self.ops(tenant).map(|op| op.launch_ns).min()?;
+        let until_ns = self.until_ns.max(start_ns);
+        let unit = Unit {
+            source: UnitSource::Synchronisation,
+            name: 0,
+            thread: Some(self.thread),
+            main_thread: Some(self.thread),
+            start_ns,
+            range_end_ns: until_ns,
+            end_ns: until_ns,
+            operations: 0,
+            without_call: 0,
+            last: 0,
+        };
+        filled(tenant, Some(calls), unit)
+    }
+
+    /// Parts of so many operations, each launched behind the one before and ended behind it: otherwise it is not known
+    /// when one ended. Nobody waited for any but the last one.
+    fn parts(&self, tenant: &Tenancy, length: usize) -> Option<Vec<Self>> {
+        let part = |places| Self { thread: self.thread, places, until_ns: i64::MIN };
+        let mut parts: Vec<Self> = self.places.chunks(length).map(part).collect();
+        let (mut launched_ns, mut ended_ns) = (i64::MIN, i64::MIN);
+        for part in &mut parts {
+            let first_ns = part.ops(tenant).map(|op| op.launch_ns).min()?;
+            let end_ns = part.ops(tenant).map(|op| op.end_ns).max()?;
+            if first_ns <= launched_ns || end_ns <= ended_ns {
+                return None;
+            }
+            (launched_ns, ended_ns) = (part.ops(tenant).map(|op| op.launch_ns).max()?, end_ns);
+            part.until_ns = launched_ns;
+        }
+        parts.last_mut()?.until_ns = self.until_ns;
+        Some(parts)
+    }
+}
+
+/// What threads launched until they waited.
+fn batches<'t>(launched: &'t BTreeMap<u32, Vec<u32>>, tenant: &Tenancy, calls: &Calls) -> Vec<Batch<'t>> {
+    let mut found = Vec::new();
+    for (thread, waits) in waits_by_thread(calls) {
+        let mut rest = launched.get(&thread).map_or(&[][..], Vec::as_slice);
+        for (_, until_ns) in waits {
+            let behind = rest
+                .partition_point(|p| tenant.ops.get(*p as usize).is_some_and(|op| op.launch_ns <= until_ns));
+            let (places, later) = rest.split_at(behind);
+            rest = later;
+            if !places.is_empty() {
+                found.push(Batch { thread, places, until_ns });
+            }
+        }
+    }
+    found
+}
+
 /// What a thread launched until it waited, where the same sequence of operations came back.
 fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Found {
     // By thread: places of operations, by launch.
@@ -348,41 +443,20 @@ fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Fo
         }
     }
     let least_ns = LEAST_TIME * tenant.ops.iter().map(|op| length(&op)).sum::<f64>();
-    // With the time of their operations.
-    let mut groups: BTreeMap<Vec<u32>, (Vec<Unit>, f64)> = BTreeMap::new();
-    for (thread, waits) in waits_by_thread(calls) {
-        let Some(places) = launched.get(&thread) else { continue };
-        let ops: Vec<(u32, Op)> =
-            places.iter().filter_map(|p| Some((*p, tenant.ops.get(*p as usize)?))).collect();
-        let mut next = 0;
-        for wait in waits {
-            let behind = ops.partition_point(|(_, op)| op.launch_ns <= wait.1);
-            let Some(batch) = ops.get(next..behind).filter(|batch| !batch.is_empty()) else { continue };
-            next = behind;
-            let sequence: Vec<u32> = batch.iter().map(|(_, op)| op.signature).collect();
-            let start_ns = batch.iter().map(|(_, op)| op.launch_ns).min().unwrap_or(wait.0);
-            let unit = Unit {
-                source: UnitSource::Synchronisation,
-                name: 0,
-                thread: Some(thread),
-                main_thread: Some(thread),
-                start_ns,
-                range_end_ns: wait.1.max(start_ns),
-                end_ns: wait.1.max(start_ns),
-                operations: 0,
-                without_call: 0,
-                last: 0,
-            };
-            if let Some(unit) = filled(tenant, Some(calls), unit) {
-                let (units, held_ns) = groups.entry(sequence).or_default();
-                units.push(unit);
-                *held_ns += batch.iter().map(|(_, op)| length(op)).sum::<f64>();
-            }
+    let mut groups: BTreeMap<Vec<u32>, Vec<(Unit, Batch)>> = BTreeMap::new();
+    for batch in batches(&launched, tenant, calls) {
+        if let Some(unit) = batch.unit(tenant, calls) {
+            groups.entry(batch.sequence(tenant)).or_default().push((unit, batch));
         }
     }
-    let mut found = Found::default();
-    let telling = |units: &[Unit], held_ns: f64| units.len() >= ENOUGH_UNITS && held_ns >= least_ns;
-    for (sequence, (units, _)) in groups.into_iter().filter(|(_, (units, ns))| telling(units, *ns)) {
+    let held_ns = |list: &[(Unit, Batch)]| -> f64 {
+        list.iter().flat_map(|(_, batch)| batch.ops(tenant)).map(|op| length(&op)).sum()
+    };
+    let (telling, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        groups.into_iter().partition(|(_, list)| list.len() >= ENOUGH_UNITS && held_ns(list) >= least_ns);
+    let (several, left_out) = several_of(&telling, others, tenant, calls);
+    let mut found = Found { left_out, ..Found::default() };
+    for (sequence, list) in telling {
         let first = sequence.first().and_then(|s| signatures.list.get(*s as usize));
         let first = first.and_then(|s| s.name.as_deref()).unwrap_or("unnamed");
         let name = u32::try_from(found.names.len()).unwrap_or(u32::MAX);
@@ -390,9 +464,43 @@ fn between_waits(tenant: &Tenancy, calls: &Calls, signatures: &Signatures) -> Fo
             1 => format!("1 operation, {first}"),
             n => format!("{n} operations, first {first}"),
         });
-        found.units.extend(units.into_iter().map(|unit| Unit { name, ..unit }));
+        let waited_for = list.into_iter().map(|(unit, _)| unit);
+        let units = waited_for.chain(several.get(&sequence).into_iter().flatten().copied());
+        found.units.extend(units.map(|unit| Unit { name, ..unit }));
     }
     found
+}
+
+/// Units of sequences that came back of which a thread launched several before it waited, and what is left.
+///
+/// Of a sequence there may be no more of these than were waited for one by one: in a loop that launches a thousand and
+/// waits once, a unit lasts as long as the queue is, which says nothing of it.
+fn several_of<'t>(
+    telling: &BTreeMap<Vec<u32>, Vec<(Unit, Batch<'t>)>>,
+    others: BTreeMap<Vec<u32>, Vec<(Unit, Batch<'t>)>>,
+    tenant: &Tenancy,
+    calls: &Calls,
+) -> (BTreeMap<Vec<u32>, Vec<Unit>>, Vec<Unit>) {
+    let (mut several, mut left_out) = (BTreeMap::<Vec<u32>, Vec<Unit>>::new(), Vec::new());
+    for (sequence, list) in others {
+        let repeats = |one: &&Vec<u32>| sequence.chunks(one.len()).all(|part| part == one.as_slice());
+        let Some(one) = telling.keys().find(repeats) else {
+            left_out.extend(list.into_iter().map(|(unit, _)| unit));
+            continue;
+        };
+        let most = telling.get(one).map_or(0, Vec::len);
+        let units = several.entry(one.clone()).or_default();
+        for (unit, batch) in list {
+            let parts = batch.parts(tenant, one.len()).unwrap_or_default();
+            let parts: Vec<Unit> = parts.iter().filter_map(|part| part.unit(tenant, calls)).collect();
+            if parts.is_empty() || units.len().saturating_add(parts.len()) > most {
+                left_out.push(unit);
+            } else {
+                units.extend(parts);
+            }
+        }
+    }
+    (several, left_out)
 }
 
 /// Begin and end of the calls of each thread that may wait for the device, by end; a call inside another is part of it.

@@ -15,7 +15,7 @@ pub const UNITS: Table = Table {
         CAPTURE_ID,
         PID,
         opt("tid", U32, "of any thread of the process", "Thread whose launches belong to it."),
-        col("source", Name, "How it was found: `given` (work units of the caller), `nvtx` (ranges of one name), `graph` (whole-graph launches), `synchronisation` (launches between the returns of two synchronisations, where they repeat)."),
+        col("source", Name, "How it was found: `given` (work units of the caller), `nvtx` (ranges of one name), `graph` (whole-graph launches), `synchronisation` (launches between the returns of two synchronisations, where they repeat; where a thread launched the same several times before it waited, each of them)."),
         col("name", Name, "Name of the range or graph, or what the sequence of launches consists of; `#` stands for numbers that differ. Hostile text."),
         START,
         END,
@@ -46,5 +46,22 @@ pub const UNIT_SEGMENTS: Table = Table {
         col("own", Bool, "The operation is the unit's own."),
         opt("usual_ns", I64, "not a whole operation of the unit, or the only one of its kind", "Median of what equal operations of the tenant, each behind an equal one in its stream, took while resident."),
         BASIS,
+    ],
+};
+
+/// What of a tenant's work its units hold.
+pub const UNIT_COVERAGE: Table = Table {
+    name: "unit_coverage",
+    version: 1,
+    doc: "How many operations of each tenant with units of work are in one of them, and what was launched between two synchronisations and is no unit, where units were found there. Sorted by tenant.",
+    columns: &[
+        TENANT_ID,
+        DEVICE_ID,
+        col("operations", U32, "Operations of the tenant: kernels, graphs, copies and memsets."),
+        col("in_units", U32, "Of these, in one unit at least."),
+        opt("groups", U32, "units were not found between synchronisations", "Groups of operations that a thread launched between two synchronisations and that are no units."),
+        opt("longer", U32, "as of groups", "Of these groups, those that lasted longer than every unit, from the first launch to the return of the synchronisation or to the end of the last operation, if that is later."),
+        opt("longest_ns", I64, "no group", "Duration of the longest of these groups."),
+        opt("longest_start_ns", I64, "no group", "When that one began."),
     ],
 };

@@ -208,6 +208,7 @@ pub const TABLES: &[&Table] = &[
     &BASELINE_MATCHES,
     &UNITS,
     &UNIT_SEGMENTS,
+    &UNIT_COVERAGE,
     &STREAM_WORK,
     &STREAM_PAIRS,
     &STREAM_LOSSES,
