@@ -587,9 +587,8 @@ def _kinds(units: pl.DataFrame) -> list[pl.DataFrame]:
         first, last = min(FEWEST_SHORT, many), units.height // 2
         least = math.log(SLOW_TAIL)
     cuts: list[int] = []
-    for cut in sorted(range(first, last + 1), key=lambda place: -steps[place]):
-        if steps[cut] < least:
-            break
+    gaps = (place for place in range(first, last + 1) if steps[place] >= least)
+    for cut in sorted(gaps, key=lambda place: -steps[place]):
         if all(abs(cut - other) >= first for other in cuts):
             cuts.append(cut)
     return [units[start:end] for start, end in pairwise([0, *sorted(cuts), units.height])]
