@@ -1155,6 +1155,17 @@ def test_a_bound_of_mps_is_a_gain(
     assert [("hardly switched out" in one.why) for one in found] == [inflation == 1.003] * len(said)
 
 
+def test_kernels_are_asked_for_where_none_was_traced_under_mps(hardware: Path) -> None:
+    """A recording of the node knows that three processes share the GPU, and nothing of what they ran."""
+    (advice,) = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B").advise()
+    (first,) = advice.actions
+    assert first.action == (
+        "Not enough data to decide: record kernels of all tenants before changing how the GPU is shared"
+    )
+    assert first.why == "no kernels were traced: who was slowed, and by what, is not known"
+    assert first.commands[0].startswith("nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM")
+
+
 def test_kernels_are_recorded_before_mps_is_advised(hardware: Path, tmp_path: Path) -> None:
     """Nothing was traced: by SQL most samples of the counter have all SMs active."""
     export = hardware.parent / "h200" / "node-slices-A-B" / "report.sqlite"

@@ -25,6 +25,7 @@ from pyanalyze.analysis.advice.simple import (
     in_turn,
     kept_apart,
     record_first,
+    record_kernels,
     simple_bounds,
     unknown_tenants,
     unlisted_process,
@@ -385,6 +386,8 @@ def _actions(
             if traits.promises.lacks(required):
                 yield _isolated(tables, verdict, required, held, device, compared.why_not)
         elif verdict.mode != Mode.UNDETERMINED:
+            if not (traits.time_sliced or any(tenant.traced for tenant in held)):
+                yield record_kernels("who was slowed, and by what, is not known")
             daemon = daemon_on(tables, verdict.device_id)
             bounded = _without_switching(tables, verdict.device_id, held)
             yield from simple_bounds(

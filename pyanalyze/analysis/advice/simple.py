@@ -256,7 +256,7 @@ def simple_bounds(
     bound, waits, busy = None, "", ""
     if not any(t.traced for t in tenants):
         # Whether their kernels leave SMs to others decides what MPS gains, and nothing is known of a kernel.
-        yield _record_kernels()
+        yield record_kernels("whether they leave SMs to other tenants is not known")
         active = all_active()
         if active is not None and active[0] >= MOSTLY_ACTIVE and active[1] >= MIN_COUNTER_SAMPLES:
             share, samples = fmt.percent(active[0]), fmt.count(active[1])
@@ -300,13 +300,19 @@ def simple_bounds(
     )
 
 
-def _record_kernels() -> Advice:
-    """Ask for the kernels of tenants of which none was traced."""
+def record_kernels(unknown: str) -> Advice:
+    """Ask for the kernels of tenants of which none was traced, without which something is not known.
+
+    Examples
+    --------
+    >>> record_kernels("who was slowed is not known").why
+    'no kernels were traced: who was slowed is not known'
+    """
     return Advice(
         action="Not enough data to decide: record kernels of all tenants before changing how the GPU is shared",
         commands=[record_all()],
         expected=None,
         bound=None,
-        why="no kernels were traced: whether they leave SMs to other tenants is not known",
+        why=f"no kernels were traced: {unknown}",
         undo=None,
     )
