@@ -745,7 +745,8 @@ def _switching(device: Device, *, short: bool = False, lengths: bool = True) -> 
         text += "; saving and restoring are in GPU time as well"
     elif (inferred := inferred_switch(device)) is not None:
         share, low, high = (fmt.percent(share_of_window(one.total_ns, device)) for one in inferred.whole)
-        text += f", {share} with saving and restoring (inferred, {low} to {high})"
+        between = "" if low == high else f", {low} to {high}"
+        text += f", {share} with saving and restoring (inferred{between})"
     if lengths and not short and switches.median_slice_ns is not None:
         if medians := unlike_medians(device):
             each = [f"{fmt.duration(ns)} ({label}{f'; p10-p90 {span}' if span else ''})" for label, ns, span in medians]
