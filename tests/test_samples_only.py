@@ -294,12 +294,24 @@ def test_memory_is_held_against_a_threshold_and_listed_processes_are_somebody() 
     assert "No process is known" not in shown
 
 
+def test_lists_of_processes_between_samples_are_no_samples(hardware: Path) -> None:
+    """The recorder wrote 24 samples of the GPU 50 ms apart, and a list of processes some milliseconds after each."""
+    folder = hardware.parent / "h200" / "node-mps-A-B"
+    lines = (folder / "samples.jsonl").read_text().splitlines()
+    (device,) = pyanalyze.load(folder).report().devices
+    assert device.sampled is not None
+    assert device.sampled.n == sum('"gpu_utilization_pct"' in line for line in lines) == 24
+    assert device.sampled.covered_share == 1
+
+
 @pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
 def test_an_encoder_that_is_busier_than_the_sms_is_named() -> None:
     """Two ffmpeg encode on an L40S.
 
     By pmon 24, 27, 28, 13, 21 % of the encoder and 40, 34, 37, 49, 42 %; by all lists 0 % seven times before that, then
     59, 60, 67, 59, 63, 59, 67 %. The 16 samples of the SMs are 100 % three times, 0 % five times, 9 % six and 10 % two.
+    Samples of the device have times 0, 0.737, 15.0 and 15.415 s, the last list 15.65 s: of the hole of 14.263 s all but
+    0.737 s, 86 %, is without.
     """
     (file,) = (CORPUS / "samples" / "nvidia-gpu-exporter").glob("*l40s*")
     session = pyanalyze.load(samples=file)
@@ -317,7 +329,7 @@ def test_an_encoder_that_is_busier_than_the_sms_is_named() -> None:
     assert (sms.n, device.sampled.n, device.sampled.idle_share) == (16, 16, 5 / 16)
     screen = " ".join(str(session).split())
     assert "Engines the encoder was busy 31.0 % of the time (14 samples, peak 67.0 %), more than the SMs" in screen
-    assert "more than the SMs (23.4 %, 16 samples) Sampled 16 samples, none for 87 % of the 15.65 s; a kernel" in screen
+    assert "more than the SMs (23.4 %, 16 samples) Sampled 16 samples, none for 86 % of the 15.65 s; a kernel" in screen
     # pmon has five samples of each; the lists of processes, which have times, name them from 15.00 to 15.65 s.
     assert "Use mean of 5 samples, listed for 650.0 ms of the 15.65 s: ffmpeg (pid 20038) kernels 6.2 %" in screen
     assert "encoder 40.4 %, 681 MiB; ffmpeg (pid 20037) kernels 1.4 %, encoder 22.6 %" in screen

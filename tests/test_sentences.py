@@ -849,6 +849,19 @@ def test_small_copies_have_no_column_of_unknown_rates(hardware: Path) -> None:
     assert "Fastest" not in table.caption
 
 
+def test_what_a_recording_of_a_node_without_a_traced_program_lacks_can_be_recorded(hardware: Path) -> None:
+    """Its recorder noted that nsys may write no switch records then; no kernel was traced for a forecast."""
+    folder = hardware.parent / "h200" / "node-mps-A-B"
+    assert "without a traced program nsys may write no switch records" in (folder / "samples.jsonl").read_text()
+    (device,) = pyanalyze.load(folder).report().devices
+    gaps = {gap.what: gap for gap in device.sharing.missing}
+    assert gaps["context_switches"].why.endswith("and without a traced program nsys may write none")
+    for what in ("context_switches", "kernels", "options"):
+        assert (gaps[what].how or "").startswith("nsys profile -t cuda,nvtx"), what
+    listed = next(one for one in device.sharing.evidence if one.name == "nvml_several_processes")
+    assert listed.detail.startswith("NVML lists 2 compute processes beside the MPS server on the GPU")
+
+
 def test_why_nothing_is_known_of_interference_is_said_once(hardware: Path) -> None:
     report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
     said = [getattr(one, "text", "") for one in _section(report, "interference")]

@@ -84,6 +84,7 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     whole = tables.board_samples_of(device_id)
     times = here["time_ns"].drop_nulls()
     start, end = times.min(), times.max()
+    moments = _moments(here)
     values = {metric: rows["value"].drop_nulls() for metric, rows in whole.items()}
     use = _NO_VALUES
     for metric, scale in UTILIZATION:
@@ -97,10 +98,10 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     indices = here["gpu_index"].drop_nulls().unique()
     return Sampled(
         gpu_index=indices[0] if len(indices) == 1 else None,
-        n=max([1, times.n_unique(), *(counter.n for counter in counters.values())]),
+        n=max([1, len(moments), *(counter.n for counter in counters.values())]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
-        covered_share=_covered(times),
+        covered_share=_covered(times, moments),
         gpu_utilization=means.get("gpu_utilization"),
         gpu_utilization_peak=None if (busy := counters.get("gpu_utilization")) is None else busy.high,
         idle_share=None if not len(use) else int((use < _IDLE).sum()) / len(use),
@@ -118,10 +119,21 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     )
 
 
-def _covered(times: pl.Series) -> float | None:
-    """The part of the time from the first to the last sample that is no hole."""
+def _moments(here: pl.DataFrame) -> pl.Series:
+    """When samples were taken, in order: of the device, where it has any, in the one format that has most.
+
+    A list of its processes is taken a moment later, and two tools sample each in their own time.
+    """
+    of_device = here.filter(pl.col("pid").is_null())
+    rows = here if of_device.is_empty() else of_device
+    each = [own["time_ns"].drop_nulls().unique() for own in rows.partition_by("format")]
+    return max(each, key=len).sort()
+
+
+def _covered(times: pl.Series, moments: pl.Series) -> float | None:
+    """The part of the time from the first to the last sample that is no hole; `moments`: as of :func:`_moments`."""
     intervals = times.unique().sort().diff().drop_nulls()
-    usual = intervals.median()
+    usual = moments.diff().drop_nulls().median()
     if not isinstance(usual, float) or usual <= 0:
         return None
     holes = intervals.filter(intervals > _HOLE * usual)

@@ -787,6 +787,8 @@ def _how_options(
     lost = any(gap.what == "kernel_records" for gap in verdict.missing)
     if untraced.height and not lost:
         return record_all()
+    if not (lost or usage["traced"].any()):
+        return _how_kernels(verdict)
     # No forecast does without the SM count, of copies either.
     if device["sm_count"] is None and usage["traced"].any() and (how := _how_device(tables, device)):
         return how

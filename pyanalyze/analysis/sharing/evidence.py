@@ -1125,7 +1125,7 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "processes",
             together,
             "sampled",
-            f"NVML lists {together} compute processes on the GPU"
+            f"NVML lists {together} compute processes{' beside the MPS server' if servers else ''} on the GPU"
             f"{' at a time' if together < len(clients) else ''}{_taken(case)}",
         )
 
@@ -1204,6 +1204,9 @@ def gaps(case: Case) -> list[Missing]:
                     "context switch. Without root nothing is recorded either"
                 )
                 how = ""
+            if case.sources.get("kernels") != "present":
+                why += ", and without a traced program nsys may write none"
+                how = record_all(case.trace)
         if case.mig_profile is not None:
             how = ""
             # Where the table is there and empty that is said above.

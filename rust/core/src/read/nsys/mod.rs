@@ -284,12 +284,13 @@ impl Reader<'_> {
             if held == 0 {
                 (row.state, row.how) = ("removed", EXPORT_AGAIN);
             }
-            let held_of = match (held, name) {
-                (0, _) => "none".to_owned(),
-                (_, "gpu_metrics") => format!("at most {held}"),
-                _ => held.to_string(),
+            let detail = match (held, name) {
+                (0, _) => format!("none of {collected} {what} that nsys collected are in the export"),
+                (_, "gpu_metrics") => {
+                    format!("{held} values are in the export, of {collected} {what} that nsys collected, each with one value or more")
+                }
+                _ => format!("{held} of {collected} {what} that nsys collected are in the export"),
             };
-            let detail = format!("{held_of} of {collected} {what} that nsys collected are in the export");
             self.count(counter, collected - held, detail);
         }
     }
