@@ -858,6 +858,10 @@ def test_what_a_recording_of_a_node_without_a_traced_program_lacks_can_be_record
     assert gaps["context_switches"].why.endswith("and without a traced program nsys may write none")
     for what in ("context_switches", "kernels", "options"):
         assert (gaps[what].how or "").startswith("nsys profile -t cuda,nvtx"), what
+    # The session of nsys began 331.8 ms after the last sample, its first counter came 0.02 ms later.
+    assert (gpu_metrics_text(device) or "").endswith(
+        "(mean of 199 samples over 19.90 ms, 331.8 ms after the other samples)"
+    )
     listed = next(one for one in device.sharing.evidence if one.name == "nvml_several_processes")
     assert listed.detail.startswith("NVML lists 2 compute processes beside the MPS server on the GPU")
 

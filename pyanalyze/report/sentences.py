@@ -1283,7 +1283,7 @@ def samples_text(device: Device, found: CounterCheck | GpuMetrics) -> str:
         return said
     length, window = found.end_ns - found.start_ns, device.window
     if window is None:
-        return f"{said} over {fmt.duration(length)}"
+        return f"{said} over {fmt.duration(length)}{_apart(device, found.start_ns, found.end_ns)}"
     whole = max(window.end_ns - window.start_ns, 1)
     inside = max(min(found.end_ns, window.end_ns) - max(found.start_ns, window.start_ns), 0)
     # Times before and after the window count in a mean of all samples.
@@ -1292,6 +1292,17 @@ def samples_text(device: Device, found: CounterCheck | GpuMetrics) -> str:
     if length > whole:
         return f"{said} over {fmt.duration(length)}, the window has {fmt.duration(whole)}"
     return f"{said} over {fmt.duration(length)}, {fmt.percent(inside / whole)} of the window"
+
+
+def _apart(device: Device, start_ns: int, end_ns: int) -> str:
+    """How far counters lie from the other samples, which do not reach into their time."""
+    sampled = device.sampled
+    if sampled is None or sampled.start_ns is None or sampled.end_ns is None:
+        return ""
+    after, before = start_ns - sampled.end_ns, sampled.start_ns - end_ns
+    if max(after, before) <= 0:
+        return ""
+    return f", {fmt.duration(max(after, before))} {'after' if after > 0 else 'before'} the other samples"
 
 
 def gpu_metrics_text(device: Device) -> str | None:
