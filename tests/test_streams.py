@@ -230,6 +230,29 @@ def test_streams_of_two_green_contexts_do_not_wait_for_each_others_sms(tmp_path:
     assert (pairs[13, 15].both_had_work_ns, pairs[13, 15].lost_ns) == (100 * US, 0)
 
 
+def test_the_kernel_that_fills_the_sms_is_named_and_none_that_leaves_room(tmp_path: Path) -> None:
+    """By hand, in us: 14 runs 216 blocks from 10, 13 runs 1296 from 30. 15, launched until 50, starts at 2500.
+
+    An A100 has room for 864 of these blocks: 13 fills it in the first of its two waves, until 2015, and 14 and 15 with
+    216 each fit at once. In both of its pairs, 15 waited for 13.
+    """
+    rows = [(14, 10, 3000, 1, 216), (13, 30, 4000, 2, 1296), (15, 2500, 3500, 3, 216)]
+    path = write(
+        tmp_path / "a.sqlite",
+        kernels=[
+            kernel(7, start * US, end * US, streamId=stream, shortName=name, gridX=blocks, correlationId=n)
+            for n, (stream, start, end, name, blocks) in enumerate(rows, 1)
+        ],
+        calls=[call(7, at * US, (at + 10) * US, n) for n, at in enumerate((0, 20, 40), 1)],
+        kernel_names=["small", "large", "waiting"],
+        streams=[(7, stream, 0, 1) for stream in (13, 14, 15)],
+    )
+    streams = streams_of(path)
+    found = {(pair.stream_a, pair.stream_b): (pair.reason, pair.filled_by, pair.lost_ns) for pair in streams.pairs}
+    filled = (StreamReason.SM_RESOURCES, "large", 2450 * US)
+    assert found == {(13, 14): (None, None, 0), (13, 15): filled, (14, 15): filled}
+
+
 #: 0.6 waves of an A100: 64 warps of each of 65 SMs.
 SOME = {"gridX": 518}
 #: Eight waves of an A100.

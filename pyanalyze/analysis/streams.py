@@ -23,8 +23,6 @@ __all__ = ["stream_tables", "streams_of"]
 
 _WORK = ("kernels", "memops", "graph_launches")
 _OWNER = ("capture", "pid", "device_id")
-#: Pairs of streams, most lost time first, of which the kernel that filled the SMs is named.
-_LOOKED_AT = 20
 _PAIR = ("device_id", "tenant_id", "context_a", "stream_a", "context_b", "stream_b")
 
 
@@ -127,10 +125,11 @@ def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) ->
             ).iter_rows(named=True)
         ]
         losses: dict[tuple[Any, ...], list[StreamLoss]] = {}
+        filled: dict[tuple[Any, ...], str] = {}
         lost = tables.stream_losses.filter(here)
         if device_id in time_sliced:
             lost = _without_other_processes(lost)
-        for row in lost.iter_rows(named=True):
+        for row in lost.sort("lost_ns", maintain_order=True).iter_rows(named=True):
             loss = StreamLoss(
                 reason=StreamReason(row["reason"]),
                 waiting_stream=row["waiting_stream"],
@@ -138,14 +137,17 @@ def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) ->
                 lost_ns=row["lost_ns"],
                 operations=row["operations"],
             )
-            losses.setdefault(tuple(row[key] for key in _PAIR), []).append(loss)
+            whose = tuple(row[key] for key in _PAIR)
+            losses.setdefault(whose, []).append(loss)
+            # Of two streams that waited for SMs, the last one waited longest.
+            if row["filled_by"] is not None:
+                filled[*whose, loss.reason] = row["filled_by"]
         slowed = _slowed_beside(slowdowns)
         pairs = [
-            _pair(row, losses.get(tuple(row[key] for key in _PAIR), []), slowed)
+            _pair(row, losses.get(tuple(row[key] for key in _PAIR), []), slowed, filled)
             for row in tables.stream_pairs.filter(here).iter_rows(named=True)
         ]
         pairs.sort(key=lambda pair: (-pair.lost_ns - pair.late_ns, -pair.overlap_ns, pair.stream_a, pair.stream_b))
-        pairs[:_LOOKED_AT] = [_with_filler(tables, used.row(0, named=True), pair) for pair in pairs[:_LOOKED_AT]]
         found[device_id, tenant_id] = Streams(
             window_ns=max(used["last_ns"]) - min(used["first_ns"]),
             streams=[
@@ -166,40 +168,8 @@ def _without_other_processes(losses: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     reason = pl.col("reason").cast(pl.String).replace(StreamReason.OTHER_PROCESS, StreamReason.UNEXPLAINED)
-    keys = (*_PAIR, "reason", "waiting_stream", "had_work")
+    keys = (*_PAIR, "reason", "waiting_stream", "had_work", "filled_by")
     return losses.with_columns(reason).group_by(keys, maintain_order=True).agg(pl.col("lost_ns", "operations").sum())
-
-
-def _with_filler(tables: TableSet, process: Mapping[str, Any], pair: StreamPair) -> StreamPair:
-    """Name the kernel of the one stream that was in flight during most of the time that kernels of the other waited."""
-    import polars as pl
-
-    if pair.reason not in {StreamReason.SM_RESOURCES, StreamReason.POSSIBLY_SM_RESOURCES}:
-        return pair
-    waiting = next(loss.waiting_stream for loss in pair.losses if loss.reason is pair.reason)
-    streams = {(pair.context_a, pair.stream_a), (pair.context_b, pair.stream_b)}
-    held, other = sorted(streams, key=lambda one: one[1] != waiting)
-    columns = ("context_id", "stream_id", "start_ns", "end_ns", "short_name")
-    kernels = tables.kernels.filter(of_process(process) & (pl.col("device_id") == process["device_id"])).select(columns)
-
-    def of(stream: tuple[int | None, int]) -> pl.DataFrame:
-        here = pl.col("context_id").eq_missing(pl.lit(stream[0])) & (pl.col("stream_id") == stream[1])
-        return kernels.filter(here).sort("start_ns")
-
-    # What the first kernel of a stream waited from is its launch: what was in flight when it started was there then.
-    after = pl.col("end_ns").cum_max().shift(1)
-    waits = of(held).with_columns(ready_ns=pl.coalesce(after, pl.col("start_ns") - 1))
-    beside = of(other).select("start_ns", until_ns="end_ns", name=pl.col("short_name").cast(pl.String))
-    longest = (
-        waits.select("start_ns", "ready_ns")
-        .join_asof(beside, on="start_ns")
-        .filter(pl.col("until_ns") > pl.col("ready_ns"))
-        .group_by("name")
-        .agg((pl.col("start_ns") - pl.col("ready_ns")).sum().alias("ns"))
-        .drop_nulls("name")
-        .sort("ns", "name", descending=[True, False])
-    )
-    return pair if longest.is_empty() else pair.model_copy(update={"filled_by": longest["name"][0]})
 
 
 def _has_calls(tables: TableSet, process: Mapping[str, Any]) -> bool:
@@ -226,6 +196,7 @@ def _pair(
     row: dict[str, Any],
     losses: list[StreamLoss],
     slowed: set[tuple[tuple[int | None, int], tuple[int | None, int]]],
+    filled: Mapping[tuple[Any, ...], str],
 ) -> StreamPair:
     first, second = (row["context_a"], row["stream_a"]), (row["context_b"], row["stream_b"])
     lost_ns = row["lost_ns"] + row["late_ns"]
@@ -241,4 +212,5 @@ def _pair(
         reason = StreamReason.CONTENTION
     keys = StreamPair.model_fields.keys() & row.keys()
     ordered = sorted(losses, key=lambda one: (-one.lost_ns, one.reason, one.waiting_stream))
-    return StreamPair(**{key: row[key] for key in keys}, reason=reason, losses=ordered)
+    filled_by = filled.get((*(row[key] for key in _PAIR), reason))
+    return StreamPair(**{key: row[key] for key in keys}, reason=reason, filled_by=filled_by, losses=ordered)

@@ -63,8 +63,8 @@ class StreamPair(Result):
     )
     filled_by: Text | None = Field(
         default=None,
-        description="Where `reason` is `sm-resources` or `possibly-sm-resources`: short name of the kernel that was in "
-        "flight during most of that wait; null: not known. Hostile text.",
+        description="Where `reason` is `sm-resources` or `possibly-sm-resources`: short name of the kernel that by "
+        "itself left no SMs during most of that wait, of either stream or a third; null: not known. Hostile text.",
     )
     losses: list[StreamLoss] = Field(description="Lost and late time by reason, most first.")
 

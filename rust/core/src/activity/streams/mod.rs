@@ -31,7 +31,7 @@ use crate::table::work::WorkKind;
 use contention::Identity;
 use operations::{LaunchCalls, Operation, Owner, Process, Stream};
 pub use reasons::Reason;
-use reasons::{Decider, Launches};
+use reasons::{Decider, Launches, Waited};
 use sweep::{place, Pair, Sweep};
 
 /// What one process did, and who it is.
@@ -91,8 +91,8 @@ fn tables<'a>(all: &[Found], name: impl Fn(Option<u32>) -> Option<&'a str>) -> R
     Ok([
         (schema::STREAM_WORK.name, work_table(all)?),
         (schema::STREAM_PAIRS.name, pair_table(all)?),
-        (schema::STREAM_LOSSES.name, loss_table(all)?),
-        (schema::STREAM_CONTENTION.name, contention_table(all, name)?),
+        (schema::STREAM_LOSSES.name, loss_table(all, &name)?),
+        (schema::STREAM_CONTENTION.name, contention_table(all, &name)?),
     ]
     .into())
 }
@@ -177,7 +177,11 @@ impl<'a> Names<'a> {
 }
 
 /// What each operation waited for; `None` where it did not wait.
-fn reasons_of(process: &Process, decider: &Decider<'_>, watch: &dyn Watch) -> Result<Vec<Option<Reason>>> {
+fn reasons_of<'a>(
+    process: &'a Process,
+    decider: &Decider<'a>,
+    watch: &dyn Watch,
+) -> Result<Vec<Option<Waited<'a>>>> {
     let mut reasons = vec![None; process.operations.len()];
     for stream in &process.streams {
         let mut before: Option<&Operation> = None;
@@ -189,7 +193,8 @@ fn reasons_of(process: &Process, decider: &Decider<'_>, watch: &dyn Watch) -> Re
             let Some(one) = process.operations.get(*at) else { continue };
             let ready_ns = one.launched_ns.max(until_ns);
             if let (true, Some(slot)) = (ready_ns < one.start_ns, reasons.get_mut(*at)) {
-                *slot = Some(decider.reason(one, before, ready_ns, &mut near));
+                let reason = decider.reason(one, before, ready_ns, &mut near);
+                *slot = Some(Waited { reason, filled_by: decider.filled_by(one, ready_ns, reason) });
             }
             until_ns = until_ns.max(one.end_ns);
             before = Some(one);
@@ -281,18 +286,20 @@ struct LossRow<'a> {
     reason: Reason,
     had_work: bool,
     loss: sweep::Loss,
+    filled_by: Option<u32>,
 }
 
-fn loss_table(all: &[Found]) -> Result<RecordBatch> {
+fn loss_table<'a>(all: &[Found], name: impl Fn(Option<u32>) -> Option<&'a str>) -> Result<RecordBatch> {
     let mut rows: Vec<LossRow<'_>> = Vec::new();
     for found in all {
         for (a, b, pair) in pairs_of(found) {
-            for (waiting, losses) in [a, b].into_iter().zip(&pair.losses) {
+            for (which, (waiting, losses)) in [a, b].into_iter().zip(&pair.losses).enumerate() {
                 for (reason, both) in Reason::ALL.into_iter().zip(losses) {
                     for (had_work, loss) in [true, false].into_iter().zip(both) {
                         if loss.ns > 0 {
-                            let streams = (a, b);
-                            rows.push(LossRow { found, streams, waiting, reason, had_work, loss: *loss });
+                            let (streams, loss) = ((a, b), *loss);
+                            let filled_by = if had_work { pair.filled_by(which, reason) } else { None };
+                            rows.push(LossRow { found, streams, waiting, reason, had_work, loss, filled_by });
                         }
                     }
                 }
@@ -306,6 +313,7 @@ fn loss_table(all: &[Found]) -> Result<RecordBatch> {
         .put("had_work", rows.iter().map(|r| Some(r.had_work)).collect::<BooleanArray>())
         .put("lost_ns", rows.iter().map(|r| Some(r.loss.ns)).collect::<Int64Array>())
         .put("operations", rows.iter().map(|r| Some(r.loss.operations)).collect::<UInt64Array>())
+        .put_names("filled_by", rows.iter().map(|r| name(r.filled_by)))
         .finish(rows.len())
 }
 

@@ -130,6 +130,13 @@ const LEAST_GREEN_SMS: u32 = 2;
 /// How far events are followed that wait for others.
 const MAX_DEPTH: u32 = 8;
 
+/// Why an operation waited, and for which kernel where that one left it no SMs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Waited<'a> {
+    pub reason: Reason,
+    pub filled_by: Option<&'a Operation>,
+}
+
 /// What is read of kernels that waited, or were waited for.
 pub(super) struct Launches<'a> {
     columns: Option<(LaunchColumns<'a>, Columns<'a>)>,
@@ -291,7 +298,7 @@ impl<'a> Decider<'a> {
             if self.whole_device(one, &ended, ready_ns) {
                 return Reason::WholeDevice;
             }
-            if self.executing(one.stream, ready_ns).any(|other| self.no_sms(one, other, ready_ns)) {
+            if self.filled_by(one, ready_ns, Reason::SmResources).is_some() {
                 return Reason::SmResources;
             }
         }
@@ -311,10 +318,27 @@ impl<'a> Decider<'a> {
                 return Reason::PossiblySharedChannel;
             }
         }
-        if self.executing(one.stream, ready_ns).any(|other| self.possibly_no_sms(one, other)) {
+        if self.filled_by(one, ready_ns, Reason::PossiblySmResources).is_some() {
             return Reason::PossiblySmResources;
         }
         Reason::Unexplained
+    }
+
+    /// The kernel that left `one` no SMs, by itself, where it waited for them; `None` for any other reason.
+    ///
+    /// It may be of any other stream: who else was in flight meanwhile left room beside itself.
+    pub(super) fn filled_by(
+        &self,
+        one: &'a Operation,
+        ready_ns: i64,
+        reason: Reason,
+    ) -> Option<&'a Operation> {
+        let mut others = self.executing(one.stream, ready_ns);
+        match reason {
+            Reason::SmResources => others.find(|other| self.no_sms(one, other, ready_ns)),
+            Reason::PossiblySmResources => others.find(|other| self.possibly_no_sms(one, other)),
+            _ => None,
+        }
     }
 
     /// Host times between which calls stand in the stream between the operation before and this one.

@@ -9,9 +9,11 @@
 //!
 //! A pair is brought up to date when one of its streams changes.
 
+use std::collections::BTreeMap;
+
 use super::contention::{Durations, Identity};
 use super::operations::{Held, Operation, Process};
-use super::reasons::Reason;
+use super::reasons::{Reason, Waited};
 use crate::base::error::Result;
 use crate::base::hardware::LAUNCH_GAP_NS;
 use crate::base::maps::NumberMap;
@@ -50,8 +52,18 @@ pub(super) struct Pair {
     pub alternations: u64,
     /// By stream that waited (0: the first) and reason, while it had work and while it had none.
     pub losses: Vec<[[Loss; 2]; Reason::ALL.len()]>,
+    /// Time of these by name of the kernel that left no SMs, of whatever stream: by stream that waited, reason and name.
+    pub fillers: BTreeMap<(usize, Reason, u32), i64>,
     since_ns: i64,
     last: Option<usize>,
+}
+
+impl Pair {
+    /// The name of the kernel that left no SMs for most of what the first or the second stream lost for a reason.
+    pub(super) fn filled_by(&self, which: usize, reason: Reason) -> Option<u32> {
+        let names = self.fillers.range((which, reason, 0)..=(which, reason, u32::MAX));
+        names.max_by_key(|((_, _, name), ns)| (**ns, std::cmp::Reverse(*name))).map(|((_, _, name), _)| *name)
+    }
 }
 
 /// What a stream has and does at the moment.
@@ -95,7 +107,7 @@ enum Event {
 
 pub(super) struct Sweep<'a> {
     process: &'a Process,
-    reasons: &'a [Option<Reason>],
+    reasons: &'a [Option<Waited<'a>>],
     by_end: &'a [usize],
     identity: &'a dyn Fn(&Operation) -> Identity,
     states: Vec<State>,
@@ -119,7 +131,7 @@ impl<'a> Sweep<'a> {
     /// two kernels the same.
     pub(super) fn new(
         process: &'a Process,
-        reasons: &'a [Option<Reason>],
+        reasons: &'a [Option<Waited<'a>>],
         by_end: &'a [usize],
         identity: &'a dyn Fn(&Operation) -> Identity,
     ) -> Self {
@@ -211,8 +223,8 @@ impl<'a> Sweep<'a> {
             };
             let (mine, theirs) = (self.process.stream(waits.0), self.process.stream(holds.0));
             let head = mine.operations.get(waits.1.next).copied();
-            let mut reason =
-                head.and_then(|at| self.reasons.get(at).copied().flatten()).unwrap_or(Reason::Unexplained);
+            let waited = head.and_then(|at| self.reasons.get(at).copied().flatten());
+            let mut reason = waited.map_or(Reason::Unexplained, |waited| waited.reason);
             // Who has other SMs did not fill those that it waits for: the time is lost of the pair with who did.
             let for_sms =
                 matches!(reason, Reason::SmResources | Reason::PossiblySmResources | Reason::WholeDevice);
@@ -254,6 +266,9 @@ impl<'a> Sweep<'a> {
                 rest_ns = rest_ns.saturating_sub(beside_ns);
             }
             add(reason, rest_ns);
+            if let Some((Some(name), _, _)) = waited.and_then(|waited| waited.filled_by).map(self.identity) {
+                *pair.fillers.entry((which, reason, name)).or_default() += rest_ns;
+            }
         }
     }
 

@@ -94,6 +94,12 @@ pub const STREAM_LOSSES: Table = Table {
         ),
         col("lost_ns", I64, "How long."),
         col("operations", U64, "How many operations waited."),
+        opt(
+            "filled_by",
+            Name,
+            "another reason, or no name was recorded",
+            "Kernel of any other stream that by itself left no SMs, during most of that time. Hostile text.",
+        ),
     ],
 };
 
