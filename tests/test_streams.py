@@ -253,6 +253,23 @@ def test_the_kernel_that_fills_the_sms_is_named_and_none_that_leaves_room(tmp_pa
     assert found == {(13, 14): (None, None, 0), (13, 15): filled, (14, 15): filled}
 
 
+def test_streams_at_once_are_a_share_of_the_busy_time(hardware: Path) -> None:
+    """By records: the time with kernels of two streams or more in flight, of that with any: 98.3 %. In 2.565 s it is 38 %."""
+    path = hardware / "streams-A-B.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        spans = db.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+    edges = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
+    running, busy_ns, several_ns = 0, 0, 0
+    for (at_ns, change), (next_ns, _) in itertools.pairwise(edges):
+        running += change
+        busy_ns += (next_ns - at_ns) * (running > 0)
+        several_ns += (next_ns - at_ns) * (running > 1)
+    assert round(100 * several_ns / busy_ns, 1) == 98.3
+    (device,) = pyanalyze.load(path).report().devices
+    (said,) = (one.detail for one in device.sharing.details if one.name == "streams_at_once")
+    assert said.endswith("two or more for 98.3 % of the busy time")
+
+
 #: 0.6 waves of an A100: 64 warps of each of 65 SMs.
 SOME = {"gridX": 518}
 #: Eight waves of an A100.

@@ -92,7 +92,7 @@ def _streams(case: Case) -> Iterable[Detail]:
         unit="streams",
         basis="observed",
         detail=f"at most {at_once:.0f} of them had kernels in flight at once; two or more for {fmt.percent(share)} of "
-        "the time",
+        "the busy time",
     )
     queues, set_ = _queues(case)
     limited = queues < used
