@@ -21,7 +21,7 @@ from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text
-from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
+from pyanalyze.report.summary import SUMMARY_COLUMNS, SUMMARY_LINES, render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.streams import StreamPair, Streams
 from pyanalyze.vocabulary import StreamReason
@@ -268,6 +268,46 @@ def test_streams_at_once_are_a_share_of_the_busy_time(hardware: Path) -> None:
     (device,) = pyanalyze.load(path).report().devices
     (said,) = (one.detail for one in device.sharing.details if one.name == "streams_at_once")
     assert said.endswith("two or more for 98.3 % of the busy time")
+
+
+def test_who_filled_the_sms_for_real(hardware: Path) -> None:
+    """By SQL: of 160 B4 in stream 16 that waited, A1, A4 and B1 were in flight when 152, 140 and 160 were ready.
+
+    Blocks in flight on an H100, by registers and threads: A1 317 of 528, A4 317 of 1056, B4 845 of 2112. Each of A1 and
+    A4 leaves room for B4 (0.60 + 0.40 and 0.30 + 0.40 waves); B1, 1690 of 1056, leaves none.
+    """
+    path = hardware / "streams-A-B.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        beside = dict(
+            db.execute(
+                "WITH k AS (SELECT start, end, value AS name, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL "
+                "JOIN StringIds AS s ON s.id = shortName), b4 AS (SELECT k.start, max(r.end, "
+                "coalesce(lag(k.end) OVER (ORDER BY k.start), 0)) AS ready FROM k "
+                "JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r USING (correlationId) WHERE name = 'B4') "
+                "SELECT name, count(*) FROM b4 JOIN k ON k.start <= ready AND k.end > ready "
+                "WHERE ready < b4.start GROUP BY 1"
+            ).fetchall()
+        )
+    assert {name: beside[name] for name in ("A1", "A4", "B1")} == {"A1": 152, "A4": 140, "B1": 160}
+    session = pyanalyze.load(path)
+    (streams,) = session.analysis.streams.values()
+    filled = {(pair.stream_a, pair.stream_b): pair.filled_by for pair in streams.pairs if pair.filled_by}
+    # Every stream with 16. By SQL, 12 A4 in 14 waited 1.66 to 1.73 ms from the first 2 % of a B1 on until 77 % of it.
+    assert filled == {(13, 16): "B1", (14, 16): "B1", (15, 16): "B1", (14, 15): "B1"}
+    page = " ".join(render_text(session.report(), sections=("streams",)).split())
+    assert "beside A" not in page
+    # In ms: 390.435 of 2565.2 less the gap of 1562.0 at the start.
+    assert (
+        "kit: streams 15 and 16 did not overlap for 390.4 ms, 38.9 % of its time without the gap: insufficient SM "
+        "resources beside B1. While the SMs are full, nothing is lost."
+    ) in page
+    assert "35 more are in the JSON: pyanalyze streams CAPTURE -f json." in page
+    summary = render_summary(session.report()).splitlines()
+    assert "nothing is lost." in " ".join(" ".join(summary).split()) and len(summary) <= SUMMARY_LINES
+    whole = json.loads(run("streams", path, "-f", "json").stdout)
+    (tenant,) = whole["devices"][0]["tenants"]
+    # 12 rows are shown.
+    assert sum(len(pair["losses"]) for pair in tenant["streams"]["pairs"]) == 12 + 35
 
 
 #: 0.6 waves of an A100: 64 warps of each of 65 SMs.
@@ -647,8 +687,10 @@ def test_the_first_screen_and_the_command_say_it(tmp_path: Path) -> None:
     report = pyanalyze.load(path).report()
     summary = render_summary(report)
     assert all(len(line) <= SUMMARY_COLUMNS for line in summary.splitlines())
-    assert "Streams     train: streams 13 and 14 lost" in summary
-    assert "of its time: insufficient SM resources beside k." in " ".join(summary.split())
+    assert "Streams     train: streams 13 and 14 did not overlap" in summary
+    assert "of its time: insufficient SM resources beside k. While the SMs are full, nothing is lost." in " ".join(
+        summary.split()
+    )
     assert "## Streams of train" in render_markdown(report)
     shown = run("streams", path)
     assert shown.returncode == 0 and "insufficient SM resources" in shown.stdout

@@ -281,8 +281,9 @@ def _device(
             missing.append(_no_counters(tables, device, trace))
     compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
     work = analysis.work if Part.WORK in parts else {}
-    splits = analysis.time_splits if Part.ADVICE in parts else {}
     streams = analysis.streams if Part.STREAMS in parts else {}
+    # What streams lost is a share of the time without a gap that the split finds.
+    splits = analysis.time_splits if Part.ADVICE in parts or streams else {}
     # Advice looks at copies, and what limits a process is worded by their kinds.
     copies = analysis.copies if parts & {Part.COPIES, Part.ADVICE} else {}
     summary = analysis.residency_by_device.get(verdict.device_id) if Part.RESIDENCY in parts else None

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.residency import ResidencyTotals
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
-    from pyanalyze.results.time_split import CallsBefore, LongestGap
+    from pyanalyze.results.time_split import CallsBefore, LongestGap, TimeSplit
 
 __all__ = [
     "DIRECTION_WORDS",
@@ -454,10 +454,20 @@ def stream_name(context: int | None, stream: int, *, contexts: bool, green: int 
     return f"{stream} of context {context}" if contexts and context is not None else str(stream)
 
 
-def lost_streams_text(label: str, streams: Streams) -> str:
-    """Which two streams of a process lost most of its time, and why; else how much they overlapped."""
-    pair = streams.most_lost
-    if pair is None or streams.lost_share < SMALL_SHARE:
+def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = None) -> str:
+    """Which two streams of a process lost most of its time, and why; else how much they overlapped.
+
+    Parameters
+    ----------
+    label
+        Name of the process.
+    streams
+        Its streams.
+    split
+        What its time was spent on: shares leave out one gap that is almost all of the host's time.
+    """
+    pair, without = streams.most_lost, streams.without_gap(split)
+    if pair is None or without.lost_share < SMALL_SHARE:
         most = max(streams.pairs, key=lambda one: one.overlap_ns, default=None)
         if most is not None and most.overlap_ns:
             text = f"{label}: streams {pair_name(most, streams)} overlapped for {fmt.duration(most.overlap_ns)}"
@@ -470,12 +480,18 @@ def lost_streams_text(label: str, streams: Streams) -> str:
         if pair is None:
             return f"{used} never had work at the same time."
         return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time."
-    lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(streams.lost_share)} of its time"
+    of = "its time" if without.window_ns == streams.window_ns else "its time without the gap"
+    lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(without.lost_share)} of {of}"
     both = pair_name(pair, streams)
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
     # What the program or the device puts in order could not have overlapped: nothing was lost.
     if pair.reason in {StreamReason.GRAPH, StreamReason.DEPENDENCY, StreamReason.COPY_ENGINE}:
         return f"{label}: streams {both} did not overlap for {lost}, {part}{why}."
+    if pair.reason is StreamReason.SM_RESOURCES:
+        # Short, as it stands on the first screen; another reason may have a smaller part of that time.
+        return (
+            f"{label}: streams {both} did not overlap for {lost}, {part}{why}. While the SMs are full, nothing is lost."
+        )
     return f"{label}: streams {both} lost {lost} of overlap, {part}{why}."
 
 

@@ -315,10 +315,10 @@ def _streams(device: Device) -> list[str]:
     """That the streams of the only process lost a notable part of its time, and to what."""
     (tenant,) = device.tenants
     streams = tenant.streams
-    if streams is None or streams.lost_share < SMALL_SHARE:
+    if streams is None or streams.without_gap(tenant.time_split).lost_share < SMALL_SHARE:
         return []
     label = tenant_labels(device.tenants)[tenant.tenant_id]
-    return _lines("Streams", lost_streams_text(label, streams), 2)
+    return _lines("Streams", lost_streams_text(label, streams, tenant.time_split), 2)
 
 
 def _mode(device: Device, *, over_time: bool = True, configured: bool = True) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Number, Result, Text
 from pyanalyze.vocabulary import StreamReason
+
+if TYPE_CHECKING:
+    from pyanalyze.results.time_split import TimeSplit
 
 __all__ = ["StreamLoss", "StreamPair", "StreamSlowdown", "StreamUse", "Streams"]
 
@@ -142,6 +147,21 @@ class Streams(Result):
         """
         pair = self.most_lost
         return 0.0 if pair is None or not self.window_ns else (pair.lost_ns + pair.late_ns) / self.window_ns
+
+    def without_gap(self, split: TimeSplit | None) -> Streams:
+        """Return the streams without one gap of the process that is almost all of its host time; as they are if none.
+
+        Nothing of the process was in flight in that gap, so only the window gets shorter.
+
+        Examples
+        --------
+        >>> Streams(window_ns=9, streams=[], pairs=[], slowdowns=[], calls_known=True).without_gap(None).window_ns
+        9
+        """
+        gap = None if split is None or split.without_gap is None else split.one_gap
+        if gap is None:
+            return self
+        return self.model_copy(update={"window_ns": max(self.window_ns - (gap.end_ns - gap.start_ns), 0)})
 
     @property
     def alternating(self) -> StreamPair | None:

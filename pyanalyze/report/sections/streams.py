@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.report import Device
     from pyanalyze.results.streams import StreamPair, Streams, StreamSlowdown
+    from pyanalyze.results.time_split import TimeSplit
 
 #: Rows shown of each table; the JSON has all.
 _TOP = 12
+#: What prints all rows.
+_IN_JSON = "pyanalyze streams CAPTURE -f json"
 #: Launches beside another stream, and without it, that the core needs to compare them.
 _LEAST = 5
 
@@ -37,7 +40,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         block
         for tenant in device.tenants
         if tenant.streams is not None
-        for block in _of_one(labels[tenant.tenant_id], tenant.streams)
+        for block in _of_one(labels[tenant.tenant_id], tenant.streams, tenant.time_split)
     ]
     if blocks and TRAITS[device.sharing.mode].same_sms and len(device.tenants) > 1:
         blocks.insert(0, Para("Only streams of one process are compared: other tenants may fill the SMs meanwhile."))
@@ -46,8 +49,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     return blocks
 
 
-def _of_one(label: str, streams: Streams) -> Iterator[Block]:
-    yield Para(lost_streams_text(label, streams))
+def _of_one(label: str, streams: Streams, split: TimeSplit | None) -> Iterator[Block]:
+    yield Para(lost_streams_text(label, streams, split))
     if not streams.calls_known:
         yield Note(
             "Launch calls are missing",
@@ -142,7 +145,9 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         Column("Main reason", "of lost and late"),
     )
     left = len(pairs) - len(shown)
-    more = f" {fmt.counted(left, 'more pair')} {'is' if left == 1 else 'are'} in the JSON." if left > 0 else ""
+    more = (
+        f" {fmt.counted(left, 'more pair')} {'is' if left == 1 else 'are'} in the JSON: {_IN_JSON}." if left > 0 else ""
+    )
     together = " Pairs have that time in common: do not add it up." if len(pairs) > 1 else ""
     apart = len(streams.pairs) - len(pairs)
     if apart:
@@ -182,7 +187,7 @@ def _reasons(streams: Streams) -> Table:
         Column("Operations", "", True),
     )
     left = len(losses) - len(rows)
-    more = f" {fmt.count(left)} more are in the JSON." if left else ""
+    more = f" {fmt.count(left)} more {'is' if left == 1 else 'are'} in the JSON: {_IN_JSON}." if left else ""
     if any(loss.reason is StreamReason.POSSIBLY_SM_RESOURCES for _, loss in losses):
         more = (
             " Possibly insufficient SM resources: a kernel of the same green context was in flight, whose blocks leave "
@@ -191,8 +196,9 @@ def _reasons(streams: Streams) -> Table:
     return Table(
         columns,
         rows,
-        "Inferred from the operation that ended just before, where the capture says why the two could not run at once. "
-        f"Where it does not, the time is unexplained.{more}",
+        "Inferred from what was in flight, or ended just before, where the capture says why the two could not run at "
+        "once. Where it does not, the time is unexplained. Insufficient SM resources: one kernel by itself had filled "
+        f"the SMs; it may be of a third stream.{more}",
     )
 
 
