@@ -206,6 +206,81 @@ def test_the_host_of_cloverleaf_waits_behind_each_launch(corpus: Path) -> None:
     assert (waits.launches, waits.waited, waits.call) == (*counted, "cudaDeviceSynchronize")
 
 
+def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True) -> Path:
+    """441 kernels of 4 us, and behind each second one, or fewer, a copy of 1 us.
+
+    launch |0==2|                        |20==22|
+    kernel         |5===9|                      |25===29|
+    copy                    |11=12|
+    call        |2==============16|      returns at 4, before the copy, if the host does not wait
+    """
+    kernels, copies, calls = [], [], []
+    for n in range(441):
+        at = n * 20 * US
+        kernels.append(kernel(41, at + 5 * US, at + 9 * US))
+        calls.append(call("cudaLaunchKernel_v7000", at, at + 2 * US) | {"correlationId": n + 1})
+        # The host launches after the last value as well.
+        if n % every == every - 1 and n < 440:
+            back = {"bytes": size, "copyKind": 2, "srcKind": 2, "dstKind": 0, "correlationId": 1000 + n}
+            copies.append(copy(41, at + 11 * US, at + 12 * US, **back))
+            returned = at + (16 if waits else 4) * US
+            calls.append(call("cudaMemcpy_v3020", at + 2 * US, returned) | {"correlationId": 1000 + n})
+    return write(path, kernels=kernels, copies=copies, calls=calls, processes={41: "train"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 220),
+        ({"size": 1024}, 220),
+        ({"size": 1025}, 0),
+        # 44 of 441 launches are less than one in ten, 48 (each ninth) more.
+        ({"every": 10}, 0),
+        ({"every": 9}, 48),
+        ({"waits": False}, 0),
+    ],
+)
+def test_who_reads_a_value_back_in_every_iteration_is_not_told_to_pin_it(
+    tmp_path: Path, changes: dict[str, Any], count: int
+) -> None:
+    (advice,) = pyanalyze.load(read_back(tmp_path / "a.sqlite", **changes)).advise()
+    back = [one for one in advice.actions if "read a value back" in one.action]
+    assert len(back) == bool(count)
+    if not count:
+        return
+    (item,) = back
+    # Of a call, nothing is in flight from 9 to 11 and from 12 to 16; from 2 to 5 the launched kernel waits.
+    assert item.at_stake_ns == count * (1 + 6) * US
+    assert f"{count} read-backs of at most" in item.why and "among 441 launches" in item.why
+    others = [one.action + one.why for one in advice.actions if one is not item]
+    assert not [said for said in others if "pinned" in said or "cudaMemcpy" in said or "copies" in said.lower()]
+
+
+def test_a_real_loop_reads_its_condition_back(corpus: Path) -> None:
+    """By SQL: small copies to the host whose call returned after them, and whose thread launched next."""
+    path = corpus / "exports" / "balinski" / "report19.nsys2026.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        launches, count, copied_ns = db.execute(
+            """WITH calls AS (SELECT r.start, r.correlationId, m.end - m.start AS ns, m.correlationId IS NOT NULL AS reads
+                FROM CUPTI_ACTIVITY_KIND_RUNTIME r LEFT JOIN CUPTI_ACTIVITY_KIND_MEMCPY m
+                    ON m.correlationId = r.correlationId AND copyKind = 2 AND bytes <= 1024 AND r.end >= m.end
+                WHERE m.correlationId IS NOT NULL
+                    OR r.correlationId IN (SELECT correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL)),
+            pairs AS (SELECT *, lead(reads) OVER (ORDER BY start) AS next FROM calls)
+            SELECT sum(NOT reads), sum(reads AND next = 0), sum(ns) FROM pairs"""
+        ).fetchone()
+    assert (launches, count) == (9359, 3827)
+    reads = split_of(path).read_backs
+    assert reads is not None
+    # No kernel ran beside a copy.
+    assert (reads.launches, reads.count, reads.exposed_ns) == (launches, count, copied_ns)
+    assert (reads.largest_bytes, reads.call) == (4, "cudaMemcpyFromSymbol")
+    actions = pyanalyze.load(path).advise()[0].actions
+    assert not [one for one in actions if "pinned memory, asynch" in one.action or one.action.startswith("Copy less")]
+    (item,) = (one for one in actions if one.action.startswith("Do not read a value back"))
+    assert "MB/s" not in item.why and "MIG" not in item.why
+
+
 def queued(path: Path, *, graphs: bool = False) -> Path:
     """20 kernels of 100 us and gaps of 50: one thread launches all of them before the second one could begin.
 

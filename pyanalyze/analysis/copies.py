@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["MIGRATED", "copies_of", "pinning_saves_ns"]
+__all__ = ["COPIED_TO_HOST", "MIGRATED", "copies_of", "pinning_saves_ns"]
 
 #: Smaller copies show how long a copy takes to begin, not what the link can do.
 LARGE_BYTES = 1 << 20
 #: Part of the time of copies from which on some of them stand for all.
 MOST_OF_TIME = 0.9
 #: CUPTI's copy kinds.
+COPIED_TO_HOST = 2
 _DIRECTIONS = {
     1: CopyDirection.TO_DEVICE,
-    2: CopyDirection.TO_HOST,
+    COPIED_TO_HOST: CopyDirection.TO_HOST,
     8: CopyDirection.ON_DEVICE,
     10: CopyDirection.BETWEEN_DEVICES,
 }
 #: Those that cross the link to the host.
-_HOST_COPIES = (1, 2)
+_HOST_COPIES = (1, COPIED_TO_HOST)
 #: Part of the time of a process's host copies from which on those of another device are beside them.
 _MOSTLY_BESIDE = 0.5
 #: Unified memory: to the device, to the host, between devices.

@@ -8,6 +8,7 @@ from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import Word
 
 __all__ = [
+    "READS_OFTEN",
     "WAITS_OFTEN",
     "CallsBefore",
     "HostActivity",
@@ -18,6 +19,7 @@ __all__ = [
     "LongestGap",
     "MpiCalls",
     "MpiPattern",
+    "ReadBacks",
     "TimeSplit",
 ]
 
@@ -51,7 +53,7 @@ class MpiPattern(Word):
     FEW = "few"
 
 
-#: Calls up to which their lengths show no pattern.
+#: Calls up to which they show no pattern.
 _FEW_CALLS = 20
 #: Of regular calls p90 is at most so many times p10.
 _REGULAR = 2
@@ -63,6 +65,8 @@ _ALL_OF_HOST = 0.99
 _AT_START = 0.1
 #: Part of launches behind which the host waits, from which on it seldom launches ahead: at most two kernels per wait.
 WAITS_OFTEN = 0.5
+#: Read-backs per launch from which on they set the pace of a loop: ten launch calls of some 4 us take longer than one.
+READS_OFTEN = 0.1
 #: Part by which durations have to differ from the time in flight, so that it is said.
 _OVERLAP = 0.05
 
@@ -216,6 +220,34 @@ class LaunchWaits(Result):
         return self.call is not None and self.waited >= WAITS_OFTEN * self.launches
 
 
+class ReadBacks(Result):
+    """Small copies to the host for which a thread waited before it launched again, such as the condition of a loop.
+
+    Source: copies of at most 1 KiB whose call returned after the copy had ended. Of several between two launches of the
+    thread, one is counted.
+    """
+
+    launches: int = Field(ge=1, description="Calls that launched kernels or graphs of the tenant on this device.")
+    count: int = Field(ge=1, description="Read-backs, each followed by a launch of the same thread.")
+    largest_bytes: int = Field(ge=0, description="The largest of their copies, bytes.")
+    exposed_ns: int = Field(
+        ge=0, description="Time of their copies in which no kernel of the process was in flight, ns."
+    )
+    call: Text | None = Field(description="The function that made most of them; null: calls have no name.")
+
+    @property
+    def often(self) -> bool:
+        """Whether they come about once per iteration of a loop of launches.
+
+        Examples
+        --------
+        >>> one = ReadBacks(launches=210, count=21, largest_bytes=4, exposed_ns=0, call="cudaMemcpy")
+        >>> one.often, one.model_copy(update={"launches": 211}).often
+        (True, False)
+        """
+        return self.count > _FEW_CALLS and self.count >= READS_OFTEN * self.launches
+
+
 class CallsBefore(Result):
     """CUDA calls of a process before its first operation on any device, such as those that make its context."""
 
@@ -252,7 +284,8 @@ class TimeSplit(Result):
     api_calls_ns: int | None = Field(
         ge=0,
         description="Nothing was in flight while a CUDA call ran, less waiting_ns: in longer gaps, launches that load "
-        "code too; in gaps of at most 250 us, calls that hand over no work. Null: not read, or not recorded.",
+        "code too; in gaps of at most 250 us, calls that are no launch, not asynchronous and no event record or "
+        "wait of a stream, such as synchronous copies. Null: not read, or not recorded.",
     )
     host_ns: int = Field(
         ge=0,
@@ -299,6 +332,11 @@ class TimeSplit(Result):
         default=None,
         description="Null: launches_ns is less than 2 % of the time, the process synchronises less than once per two "
         "launches, or no launch call is known by its correlation id.",
+    )
+    read_backs: ReadBacks | None = Field(
+        default=None,
+        description="Null: copies_ns and api_calls_ns are less than 2 % of the time each, there is less than one per "
+        "ten launches, or no call is known by its correlation id.",
     )
 
     graph_launches: int | None = Field(

@@ -74,10 +74,12 @@ def of_process(
     >>> [advice.action for advice in of_process("train", split)][0]
     'Make kernel A1 of train faster'
     """
-    special = [] if copies is None else list(of_copies(name, copies))
-    told_ns = 0 if copies is None else _told_ns(name, copies)
+    special = [*_not_read_back(name, split), *([] if copies is None else of_copies(name, copies))]
+    told_ns = _told_ns(name, split, copies)
     for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
         if limit is Limit.COPIES and told_ns >= MOST_COPIES * split.copies_ns > 0:
+            continue
+        if limit is Limit.API_CALLS and _reading_ns(split):
             continue
         if _at_stake_ns(split, limit) >= _worth_ns(split.window_ns):
             only_ns = split.top_kernel_only_ns
@@ -91,7 +93,11 @@ def of_process(
 
 def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Iterator[Advice]:
     """Advise a process that shares its device, where launching or copying limits it: no other tenant causes that."""
+    read_back = list(_not_read_back(name, split))
+    yield from read_back
     least = LIMITS_BESIDE_OTHERS.get(split.limit)
+    if split.limit is Limit.COPIES and read_back and _told_ns(name, split, None) >= MOST_COPIES * split.copies_ns:
+        least = None
     if least is not None and split.part_ns(split.limit) > least * split.window_ns:
         spent = {Limit.LAUNCHES: "launching takes", Limit.COPIES: "copies and memsets take"}[split.limit]
         wrong_if = f"{spent} much less of a solo run of {name}"
@@ -113,11 +119,55 @@ def of_copies(name: str, copies: Copies) -> Iterator[Advice]:
     yield from _prefetched(name, copies)
 
 
-def _told_ns(name: str, copies: Copies) -> int:
+def _reading_ns(split: TimeSplit) -> int:
+    """Time in the call with most time, where most of these calls read a value back in a loop; else 0."""
+    reads = split.read_backs
+    if reads is None or not reads.often or reads.call is None or reads.call != split.api_call:
+        return 0
+    return split.api_call_ns if 2 * reads.count > split.api_call_count else 0
+
+
+def _not_read_back(name: str, split: TimeSplit) -> Iterator[Advice]:
+    """Advise not to read a value back in every iteration: what is launched next depends on it, so nothing overlaps."""
+    reads = split.read_backs
+    if reads is None or not reads.often:
+        return
+    at_stake_ns = reads.exposed_ns + _reading_ns(split)
+    if at_stake_ns < _worth_ns(split.window_ns):
+        return
+    share = at_stake_ns / split.window_ns
+    in_call = f" in {reads.call}" if reads.call else ""
+    calls_ns = _reading_ns(split)
+    calls_took = f"the calls took {fmt.duration(calls_ns)} with nothing in flight, " if calls_ns else ""
+    took = (
+        f"{calls_took}the copies {'' if calls_ns else 'took '}{fmt.duration(reads.exposed_ns)} with no kernel in flight"
+    )
+    yield Advice(
+        action=f"Do not read a value back to the host in every iteration of {name}: keep the condition on the device "
+        "(conditional graph node, persistent or cooperative kernel), or test it every few iterations",
+        commands=[],
+        expected=None,
+        bound=f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time",
+        why=f"{fmt.counted(reads.count, 'read-back', 'read-backs')} of at most {fmt.bytes_(reads.largest_bytes)} among "
+        f"{fmt.counted(reads.launches, 'launch', 'launches')}: the host waited for each{in_call} before it launched "
+        f"again. {capital(took)}. Pinned memory or another stream does not help where the next launch depends on the "
+        "value",
+        undo=None,
+        wrong_if="what is launched next does not depend on the values",
+        check_after="the host launches several iterations ahead",
+        at_stake_ns=at_stake_ns,
+        at_stake_share=share,
+    )
+
+
+def _told_ns(name: str, split: TimeSplit, copies: Copies | None) -> int:
     """Time without a kernel of the copies that have advice of their own."""
+    read_ns = split.read_backs.exposed_ns if split.read_backs is not None and any(_not_read_back(name, split)) else 0
+    if copies is None:
+        return read_ns
     moved = copies.migrations if any(_prefetched(name, copies)) else None
     by_faults_ns = 0 if moved is None else _by_faults_ns(moved)[1]
-    return by_faults_ns + sum(item.at_stake_ns or 0 for item in _pinned(name, copies))
+    return read_ns + by_faults_ns + sum(item.at_stake_ns or 0 for item in _pinned(name, copies))
 
 
 def _by_faults_ns(moved: Migrations) -> tuple[int, int]:
