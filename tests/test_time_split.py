@@ -256,6 +256,16 @@ def test_who_reads_a_value_back_in_every_iteration_is_not_told_to_pin_it(
     assert not [said for said in others if "pinned" in said or "cudaMemcpy" in said or "copies" in said.lower()]
 
 
+def test_a_synchronous_copy_counts_in_short_gaps_and_the_caption_says_so(tmp_path: Path) -> None:
+    """It enqueues a copy, and returns only after it: 6 us of each call have nothing in flight."""
+    session = pyanalyze.load(read_back(tmp_path / "a.sqlite"))
+    (split,) = session.analysis.time_splits.values()
+    assert (split.api_call, split.api_calls_ns) == ("cudaMemcpy", 220 * 6 * US)
+    page = render_markdown(session.report())
+    assert "for example a synchronous copy, counts as CUDA call" in page
+    assert "enqueues nothing" not in page
+
+
 def test_a_real_loop_reads_its_condition_back(corpus: Path) -> None:
     """By SQL: small copies to the host whose call returned after them, and whose thread launched next."""
     path = corpus / "exports" / "balinski" / "report19.nsys2026.sqlite"
