@@ -780,6 +780,27 @@ def test_the_end_that_the_model_gives_is_named_for_each_quantity() -> None:
     assert "the model gives" not in shown["Warp slots in use"]
 
 
+def test_charts_say_that_they_draw_the_upper_end_and_tables_that_they_are_corrected(corpus: Path) -> None:
+    """A launch of 100 blocks of 8 warps on 82 SMs has 9.76 per SM; in the 2 us that it lasts, blocks start and end."""
+    path = corpus / "exports" / "balinski" / "report19.nsys2026.sqlite"
+    session = pyanalyze.load(path)
+    (row,) = session.tables.kernel_occupancy.filter(short_name="solve_1bc_kernel").iter_rows(named=True)
+    placed = 100 * 8 / 82
+    assert row["mean_warps_per_sm"] < 0.5 * placed
+    assert row["mean_warps_per_sm_high"] == pytest.approx(placed)
+    report = session.report()
+    page = render_markdown(report, kernels=session.kernel_occupancy)
+    charts = [
+        one.caption for one in _section(report, "occupancy") if isinstance(one, Chart) and "Modelled" in one.title
+    ]
+    assert len(charts) == 2
+    for caption in charts:
+        assert "without what starting, ending and uneven blocks cost real kernels." in caption
+        assert "The mean over the window is 2 %, the upper end of the range above." in caption
+    assert "Warps per SM (corrected mean when solo, 95 % CI)" in page
+    assert "Warps per SM are corrected for what starting, ending and uneven blocks cost real kernels." in page
+
+
 def test_ranges_of_utilisation_are_explained(hardware: Path) -> None:
     """Of 24 samples of a process the driver had a value in five."""
     report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()

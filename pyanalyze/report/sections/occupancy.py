@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.results.occupancy import Bounded, GpuMetrics
+    from pyanalyze.results.occupancy import Bounded, GpuMetrics, Occupancy
     from pyanalyze.results.report import Device
 
 #: Kernel configurations in the occupancy table: the ones with most time.
@@ -55,13 +55,31 @@ _INTERVALS = (
 )
 
 
-def _at_end(found: Bounded) -> str:
-    """Say which end of a range the model gives, where it has no value inside."""
+def _end(found: Bounded) -> str:
+    """Which end of a range the model gives; empty: a value inside, or there is no range."""
     least, known, most = (fmt.percent(one, 0) for one in (found.low, found.value, found.high))
     if least == most or known not in (least, most):
         return ""
+    return "upper" if known == most else "lower"
+
+
+def _at_end(found: Bounded) -> str:
+    """Say which end of a range the model gives, where it has no value inside."""
+    end = _end(found)
     # In numbers: this row may stand beside one where the model gives neither end.
-    return f"; the model gives {known}, the {'upper' if known == most else 'lower'} end"
+    return f"; the model gives {fmt.percent(found.value, 0)}, the {end} end" if end else ""
+
+
+def _drawn(occupancy: Occupancy) -> str:
+    """Say that charts draw the model's value, without the correction that makes its range and the kernels' means."""
+    if occupancy.basis != "modelled" or occupancy.calibration is not None:
+        return ""
+    end = _end(occupancy.warps)
+    of_range = f", the {end} end of the range above" if end else ""
+    return (
+        " Drawn are blocks as the model places them, without what starting, ending and uneven blocks cost real "
+        f"kernels. The mean over the window is {fmt.percent(occupancy.warps.value, 0)}{of_range}."
+    )
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -147,7 +165,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 chart_key("occupancy", device.device_id),
                 "Modelled occupancy over time",
                 "Mean resident warps over all warp slots of the device, stacked by tenant. Replayed from "
-                f"launch configurations: no supported interface measures this per SM.{untraced}",
+                f"launch configurations: no supported interface measures this per SM.{_drawn(occupancy)}{untraced}",
             )
         )
         blocks.append(
@@ -160,7 +178,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                         "Blocks placed SM by SM as the block scheduler would, constrained by the recorded starts and "
                         "ends of the kernels. A row is the mean of the two SMs of a TPC, of which one may be without a "
                         "block. Darkest: hardly a block on either. Hatched: it is a model, because no trace records "
-                        f"the SM of a block.{untraced}{_assumed_numbers(device)}",
+                        f"the SM of a block.{_drawn(occupancy)}{untraced}{_assumed_numbers(device)}",
                     ),
                 ),
             )
@@ -256,7 +274,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Occupancy", "theoretical", True),
         Column("Occupancy limited by"),
         Column("Waves", "of blocks", True),
-        Column("Warps per SM", "mean when solo, 95 % CI", True),
+        Column("Warps per SM", "corrected mean when solo, 95 % CI", True),
         Column("Grid x block", "blocks x threads", numeric=True, minor=True),
         Column("Registers", "per thread", numeric=True, minor=True),
         Column("Shared", "per block", numeric=True, minor=True),
@@ -283,7 +301,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             columns,
             rows,
             ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most time. ")
-            + f"Times and launches are observed, occupancy and waves are modelled.{empty}{capped}",
+            + f"Times and launches are observed, occupancy and waves are modelled.{empty}{capped} Warps per SM are "
+            "corrected for what starting, ending and uneven blocks cost real kernels.",
         ),
     ]
 
