@@ -289,6 +289,9 @@ def test_a_real_loop_reads_its_condition_back(corpus: Path) -> None:
     assert not [one for one in actions if "pinned memory, asynch" in one.action or one.action.startswith("Copy less")]
     (item,) = (one for one in actions if one.action.startswith("Do not read a value back"))
     assert "MB/s" not in item.why and "MIG" not in item.why
+    # Items above say what takes its time.
+    assert actions[-1].action == "Keep the sharing configuration: no other tenant is known"
+    assert actions[-1].why == "only one tenant is known on the device"
 
 
 def queued(path: Path, *, graphs: bool = False) -> Path:

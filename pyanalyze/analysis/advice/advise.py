@@ -342,11 +342,13 @@ def _actions(
         yield from _no_instance(compared)
         yield from _left_out(compared, required)
     else:
+        # Where parts of its time are worth a change, what they are says more.
+        if_slow = "" if own or host else "; if it is slow, check the host, its kernels and the clocks"
         if traits.one_process and traits.mig_instance:
             # The profile names the mode, whoever is in the instance.
             processes = max(len(held), listed)
             if processes == 1:
-                yield _alone_in_instance(tables, device)
+                yield _alone_in_instance(tables, device, if_slow)
             elif processes:
                 yield _several_in_instance(processes)
         elif traits.one_process:
@@ -362,8 +364,7 @@ def _actions(
                 commands=[],
                 expected=None,
                 bound=f"none{between}{unless(verdict.condition, verdict.mode)}",
-                why=f"only one tenant {'is known' if known else 'was'} on the device; if it is slow, check the host, "
-                "its kernels and the clocks",
+                why=f"only one tenant {'is known' if known else 'was'} on the device{if_slow}",
                 undo=None,
                 wrong_if="samples or switch records of the same time show another process",
             )
@@ -454,7 +455,7 @@ def _several_in_instance(processes: int) -> Advice:
     )
 
 
-def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice:
+def _alone_in_instance(tables: TableSet, device: Mapping[str, object], if_slow: str) -> Advice:
     """An instance is a part of the device: nobody else in it does not mean that nothing is lost to the others."""
     import polars as pl
 
@@ -500,7 +501,7 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object]) -> Advice
         expected=None,
         bound="a capture of one instance does not show what another size would gain",
         why="only one tenant was in this MIG instance. Record the workload in a larger profile or on the whole GPU, "
-        "and give that as --baseline. If it is slow, check the host, its kernels and the clocks as well",
+        f"and give that as --baseline{if_slow}",
         undo=None,
         wrong_if="samples of the same time show another process in the instance",
     )
