@@ -289,6 +289,10 @@ def test_a_real_loop_reads_its_condition_back(corpus: Path) -> None:
     assert not [one for one in actions if "pinned memory, asynch" in one.action or one.action.startswith("Copy less")]
     (item,) = (one for one in actions if one.action.startswith("Do not read a value back"))
     assert "MB/s" not in item.why and "MIG" not in item.why
+    # By SQL: 3,203 launches of solve_1bc_kernel took 6,888,832 ns, as many of the shortest one 3,522,604 ns.
+    (faster,) = (one for one in actions if one.action.startswith("Make kernel solve_1bc_kernel"))
+    assert faster.at_stake_ns == pytest.approx(6_888_832 - 3_522_604, abs=3_203)
+    assert "A launch takes 2.15 us, and one of the shortest kernel of the program 1.1" in faster.why
     # Items above say what takes its time.
     assert actions[-1].action == "Keep the sharing configuration: no other tenant is known"
     assert actions[-1].why == "only one tenant is known on the device"
@@ -600,6 +604,35 @@ def test_calls_that_were_not_read_are_not_said_to_be_none(tmp_path: Path) -> Non
     )
     # The calls and what they had launched have part of 0.3 ms; the longest of them is not known.
     assert (line.count("| at most 0.3 % |"), line.count("not known")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("top_ns", "short_ns", "action", "at_stake_ns"),
+    [
+        # 400 launches: what is above the shortest kernel can be saved.
+        (3_000, 1_000, "Make kernel top of train faster", 400 * 2_000),
+        # Of 4.88 ms 2 % is 98 us: 80 us are not worth an item, all launches are.
+        (1_200, 1_000, "Launch kernel top of train less often", 400 * 1_200),
+        # What takes 2.5 us may do something itself.
+        (3_000, 2_500, "Make kernel top of train faster", 400 * 3_000),
+        # A part of less than 2 % of its time is not told.
+        (60_000, 1_000, "Make kernel top of train faster", 400 * 60_000),
+    ],
+)
+def test_no_kernel_gets_shorter_than_the_shortest(
+    tmp_path: Path, top_ns: int, short_ns: int, action: str, at_stake_ns: int
+) -> None:
+    """400 launches of one kernel, each before one of a shorter one, with gaps of 5 us."""
+    kernels, at = [], 0
+    for _ in range(400):
+        for name, length in (("top", top_ns), ("short", short_ns)):
+            kernels.append(kernel(41, at, at + length, shortName=name, demangledName=name))
+            at += length + 5_000
+    path = write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"})
+    (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if "kernel top of train" in one.action)
+    assert item.action.startswith(action)
+    assert item.at_stake_ns == at_stake_ns
+    assert ("takes no time" in item.why) == (at_stake_ns in (400 * 3_000, 400 * 60_000))
 
 
 def test_kernels_that_share_a_short_name_are_not_one(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         }
         by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
         call = max(by_name, key=lambda name: by_name[name][0], default=None)
-        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0))
+        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0, 0, None))
         limit = max(parts, key=lambda limit: parts[limit])
         split = TimeSplit(
             limit=limit,
@@ -127,6 +127,8 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
+            top_kernel_launches=top.launches,
+            shortest_kernel_ns=None if top.shortest_ns is None else round(top.shortest_ns),
             graphs_ns=covered_ns(work_of(tables, row, ("graph_launches",), "start_ns", "end_ns")),
             host_activity=_host_activity(tables, row, gaps and gaps["host"], waits, parts[Limit.HOST]),
             host_after_ns=_after_last_launch_ns(tables, row)
@@ -436,12 +438,17 @@ def _longest(gaps: Mapping[str, Any]) -> LongestGap | None:
 
 @dataclass(frozen=True)
 class _TopKernel:
-    """Name of the kernel with most time, its time, and that of all; how many kernels have that name."""
+    """Name of the kernel with most time, its time, and that of all; how many kernels have that name, and launches.
+
+    `shortest_ns`: mean duration of the shortest launch configuration of any kernel.
+    """
 
     name: str | None
     ns: int
     all_ns: int
     kinds: int
+    launches: int
+    shortest_ns: float | None
 
 
 def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> int:
@@ -463,9 +470,18 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
 
     tenant = ["device_id", "tenant_id"]
     named = tables.kernel_occupancy.group_by(*tenant, pl.col("short_name").cast(pl.String))
-    names = named.agg(pl.col("total_ns").sum(), kinds=pl.col("name").cast(pl.String).n_unique())
+    names = named.agg(
+        pl.col("total_ns", "launches").sum(),
+        kinds=pl.col("name").cast(pl.String).n_unique(),
+        shortest_ns=(pl.col("total_ns") / pl.col("launches")).min(),
+    )
     names = names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
     top = names.group_by(tenant, maintain_order=True).agg(
-        pl.first("short_name"), top_ns=pl.first("total_ns"), all_ns=pl.sum("total_ns"), kinds=pl.first("kinds")
+        pl.first("short_name"),
+        top_ns=pl.first("total_ns"),
+        all_ns=pl.sum("total_ns"),
+        kinds=pl.first("kinds"),
+        launches=pl.first("launches"),
+        shortest_ns=pl.min("shortest_ns"),
     )
     return {(device, one): _TopKernel(*told) for device, one, *told in top.iter_rows()}

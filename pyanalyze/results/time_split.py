@@ -302,6 +302,12 @@ class TimeSplit(Result):
         ge=0, description="Full names that it has: 1, as a name tells its kernel from the others of the session."
     )
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
+    top_kernel_launches: int = Field(default=0, ge=0, description="How often it was launched.")
+    shortest_kernel_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Mean duration of the shortest launch configuration of the tenant, ns; null: no kernels.",
+    )
 
     graphs_ns: int = Field(
         default=0, ge=0, description="Whole graphs, whose kernels are not known, were in flight, beside kernels or not."
