@@ -206,7 +206,7 @@ def test_the_host_of_cloverleaf_waits_behind_each_launch(corpus: Path) -> None:
     assert (waits.launches, waits.waited, waits.call) == (*counted, "cudaDeviceSynchronize")
 
 
-def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True) -> Path:
+def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True, others: bool = False) -> Path:
     """441 kernels of 4 us, and behind each second one, or fewer, a copy of 1 us.
 
     launch |0==2|                        |20==22|
@@ -225,7 +225,11 @@ def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True) 
             copies.append(copy(41, at + 11 * US, at + 12 * US, **back))
             returned = at + (16 if waits else 4) * US
             calls.append(call("cudaMemcpy_v3020", at + 2 * US, returned) | {"correlationId": 1000 + n})
-    return write(path, kernels=kernels, copies=copies, calls=calls, processes={41: "train"})
+    processes = {41: "train"}
+    if others:
+        kernels.append(kernel(42, MS, 2 * MS))
+        processes[42] = "serve"
+    return write(path, kernels=kernels, copies=copies, calls=calls, processes=processes)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +242,7 @@ def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True) 
         ({"every": 10}, 0),
         ({"every": 9}, 48),
         ({"waits": False}, 0),
+        ({"others": True}, 220),
     ],
 )
 def test_who_reads_a_value_back_in_every_iteration_is_not_told_to_pin_it(
