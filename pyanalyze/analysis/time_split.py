@@ -344,9 +344,11 @@ def _read_backs(tables: TableSet, tenant: Mapping[str, Any]) -> ReadBacks | None
     small = work_of(tables, tenant, ("memops",), "start_ns", "end_ns", "copy_kind", "bytes", "correlation_id").filter(
         pl.col("copy_kind") == COPIED_TO_HOST, pl.col("bytes") <= _SMALL_COPY_BYTES, pl.col("correlation_id") > 0
     )
+    # Most programs have few: their launches and calls need not be looked at.
+    if small.is_empty():
+        return None
     launched = work_of(tables, tenant, ("kernels", "graph_launches"), "correlation_id").unique()
-    # Most programs have few: their calls need not be looked at.
-    if small.is_empty() or small.height < READS_OFTEN * launched.height:
+    if small.height < READS_OFTEN * launched.height:
         return None
     own = calls.filter(of_process(tenant), pl.col("correlation_id") > 0)
     own = own.select("tid", "correlation_id", "name", called_ns="start_ns", returned_ns="end_ns")
