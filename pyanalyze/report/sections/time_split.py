@@ -87,7 +87,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         "up to 100 %. A kernel counts from its start to its end, switched out or not. A gap counts as queued work "
         "once the launch call of the next operation has returned. The rest of a gap of up to 250 us counts as "
         "launching, but for CUDA calls other than launches, asynchronous calls, and event records and waits. Such a "
-        "call, for example a synchronous copy, counts as CUDA call, as does any call in longer gaps. Where no call ran, or the launching thread was in MPI or a video codec, the host does."
+        "call, for example a synchronous copy, counts as CUDA call, as does any call in longer gaps. Where "
+        "no call ran, or the launching thread was in MPI or a video codec, the host does."
     )
     if any(_part(split, Limit.API_CALLS).startswith("at most") for _, split in splits):
         caption += " Calls are not read where gaps are a small part: their time is in launching and host."
