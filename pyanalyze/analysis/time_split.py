@@ -338,8 +338,7 @@ def _read_backs(tables: TableSet, tenant: Mapping[str, Any]) -> ReadBacks | None
     """Count small copies to the host that a thread waited for before it launched again; None: few, or not known."""
     import polars as pl
 
-    calls = tables.calls()
-    if calls is None or "memops" not in tables:
+    if "memops" not in tables:
         return None
     small = work_of(tables, tenant, ("memops",), "start_ns", "end_ns", "copy_kind", "bytes", "correlation_id").filter(
         pl.col("copy_kind") == COPIED_TO_HOST, pl.col("bytes") <= _SMALL_COPY_BYTES, pl.col("correlation_id") > 0
@@ -349,6 +348,9 @@ def _read_backs(tables: TableSet, tenant: Mapping[str, Any]) -> ReadBacks | None
         return None
     launched = work_of(tables, tenant, ("kernels", "graph_launches"), "correlation_id").unique()
     if small.height < READS_OFTEN * launched.height:
+        return None
+    calls = tables.calls()
+    if calls is None:
         return None
     own = calls.filter(of_process(tenant), pl.col("correlation_id") > 0)
     own = own.select("tid", "correlation_id", "name", called_ns="start_ns", returned_ns="end_ns")
