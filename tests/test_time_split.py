@@ -206,6 +206,17 @@ def test_the_host_of_cloverleaf_waits_behind_each_launch(corpus: Path) -> None:
     assert (waits.launches, waits.waited, waits.call) == (*counted, "cudaDeviceSynchronize")
 
 
+@pytest.mark.parametrize(("second_us", "gap_us"), [(100, 100), (5000, 5000)])
+def test_operations_without_a_length_take_no_part_below_nothing(tmp_path: Path, second_us: int, gap_us: int) -> None:
+    """A kernel of 0 ns, and another one that was launched before and starts later, after as long a gap."""
+    kernels = [kernel(41, 0, 0, correlationId=1), kernel(41, second_us * US, (second_us + 10) * US, correlationId=2)]
+    calls = [call("cudaLaunchKernel_v7000", (n - 2) * 10 * US, (n - 2) * 10 * US + US) for n in range(2)]
+    calls = [one | {"correlationId": n + 1} for n, one in enumerate(calls)]
+    split = split_of(write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"}))
+    assert min(parts(split)) >= 0 and (split.waiting_ns or 0) >= 0
+    assert sum(parts(split)) + (split.waiting_ns or 0) == split.window_ns == (gap_us + 10) * US
+
+
 def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True, others: bool = False) -> Path:
     """441 kernels of 4 us, and behind each second one, or fewer, a copy of 1 us.
 

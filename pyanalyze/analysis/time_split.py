@@ -87,17 +87,20 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         idle_ns = row["idle_ns"] or 0
         gaps = calls.get((row["device_id"], row["tenant_id"])) if _has_gaps(row) else None
         found_calls = gaps if gaps is not None and gaps["called"] else None
-        waiting_ns = waiting_short_ns = None
-        long_ns = short_ns = 0
-        if found_calls is not None:
-            long_ns, short_ns = found_calls["long_ns"], found_calls["short_ns"]
-            if found_calls["waiting_long_ns"] is not None:
-                waiting_short_ns = found_calls["waiting_short_ns"]
-                waiting_ns = found_calls["waiting_long_ns"] + waiting_short_ns
         # Who waits for other ranks does not launch, however short the wait.
         waits = {} if found_calls is None else _short_waits(tables, row, found_calls)
         waits_ns = sum(waits.values())
-        waiting_long_ns = (waiting_ns or 0) - (waiting_short_ns or 0)
+        long_ns = short_ns = waiting_long_ns = 0
+        waiting_short_ns: int | None = None
+        if found_calls is not None:
+            # The core takes a gap of an operation without a length for another one than usage does: no part gets less
+            # than nothing.
+            long_ns, short_ns = min(found_calls["long_ns"], idle_ns), min(found_calls["short_ns"], row["launch_gap_ns"])
+            if found_calls["waiting_long_ns"] is not None:
+                waiting_long_ns = min(found_calls["waiting_long_ns"], idle_ns - long_ns)
+                left_ns = max(row["launch_gap_ns"] - short_ns - waits_ns, 0)
+                waiting_short_ns = min(found_calls["waiting_short_ns"], left_ns)
+        waiting_ns = None if waiting_short_ns is None else waiting_long_ns + waiting_short_ns
         parts = {
             Limit.KERNELS: row["busy_ns"],
             Limit.COPIES: row["copy_only_ns"] or 0,
