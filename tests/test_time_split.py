@@ -206,15 +206,29 @@ def test_the_host_of_cloverleaf_waits_behind_each_launch(corpus: Path) -> None:
     assert (waits.launches, waits.waited, waits.call) == (*counted, "cudaDeviceSynchronize")
 
 
-@pytest.mark.parametrize(("second_us", "gap_us"), [(100, 100), (5000, 5000)])
-def test_operations_without_a_length_take_no_part_below_nothing(tmp_path: Path, second_us: int, gap_us: int) -> None:
-    """A kernel of 0 ns, and another one that was launched before and starts later, after as long a gap."""
-    kernels = [kernel(41, 0, 0, correlationId=1), kernel(41, second_us * US, (second_us + 10) * US, correlationId=2)]
-    calls = [call("cudaLaunchKernel_v7000", (n - 2) * 10 * US, (n - 2) * 10 * US + US) for n in range(2)]
-    calls = [one | {"correlationId": n + 1} for n, one in enumerate(calls)]
+@pytest.mark.parametrize(
+    ("kernels_us", "window_us"),
+    [
+        ([(0, 0), (100, 110)], 110),
+        ([(0, 0), (5000, 5010)], 5010),
+        # The gap of 100 us is one, whatever starts at its end.
+        ([(0, 10), (110, 110), (110, 110), (110, 120)], 120),
+    ],
+)
+def test_operations_without_a_length_take_no_part_below_nothing(
+    tmp_path: Path, kernels_us: list[tuple[int, int]], window_us: int
+) -> None:
+    """All are launched before the first one starts, one after the other in 1 us."""
+    kernels = [kernel(41, a * US, b * US, correlationId=n) for n, (a, b) in enumerate(kernels_us, 1)]
+    calls = [
+        call("cudaLaunchKernel_v7000", (n - 9) * 10 * US, (n - 9) * 10 * US + US) | {"correlationId": n}
+        for n in range(1, len(kernels) + 1)
+    ]
     split = split_of(write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"}))
     assert min(parts(split)) >= 0 and (split.waiting_ns or 0) >= 0
-    assert sum(parts(split)) + (split.waiting_ns or 0) == split.window_ns == (gap_us + 10) * US
+    assert sum(parts(split)) + (split.waiting_ns or 0) == split.window_ns == window_us * US
+    # Nothing but kernels and waits of what was launched long before.
+    assert split.waiting_ns == split.window_ns - split.kernels_ns
 
 
 def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True, others: bool = False) -> Path:

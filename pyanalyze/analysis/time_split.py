@@ -93,8 +93,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         long_ns = short_ns = waiting_long_ns = 0
         waiting_short_ns: int | None = None
         if found_calls is not None:
-            # The core takes a gap of an operation without a length for another one than usage does: no part gets less
-            # than nothing.
+            # The usage of tenants is another pass over the same work: whatever it counts, no part is less than nothing.
             long_ns, short_ns = min(found_calls["long_ns"], idle_ns), min(found_calls["short_ns"], row["launch_gap_ns"])
             if found_calls["waiting_long_ns"] is not None:
                 waiting_long_ns = min(found_calls["waiting_long_ns"], idle_ns - long_ns)

@@ -136,7 +136,8 @@ impl<'a, T: Copy> Names<'a, T> {
 /// The gaps of a tenant's work up to the launch of what ends each, and what calls were counted in them so far.
 #[derive(Default)]
 struct Gaps {
-    free_ns: Option<i64>,
+    /// In flight, as `tenant_usage` counts it.
+    work: Growing,
     long: Union,
     short: Union,
     in_long: Walk,
@@ -161,7 +162,7 @@ struct LaunchCall {
 
 impl Gaps {
     fn add_work(&mut self, start_ns: i64, end_ns: i64, migration: bool, launch: Option<LaunchCall>) {
-        if let Some(free_ns) = self.free_ns {
+        if let Some(free_ns) = self.work.end_ns() {
             let length_ns = start_ns.saturating_sub(free_ns);
             let long = migration || length_ns > LAUNCH_GAP_NS;
             let until_ns = launch.map_or(start_ns, |call| call.end_ns.max(free_ns).min(start_ns));
@@ -181,7 +182,7 @@ impl Gaps {
             }
         }
         self.found.operations = self.found.operations.saturating_add(1);
-        self.free_ns = Some(self.free_ns.map_or(end_ns, |free_ns| free_ns.max(end_ns)));
+        self.work.add(start_ns, end_ns);
     }
 
     /// Time of an interval in long gaps, and in short ones.

@@ -344,11 +344,14 @@ impl Overlap {
             }
         }
         let before_ns = u.busy.end_ns();
-        if let Some((from, to)) = u.busy.add(w.start_ns, w.end_ns) {
-            if let Some(by_end) = self.by_end.get_mut(&w.device) {
+        let new = u.busy.add(w.start_ns, w.end_ns);
+        if let (Some(by_end), Some(end_ns)) = (self.by_end.get_mut(&w.device), u.busy.end_ns()) {
+            if before_ns != Some(end_ns) {
                 before_ns.map(|end_ns| by_end.remove(&(end_ns, me)));
-                by_end.insert((to, me));
+                by_end.insert((end_ns, me));
             }
+        }
+        if let Some((from, to)) = new {
             let new_ns = to.saturating_sub(from);
             u.spell_ns = u.spell_ns.saturating_add(new_ns);
             let attributed =

@@ -201,11 +201,12 @@ impl Growing {
     /// Adds an interval that starts no earlier than those before it; returns the part that is new.
     pub fn add(&mut self, start: i64, end: i64) -> Option<(i64, i64)> {
         let from = self.end_ns.map_or(start, |e| e.max(start));
+        // What has no length ends as well: the time before it is no part of a gap behind it.
+        self.end_ns = Some(from.max(end));
         if from >= end {
             return None;
         }
         self.total_ns = self.total_ns.saturating_add(end.saturating_sub(from));
-        self.end_ns = Some(end);
         Some((from, end))
     }
 
@@ -219,6 +220,17 @@ impl Growing {
 mod tests {
     use super::*;
     use crate::base::draws::draws;
+
+    #[test]
+    fn what_has_no_length_ends_too() {
+        let mut growing = Growing::default();
+        assert_eq!((growing.add(5, 5), growing.end_ns()), (None, Some(5)));
+        assert_eq!((growing.add(7, 9), growing.end_ns()), (Some((7, 9)), Some(9)));
+        // Inside of what was added before, and behind it.
+        assert_eq!((growing.add(8, 8), growing.end_ns()), (None, Some(9)));
+        assert_eq!((growing.add(20, 20), growing.end_ns()), (None, Some(20)));
+        assert_eq!(growing.total_ns, 2);
+    }
 
     #[test]
     fn unions() {
