@@ -125,16 +125,16 @@ def slice_lengths(
     median = _common_median(lengths)
     marked = "" if median is None else f"; median {duration(median)}"
     summary = f"Histogram of {lengths.height} complete residency intervals{marked}."
-    if median is None:
-        alone: alt.TopLevelMixin = decorate(bars.properties(width=width, height=200), gutter=80, summary=summary)
-        return alone
-    middle_line = inline([{"a": median / 1e6, "text": f"median {duration(median)}"}])
-    rule = alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
-    text = (
-        alt.Chart(middle_line)
-        .mark_text(align="left", dx=-4, dy=-3, baseline="bottom", y=0, fontSize=12)
-        .encode(x="a:Q", text="text:N")
-    )
-    chart = alt.layer(bars, rule, text).properties(width=width, height=200)
+    layers = [bars]
+    if median is not None:
+        middle_line = inline([{"a": median / 1e6, "text": f"median {duration(median)}"}])
+        rule = alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
+        text = (
+            alt.Chart(middle_line)
+            .mark_text(align="left", dx=-4, dy=-3, baseline="bottom", y=0, fontSize=12)
+            .encode(x="a:Q", text="text:N")
+        )
+        layers += [rule, text]
+    chart = alt.layer(*layers).properties(width=width, height=200)
     done: alt.TopLevelMixin = decorate(chart, gutter=80, summary=summary)
     return done

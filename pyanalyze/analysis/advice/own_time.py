@@ -135,12 +135,12 @@ def _not_read_back(name: str, split: TimeSplit) -> Iterator[Advice]:
     reads = split.read_backs
     if reads is None or not reads.often:
         return
-    at_stake_ns = reads.exposed_ns + _reading_ns(split)
+    calls_ns = _reading_ns(split)
+    at_stake_ns = reads.exposed_ns + calls_ns
     if at_stake_ns < _worth_ns(split.window_ns):
         return
     share = at_stake_ns / split.window_ns
     in_call = f" in {reads.call}" if reads.call else ""
-    calls_ns = _reading_ns(split)
     calls_took = f"the calls took {fmt.duration(calls_ns)} with nothing in flight, " if calls_ns else ""
     took = (
         f"{calls_took}the copies {'' if calls_ns else 'took '}{fmt.duration(reads.exposed_ns)} with no kernel in flight"

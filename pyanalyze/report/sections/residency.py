@@ -88,18 +88,20 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 def _line_of(device: Device) -> str:
     """What the line in the chart of lengths is, where it has one."""
-    summary = device.residency_summary
-    intervals = 0 if summary is None else sum(tenant.slices for tenant in summary.tenants)
-    few = intervals < ENOUGH_INTERVALS
+    few = _intervals(device) < ENOUGH_INTERVALS
     return "" if few or unlike_medians(device) else "; the line marks the median of all"
+
+
+def _intervals(device: Device) -> int:
+    """Complete intervals of all tenants."""
+    summary = device.residency_summary
+    return 0 if summary is None else sum(tenant.slices for tenant in summary.tenants)
 
 
 def _median(device: Device, switches: ContextSwitches) -> str:
     if switches.median_slice_ns is None:
         return "none"
-    summary = device.residency_summary
-    intervals = 0 if summary is None else sum(tenant.slices for tenant in summary.tenants)
-    return "too few" if too_few_intervals(intervals) else median_interval(device, switches.median_slice_ns)
+    return "too few" if too_few_intervals(_intervals(device)) else median_interval(device, switches.median_slice_ns)
 
 
 #: The ending of an interval for which the driver wrote no acknowledgement record.
