@@ -231,13 +231,21 @@ def test_operations_without_a_length_take_no_part_below_nothing(
     assert split.waiting_ns == split.window_ns - split.kernels_ns
 
 
-def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True, others: bool = False) -> Path:
+def read_back(
+    path: Path,
+    *,
+    every: int = 2,
+    size: int = 4,
+    waits: bool = True,
+    others: bool = False,
+    synchronises_us: tuple[int, int] | None = None,
+) -> Path:
     """441 kernels of 4 us, and behind each second one, or fewer, a copy of 1 us.
 
     launch |0==2|                        |20==22|
     kernel         |5===9|                      |25===29|
     copy                    |11=12|
-    call        |2==============16|      returns at 4, before the copy, if the host does not wait
+    call        |2==============16|      returns at 4, before the copy, if the host does not wait in it
     """
     kernels, copies, calls = [], [], []
     for n in range(441):
@@ -249,7 +257,11 @@ def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True, 
             back = {"bytes": size, "copyKind": 2, "srcKind": 2, "dstKind": 0, "correlationId": 1000 + n}
             copies.append(copy(41, at + 11 * US, at + 12 * US, **back))
             returned = at + (16 if waits else 4) * US
-            calls.append(call("cudaMemcpy_v3020", at + 2 * US, returned) | {"correlationId": 1000 + n})
+            function = "cudaMemcpy_v3020" if waits else "cudaMemcpyAsync_v3020"
+            calls.append(call(function, at + 2 * US, returned) | {"correlationId": 1000 + n})
+            if synchronises_us is not None:
+                start_us, end_us = synchronises_us
+                calls.append(call("cudaStreamSynchronize_v3020", at + start_us * US, at + end_us * US))
     processes = {41: "train"}
     if others:
         kernels.append(kernel(42, MS, 2 * MS))
@@ -267,6 +279,10 @@ def read_back(path: Path, *, every: int = 2, size: int = 4, waits: bool = True, 
         ({"every": 10}, 0),
         ({"every": 9}, 48),
         ({"waits": False}, 0),
+        # What returns before the copy has ended, or comes behind the next launch, is no wait for the value.
+        ({"waits": False, "synchronises_us": (4, 16)}, 220),
+        ({"waits": False, "synchronises_us": (4, 10)}, 0),
+        ({"waits": False, "synchronises_us": (23, 30)}, 0),
         ({"others": True}, 220),
     ],
 )
@@ -279,8 +295,11 @@ def test_who_reads_a_value_back_in_every_iteration_is_not_told_to_pin_it(
     if not count:
         return
     (item,) = back
-    # Of a call, nothing is in flight from 9 to 11 and from 12 to 16; from 2 to 5 the launched kernel waits.
-    assert item.at_stake_ns == count * (1 + 6) * US
+    asynchronous = "synchronises_us" in changes
+    assert f"waited for each in {'cudaStreamSynchronize' if asynchronous else 'cudaMemcpy'} before" in item.why
+    # Of a call, nothing is in flight from 9 to 11 and from 12 to 16; from 2 to 5 the launched kernel waits. A copy that
+    # is enqueued at 4 waits from 9 to 11.
+    assert item.at_stake_ns == count * (1 + (4 if asynchronous else 6)) * US
     assert f"{count} read-backs of at most" in item.why and "among 441 launches" in item.why
     others = [one.action + one.why for one in advice.actions if one is not item]
     assert not [said for said in others if "pinned" in said or "cudaMemcpy" in said or "copies" in said.lower()]

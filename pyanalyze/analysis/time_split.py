@@ -354,21 +354,37 @@ def _read_backs(tables: TableSet, tenant: Mapping[str, Any]) -> ReadBacks | None
     calls = tables.calls()
     if calls is None:
         return None
-    own = calls.filter(of_process(tenant), pl.col("correlation_id") > 0)
-    own = own.select("tid", "correlation_id", "name", called_ns="start_ns", returned_ns="end_ns")
-    launches = own.join(launched, on="correlation_id", how="semi")
-    reads = small.join(own, on="correlation_id").filter(pl.col("returned_ns") >= pl.col("end_ns"))
-    both = pl.concat([launches.with_columns(reads=False), reads.select(launches.columns).with_columns(reads=True)])
-    then = pl.col("reads").shift(-1).over("tid", order_by="called_ns")
-    waited = both.filter(pl.col("reads"), ~then.fill_null(value=True))
-    if launches.is_empty() or waited.is_empty():
+    own = calls.filter(of_process(tenant)).sort("start_ns")
+    launches = own.join(launched.filter(pl.col("correlation_id") > 0), on="correlation_id", how="semi")
+    syncs = own.filter(named(own, _SYNCHRONISES).fill_null(value=False))
+    called = own.select("tid", "correlation_id", "name", called_ns="start_ns", returned_ns="end_ns")
+    reads = small.join(called, on="correlation_id").sort("called_ns")
+    # An asynchronous copy returns at once: its thread waits in the next call that synchronises.
+    for prefix, calls_after in (("sync_", syncs), ("launch_", launches)):
+        after = calls_after.select("tid", pl.col("start_ns", "end_ns", "name").name.prefix(prefix))
+        reads = reads.join_asof(
+            after,
+            left_on="called_ns",
+            right_on=f"{prefix}start_ns",
+            by="tid",
+            strategy="forward",
+            check_sortedness=False,  # Sorted above; polars cannot check it by groups.
+        )
+    in_itself = pl.col("returned_ns") >= pl.col("end_ns")
+    launches_first = (pl.col("launch_start_ns") < pl.col("sync_start_ns")).fill_null(value=False)
+    in_sync = (pl.col("sync_end_ns") >= pl.col("end_ns")).fill_null(value=False) & ~launches_first
+    reads = reads.filter(in_itself | in_sync).with_columns(
+        waited_in=pl.when(in_itself).then("name").otherwise("sync_name").cast(pl.String)
+    )
+    rounds = reads.filter(pl.col("launch_start_ns").is_not_null()).unique(["tid", "launch_start_ns"])
+    if rounds.is_empty():
         return None
-    by_name = waited.select(pl.col("name").cast(pl.String)).group_by("name").len()
-    call = by_name.sort("len", "name", descending=[True, False])["name"][0]
+    by_name = rounds.group_by("waited_in").len().sort("len", "waited_in", descending=[True, False])
+    call = by_name["waited_in"][0]
     kernels = union(work_of(tables, tenant, ("kernels", "graph_launches"), "start_ns", "end_ns"))
     return ReadBacks(
         launches=launches.height,
-        count=waited.height,
+        count=rounds.height,
         largest_bytes=int(reads.select(pl.col("bytes").max()).item()),
         exposed_ns=times(reads, kernels)[1],
         call=None if call is None else _VERSION.sub("", call),

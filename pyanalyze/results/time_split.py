@@ -223,8 +223,8 @@ class LaunchWaits(Result):
 class ReadBacks(Result):
     """Small copies to the host for which a thread waited before it launched again, such as the condition of a loop.
 
-    Source: copies of at most 1 KiB whose call returned after the copy had ended. Of several between two launches of the
-    thread, one is counted.
+    Source: copies of at most 1 KiB whose call returned after they had ended, or whose thread synchronised until then
+    before it launched again. Of several between two launches of the thread, one is counted.
     """
 
     launches: int = Field(ge=1, description="Calls that launched kernels or graphs of the tenant on this device.")
@@ -233,7 +233,9 @@ class ReadBacks(Result):
     exposed_ns: int = Field(
         ge=0, description="Time of their copies in which no kernel of the process was in flight, ns."
     )
-    call: Text | None = Field(description="The function that made most of them; null: calls have no name.")
+    call: Text | None = Field(
+        description="The function in which the thread waited for most of them; null: calls have no name."
+    )
 
     @property
     def often(self) -> bool:
