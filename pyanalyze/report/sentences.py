@@ -205,6 +205,7 @@ _MISSING_WORDS = {
     # The other list is that of the capture, of all processes of the machine.
     "process_list": "NVML list of GPU processes",
     "slowdown": "the slowdown of a tenant",
+    "window": "analysed window",
 }
 
 

@@ -410,7 +410,7 @@ def _bar(row: GpuTime, *, narrow: bool) -> str:
 
 def _advice(device: Device, most: int) -> list[str]:
     """The one action with its expected gain, and its first command in full."""
-    action, asked, gain = "nothing follows from this evidence", [], ""
+    action, asked, gain = "No advice follows from this evidence", [], ""
     mean: list[str] = []
     if device.advice:
         advice = device.advice[0]
