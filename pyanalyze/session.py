@@ -432,7 +432,7 @@ class Session(Frames):
         from pyanalyze.analysis.occupancy import modelled
 
         chosen = self.analysis.policies | dict(policies or {})
-        made = modelled(self.tables, chosen, bins=bins, window=window, model=model)
+        made = modelled(self.analysis.placed_tables, chosen, bins=bins, window=window, model=model)
         return made.calibrated_to(self.analysis.counter_check) if calibrate else made
 
     def check_occupancy(self, device_id: int) -> CounterComparison | None:

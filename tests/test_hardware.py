@@ -24,6 +24,8 @@ from modules import module_at
 import pyanalyze
 from pyanalyze.analysis.advice import demands, host_side
 from pyanalyze.analysis.impact import impact_of
+from pyanalyze.report.blocks import chart_key
+from pyanalyze.report.rendering import draw
 from pyanalyze.report.sentences import aggressors_text, gpu_time_rows
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
 
@@ -284,6 +286,35 @@ def test_two_clients_that_are_never_switched_between_are_a_group() -> None:
     who = {tenant.tenant_id: tenant.pid for tenant in device.tenants}
     beside = {frozenset(who[one] for one in row.tenants) for row in device.relations if row.relation == "side-by-side"}
     assert beside == {frozenset(clients)}
+
+
+def test_clients_of_a_group_hold_warps_whichever_client_records_name() -> None:
+    """By SQL: 4 blocks of 8 warps for as long as its kernels, of 64 warps on each of 132 SMs.
+
+    Records name pid 899 for 166 of 168 intervals of the group. The chart of lengths has them as well.
+    """
+    path = H100 / "mps-small_grid-small_grid-beside-C.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        slots_ns = dict(
+            db.execute(
+                'SELECT globalPid / 0x1000000 % 0x1000000, sum(gridX * gridY * gridZ * (blockX / 32) * ("end" - start)) '
+                "FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE shortName IN (SELECT id FROM StringIds WHERE value = 'small_grid') "
+                "GROUP BY 1"
+            ).fetchall()
+        )
+    assert slots_ns == {898: 32 * 32_873_981, 899: 32 * 32_934_232}
+    session = pyanalyze.load(path)
+    pids = dict(session.tenants.select("tenant_id", "pid").iter_rows())
+    over_time = session.occupancy().over_time.with_columns(
+        ns=pl.col("warps") * 132 * 64 * (pl.col("end_ns") - pl.col("start_ns"))
+    )
+    for tenant, ns in over_time.group_by("tenant_id").agg(pl.col("ns").sum()).iter_rows():
+        if pids[tenant] in slots_ns:
+            # Kernels that were in flight while the other process was resident held no warps meanwhile.
+            assert ns == pytest.approx(slots_ns[pids[tenant]], rel=0.02)
+    chart = draw(session.analysis, session.report())[chart_key("slices", 0)].to_dict()
+    bars = chart["layer"][0]["data"]["values"]
+    assert sum(row["n"] for row in bars if row["t"].startswith("MPS group")) == 168
 
 
 def test_what_no_tenant_has_is_not_the_median_of_a_verdict() -> None:

@@ -70,6 +70,8 @@ DERIVED_TABLES = {
 
 #: Of fewer kernels no two results are worth a thread.
 _MANY_KERNELS = 100_000
+#: Two clients of an MPS group, and who is time-sliced with it.
+_GROUP_AND_ANOTHER = 3
 #: What takes long, by the part of an answer that needs it, in the order in which it is begun. Two at a time, whatever
 #: the machine: each takes memory. The comparison, which takes most, is first, and beside it go those that take least.
 _LONG = (
@@ -252,6 +254,15 @@ class Analysis:
     def _occupancy_tables(self) -> Mapping[str, AnyTable]:
         return self._occupancy[0]
 
+    @cached_property
+    def placed_tables(self) -> TableSet:
+        """The tables by which blocks are placed: each client of an MPS group is resident whenever the group is."""
+        # A group beside another process are three tenants: most captures need no sharing mode for this.
+        if max(self.tables.tenants["device_id"].value_counts()["count"], default=0) < _GROUP_AND_ANOTHER:
+            return self.tables
+        shared = self._shared_residency
+        return self.tables.with_tables(shared) if shared else self.tables
+
     @property
     def scaled_occupancy(self) -> Mapping[int, Scaled]:
         """How the occupancy of devices with GPU metrics was scaled to them, by device."""
@@ -263,7 +274,7 @@ class Analysis:
         from pyanalyze.analysis.occupancy import as_modelled, model_in_passing, model_tables
 
         model = model_in_passing(self.tables)
-        made = model_tables(self.tables, self.policies, model=model)
+        made = model_tables(self.placed_tables, self.policies, model=model)
         if not self.tables.row_count("gpu_metrics") and self.placed is None:
             return made, {}
         found = as_modelled(model, made, self.policies).calibrated_to(self.counter_check)
@@ -286,8 +297,8 @@ class Analysis:
         placed = None if self.placed is None else self.placed.filter(here)
         if placed is None or placed.is_empty():
             return None
-        plain = modelled(self.tables, self.policies, model="replay").per_sm.filter(here)
-        even = modelled(self.tables, self.policies, model="even").per_sm.filter(here)
+        plain = modelled(self.placed_tables, self.policies, model="replay").per_sm.filter(here)
+        even = modelled(self.placed_tables, self.policies, model="even").per_sm.filter(here)
         return score(plain, even, self.tables.sm_warps.filter(here), placed)
 
     @cached_property
@@ -304,7 +315,7 @@ class Analysis:
         from pyanalyze.analysis.occupancy import check_against_counters
 
         if device_id not in self._checks:
-            self._checks[device_id] = check_against_counters(self.tables, self.policies, device_id)
+            self._checks[device_id] = check_against_counters(self.placed_tables, self.policies, device_id)
         return self._checks[device_id]
 
     @cached_property

@@ -335,11 +335,16 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
                 ),
             )
         if not (complete := tables.residency.filter(mine & pl.col("complete"))).is_empty():
-            # Intervals of one MPS group are of one tenant.
+            # Intervals of one MPS group are of one tenant and of one context, whatever client records name for it.
             group = device.mps_group()
             if group:
                 members = [t.tenant_id for t in group]
-                complete = complete.with_columns(pl.col("tenant_id").replace(members, members[0]))
+                of_any = pl.col("tenant_id").is_in(members)
+                one_context = pl.col("hw_context").filter(of_any).first()
+                complete = complete.with_columns(
+                    tenant_id=pl.col("tenant_id").replace(members, members[0]),
+                    hw_context=pl.when(of_any).then(one_context).otherwise("hw_context"),
+                )
             of_group = {t.tenant_id: holder_text(t, device, short=True) for t in group}
             yield chart_key("slices", number), charts.slice_lengths(complete, labels | of_group, device_id=number)
         elif not (inferred := tables.inferred_residency.filter(mine)).is_empty():
