@@ -138,7 +138,7 @@ class Victim:
 
     @property
     def lost(self) -> float | None:
-        """Of a latency that is known only from below, the part in which another context was resident."""
+        """Of a latency known only from below, the part in which another context was resident or being switched."""
         only = self.tenant.causes is None and self.estimate.from_below
         return 1 - 1 / self.estimate.value if only and self.kind == "latency" and self.estimate.value > 1 else None
 

@@ -1050,8 +1050,11 @@ _SAVING: Final = "was saving or restoring (assumed)"
 
 
 def _lost_text(victim: Victim) -> str:
-    """How much of a latency others were resident for, where no more is known of it."""
-    return f"another context was resident for {fmt.percent(victim.lost)} of the time from launch to end of the kernels"
+    """How much of a latency others were resident or switched for, where no more is known of it."""
+    return (
+        f"another context was resident, or being switched, for {fmt.percent(victim.lost)} of the time from launch to "
+        "end of the kernels"
+    )
 
 
 #: Reasons of one clause without parentheses; the others are sentences of their own.
@@ -1455,7 +1458,7 @@ def pairs_without_figure(device: Device) -> dict[tuple[int, int], str]:
     why = {
         victim: "the slowdown of the victim is not known"
         if victim in unknown
-        else "of the victim only the time in which another context was resident is known"
+        else "of the victim only the time in which another context was resident or being switched is known"
         if victim in below
         else "nothing was found that it added"
         for victim in ids

@@ -1,4 +1,4 @@
-"""Slowdown from time that was measurably lost: others were resident while launched kernels had not ended."""
+"""Slowdown from time measurably lost: others were resident or switched while launched kernels had not ended."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LostTime:
-    """What the kernels and graphs of a tenant lost to residency of others.
+    """What the kernels and graphs of a tenant lost to residency of others, and to switches from and to them.
 
     Attributes
     ----------
     latency_ns
         From the begin of each launch call, or from the start where no call was recorded, to the end; summed.
     lost_ns
-        Of that, other contexts were resident: while it waited after its call, or while it was in flight.
+        Of that, while it waited after its call or was in flight, other contexts were resident, or a switch from or to
+        one took its time: solo there are none.
     by_tenant
-        The same by the tenant that was resident.
+        The same by the other tenant; of a switch between two others, the one that came.
     n
         Kernels and graphs.
     """
@@ -57,7 +58,7 @@ class LostTime:
 
 
 def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) -> LostTime:
-    """Add up how long launched kernels had not ended while others were resident.
+    """Add up how long launched kernels had not ended while others were resident, or a switch from or to one went on.
 
     Parameters
     ----------
@@ -113,9 +114,15 @@ def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) 
         whole = pl.col("before") + pl.col("pending") * (pl.col("at") - pl.col("since"))
         return last.sort("row").select(whole.fill_null(0)).to_series()
 
-    others = tables.of_device("residency", tenant["device_id"]).filter(
-        "complete", ~pl.col("tenant_id").is_in(sorted(own))
+    intervals = tables.of_device("residency", tenant["device_id"]).filter("complete")
+    switches = tables.of_device("switches", tenant["device_id"]).filter(pl.col("kind").cast(pl.String) == "switch")
+    came = ~pl.col("to_tenant_id").is_in(sorted(own))
+    gaps = switches.select(
+        tenant_id=pl.when(came).then("to_tenant_id").otherwise("from_tenant_id"),
+        start_ns="time_ns",
+        end_ns=pl.col("time_ns") + pl.col("gap_ns"),
     )
+    others = pl.concat([intervals.select(gaps.columns), gaps]).filter(~pl.col("tenant_id").is_in(sorted(own)))
     every = union(others)
     each = others.select("tenant_id", ns=pending(others["end_ns"]) - pending(others["start_ns"]))
     return LostTime(

@@ -777,7 +777,7 @@ def _from_lost_time(
     *,
     held: bool,
 ) -> TenantInterference:
-    """Bounds from residency of others alone, where tenants are time-sliced; else nothing."""
+    """Bounds from residency and switches of others alone, where tenants are time-sliced; else nothing."""
     import polars as pl
 
     number, name = row["tenant_id"], row["name"]
@@ -788,7 +788,10 @@ def _from_lost_time(
         lost = lost_time(tables, row, own)
         if (latency := lost.slowdown) is not None:
             slowdown = Slowdown(elapsed=None, latency=latency, resident=None)
-            notes = (*refused, f"at least the time in which others were resident while it had launched work: {reason}")
+            notes = (
+                *refused,
+                f"at least the time in which others were resident or switched while it had launched work: {reason}",
+            )
             shares = {other: ns / lost.lost_ns for other, ns in sorted(lost.by_tenant.items())}
             return TenantInterference(number, name, slowdown, notes=notes, lost_to=shares)
     return TenantInterference(number, name, _NOT_KNOWN, missing=reason, notes=tuple(refused))

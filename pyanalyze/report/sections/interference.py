@@ -385,7 +385,10 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
     )
     units = any(unit.latency_percentiles for t in device.tenants for unit in t.units)
     of_units = " and of units of work (start to end, their last operation included)" if units else ""
-    caption = f"Latency of kernels (launch to end){of_units}. n leaves out kernels whose launch call was not recorded."
+    caption = (
+        f"Latency of kernels (launch to end){of_units}. n leaves out kernels whose launch call was not recorded; lower "
+        "bounds count them from their start."
+    )
     return [Table(columns, tuple(rows), caption)]
 
 
