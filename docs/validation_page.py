@@ -35,13 +35,11 @@ def validation() -> str:
     every = launches["classes"][0]
     least = min(one["inside_held_out"] for one in launches["classes"])
     held = advice["holds"] / advice["predictions"]
-    wrong = (
-        f"{verdicts['wrong']} wrong of {verdicts['verdicts']} given, over {verdicts['scenario_seeds']} scenario-seeds"
-    )
+    wrong = f"{verdicts['wrong']} wrong of {verdicts['verdicts']} modes named, in {verdicts['scenario_seeds']} simulated recordings"
     rows = [
         ("SM number of each block, first waves (modelled)", f"`%smid` of every block on a {real['gpu']}: {real['first_waves']} recordings of one kernel", f"{real['first_wave_worst']:.1%} of the warps in the worst"),
         ("warps on each SM, SMs sorted (modelled)", f"the same GPU: {real['runs']} recordings, {real['blocks']:,} blocks", f"median {real['median_sorted']:.1%} of the warps, spread evenly it would be {real['median_sorted_even']:.1%}; above {real['target']:.0%} in {len(real['above_target'])}, where blocks are uneven or the last wave is partial"),
-        ("the same, two streams, kernels bound by memory (A, B) and by arithmetic (C)", f"`%smid` of every block on {' and '.join(placed)}: {sum(row['blocks'] for row in placed.values()):,} blocks", f"{newer}: blocks of one kernel take unequally long there"),
+        ("the same on newer GPUs: the kit's programs A and B (two streams, bound by memory) and C (bound by arithmetic), each alone", f"`%smid` of every block on {' and '.join(placed)}: {sum(row['blocks'] for row in placed.values()):,} blocks", f"{newer}: blocks of one kernel take unequally long there"),
         ("mean warps per SM of a launch (modelled)", f"Nsight Compute's counters of {launches['modelled']} launches of {launches['repositories']} repositories, each held out in turn", f"median {every['error_held_out']:.1%} (an equal-block replay {every['error_replay']:.1%}, theoretical occupancy {every['error_theoretical']:.1%}), the interval held {least:.1%} or more in each class of duration"),
         ("every value of every table", "what SQLite itself says, over random files of every legal shape and all real captures", "none: equal, or the table is left to SQLite (`rust/core/tests/page_scan.rs`)"),
         ("kernel, API and NVTX summaries", "NVIDIA's own `nsys stats` of the same captures", "none beyond the last printed digit (`tests/test_nsys_stats.py`)"),
@@ -55,7 +53,7 @@ def validation() -> str:
         ("causes of lost time", "the simulator's books", f"within 10 points in {min(c['within'] for c in slow['causes']):.0%} or more, by cause"),
         ("SM occupancy, even blocks (modelled)", "warps on each SM in the simulator", f"median {sms['even']['median_error']:.1%} of the warps; spread evenly it would be {sms['even']['median_null']:.1%}"),
         ("SM occupancy, uneven blocks (modelled)", "the same", f"median {sms['random']['median_error']:.1%}; spread evenly {sms['random']['median_null']:.1%}"),
-        ("the same, scaled to counters", "the same", f"median {sms['counted']['median_error']:.1%}; the device's warps within 3 % on {sms['counted']['device_within_3_percent']} of {sms['counted']['devices']} devices ({sms['random']['device_within_3_percent']} without)"),
+        ("the same, scaled to counters", "the same", f"median {sms['counted']['median_error']:.1%}; the mean warps of a device within 3 % on {sms['counted']['device_within_3_percent']} of {sms['counted']['devices']} devices ({sms['random']['device_within_3_percent']} without counters)"),
         ("theoretical occupancy", "NVIDIA's own calculator header of CUDA 13.5", "none (`rust/core/src/occupancy/theoretical.rs`)"),
         ("advice: slowdown in another mode (modelled)", "that mode simulated with the same work", f"the interval held {held:.1%} of {advice['predictions']} predictions"),
     ]  # fmt: skip
