@@ -495,6 +495,7 @@ class Analysis:
                 self.listed,
                 interference,
                 residency=self.residency,
+                mps_groups=self.mps_groups,
                 require=require,
                 latency_ns=latency_ns,
                 for_kubernetes=for_kubernetes,
@@ -521,7 +522,7 @@ class Analysis:
             tables = self.representative(verdict.device_id).tables
             asked = expanded(tables, verdict.device_id, counts)
             slo_ns = None if slo_p99_ms is None else round(slo_p99_ms * 1e6)
-            demand = Recorded(tables, verdict, counted)
+            demand = Recorded(tables, verdict, counted, self.mps_groups)
             found.append(forecast_replicas(demand, asked, objective=objective, slo_p99_ns=slo_ns, threads=threads))
         return tuple(found)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from pyanalyze.core import _core
 from pyanalyze.results.labels import mps_group_name
@@ -15,7 +16,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, ResidencyDoubt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     import polars as pl
 
@@ -25,7 +26,19 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["DeviceResidency", "TenantResidency", "mps_group", "named_for_all", "residency_summary", "switch_period_ns"]
+__all__ = [
+    "NO_GROUPS",
+    "DeviceResidency",
+    "TenantResidency",
+    "mps_group",
+    "named_for_all",
+    "residency_summary",
+    "switch_period_ns",
+    "through_one_client",
+]
+
+#: No device has clients of an MPS group that are time-sliced with other tenants.
+NO_GROUPS: Final[Mapping[int, frozenset[int]]] = MappingProxyType({})
 
 
 class TenantResidency(ResidencyTotals):
@@ -197,6 +210,38 @@ def shared_residency(tables: TableSet, groups: Mapping[int, frozenset[int]]) -> 
     return {"residency": FrameTable("residency", pl.concat([recorded, *of_others]).sort("device_id", "start_ns"))}
 
 
+def through_one_client(tables: TableSet, groups: Mapping[int, frozenset[int]]) -> dict[str, AnyTable]:
+    """Let one client of an MPS group stand for its context: `tenants` and `residency`; nothing where there is no group.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    groups
+        What :func:`mps_group` found, by device.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> through_one_client(pyanalyze.load(capture).tables, {0: frozenset()})
+    {}
+    """
+    import polars as pl
+
+    from pyanalyze.tables.frames import FrameTable
+
+    through = {client: min(group) for group in groups.values() for client in group}
+    if not through:
+        return {}
+    tenant = pl.col("tenant_id")
+    owner = tenant.replace_strict(through, default=tenant, return_dtype=pl.UInt32)
+    server = tenant.replace_strict(through, default=pl.col("served_by"), return_dtype=pl.UInt32)
+    return {
+        "tenants": FrameTable("tenants", tables.tenants.with_columns(server.alias("served_by"))),
+        "residency": FrameTable("residency", tables.residency.with_columns(owner.alias("tenant_id"))),
+    }
+
+
 def in_one_context(tables: TableSet, groups: Mapping[int, frozenset[int]]) -> dict[str, AnyTable]:
     """Let the clients of an MPS group go through one context, and give the tables that change.
 
@@ -219,20 +264,9 @@ def in_one_context(tables: TableSet, groups: Mapping[int, frozenset[int]]) -> di
     >>> in_one_context(pyanalyze.load(capture).tables, {0: frozenset()})
     {}
     """
-    import polars as pl
-
-    from pyanalyze.tables.frames import FrameTable
-
-    through = {client: min(group) for group in groups.values() for client in group}
-    if not through:
+    changed = through_one_client(tables, groups)
+    if not changed:
         return {}
-    tenant = pl.col("tenant_id")
-    owner = tenant.replace_strict(through, default=tenant, return_dtype=pl.UInt32)
-    server = tenant.replace_strict(through, default=pl.col("served_by"), return_dtype=pl.UInt32)
-    changed: dict[str, AnyTable] = {
-        "tenants": FrameTable("tenants", tables.tenants.with_columns(server.alias("served_by"))),
-        "residency": FrameTable("residency", tables.residency.with_columns(owner.alias("tenant_id"))),
-    }
     given = {**tables.for_core(), **changed}
     usage = _core.tenant_usage(
         {name: table for name, table in given.items() if name not in ("tenant_usage", "overlaps")}

@@ -33,6 +33,7 @@ from pyanalyze.analysis.advice.simple import (
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on, servers_on
+from pyanalyze.analysis.residency import NO_GROUPS
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of, times_slower
 from pyanalyze.results.time_split import Limit
@@ -137,6 +138,7 @@ def advise_device(
     interference: Callable[[int], DeviceInterference] | None = None,
     *,
     residency: Iterable[DeviceResidency] = (),
+    mps_groups: Mapping[int, frozenset[int]] = NO_GROUPS,
     require: Iterable[Requirement] = (),
     latency_ns: int | None = None,
     for_kubernetes: bool | None = None,
@@ -157,6 +159,8 @@ def advise_device(
         not.
     residency
         Residency of all devices: who alternated, and the length of time slices.
+    mps_groups
+        What :func:`pyanalyze.analysis.residency.mps_group` found, by device.
     require
         What a mode must promise.
     latency_ns
@@ -186,7 +190,7 @@ def advise_device(
         why = f"{operations} operations are too many for a forecast here; pyanalyze advise makes it"
         compared = Options(verdict.device_id, why_not=why, postponed=True)
     else:
-        compared = options(tables, verdict, required)
+        compared = options(tables, verdict, required, mps_groups)
     if interference is not None and compared.current is not None:
         elapsed = {one.tenant_id: one.slowdown.elapsed for one in interference(verdict.device_id).tenants}
         measured = {tenant: one for tenant, one in elapsed.items() if one is not None}

@@ -49,6 +49,7 @@ from pyanalyze.analysis.advice.options import (
 )
 from pyanalyze.analysis.explain import NO_RESIDENCY, unit_tables
 from pyanalyze.analysis.hardware import PAUSE_NS, mps_sms, visible_sms
+from pyanalyze.analysis.residency import NO_GROUPS
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.ncu import Resource
 from pyanalyze.nsys_tool import recording
@@ -140,11 +141,14 @@ class Recorded:
         :meth:`pyanalyze.analysis.analysis.Analysis.representative`.
     counted
         Its kernels as Nsight Compute counted them; empty: they were not counted.
+    mps_groups
+        What :func:`pyanalyze.analysis.residency.mps_group` found, by device.
     """
 
     tables: TableSet
     verdict: Verdict
     counted: Sequence[CountedKernel] = ()
+    mps_groups: Mapping[int, frozenset[int]] = NO_GROUPS
 
 
 @dataclass(frozen=True)
@@ -230,6 +234,7 @@ class _Scene:
     by_kernel: Mapping[str, tuple[float | None, float | None]]
     caches: tuple[_Cache, _Cache, _Cache] | None
     recording: SharingConfig | None
+    mps_groups: Mapping[int, frozenset[int]]
     clients: Sequence[mps.Client]
     units: Mapping[int, list[tuple[int, int]]]
     unit_names: Sequence[ForecastUnit]
@@ -251,6 +256,7 @@ class _Scene:
             units=self.units,
             visible_sms=visible_sms(self.tables, self.verdict.device_id),
             time_sliced=is_time_sliced(self.verdict),
+            mps_groups=self.mps_groups,
             kernel_demands=self.by_kernel,
             threads=threads,
         )
@@ -314,7 +320,7 @@ def advise_copies(
     'the work of app_c (resident for 254.4 ms) was not traced'
     """
     tables, verdict = recorded.tables, recorded.verdict
-    scene = _scene(tables, verdict, recorded.counted)
+    scene = _scene(recorded)
     operations, window_ns = _size(tables, verdict.device_id)
     if isinstance(scene, str):
         return _advice(verdict, objective, NOT_CHECKED, operations, window_ns, scene)
@@ -565,10 +571,11 @@ def representative_window(tables: TableSet, device_id: int, most: int = MOST_OPE
     return int(starts[first]), int(starts[first + most - 1])
 
 
-def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel]) -> _Scene | str:
+def _scene(recorded: Recorded) -> _Scene | str:
     """What is known; or why nothing can be replayed."""
     import polars as pl
 
+    tables, verdict = recorded.tables, recorded.verdict
     device_id = verdict.device_id
     device = tables.devices.filter(pl.col("device_id") == device_id).row(0, named=True)
     here = tables.tenants.filter(pl.col("device_id") == device_id).sort("tenant_id")
@@ -582,7 +589,7 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
     sm_count = int(device["sm_count"])
     traits = TRAITS[verdict.mode]
     memory = None if device["memory_bytes"] is None else int(device["memory_bytes"])
-    matched = counted.match(tables, device_id, kernels)
+    matched = counted.match(tables, device_id, recorded.counted)
     time_sliced = is_time_sliced(verdict)
     demands = sampled.bandwidth(tables, device_id, list(names), time_sliced=time_sliced)
     on_sms = sampled.sm_throughput(tables, device_id, list(names), time_sliced=time_sliced)
@@ -621,6 +628,7 @@ def _scene(tables: TableSet, verdict: Verdict, kernels: Sequence[CountedKernel])
         by_kernel=by_kernel,
         caches=None,
         recording=recording,
+        mps_groups=recorded.mps_groups,
         clients=clients_of(tables, device_id, names, sm_count),
         units=units,
         unit_names=unit_names,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, SWITCH_NS
+from pyanalyze.analysis.residency import NO_GROUPS, through_one_client
 from pyanalyze.errors import UsageError
 
 if TYPE_CHECKING:
@@ -207,6 +208,7 @@ def forecast(
     *,
     visible_sms: Mapping[int, int] | None = None,
     time_sliced: bool,
+    mps_groups: Mapping[int, frozenset[int]] = NO_GROUPS,
     recorded: SharingConfig | None = None,
     units: Mapping[int, Sequence[tuple[int, int]]] | None = None,
     kernel_demands: Mapping[str, tuple[float | None, float | None]] | None = None,
@@ -230,6 +232,8 @@ def forecast(
         SMs that a tenant had while it was recorded, where those were not all (caps).
     time_sliced
         Whether tenants were time-sliced while it was recorded.
+    mps_groups
+        Clients of MPS groups that were time-sliced with others, by device: each was resident whenever its group was.
     recorded
         The config in which it was recorded: what kernels take alone is fitted to it, and the contention that was
         there is measured. None: kernels that never ran alone are taken for their shortest tenth.
@@ -275,7 +279,7 @@ def forecast(
         raise UsageError("configs need names of their own, other than `recorded`")
     known = Fitted() if fitted is None else fitted
     made, known.fit = _core.forecast(
-        tables.with_calls(),
+        {**tables.with_calls(), **through_one_client(tables, mps_groups)},
         device_id,
         visible_sms or {},
         time_sliced,

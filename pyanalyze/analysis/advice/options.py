@@ -26,6 +26,7 @@ from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS,
 from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_on, servers_on
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
+from pyanalyze.analysis.residency import NO_GROUPS
 from pyanalyze.errors import UsageError
 from pyanalyze.results.advice import ForecastRow, ForecastWaits, mean_bounds
 from pyanalyze.results.model import Text
@@ -514,7 +515,12 @@ def known_requirements(given: Sequence[str] | str) -> tuple[Requirement, ...]:
     return tuple(known for word in words for known in REQUIREMENTS if known == word)
 
 
-def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] = ()) -> Options:
+def options(
+    tables: TableSet,
+    verdict: Verdict,
+    require: Iterable[Requirement] = (),
+    mps_groups: Mapping[int, frozenset[int]] = NO_GROUPS,
+) -> Options:
     """Compare ways to share a device, by replaying what was recorded.
 
     Parameters
@@ -523,6 +529,8 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
         The tables, and the verdict of the device.
     require
         What a mode must promise (:data:`pyanalyze.vocabulary.REQUIREMENTS`).
+    mps_groups
+        What :func:`pyanalyze.analysis.residency.mps_group` found, by device.
 
     Returns
     -------
@@ -553,7 +561,7 @@ def options(tables: TableSet, verdict: Verdict, require: Iterable[Requirement] =
     sm_count = int(device["sm_count"])
     clients = clients_of(tables, device_id, names, sm_count)
     untraced = untraced_ns_of(tables, device_id)
-    replay = _Replay(tables, verdict, recorded_config(tables, verdict, list(names), sm_count))
+    replay = _Replay(tables, verdict, recorded_config(tables, verdict, list(names), sm_count), mps_groups)
     solo = _solo(replay, names, sm_count)
     if solo.check is not None and solo.check > FORBIDDEN:
         return Options(
@@ -701,6 +709,7 @@ class _Replay:
     verdict: Verdict
     #: The config in which it was recorded, as far as it is known.
     recording: SharingConfig | None
+    mps_groups: Mapping[int, frozenset[int]]
     fitted: Fitted = field(default_factory=Fitted)
 
     def of(self, configs: Sequence[SharingConfig]) -> pl.DataFrame:
@@ -711,6 +720,7 @@ class _Replay:
             recorded=self.recording,
             visible_sms=visible_sms(self.tables, self.verdict.device_id),
             time_sliced=is_time_sliced(self.verdict),
+            mps_groups=self.mps_groups,
             fitted=self.fitted,
         )
 

@@ -333,10 +333,11 @@ impl<'a> Recording<'a> {
         slices.retain(|s| s.device == device);
         slices.sort_by_key(|s| s.start_ns);
         let slice_ns = slice_lengths(&slices).get(&device).and_then(|l| median_ns(l));
-        let turns: BTreeMap<u32, Union> = residency_of_others(&slices, slice_ns.unwrap_or(DEFAULT_SLICE_NS))
-            .into_iter()
-            .map(|(t, spans)| (t, Union::of(spans)))
-            .collect();
+        let mut turns: BTreeMap<u32, Union> =
+            residency_of_others(&slices, slice_ns.unwrap_or(DEFAULT_SLICE_NS))
+                .into_iter()
+                .map(|(t, spans)| (t, Union::of(spans)))
+                .collect();
         let mut held: BTreeMap<u32, Held> = BTreeMap::new();
         let mut spans: BTreeMap<u32, Vec<(i64, i64)>> = BTreeMap::new();
         for s in &slices {
@@ -354,6 +355,10 @@ impl<'a> Recording<'a> {
             let held_ns = held.get(&t.id).map_or(0, |h| h.resident.total_ns());
             if !t.traced && !serves {
                 unknown.push((t.id, held_ns));
+            }
+            // Records may name the server for its clients.
+            if let Some(of_server) = t.served_by.and_then(|server| turns.get(&server)).cloned() {
+                turns.entry(t.id).or_insert(of_server);
             }
         }
         let mut by_tenant: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
