@@ -111,7 +111,10 @@ class Program:
         self._event(self.waits, "cudaStreamWaitEvent_v3020", stream, event, {"start": self.now_ns, "end": self.now_ns})
 
     def run_graph(self, nodes: list[tuple[int, int]]) -> None:
-        """Launch a graph of kernels, each after the one before it: (stream, length)."""
+        """Launch a graph of kernels, each after the one before it: (stream, length).
+
+        It is launched to the stream of the first: no other has work of it before that starts.
+        """
         asked = self.now_ns
         correlation = self._call("cudaGraphLaunch_v10000", CALL_NS)
         for place, (stream, length_ns) in enumerate(nodes):
@@ -121,8 +124,9 @@ class Program:
             if place and self.ran[-1].end_ns + RELEASE_NS >= start:
                 start, reason = self.ran[-1].end_ns + RELEASE_NS, "graph"
             end = start + length_ns
+            launched = self.ran[-place].start_ns if place else self.now_ns
             self.ran.append(
-                Ran(stream, "kernel", asked, self.now_ns, start, end, 0.1, reason, "", correlation, graph=True)
+                Ran(stream, "kernel", asked, launched, start, end, 0.1, reason, "", correlation, graph=True)
             )
 
     def _event(self, rows: list[dict[str, Any]], name: str, stream: int, event: int, more: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, SUMMARY_LINES, render_summary
 from pyanalyze.report.text import render_text
-from pyanalyze.results.streams import StreamPair, Streams
+from pyanalyze.results.streams import StreamPair, Streams, StreamUse
 from pyanalyze.vocabulary import StreamReason
 
 if TYPE_CHECKING:
@@ -174,6 +174,13 @@ def cooperative_launch() -> Program:
 
 def nodes_of_one_graph() -> Program:
     program = Program({13: FREE, 14: FREE})
+    program.run_graph([(13, MS), (14, 2 * MS), (13, MS)])
+    return program
+
+
+def a_graph_behind_earlier_work() -> Program:
+    program = Program({13: FREE, 14: FREE})
+    program.run(13, "kernel", 5 * MS)
     program.run_graph([(13, MS), (14, 2 * MS), (13, MS)])
     return program
 
@@ -421,6 +428,7 @@ def test_streams_are_named_with_their_green_context(tmp_path: Path) -> None:
         (event_of_somebody_else, {"unknown-dependency"}, set()),
         (cooperative_launch, {"whole-device-launch"}, set()),
         (nodes_of_one_graph, {"graph"}, set()),
+        (a_graph_behind_earlier_work, {"graph"}, set()),
         (one_channel, {"shared-channel"}, set()),
         (two_contexts, {"other-context"}, set()),
         (launched_late, set(), {"launched-late"}),
@@ -657,6 +665,24 @@ def test_the_order_of_a_graph_is_no_loss_that_one_could_win_back() -> None:
     other = streams.model_copy(update={"pairs": [pair.model_copy(update={"reason": StreamReason.COPY_ENGINE})]})
     said = "streams 14 and 22 did not overlap for 5.000 ms, 50.0 % of its time: copies share a copy engine."
     assert lost_streams_text("train", other) == f"train: {said}"
+
+
+def test_a_stream_with_little_work_could_overlap_no_more_than_that() -> None:
+    """22 runs for 3 ms, 2 of them beside 14: 1 ms is left, whatever the 5 ms that 14 ran without it."""
+    pair = StreamPair(
+        context_a=1, stream_a=14, context_b=1, stream_b=22, both_had_work_ns=9 * MS, overlap_ns=2 * MS, lost_ns=4 * MS,
+        late_ns=MS, alternations=3, reason=StreamReason.UNEXPLAINED, losses=[],
+    )  # fmt: skip
+    uses = [
+        StreamUse(context_id=1, stream_id=n, operations=1, kernels=1, busy_ns=ns, priority=None, flag=None)
+        for n, ns in ((14, 9 * MS), (22, 3 * MS))
+    ]
+    streams = Streams(window_ns=10 * MS, streams=uses, pairs=[pair], slowdowns=[], calls_known=True)
+    said = "streams 14 and 22 lost 5.000 ms of overlap, 50.0 % of its time: unexplained; at most 1.000 ms more could overlap."
+    assert lost_streams_text("train", streams) == f"train: {said}"
+    # With 2.5 ms left, half of what was lost, nothing is added.
+    uses[1] = uses[1].model_copy(update={"busy_ns": 4500 * US})
+    assert "could overlap" not in lost_streams_text("train", streams.model_copy(update={"streams": uses}))
 
 
 def test_little_overlap_that_was_missed_is_not_told_as_a_loss() -> None:

@@ -21,12 +21,19 @@ GRAPHS = "SELECT start, end, streamId, correlationId, NULL, 'G' FROM CUPTI_ACTIV
 
 
 def lost(waiting: int, other: int, work: str, *, count: str = "count(*), sum(lost)", where: str = "lost > 0") -> str:
-    """What a stream executed while operations of another one were ready: launched, the one before them ended."""
+    """What a stream executed while operations of another one were ready: launched, the one before them ended.
+
+    Later nodes of a graph are ready when its first one starts: until then the graph waits in the stream it was launched to.
+    """
     return f"""
         WITH w AS ({work}),
-        b AS (SELECT w.*, max(min(r.end, w.start), coalesce(lag(w.end) OVER q, 0)) ready, lag(c) OVER q before
-              FROM w JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = c WHERE s = {waiting}
-              WINDOW q AS (ORDER BY w.start)),
+        f AS (SELECT correlationId graph, min(start) began FROM CUPTI_ACTIVITY_KIND_KERNEL
+              WHERE graphNodeId IS NOT NULL GROUP BY 1),
+        b AS (SELECT w.*, max(min(r.end, w.start), coalesce(lag(w.end) OVER q, 0),
+                              CASE WHEN g IS NOT NULL AND w.start > began THEN began ELSE 0 END) ready,
+                     lag(c) OVER q before
+              FROM w JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = c LEFT JOIN f ON graph = c
+              WHERE s = {waiting} WINDOW q AS (ORDER BY w.start)),
         l AS (SELECT b.*, (SELECT sum(min(a.end, b.start) - max(a.start, ready)) FROM w a
                            WHERE a.s = {other} AND a.start < b.start AND a.end > ready) lost FROM b)
         SELECT {count} FROM l WHERE {where}"""

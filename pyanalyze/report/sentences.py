@@ -455,6 +455,10 @@ def stream_name(context: int | None, stream: int, *, contexts: bool, green: int 
     return f"{stream} of context {context}" if contexts and context is not None else str(stream)
 
 
+#: What could overlap is said where it is less than this part of what did not.
+_MUCH_LESS: Final = 0.5
+
+
 def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = None) -> str:
     """Which two streams of a process lost most of its time, and why; else how much they overlapped.
 
@@ -493,6 +497,10 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
         return (
             f"{label}: streams {both} did not overlap for {lost}, {part}{why}. While the SMs are full, nothing is lost."
         )
+    could_ns = streams.could_overlap_ns(pair)
+    if could_ns is not None and 0 < could_ns < _MUCH_LESS * (pair.lost_ns + pair.late_ns):
+        # While the busier stream ran, the other one had not as much to do.
+        why += f"; at most {fmt.duration(could_ns)} more could overlap"
     return f"{label}: streams {both} lost {lost} of overlap, {part}{why}."
 
 

@@ -148,6 +148,24 @@ class Streams(Result):
         pair = self.most_lost
         return 0.0 if pair is None or not self.window_ns else (pair.lost_ns + pair.late_ns) / self.window_ns
 
+    def could_overlap_ns(self, pair: StreamPair) -> int | None:
+        """Return how much more could overlap: what the less busy stream ran without the other; None: not known.
+
+        Examples
+        --------
+        >>> use = dict(operations=1, kernels=1, priority=None, flag=None)
+        >>> both = [StreamUse(context_id=1, stream_id=n, busy_ns=n, **use) for n in (7, 9)]
+        >>> pair = StreamPair(
+        ...     context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9, overlap_ns=2, lost_ns=7,
+        ...     late_ns=0, alternations=1, reason=None, losses=[],
+        ... )
+        >>> Streams(window_ns=9, streams=both, pairs=[pair], slowdowns=[], calls_known=True).could_overlap_ns(pair)
+        5
+        """
+        whose = {(pair.context_a, pair.stream_a), (pair.context_b, pair.stream_b)}
+        busy_ns = [one.busy_ns for one in self.streams if (one.context_id, one.stream_id) in whose]
+        return min(busy_ns) - pair.overlap_ns if len(busy_ns) == len(whose) else None
+
     def without_gap(self, split: TimeSplit | None) -> Streams:
         """Return the streams without one gap of the process that is almost all of its host time; as they are if none.
 

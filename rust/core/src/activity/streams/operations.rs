@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::error::Result;
 use crate::base::intervals::Union;
-use crate::base::maps::ByKey;
+use crate::base::maps::{ByKey, NumberMap};
 use crate::base::watch::Watch;
 use crate::table::calls::{calls, Calls, CallsByProcess};
 use crate::table::columns::{at, text_at, Columns};
@@ -28,13 +28,16 @@ pub(super) struct Operation {
     pub stream: usize,
     pub start_ns: i64,
     pub end_ns: i64,
-    /// Begin and end of the launch call; the end is at most the start. Without a call that was recorded, the start.
+    /// Begin and end of the launch call; the end is at most the start. Without a call that was recorded, the start. A
+    /// later node of a graph is launched when the graph begins: before, the graph waits in the stream it was launched to.
     pub asked_ns: i64,
     pub launched_ns: i64,
     pub call: Option<Call>,
     pub correlation: Option<u32>,
     pub copy_kind: Option<u8>,
     pub graph_node: bool,
+    /// A node of a graph that began with another one.
+    pub later_node: bool,
 }
 
 /// A launch call.
@@ -267,6 +270,7 @@ fn read_operations(
             correlation: one.correlation.filter(|id| *id > 0),
             copy_kind,
             graph_node: node.is_some(),
+            later_node: false,
         });
         if let Some(stream) = process.streams.get_mut(stream) {
             stream.operations.push(place);
@@ -431,6 +435,7 @@ impl<'a> LaunchCalls<'a> {
                 pageable.extend(one.correlation);
             }
         }
+        begin_graphs(&mut found.operations);
         for (place, call) in calls.iter().enumerate() {
             let held = match self.function(calls, place).0 {
                 Function::Synchronize => Held::Synchronization,
@@ -448,6 +453,23 @@ impl<'a> LaunchCalls<'a> {
             let (place, call) = calls.find(id, &mut 0)?;
             Some((call.start_ns, self.function(calls, place as usize).0 == Function::StreamWait))
         })
+    }
+}
+
+/// Lets the nodes of each graph be launched when its first one starts. Operations stand by start.
+fn begin_graphs(operations: &mut [Operation]) {
+    let mut began_ns: NumberMap<u32, i64> = NumberMap::default();
+    for one in operations.iter_mut().filter(|one| one.graph_node && one.call.is_some()) {
+        let Some(graph) = one.correlation else { continue };
+        match began_ns.get(&graph) {
+            None => {
+                began_ns.insert(graph, one.start_ns);
+            }
+            Some(began_ns) => {
+                one.launched_ns = one.launched_ns.max(*began_ns).min(one.start_ns);
+                one.later_node = true;
+            }
+        }
     }
 }
 

@@ -296,7 +296,8 @@ impl<'a> Sweep<'a> {
 
     fn launch(&mut self, at: usize, one: &Operation, time_ns: i64) {
         let had_none = self.states.get(one.stream).is_some_and(|state| state.launched == 0);
-        if had_none && one.call.is_some() {
+        // A later node came when its graph began, whenever the host launched that.
+        if had_none && one.call.is_some() && !one.later_node {
             self.count(time_ns);
             self.late(at, one, time_ns);
         }
