@@ -203,6 +203,35 @@ def test_memsets_that_hold_up_kernels_are_advised_on(tmp_path: Path) -> None:
     assert item.why.endswith("Most of it: 1 memset, 1.00 MiB")
 
 
+def test_records_that_end_before_the_work_show_no_rate(tmp_path: Path, corpus: Path) -> None:
+    """4 GB in 1 us are 2,600 times what the memory of an A100 does; 100 MB in 1 ms beside it are 100 GB/s."""
+    on_device = {"copyKind": 8, "srcKind": DEVICE, "dstKind": DEVICE}
+    copies = [
+        copy(41, 0, MS // 1000, bytes=4 * 10**9, **on_device),
+        copy(41, MS, 2 * MS, bytes=100 * 10**6, **on_device),
+    ]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 3 * MS, 4 * MS)], copies=copies, processes={41: "train"})
+    (kind,) = copies_of(path).kinds
+    assert (kind.copies, kind.uncovered, kind.bytes_per_s, kind.best_bytes_per_s) == (2, 1, 1e11, 1e11)
+    said = "The records of 1 of 2 copies of train do not cover their execution"
+    assert said in render_markdown(pyanalyze.load(path).report())
+    # Without the bandwidth of the device nothing can be said.
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE TARGET_INFO_GPU SET memoryBandwidth = NULL")
+    (kind,) = copies_of(path).kinds
+    assert kind.uncovered == 0
+    # One memset of 4 GB and three of 6.4 MB, whose 768 to 928 ns the memory at 672 GB/s would not do either.
+    path = corpus / "exports" / "mordred" / "report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        query = """SELECT bytes FROM CUPTI_ACTIVITY_KIND_MEMSET, TARGET_INFO_GPU
+            WHERE bytes * 1e9 / ("end" - start) > 10 * memoryBandwidth ORDER BY bytes"""
+        assert db.execute(query).fetchall() == [(6_400_000,)] * 3 + [(4_000_000_000,)]
+    sets = copies_of(path).memsets
+    assert sets is not None
+    assert (sets.count, sets.uncovered) == (16, 4)
+    assert "The records of 4 of 16 memsets of testqo do not cover" in render_markdown(pyanalyze.load(path).report())
+
+
 def test_unified_memory(tmp_path: Path) -> None:
     """Two migrations to the device by page fault, one ahead of time, and one back."""
     copies = [

@@ -20,6 +20,8 @@ __all__ = ["COPIED_TO_HOST", "MIGRATED", "copies_of", "pinning_saves_ns"]
 
 #: Smaller copies show how long a copy takes to begin, not what the link can do.
 LARGE_BYTES = 1 << 20
+#: Rate over the memory bandwidth of the device that no cache reaches: the record ends before the work does.
+UNCOVERED_RATE = 10
 #: Part of the time of copies from which on some of them stand for all.
 MOST_OF_TIME = 0.9
 #: CUPTI's copy kinds.
@@ -72,6 +74,8 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         "migration_cause",
     )  # fmt: skip
     rows = tables.columns("memops", *columns)
+    rate = pl.col("bytes") / (pl.col("end_ns") - pl.col("start_ns")).clip(1) * 1e9
+    bandwidth = dict(tables.columns("devices", "device_id", "memory_bandwidth_bytes_per_s").iter_rows())
     by_device, host_of = {}, _hosts(tables)
     # Of one device alone nothing is beside others.
     if len(host_of) > 1:
@@ -83,7 +87,9 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
         if not tenant["memops"] or tenant["first_ns"] is None:
             continue
         mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
-        own = rows.filter(mine)
+        most = bandwidth.get(tenant["device_id"])
+        uncovered = pl.lit(value=False) if most is None else (rate >= UNCOVERED_RATE * most).fill_null(value=False)
+        own = rows.filter(mine).with_columns(uncovered=uncovered)
         if own.is_empty():
             continue
         kernels = union(
@@ -156,11 +162,12 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
     side = pl.when(pl.col("copy_kind") == 1).then("source_kind").when(pl.col("copy_kind") == 2).then("destination_kind")
     rows = rows.with_columns(host=side, length=(pl.col("end_ns") - pl.col("start_ns")).clip(0)).sort("start_ns")
     rate = pl.col("bytes") / pl.col("length") * 1e9
-    large = rows.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("length") > 0)
+    timed = rows.filter(~pl.col("uncovered"))
+    large = timed.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("length") > 0)
     best = dict(large.group_by("copy_kind").agg(rate.max()).iter_rows())
     pinned = dict(large.filter(pl.col("host") == _PINNED).group_by("copy_kind").agg(rate.max()).iter_rows())
     # Many small copies may be faster than a single large one: the link can do that as well.
-    means = rows.group_by("copy_kind", "host").agg(pl.col("bytes").sum(), pl.col("length").sum())
+    means = timed.group_by("copy_kind", "host").agg(pl.col("bytes").sum(), pl.col("length").sum())
     for kind, mean in means.filter(pl.col("length") > 0).group_by("copy_kind").agg(rate.max()).iter_rows():
         if kind in best:
             best[kind] = max(best[kind], mean)
@@ -170,13 +177,15 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
         between = direction in (CopyDirection.TO_DEVICE, CopyDirection.TO_HOST)
         memory = {None: None, _PAGEABLE: HostMemory.PAGEABLE, _PINNED: HostMemory.PINNED}.get(host, HostMemory.OTHER)
         time_ns, exposed_ns = times(part, kernels)
-        length = int(part["length"].sum())
+        covered = part.filter(~pl.col("uncovered"))
+        length = int(covered["length"].sum())
         long_copies, long_share = _longest(part["length"])
         found.append(
             CopyKind(
                 direction=direction,
                 host_memory=memory if between else None,
                 copies=part.height,
+                uncovered=int(part["uncovered"].sum()),
                 bytes=int(part["bytes"].sum()),
                 **_sizes(part),
                 large_copies=part.filter(pl.col("bytes") >= LARGE_BYTES).height,
@@ -185,7 +194,7 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
                 time_ns=time_ns,
                 exposed_ns=exposed_ns,
                 hideable_ns=_hideable_ns(part, kernels, direction) if between else None,
-                bytes_per_s=int(part["bytes"].sum()) / length * 1e9 if length else None,
+                bytes_per_s=int(covered["bytes"].sum()) / length * 1e9 if length else None,
                 best_bytes_per_s=best.get(kind),
                 best_pinned_bytes_per_s=pinned.get(kind) if between else None,
             )
@@ -215,7 +224,12 @@ def _memsets(rows: pl.DataFrame, kernels: pl.DataFrame) -> Memsets | None:
         return None
     time_ns, exposed_ns = times(rows, kernels)
     return Memsets(
-        count=rows.height, bytes=int(rows["bytes"].sum()), **_sizes(rows), time_ns=time_ns, exposed_ns=exposed_ns
+        count=rows.height,
+        bytes=int(rows["bytes"].sum()),
+        **_sizes(rows),
+        time_ns=time_ns,
+        exposed_ns=exposed_ns,
+        uncovered=int(rows["uncovered"].sum()),
     )
 
 

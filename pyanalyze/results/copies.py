@@ -22,6 +22,12 @@ class CopyKind(Result):
         description="Memory on the host's side; null: none is involved, or nsys did not export it."
     )
     copies: int = Field(ge=0, description="Copies.")
+    uncovered: int = Field(
+        default=0,
+        ge=0,
+        description="Copies whose bytes over duration are 10 times the memory bandwidth of the device or more: their "
+        "records do not cover their execution, and no rate here counts them. 0 also where that bandwidth is not known.",
+    )
     bytes: int = Field(ge=0, description="Bytes.")
     median_bytes: int | None = Field(default=None, ge=0, description=_MEDIAN)
     smallest_bytes: int | None = Field(default=None, ge=0, description=_SMALLEST)
@@ -47,7 +53,9 @@ class CopyKind(Result):
         description="Of exposed_ns, what kernels of the process could hide at most, ns: all of them for copies to the "
         "device; those that began after the first copy for copies to the host; null: other directions.",
     )
-    bytes_per_s: Number = Field(description="Bytes over the sum of their durations; null: no duration.")
+    bytes_per_s: Number = Field(
+        description="Bytes over the sum of their durations, without those of uncovered copies; null: no duration."
+    )
     best_bytes_per_s: Number = Field(
         description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind by this "
         "process, or the mean rate with one kind of memory if that is higher: what the link can do at least; null: no "
@@ -68,6 +76,12 @@ class Memsets(Result):
     largest_bytes: int | None = Field(default=None, ge=0, description=_LARGEST)
     time_ns: int = Field(ge=0, description="Union of their intervals, ns.")
     exposed_ns: int = Field(ge=0, description="Of that, the time in which no kernel of the process was in flight, ns.")
+    uncovered: int = Field(
+        default=0,
+        ge=0,
+        description="Memsets whose bytes over duration are 10 times the memory bandwidth of the device or more: their "
+        "records do not cover their execution. 0 also where that bandwidth is not known.",
+    )
 
 
 class Migrations(Result):

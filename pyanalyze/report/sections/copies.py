@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.copies import UNCOVERED_RATE
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import DIRECTION_WORDS, HOST_MEMORY_WORDS
@@ -92,6 +93,16 @@ def _amounts(n: int, of: CopyKind | Memsets, window_ns: int) -> tuple[Cell, ...]
 
 
 def _sentences(label: str, copies: Copies) -> Iterator[str]:
+    sets = copies.memsets
+    found = [(sum(one.uncovered for one in copies.kinds), sum(one.copies for one in copies.kinds), "copies")]
+    found += [] if sets is None else [(sets.uncovered, sets.count, "memsets")]
+    if any(n for n, _, _ in found):
+        parts = [f"{fmt.count(n)} of {fmt.count(of)} {what}" for n, of, what in found if n]
+        yield (
+            f"The records of {fmt.names(parts)} of {label} do not cover their execution: their bytes over their "
+            f"durations are {UNCOVERED_RATE} times the memory bandwidth of the device or more. They show no rate, and "
+            "their time is a lower bound."
+        )
     if copies.other_devices:
         beside = fmt.names([f"device {one.device_id}: {fmt.duration(one.overlap_ns)}" for one in copies.other_devices])
         yield (
