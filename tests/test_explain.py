@@ -715,6 +715,28 @@ def test_work_in_no_unit_that_lasted_longer_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_units_of_names_that_the_page_does_not_tell_are_counted(corpus: Path) -> None:
+    """By SQL, 15 calls copied 49.15 MB to the host each, alone between two waits: too few of a name for percentiles."""
+    path = corpus / "exports" / "mordred" / "report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        took = db.execute(
+            """SELECT r."end" - r.start FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN CUPTI_ACTIVITY_KIND_MEMCPY m
+            USING (correlationId) WHERE copyKind = 2 AND bytes > 40000000 ORDER BY 1"""
+        ).fetchall()
+        tables = ("KERNEL", "MEMCPY", "MEMSET")
+        ((work,),) = db.execute(
+            f"SELECT {' + '.join(f'(SELECT count(*) FROM CUPTI_ACTIVITY_KIND_{table})' for table in tables)}"
+        )
+    (device,) = pyanalyze.load(path).report().devices
+    (slow,), (other,), (outside,) = device.slow_units, device.other_units, device.outside_units
+    assert (other.units, other.names, other.longest) == (len(took), 1, "1 operation, [CUDA memcpy Device-to-Host]")
+    assert (other.longest_p50_ns, other.longest_max_ns) == (took[7][0], took[-1][0])
+    # All that was launched is in units that are told, in others, or in none.
+    assert slow.group.operations + other.units + outside.outside == outside.operations == work == 216
+    said = "testqo has 15 other units, of 1 operation, [CUDA memcpy Device-to-Host]: p50 11.20 ms, max 44.62 ms."
+    assert said in " ".join(run("report", path, "-f", "txt").stdout.split())
+
+
 SAWTOOTH = [1650 + 27 * n for n in range(80)]
 
 

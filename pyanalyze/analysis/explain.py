@@ -17,6 +17,7 @@ from pyanalyze.results.explain import (
     ExplainedUnit,
     Explanation,
     FewRanges,
+    OtherUnits,
     OutsideUnits,
     SlowUnits,
     UnitGroup,
@@ -321,11 +322,35 @@ def units_by_tail(
     for group in sorted(groups, key=lambda one: -one.count * one.p50_ns):
         if group.tenant_id not in counted:
             few.setdefault(group.tenant_id, group)
+    shown = {(group.tenant_id, group.name) for group in (*even.values(), *few.values())} | set(slow)
     return UnitsByTail(
         tuple(SlowUnits(group=group, slowest=by_group[key]) for key, group in slow.items()),
         tuple(even[tenant_id] for tenant_id in sorted(even)),
         tuple(few[tenant_id] for tenant_id in sorted(few)),
+        _others([group for group in groups if (group.tenant_id, group.name) not in shown]),
         tuple(_outside(found, made)),
+    )
+
+
+def _others(groups: Sequence[UnitGroup]) -> tuple[OtherUnits, ...]:
+    """Sum up the units of these names, by tenant."""
+    of: dict[int, list[UnitGroup]] = {}
+    for group in groups:
+        of.setdefault(group.tenant_id, []).append(group)
+    longest = {tenant_id: max(own, key=lambda one: one.count * one.p50_ns) for tenant_id, own in of.items()}
+    return tuple(
+        OtherUnits(
+            tenant_id=tenant_id,
+            tenant=longest[tenant_id].tenant,
+            device_id=longest[tenant_id].device_id,
+            units=sum(group.count for group in own),
+            names=len(own),
+            longest=longest[tenant_id].name,
+            longest_units=longest[tenant_id].count,
+            longest_p50_ns=longest[tenant_id].p50_ns,
+            longest_max_ns=longest[tenant_id].max_ns,
+        )
+        for tenant_id, own in sorted(of.items())
     )
 
 
@@ -342,6 +367,8 @@ class UnitsByTail:
         or some are shorter than the median.
     few
         Of each tenant with too few units of every name: those with most time.
+    others
+        What else there is, by tenant: units of further names.
     outside
         What of the work of tenants is in no unit.
     """
@@ -349,6 +376,7 @@ class UnitsByTail:
     slow: tuple[SlowUnits, ...]
     even: tuple[UnitGroup, ...]
     few: tuple[UnitGroup, ...]
+    others: tuple[OtherUnits, ...]
     outside: tuple[OutsideUnits, ...]
 
 

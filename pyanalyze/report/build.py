@@ -305,7 +305,7 @@ def _device(
         missing += _unsplit(found, tables.labels(found.device_id))
     by_tail = analysis.units_by_tail if Part.UNITS in parts else None
     slow, even, few = ((), (), ()) if by_tail is None else (by_tail.slow, by_tail.even, by_tail.few)
-    outside = () if by_tail is None else by_tail.outside
+    others, outside = ((), ()) if by_tail is None else (by_tail.others, by_tail.outside)
     capability = (device["compute_major"], device["compute_minor"])
     if advice is not None and advice.options.why_not is not None:
         how = "pyanalyze advise CAPTURE"
@@ -341,6 +341,7 @@ def _device(
         slow_units=[one for one in slow if one.group.device_id == verdict.device_id],
         even_units=[one for one in even if one.device_id == verdict.device_id],
         few_units=[one for one in few if one.device_id == verdict.device_id],
+        other_units=[one for one in others if one.device_id == verdict.device_id],
         outside_units=[one for one in outside if one.device_id == verdict.device_id],
     )
     if Part.INTERFERENCE not in parts:

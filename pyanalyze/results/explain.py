@@ -40,6 +40,7 @@ __all__ = [
     "Excess",
     "ExplainedUnit",
     "Explanation",
+    "OtherUnits",
     "OutsideUnits",
     "SlowUnits",
     "UnitGroup",
@@ -206,6 +207,20 @@ class OutsideUnits(Result):
     longer: int | None = Field(ge=0, description="Of these groups, longer than every unit; null: as groups.")
     longest_ns: int | None = Field(ge=0, description="Duration of the longest of them, ns; null: there are none.")
     longest_start_ns: int | None = Field(description="When that one began, ns from the origin; null: there are none.")
+
+
+class OtherUnits(Result):
+    """Units of a tenant that the report shows nothing else of: those of other names."""
+
+    tenant_id: int = Field(ge=0, description="The tenant.")
+    tenant: Text = Field(description="Name of the tenant.")
+    device_id: int = Field(ge=0, description="Device.")
+    units: int = Field(ge=1, description="Units of all these names.")
+    names: int = Field(ge=1, description="Names.")
+    longest: Text = Field(description="The name whose units take most time, p50 times their number. Hostile text.")
+    longest_units: int = Field(ge=1, description="Units of that name.")
+    longest_p50_ns: Finite = Field(description="Their median duration, ns.")
+    longest_max_ns: int = Field(ge=0, description="The longest of them, ns.")
 
 
 class FewRanges(Result):
@@ -481,6 +496,26 @@ def cut_text(group: UnitGroup) -> str:
         return ""
     whose = ("is", "its") if group.cut == 1 else ("are", "their")
     return f"{fmt.count(group.cut)} more {whose[0]} left out: the recording ended before {whose[1]} copies"
+
+
+def other_units_text(one: OtherUnits) -> str:
+    """Say which units of a tenant are not told otherwise.
+
+    Examples
+    --------
+    >>> one = OtherUnits(tenant_id=0, tenant="serve", device_id=0, units=15, names=1, longest="step", longest_units=15,
+    ...     longest_p50_ns=11e6, longest_max_ns=43_000_000)
+    >>> other_units_text(one)
+    'serve has 15 other units, of step: p50 11.00 ms, max 43.00 ms.'
+    >>> other_units_text(one.model_copy(update={"units": 40, "names": 3}))
+    'serve has 40 other units, of 3 names. Most of their time: 15 of step, p50 11.00 ms, max 43.00 ms.'
+    """
+    name, units = visible(one.longest, 60), fmt.counted(one.units, "other unit")
+    lengths = f"p50 {fmt.duration(one.longest_p50_ns)}, max {fmt.duration(one.longest_max_ns)}"
+    said = f"{visible(one.tenant, 30)} has {units}, of"
+    if one.names == 1:
+        return f"{said} {name}: {lengths}."
+    return f"{said} {one.names} names. Most of their time: {fmt.count(one.longest_units)} of {name}, {lengths}."
 
 
 def outside_text(one: OutsideUnits, origin_ns: int = 0) -> str:

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from pyanalyze.results.advice import Advice, SharingOption
 from pyanalyze.results.association import Association
 from pyanalyze.results.copies import Copies
-from pyanalyze.results.explain import OutsideUnits, SlowUnits, UnitGroup
+from pyanalyze.results.explain import OtherUnits, OutsideUnits, SlowUnits, UnitGroup
 from pyanalyze.results.interference import (
     BaselineNotUsed,
     Causes,
@@ -395,6 +395,9 @@ class Device(Result):
         default=[],
         description="Of each tenant with fewer than 20 units of every name, which are too few for percentiles: those "
         "with most time.",
+    )
+    other_units: list[OtherUnits] = Field(
+        default=[], description="Units of tenants that are in none of these lists, by tenant; empty: there are none."
     )
     outside_units: list[OutsideUnits] = Field(
         default=[], description="Work of tenants with units that is in none of them; empty: there is none."
