@@ -330,6 +330,8 @@ NAMED_SHARE: Final = 0.01
 #: Fraction of a device's residency, or of the window. A tenant with less is a display, or a context that is created and
 #: closed: it changes no figure that is printed.
 NEGLIGIBLE_RESIDENCY: Final = 0.001
+#: Part of the recording. A shorter window is named beside it: what shares are of is not the whole run.
+SHORT_WINDOW: Final = 0.5
 #: Ratio from which two lengths of residency intervals are not one; so many intervals have a median.
 UNLIKE_INTERVALS: Final = 1.2
 ENOUGH_INTERVALS: Final = 5

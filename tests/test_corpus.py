@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+from exports import MS, kernel, write
 
 import pyanalyze
+from pyanalyze.report.markdown import render_markdown
+from pyanalyze.report.summary import render_summary
 from pyanalyze.results.report import unexplained_nulls
 
 if TYPE_CHECKING:
@@ -246,6 +249,30 @@ def test_where_cuda_was_traced_and_nothing_ran_the_same_recording_is_not_asked_f
         (missing,) = device.missing_for("kernels")
         assert missing.why == "CUDA was traced, and no traced program ran a kernel while nsys recorded"
         assert "until the program has used the GPU" in (missing.how or "")
+
+
+def test_a_recording_that_is_much_longer_than_the_window_is_told(corpus: Path, tmp_path: Path) -> None:
+    """First to last operation of 40.02 s: by SQL 257 ms come before, and 33.25 s after."""
+    path = corpus / "exports/mordred/report1.nsys2026.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        ((whole_ns,),) = database.execute("SELECT duration FROM ANALYSIS_DETAILS")
+        work = " UNION ALL ".join(
+            f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{table}' for table in ("KERNEL", "MEMCPY", "MEMSET")
+        )
+        ((first, last),) = database.execute(f'SELECT min(start), max("end") FROM ({work})')
+    assert [round(ns / 1e6, 1) for ns in (first, last - first, whole_ns - last)] == [257.3, 6513.7, 33252.3]
+    session = pyanalyze.load(path)
+    said = "(6.514 s of 40.02 s recorded), first to last activity of its tenants; shares leave out what was recorded "
+    assert f"{said}outside it (257.3 ms before it and 33.25 s after it)" in render_markdown(session.report())
+    assert "6.514 s of 40.02 s recorded" in render_summary(session.report())
+    # Who chose a part of it knows that there is more; and most of a recording is all that there is to tell.
+    assert "recorded)" not in render_markdown(session.window(first + 1, last).report())
+    path = write(
+        tmp_path / "a.sqlite", kernels=[kernel(7, 20 * MS, 80 * MS)], processes={7: "app"}, duration_ns=100 * MS
+    )
+    whole = pyanalyze.load(path).report()
+    assert whole.captures[0].recording_end_ns == 100 * MS
+    assert "recorded)" not in render_markdown(whole)
 
 
 def test_a_carve_out_that_holds_what_registers_allow_is_no_limit(corpus: Path) -> None:

@@ -73,6 +73,8 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
 
+#: Sources of what the GPU did.
+_EVENT_SOURCES = ("kernels", "copies", "graph_launches", "switch_events", "gpu_metrics", "allocations")
 #: Tenants that one sentence names.
 _NAMED = 4
 #: Part of the time in which all were at work from which on a pause of all divides it.
@@ -148,6 +150,7 @@ def assemble(
     analysis.precompute(parts)
     tables = analysis.tables
     captures = tables.capture.to_dicts()
+    without_events = _without_events(tables)
     advised: Sequence[DeviceAdvice] = ()
     if Part.ADVICE in parts:
         advised = analysis.quick_advice if advice is None else advice
@@ -163,8 +166,11 @@ def assemble(
                 path=c["path"],
                 nsys_version=c["nsys_version"],
                 schema_version=c["schema_version"],
-                start_ns=c["start_ns"],
-                end_ns=c["end_ns"],
+                # Times of a capture without events are those of what ran on the host.
+                start_ns=None if c["capture"] in without_events else c["start_ns"],
+                end_ns=None if c["capture"] in without_events else c["end_ns"],
+                recording_start_ns=c["recording_start_ns"],
+                recording_end_ns=c["recording_end_ns"],
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
                 driver_version=c["driver_version"],
@@ -1017,6 +1023,14 @@ def _occupancy(
         check_against_counters=None if check is None else check.result(),
         check_against_blocks=analysis.block_check(verdict.device_id),
     )
+
+
+def _without_events(tables: TableSet) -> set[int]:
+    """Captures of which no table of what the GPU did has a row; without a capture, samples have times of their own."""
+    if not tables.paths:
+        return set()
+    rows = [row for row in tables.rows("sources") if row["source"] in _EVENT_SOURCES]
+    return {row["capture"] for row in rows} - {row["capture"] for row in rows if row["rows"]}
 
 
 def _sm_warps(tables: TableSet, device_id: int) -> SmWarps | None:

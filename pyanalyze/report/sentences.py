@@ -21,6 +21,7 @@ from pyanalyze.vocabulary import (
     ENOUGH_INTERVALS,
     NAMED_SHARE,
     NEGLIGIBLE_RESIDENCY,
+    SHORT_WINDOW,
     SMALL_SHARE,
     TRAITS,
     UNLIKE_INTERVALS,
@@ -83,6 +84,8 @@ __all__ = [
     "id_text",
     "inferred_switch",
     "lead_sentences",
+    "length_text",
+    "longer_recording",
     "lost_streams_text",
     "median_interval",
     "mode_clauses",
@@ -1144,6 +1147,27 @@ def _by_itself(device: Device) -> str:
     return "the device is a MIG instance" if TRAITS[device.sharing.mode].mig_instance and not stated else ""
 
 
+def longer_recording(report: Report, device: Device) -> tuple[int, int] | None:
+    """When the recording began and stopped, where the window is a small part of it; None: it is not, or not known."""
+    window, view = device.window, report.view
+    of = {tenant.capture for tenant in device.tenants} - {None}
+    captures = [capture for index, capture in enumerate(report.captures) if index in of]
+    starts = [one.recording_start_ns for one in captures if one.recording_start_ns is not None]
+    ends = [one.recording_end_ns for one in captures if one.recording_end_ns is not None]
+    cut = view is not None and (view.start_ns, view.end_ns) != (None, None)
+    if window is None or cut or not captures or not len(captures) == len(starts) == len(ends):
+        return None
+    first, last = min(starts), max(ends)
+    return (first, last) if window.end_ns - window.start_ns < SHORT_WINDOW * (last - first) else None
+
+
+def length_text(report: Report, device: Device) -> str:
+    """How long the window is, and the recording where that is much longer."""
+    recording = longer_recording(report, device)
+    length = fmt.duration(_window_ns(device))
+    return length if recording is None else f"{length} of {fmt.duration(recording[1] - recording[0])} recorded"
+
+
 def window_text(report: Report, device: Device | None) -> str:
     """The time window in UTC."""
     if device is None or device.window is None:
@@ -1156,7 +1180,7 @@ def window_text(report: Report, device: Device | None) -> str:
         if start[:10] == end[:10]:
             end = end[11:]
         start = start.removesuffix(" UTC")
-        return f"{start} to {end} ({fmt.duration(_window_ns(device))})"
+        return f"{start} to {end} ({length_text(report, device)})"
     zero = " after the zero of the first capture"
     start, end = start.removesuffix(zero), end.removesuffix(zero)
     return f"{start} to {end} on the first capture's clock; UTC not known"
@@ -1168,6 +1192,11 @@ def defined_window(report: Report, device: Device | None) -> str:
         return window_text(report, device)
     served = any(tenant.served_by is not None for tenant in device.tenants)
     what = ", first to last activity of its tenants" + (", with the residency of the MPS server" if served else "")
+    recording = longer_recording(report, device)
+    if recording is not None:
+        around = ((device.window.start_ns - recording[0], "before"), (recording[1] - device.window.end_ns, "after"))
+        parts = [f"{fmt.duration(ns)} {where} it" for ns, where in around if ns > 0]
+        what += f"; shares leave out what was recorded outside it ({fmt.names(parts)})"
     return f"{window_text(report, device)}{what}"
 
 

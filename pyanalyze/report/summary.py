@@ -39,6 +39,7 @@ from pyanalyze.report.sentences import (
     gpu_time_rows,
     gpu_time_text,
     grouped_text,
+    length_text,
     limit_text,
     lost_streams_text,
     missing_words,
@@ -339,10 +340,13 @@ def _over_time(device: Device) -> str:
 
 def _analysed(report: Report, device: Device) -> str:
     parts = [device_title(device)]
+    longer = ""
     if device.window is not None:
         start_ns = device.window.start_ns
         length = fmt.duration(device.window.end_ns - start_ns)
-        parts.append(f"{length} from {fmt.utc(report.clock.origin_utc_ns, start_ns)}")
+        since = f"from {fmt.utc(report.clock.origin_utc_ns, start_ns)}"
+        parts.append(f"{length} {since}")
+        longer = f"{length_text(report, device)} {since}"
     nsys = sorted({visible(capture.nsys_version, 24) for capture in report.captures if capture.nsys_version})
     # A generator is no nsys.
     if not report.synthetic:
@@ -350,9 +354,12 @@ def _analysed(report: Report, device: Device) -> str:
         parts.append(f"exported by nsys {', '.join(nsys[:2])}" if nsys else version)
     parts.append(f"pyanalyze {visible(report.tool.version, 24)}")
     # Versions stand in the report as well: what does not fit is left out, not cut.
-    while len("; ".join(parts)) > SUMMARY_COLUMNS - _LABEL and len(parts) > 1:
+    room = SUMMARY_COLUMNS - _LABEL
+    while len("; ".join(parts)) > room and len(parts) > 1:
         parts.pop()
-    return "; ".join(parts)
+    # So does how long the recording is.
+    told = "; ".join([parts[0], longer, *parts[2:]])
+    return told if longer and len(parts) > 1 and len(told) <= room else "; ".join(parts)
 
 
 def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:

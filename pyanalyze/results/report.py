@@ -105,8 +105,17 @@ class Capture(Result):
         description="Version of nsys that exported it: another one may have recorded it. Null: the export does not say."
     )
     schema_version: Text | None = Field(description="Export schema version; null: the export does not say.")
-    start_ns: int | None = Field(description="First record, ns from the origin; null: it holds none.")
-    end_ns: int | None = Field(description="Last record, ns from the origin; null: it holds none.")
+    start_ns: int | None = Field(
+        description="First record of work on the GPU, of memory, a switch or a counter, ns from the origin; null: it "
+        "holds none."
+    )
+    end_ns: int | None = Field(description="Last of these records, ns from the origin; null: it holds none.")
+    recording_start_ns: int | None = Field(
+        default=None, description="Recording began, ns from the origin; null: the export does not say how long it took."
+    )
+    recording_end_ns: int | None = Field(
+        default=None, description="Recording stopped, ns from the origin; null: the same."
+    )
     clock_offset_ns: int | None = Field(
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
