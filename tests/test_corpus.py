@@ -251,6 +251,22 @@ def test_where_cuda_was_traced_and_nothing_ran_the_same_recording_is_not_asked_f
         assert "until the program has used the GPU" in (missing.how or "")
 
 
+def test_an_old_driver_is_the_one_reason_for_no_context_switches(corpus: Path) -> None:
+    """`NvDriverVersion` is 41867, and switch records take r435 (nsys's user guide, GPU context switch)."""
+    (device,) = pyanalyze.load(corpus / "exports/mordred/report1.nsys2026.sqlite").report().devices
+    (missing,) = device.missing_for("context_switches")
+    assert missing.why == "driver 418.67 records no context switches: that takes r435 or newer"
+    assert missing.how == (
+        "nsys profile -t cuda,nvtx,osrt --gpuctxsw=true -o NAME PROGRAM   # as root, after an update of the driver to "
+        "r435 or newer"
+    )
+    # Under WSL2 with 560.94 the driver is not the reason.
+    (device,) = pyanalyze.load(corpus / "exports/test-cuda-4streams/report2.sqlite").report().devices
+    (missing,) = device.missing_for("context_switches")
+    assert missing.why.endswith("no root, a container, MIG or WSL2")
+    assert "r435" not in missing.how
+
+
 def test_a_recording_that_is_much_longer_than_the_window_is_told(corpus: Path, tmp_path: Path) -> None:
     """First to last operation of 40.02 s: by SQL 257 ms come before, and 33.25 s after."""
     path = corpus / "exports/mordred/report1.nsys2026.sqlite"

@@ -6,7 +6,6 @@ server, instances of a board, one user of a server) are compared with what was o
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -399,8 +398,8 @@ def mps_limit(case: Case) -> tuple[int, str]:
     """
     if case.compute_capability is not None and case.compute_capability[0] < 7:
         return 16, "before Volta"
-    driver = re.match(r"(\d+)\.", case.driver or "")
-    if driver and (bounded_int(driver[1]) or 0) >= _DRIVER_OF_60:
+    driver = case.driver_branch
+    if driver is not None and driver >= _DRIVER_OF_60:
         return 60, f"CUDA 13.1 or newer, driver {case.driver}"
     return (
         48,

@@ -8,6 +8,7 @@ why, and the command that captures it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,9 @@ MANY = 2
 MPS_CLIENT = "M+C"
 #: Variables of software limiters begin so.
 LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
+
+#: The first driver branch that records context switches.
+_SWITCH_RECORDS_FROM = 435
 
 #: How to record what is missing; one place, so that every answer prints the same command.
 HOW = {
@@ -315,6 +319,19 @@ class Case:
         False
         """
         return observation in self.observations
+
+    @property
+    def driver_branch(self) -> int | None:
+        """Branch of the driver; None: not known.
+
+        Examples
+        --------
+        >>> case = Case(0, None, None, None, None, None, None, {}, (), {}, (), driver="418.67")
+        >>> case.driver_branch
+        418
+        """
+        found = re.match(r"(\d{3})\.", self.driver or "")
+        return None if found is None else int(found[1])
 
     def setting(self, key: str) -> Configured | None:
         """Return the first configured row with that key.
@@ -1183,10 +1200,17 @@ def gaps(case: Case) -> list[Missing]:
             "present": "no context-switch record belongs to this GPU",
             "removed": "nsys collected context-switch records, and the export has none",
         }.get(state, "the context-switch table was not read")
-        again = f"{recording(trace=case.trace)}   # as root; driver r435 or newer"
-        if case.setting("gpu_context_switch_support") is not None:
-            why += "; nsys says that it could not record any there: no root, a container, MIG, WSL2 or an old driver"
-            again += "; on the host, not in a container; WSL2 has none"
+        again = f"{recording(trace=case.trace)}   # as root"
+        branch = case.driver_branch
+        if branch is not None and branch < _SWITCH_RECORDS_FROM and state in ("absent", "empty"):
+            why = f"driver {case.driver} records no context switches: that takes r{_SWITCH_RECORDS_FROM} or newer"
+            again += f", after an update of the driver to r{_SWITCH_RECORDS_FROM} or newer"
+        else:
+            again += f"; driver r{_SWITCH_RECORDS_FROM} or newer" if branch is None else ""
+            if case.setting("gpu_context_switch_support") is not None:
+                old = "MIG, WSL2 or an old driver" if branch is None else "MIG or WSL2"
+                why += f"; nsys says that it could not record any there: no root, a container, {old}"
+                again += "; on the host, not in a container; WSL2 has none"
         # Where nothing was traced there is no recording to repeat: it takes one of every tenant.
         how = again if case.captured else record_all(case.trace)
         if state == "removed":
