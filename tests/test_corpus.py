@@ -251,6 +251,37 @@ def test_where_cuda_was_traced_and_nothing_ran_the_same_recording_is_not_asked_f
         assert "until the program has used the GPU" in (missing.how or "")
 
 
+def test_a_program_that_nsys_found_without_cuda_is_named(corpus: Path) -> None:
+    """`COLLECT_CUDA_TRACE` is false there, and nsys says that it traced CUDA; only what it cost nsys was recorded."""
+    path = corpus / "exports/jacc/report1.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        query = (
+            "SELECT value FROM META_DATA_CAPTURE WHERE name IN ('PROCESS_0:COLLECT_CUDA_TRACE', 'PROCESS_0:COMMAND')"
+        )
+        assert {value for (value,) in database.execute(query)} == {"false", "julia"}
+        query = (
+            "SELECT count(*) FROM DIAGNOSTIC_EVENT WHERE text = 'No CUDA events collected. Does the process use CUDA?'"
+        )
+        assert database.execute(query).fetchall() == [(1,)]
+        query = "SELECT count(*) FROM sqlite_master WHERE name LIKE 'CUPTI_%' OR name LIKE 'GPU_CONTEXT_SWITCH%'"
+        assert database.execute(query).fetchall() == [(0,)]
+    session = pyanalyze.load(path)
+    report = session.report()
+    for device in report.devices:
+        (first, *_) = device.advice
+        assert first.action == "Look whether julia uses CUDA: nsys traced CUDA and collected no event"
+        (missing,) = device.missing_for("kernels")
+        assert first.commands == []
+        assert (missing.how or "").endswith("look whether julia uses CUDA, and whether it ended early")
+    # Nothing of what the time of a record is asked for.
+    (read,) = report.captures
+    assert (read.start_ns, read.end_ns) == (None, None)
+    assert read.recording_end_ns is not None
+    assert read.recording_start_ns is not None
+    assert read.recording_end_ns - read.recording_start_ns == 2_205_143_945
+    assert "julia" not in session.redacted().report().model_dump_json()
+
+
 def test_an_old_driver_is_the_one_reason_for_no_context_switches(corpus: Path) -> None:
     """`NvDriverVersion` is 41867, and switch records take r435 (nsys's user guide, GPU context switch)."""
     (device,) = pyanalyze.load(corpus / "exports/mordred/report1.nsys2026.sqlite").report().devices

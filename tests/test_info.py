@@ -55,6 +55,23 @@ def test_what_was_traced_and_did_not_occur_needs_no_switch(fixtures: Path, tmp_p
     assert "capture with: -t cuda --cuda-graph-trace=graph" in sources(nodes)["graph_launches"]
 
 
+def test_where_nsys_says_that_nothing_of_cuda_ran_no_switch_brings_it(fixtures: Path, tmp_path: Path) -> None:
+    """The same capture without its tables of CUDA, and with the message that nsys writes where a program uses none."""
+    demo = fixtures / "demo-time-slicing.sqlite"
+    with closing(sqlite3.connect(demo)) as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name LIKE 'CUPTI_ACTIVITY_%'")]
+    gone = [f"DROP TABLE {name}" for name in tables]
+    assert "capture with: -t cuda" in sources(changed(demo, tmp_path / "cut.sqlite", *gone))["kernels"]
+    said = (
+        "DROP TABLE IF EXISTS DIAGNOSTIC_EVENT",
+        "CREATE TABLE DIAGNOSTIC_EVENT (severity, text)",
+        "INSERT INTO DIAGNOSTIC_EVENT (severity, text) VALUES (2, 'No CUDA events collected. Does the process use CUDA?')",
+    )
+    found = sources(changed(demo, tmp_path / "none.sqlite", *gone, *said))
+    for name in ("kernels", "copies", "api_calls"):
+        assert found[name].split() == ["empty", "none", "recorded;", "CUDA", "was", "traced"], name
+
+
 def test_where_nothing_of_cuda_was_traced_the_switches_are_named(fixtures: Path) -> None:
     found = sources(fixtures / "node-switches-only.sqlite")
     assert "capture with: -t cuda" in found["kernels"]

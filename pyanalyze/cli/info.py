@@ -89,6 +89,8 @@ def _no_remedy(
         row["capture"] == capture and row["source"] in _OF_CUDA and row["state"] not in _NOT_THERE for row in sources
     )
     settings = {(row["key"], row["value"]) for row in configured if row["capture"] == capture}
+    # Nsys itself says that nothing came.
+    traced = traced or (source["state"] == "empty" and ("cuda_trace", "true") in settings)
     graphs = ("graph_trace_mode", "Graph") in settings
     if traced and (name in _OF_CUDA or (name == "graph_launches" and graphs)):
         return "none recorded; CUDA was traced"

@@ -147,6 +147,11 @@ def _pods(names: Names, text: str) -> str:
 
 def freed(name: str, frame: pl.DataFrame, names: Names) -> pl.DataFrame:
     """Replace the names seen so far inside a table's free text."""
+    if name == "configured" and "key" in frame.columns:
+        # Registered as names of processes: where the capture lists these, they have the same pseudonym.
+        for key, value in frame.select("key", "value").drop_nulls().iter_rows():
+            if key == "program":
+                names.of("process", value)
     for column in FREE.get(name, ()):
         if column in frame.columns:
             frame = _replaced(frame, column, names.in_setting if name == "configured" else names.in_text)

@@ -34,6 +34,7 @@ from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on, servers_on
 from pyanalyze.analysis.residency import NO_GROUPS
+from pyanalyze.analysis.sharing.case import idle_program
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of, times_slower
 from pyanalyze.results.time_split import Limit
@@ -325,7 +326,12 @@ def _actions(
     # What a process can gain by itself does not depend on who else was there, unless its kernels limit it: time slices
     # of another process would be in their durations.
     by_itself = undetermined and len(held) == 1 and bool(own) and not in_kernels
-    missing_first = record_first(verdict, mig=_in_mig_mode(tables, verdict, device), captured=bool(tables.paths))
+    missing_first = record_first(
+        verdict,
+        mig=_in_mig_mode(tables, verdict, device),
+        captured=bool(tables.paths),
+        idle_program=idle_program(tables, verdict.device_id),
+    )
     yield from unlisted_process(verdict, held, lambda: _active_before_calls(tables, verdict.device_id))
     if undetermined and not by_itself:
         yield from missing_first

@@ -66,10 +66,13 @@ class Resident:
     is_mps_server: bool = False
 
 
-def record_first(verdict: Verdict, *, mig: bool = False, captured: bool = True) -> Iterator[Advice]:
+def record_first(
+    verdict: Verdict, *, mig: bool = False, captured: bool = True, idle_program: str | None = None
+) -> Iterator[Advice]:
     """Say what to record where the mode is not known; on a board in MIG mode, or in an instance, no switch records.
 
-    Without a capture it takes a recording of every tenant, and a first screen has no room for a long comment.
+    Without a capture it takes a recording of every tenant, and a first screen has no room for a long comment. A program
+    of which CUDA was traced in vain would be recorded in vain again.
 
     Examples
     --------
@@ -78,6 +81,17 @@ def record_first(verdict: Verdict, *, mig: bool = False, captured: bool = True) 
     >>> next(record_first(verdict)).action
     'Not enough data to decide: record what is missing before changing how the GPU is shared'
     """
+    if idle_program is not None:
+        yield Advice(
+            action=f"Look whether {idle_program} uses CUDA: nsys traced CUDA and collected no event",
+            commands=[],
+            expected=None,
+            bound=None,
+            why="a program that ends before its CUDA work, or has none, gives the same recording again. Record it "
+            "until it has used the GPU",
+            undo=None,
+        )
+        return
     # While MIG is in use the driver pauses the stream of switch records: they cannot decide there.
     useless = {"context_switches"} if mig else set[str]()
     # What records switches records kernels.

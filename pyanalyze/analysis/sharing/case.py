@@ -37,6 +37,7 @@ from pyanalyze.tables.process_lists import (
     unlisted_tenants,
 )
 from pyanalyze.tables.tableset import Selection
+from pyanalyze.text.escape import visible
 from pyanalyze.text.pairs import parse_pairs
 from pyanalyze.text.visible import program
 from pyanalyze.vocabulary import ENOUGH_INTERVALS, MPS_CUT_NAME, are_unlike
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing.classify import Verdict
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["cases_of", "verdicts_of"]
+__all__ = ["cases_of", "idle_program", "verdicts_of"]
 
 
 def verdicts_of(tables: TableSet, cases: Sequence[Case]) -> tuple[Verdict, ...]:
@@ -183,6 +184,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 launches=lost,
                 no_mps_process=_no_mps_process(tables, captures),
                 driver=_driver(tables, captures),
+                idle_program=idle_program(tables, number),
                 untraced=_untraced(usage),
                 served=sum(row["served_by"] is not None for row in tenants),
                 trace=_trace(tables, number),
@@ -250,6 +252,23 @@ def _source_states(tables: TableSet, captures: Collection[int]) -> dict[str, str
         if order[state] < order.get(best.get(source, "absent"), 3) or source not in best:
             best[source] = state
     return best
+
+
+def idle_program(tables: TableSet, device_id: int) -> str | None:
+    """Name the program of which nsys was to trace CUDA and says that it collected nothing; None: it does not say so.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> idle_program(pyanalyze.load(capture).tables, 0) is None  # its kernels are on record
+    True
+    """
+    settings = {str(row["key"]): str(row["value"]) for row in tables.settings_of(device_id)}
+    # Without what nsys says, the table may have been left out of the export.
+    collected = _source_states(tables, tables.captures_of(device_id)).get("kernels") != "empty"
+    if not tables.paths or collected or settings.get("cuda_trace") != "true":
+        return None
+    return visible(settings["program"], 30) if "program" in settings else "the program"
 
 
 def _trace(tables: TableSet, device_id: int) -> str:

@@ -285,6 +285,8 @@ class Case:
     no_mps_process: bool = False
     #: version of the driver, where the capture says so
     driver: str | None = None
+    #: the program of which nsys was to trace CUDA and collected nothing; None: it collected something, or was not to
+    idle_program: str | None = None
     #: names of tenants that were resident without being traced
     untraced: Sequence[str] = ()
     #: tenants whose work goes through an MPS server's context
@@ -1241,10 +1243,10 @@ def gaps(case: Case) -> list[Missing]:
     elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         why = "the capture has no CUDA kernels" if case.captured else "there is no capture, only samples"
         how = recording(trace=case.trace, switches=False)
-        traced = case.setting("cuda_trace")
-        if case.captured and traced is not None and traced.value == "true":
+        if case.idle_program is not None:
             why = "CUDA was traced, and no traced program ran a kernel while nsys recorded"
-            how = f"{how}   # as before, until the program has used the GPU: look whether it ended early"
+            how += "   # as before, until the program has used the GPU: "
+            how += f"look whether {case.idle_program} uses CUDA, and whether it ended early"
         found.append(Missing(what="kernels", why=why, how=how))
     if not case.pids_known:
         found.append(

@@ -231,6 +231,7 @@ fn check_secrets(what: &str, tables: &Tables) {
             "gpu_context_switch_trace",
             "nvtx_trace",
             "cuda_trace",
+            "program",
             "gpu_context_switch_support",
         ];
         assert!(exact.contains(&key) || listed.iter().any(|l| key.starts_with(l)), "{what}: {key}");

@@ -53,6 +53,8 @@ pub(super) struct Metadata {
     pub(super) synthetic: bool,
     pub(super) utc_epoch_ns: Option<i64>,
     pub(super) recorded_ns: Option<i64>,
+    /// Name of the first program that was profiled.
+    program: Option<String>,
     pub(super) utc_offset_s: Option<i32>,
     pub(super) system_clock_ns: Option<i64>,
     configured: BTreeSet<Setting>,
@@ -124,6 +126,9 @@ impl Metadata {
             let (process, property) =
                 if process.starts_with("PROCESS_") { (process, property) } else { ("", name.as_str()) };
             let pid = pids.get(process).copied();
+            if property == "COMMAND" && self.program.is_none() {
+                self.program = shape::program(value);
+            }
             // Later versions trace CUDA in other ways as well: `false` does not say that it was not traced.
             let tells = |key: &str| key != "cuda_trace" || value == "true";
             if let Some((_, key)) = SETTINGS.iter().find(|(ending, key)| *ending == property && tells(key)) {
@@ -153,6 +158,14 @@ impl Metadata {
             return;
         }
         self.configured.insert(Setting { source, pid, key: key.to_owned(), value: value.to_owned() });
+    }
+
+    /// Nsys itself says that it traced CUDA and that no event came: whether the program used CUDA is the first question.
+    pub(super) fn nothing_of_cuda(&mut self) {
+        self.configure("capture-settings", None, "cuda_trace", "true");
+        if let Some(program) = self.program.take() {
+            self.configure("command-line", None, "program", &program);
+        }
     }
 
     /// A process whose name says that the MPS daemon or server ran.
@@ -297,6 +310,9 @@ fn assignments(line: &str) -> Vec<(&str, &str)> {
 /// What nsys says where it was to record context switches, and contexts never alternated.
 const NO_SWITCHES: &str = "no gpu context switch events";
 
+/// What it says of each process in which it was to trace CUDA, and nothing of it ran.
+const NO_CUDA: &str = "no cuda events collected";
+
 /// How nsys says, for each process, how many API calls, kernels, copies and memsets it collected together.
 const COLLECTED: &str = "number of cuda events collected:";
 
@@ -308,12 +324,21 @@ const SAMPLES_COLLECTED: &str = "number of gpu metrics events collected:";
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) no_switches: bool,
+    /// CUDA was traced, and nothing of it ran in one process at least.
+    no_cuda: bool,
     /// API calls, kernels, copies and memsets of all processes; 0: not said.
     pub(super) cuda_events: u64,
     /// Context-switch records; 0: not said.
     pub(super) switch_events: u64,
     /// Samples of hardware counters; 0: not said.
     pub(super) counter_samples: u64,
+}
+
+impl Said {
+    /// Whether CUDA was traced, and no process used it.
+    pub(super) fn nothing_of_cuda(&self) -> bool {
+        self.no_cuda && self.cuda_events == 0
+    }
 }
 
 /// Counts messages of nsys about its own recording, whose texts hold paths and names.
@@ -341,6 +366,7 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<Said> {
     reader.scan(&plan, |row| {
         let message = text(cell(row, message)).unwrap_or_default().to_ascii_lowercase();
         said.no_switches |= message.starts_with(NO_SWITCHES);
+        said.no_cuda |= message.starts_with(NO_CUDA);
         for (start, sum) in [
             (COLLECTED, &mut said.cuda_events),
             (SWITCHES_COLLECTED, &mut said.switch_events),

@@ -488,10 +488,21 @@ impl Reader<'_> {
         sources.push(SourceRow::known("processes", "export the report with a newer nsys", listed));
         let said = metadata::diagnostics(self)?;
         self.compare_with_collected(&said, &mut sources);
-        if said.no_switches {
-            let absent = |row: &&mut SourceRow| row.name == "switch_events" && row.state == "absent";
-            // A table without rows is left out of an export.
-            sources.iter_mut().filter(absent).for_each(|row| row.state = "empty");
+        let none_of_cuda = said.nothing_of_cuda()
+            && sources.iter().filter(|row| OF_CUDA.contains(&row.name)).all(|row| row.rows == 0);
+        if none_of_cuda {
+            metadata.nothing_of_cuda();
+        }
+        // A table without rows is left out of an export.
+        for row in sources.iter_mut().filter(|row| row.state == "absent") {
+            let none = if OF_CUDA.contains(&row.name) {
+                none_of_cuda
+            } else {
+                said.no_switches && row.name == "switch_events"
+            };
+            if none {
+                row.state = "empty";
+            }
         }
         let listed = events::known(self, &layout::DIAGNOSTIC)?;
         sources.push(SourceRow::known("diagnostics", "export the report with a newer nsys", listed));
@@ -875,6 +886,9 @@ fn source_table(capture: u32, rows: &[SourceRow]) -> Result<RecordBatch> {
         .put("how", rows.iter().map(how).collect::<StringArray>())
         .finish(rows.len())
 }
+
+/// Sources of what nsys counts as CUDA events.
+const OF_CUDA: [&str; 4] = ["kernels", "copies", "graph_launches", "api_calls"];
 
 /// Tables that are read on request only.
 const ON_REQUEST: [&str; 6] =

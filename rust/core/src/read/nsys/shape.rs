@@ -27,6 +27,13 @@ pub(super) fn driver_version(text: &str) -> Option<String> {
     })
 }
 
+/// The file name of a program, without its folder; none of a command with arguments, such as a whole shell script.
+pub(super) fn program(command: &str) -> Option<String> {
+    let name = command.rsplit('/').next().unwrap_or_default();
+    let plain = |c: char| c.is_alphanumeric() || "._+-".contains(c);
+    (1..=64).contains(&name.len()).then(|| name.to_owned()).filter(|name| name.chars().all(plain))
+}
+
 /// The name of what wrote the export, if it is one that writes exports.
 pub(super) fn product(text: &str) -> Option<String> {
     const KNOWN: &[&str] = &["NVIDIA Nsight Systems", "Nsight Systems", "pyanalyze fixture", "pyanalyze"];

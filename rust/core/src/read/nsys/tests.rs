@@ -433,6 +433,40 @@ fn metrics_of_both_forms() {
     assert_eq!(count(&tables, quality::VALUE_OUT_OF_RANGE), 1);
 }
 
+#[test]
+fn where_nsys_says_that_nothing_of_cuda_ran_its_tables_are_empty_and_the_program_is_named() {
+    let sql = |messages: &str, command: &str| {
+        format!(
+            "CREATE TABLE StringIds (id, value); CREATE TABLE DIAGNOSTIC_EVENT (severity, text);
+            CREATE TABLE META_DATA_CAPTURE (name, value);
+            INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:COLLECT_CUDA_TRACE', 'false'),
+                ('PROCESS_0:COMMAND', '{command}'), ('PROCESS_0:ARGUMENT_0', 'secret.jl');
+            INSERT INTO DIAGNOSTIC_EVENT VALUES {messages}"
+        )
+    };
+    let settings = |tables: &Tables| -> Vec<(String, String)> {
+        let found = table(tables, "configured");
+        let (keys, values) = (found.names("key").unwrap(), found.text("value").unwrap());
+        (0..found.rows()).map(|r| (keys.get(r).unwrap().to_owned(), values.value(r).to_owned())).collect()
+    };
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let none = "(2, 'No CUDA events collected. Does the process use CUDA?')";
+    let tables = load(&sql(none, "/opt/bin/julia"), &Want::all());
+    for name in OF_CUDA {
+        assert_eq!(source(&tables, name), ("empty".to_owned(), 0, true), "{name}");
+    }
+    assert_eq!(source(&tables, "switch_events").0, "absent");
+    assert_eq!(settings(&tables), [pair("cuda_trace", "true"), pair("program", "julia")]);
+    // A whole script may hold anything.
+    let tables = load(&sql(none, "export TOKEN=SECRET; /opt/bin/julia --x=1"), &Want::all());
+    assert_eq!(settings(&tables), [pair("cuda_trace", "true")]);
+    // Another process used CUDA, and the tables of that were removed.
+    let other = format!("{none}, (1, 'Number of CUDA events collected: \t12.')");
+    let tables = load(&sql(&other, "julia"), &Want::all());
+    assert_eq!(source(&tables, "kernels").0, "absent");
+    assert_eq!(settings(&tables), []);
+}
+
 /// The environment holds secrets; the name of the host is not kept either.
 #[test]
 fn of_the_metadata_only_what_is_listed_comes_out() {
