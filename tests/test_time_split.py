@@ -458,6 +458,22 @@ def test_calls_before_the_first_operation_are_told(tmp_path: Path) -> None:
     assert split_of(write(tmp_path / "b.sqlite", kernels=kernels, calls=calls)).calls_before is None
 
 
+def test_calls_before_the_first_operation_of_a_later_capture_are_told(tmp_path: Path) -> None:
+    """The second recording begins 200 ms after the first; its cudaMalloc of 50 ms ends 60 ms before its kernel."""
+    first = write(
+        tmp_path / "a.sqlite", kernels=[kernel(41, 20 * MS, 400 * MS)], processes={41: "train"}, duration_ns=500 * MS
+    )
+    later = write(
+        tmp_path / "b.sqlite", kernels=[kernel(41, 120 * MS, 220 * MS)],
+        calls=[call("cudaMalloc_v3020", 10 * MS, 60 * MS)], processes={41: "serve"}, duration_ns=300 * MS,
+        epoch_ns=1_790_000_000_200_000_000,
+    )  # fmt: skip
+    session = pyanalyze.load([first, later])
+    assert session.capture["clock_offset_ns"].to_list() == [0, 200 * MS]
+    found = [split.calls_before for split in session.analysis.time_splits.values()]
+    assert [one and one.ns for one in found] == [None, 50 * MS]
+
+
 def test_the_allocation_before_a_real_kernel_is_told(corpus: Path) -> None:
     """By SQL: calls that follow one another take 143.7 ms before a kernel of 4.7 ms, whose process is not the only one."""
     path = corpus / "exports" / "ctxsw-ada-timeslice" / "paging__ada-1.nsys2026.sqlite"

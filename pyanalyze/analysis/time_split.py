@@ -160,14 +160,13 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
     import polars as pl
 
     began = {row["capture"]: row["recording_start_ns"] for row in tables.rows("capture")}
-    offsets = {row["capture"]: row["clock_offset_ns"] for row in tables.rows("capture")}
     firsts: dict[tuple[int, int | None], int] = {}
     wanted = set()
     for row in usage:
         process, first_ns = (row["capture"], row["pid"]), row["first_ns"]
         firsts[process] = min(firsts.get(process, first_ns), first_ns)
         start_ns = began[row["capture"]]
-        recorded_ns = None if start_ns is None else first_ns - start_ns - offsets[row["capture"]]
+        recorded_ns = None if start_ns is None else first_ns - start_ns
         # Calls are read only if the recording began early enough for them to matter.
         if recorded_ns is None or recorded_ns >= SMALL_SHARE * (row["last_ns"] - first_ns):
             wanted.add(process)
