@@ -240,6 +240,8 @@ class CopyDirection(Word):
     TO_HOST = "to-host"
     ON_DEVICE = "on-device"
     BETWEEN_DEVICES = "between-devices"
+    TO_PEER = "to-peer"
+    FROM_PEER = "from-peer"
     OTHER = "other"
 
 
@@ -248,6 +250,8 @@ class HostMemory(Word):
 
     PAGEABLE = "pageable"
     PINNED = "pinned"
+    MANAGED = "managed"
+    DEVICE = "device"
     OTHER = "other"
 
 

@@ -548,3 +548,39 @@ def test_copies_of_pageable_memory_are_not_told_to_be_asynchronous_alone(corpus:
         if one.action.startswith("Spend less time in cudaMemcpy")
     )
     assert item.action.endswith(": copy from and to pinned memory, asynchronously, in a stream of its own")
+
+
+def test_memory_of_the_hosts_side_is_named(tmp_path: Path) -> None:
+    """By CUPTI's kinds: 4 managed, 2 device, 7 unknown. Half a copy between devices has its other half on another one."""
+    copies = [
+        moved(0, 1, 1, TO_DEVICE, MANAGED, correlationId=5),
+        moved(2, 3, 1, TO_HOST, DEVICE, correlationId=6),
+        moved(4, 5, 1, TO_DEVICE, DEVICE, correlationId=6),
+        moved(6, 7, 1, TO_HOST, 7, correlationId=7),
+        moved(8, 9, 1, TO_HOST, DEVICE, correlationId=8),
+        moved(10, 11, 1, TO_DEVICE, DEVICE, correlationId=8, deviceId=1),
+    ]
+    gpus = [A100, A100 | {"id": 1, "cuDevice": 1, "uuid": "21111111-2222-3333-4444-555555555555"}]
+    path = write(
+        tmp_path / "a.sqlite", kernels=[kernel(41, 12 * MS, 13 * MS)], copies=copies, gpus=gpus, processes={41: "train"}
+    )
+    session = pyanalyze.load(path)
+    found = {
+        device: [(str(kind.direction), kind.host_memory and str(kind.host_memory), kind.copies) for kind in one.kinds]
+        for (device, _), one in session.analysis.copies.items()
+    }
+    assert sorted(found[0], key=str) == [
+        ("to-device", "device", 1),
+        ("to-device", "managed", 1),
+        ("to-host", "device", 1),
+        ("to-host", "other", 1),
+        ("to-peer", None, 1),
+    ]
+    assert found[1] == [("from-peer", None, 1)]
+    page = render_markdown(session.report())
+    for said in (
+        "to the device, unified memory",
+        "to the host, memory of unknown kind",
+        "to the host, recorded as device memory",
+    ):
+        assert said in page

@@ -39,8 +39,19 @@ _MOSTLY_BESIDE = 0.5
 #: Unified memory: to the device, to the host, between devices.
 MIGRATED = (11, 12, 13)
 _TO_DEVICE, _TO_HOST = 11, 12
-#: CUPTI's memory kinds of the host, and causes of migrations.
-_PAGEABLE, _PINNED = 0, 1
+#: The two halves of a copy between devices that the driver makes through the host.
+_HALVES = {1: CopyDirection.FROM_PEER, COPIED_TO_HOST: CopyDirection.TO_PEER}
+#: CUPTI's memory kinds, and causes of migrations.
+_PINNED, _DEVICE = 1, 2
+_MEMORY = {
+    0: HostMemory.PAGEABLE,
+    _PINNED: HostMemory.PINNED,
+    _DEVICE: HostMemory.DEVICE,
+    3: HostMemory.DEVICE,
+    4: HostMemory.MANAGED,
+    5: HostMemory.DEVICE,
+    6: HostMemory.MANAGED,
+}
 _USER_PREFETCH, _PAGE_FAULT, _SPECULATIVE, _EVICTION = 1, 2, 3, 4
 
 
@@ -71,9 +82,9 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
     usage = tables.tenant_usage.select("tenant_id", "device_id", "first_ns", "last_ns", "memops")
     columns = (
         "device_id", "capture", "pid", "start_ns", "end_ns", "copy_kind", "source_kind", "destination_kind", "bytes",
-        "migration_cause",
+        "migration_cause", "correlation_id",
     )  # fmt: skip
-    rows = tables.columns("memops", *columns)
+    rows = _with_halves(tables.columns("memops", *columns))
     rate = pl.col("bytes") / (pl.col("end_ns") - pl.col("start_ns")).clip(1) * 1e9
     bandwidth = dict(tables.columns("devices", "device_id", "memory_bandwidth_bytes_per_s").iter_rows())
     by_device, host_of = {}, _hosts(tables)
@@ -116,6 +127,30 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
             other_devices=_beside(linked, others) if host_ns >= SMALL_SHARE * window_ns else [],
         )
     return found
+
+
+def _with_halves(rows: pl.DataFrame) -> pl.DataFrame:
+    """Mark (`half`) copies that are one half of a copy between devices: the driver may make it through the host.
+
+    Then one call has a copy to the host from one device and a copy from the host to another, both of memory that is
+    recorded as device memory on both sides.
+    """
+    import polars as pl
+
+    call = ["capture", "pid", "correlation_id"]
+    of_devices = (
+        pl.col("copy_kind").is_in(_HOST_COPIES)
+        & (pl.col("source_kind") == _DEVICE)
+        & (pl.col("destination_kind") == _DEVICE)
+        & (pl.col("correlation_id") > 0)
+    )
+    # Nearly all captures have none: no copy of the rows is made for them.
+    if not rows.select(of_devices.any()).item():
+        return rows.with_columns(half=pl.lit(value=False))
+    halves = rows.filter(of_devices).group_by(call).agg(pl.col("device_id", "copy_kind").n_unique())
+    halves = halves.filter(pl.col("device_id") > 1, pl.col("copy_kind") > 1).select(*call, paired=pl.lit(value=True))
+    found = rows.join(halves, on=call, how="left", nulls_equal=True, maintain_order="left")
+    return found.with_columns(half=of_devices & pl.col("paired").fill_null(value=False)).drop("paired")
 
 
 def _hosts(tables: TableSet) -> dict[int, str]:
@@ -162,7 +197,8 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
     side = pl.when(pl.col("copy_kind") == 1).then("source_kind").when(pl.col("copy_kind") == 2).then("destination_kind")
     rows = rows.with_columns(host=side, length=(pl.col("end_ns") - pl.col("start_ns")).clip(0)).sort("start_ns")
     rate = pl.col("bytes") / pl.col("length") * 1e9
-    timed = rows.filter(~pl.col("uncovered"))
+    # Halves of copies between devices say nothing of other copies.
+    timed = rows.filter(~pl.col("uncovered"), ~pl.col("half"))
     large = timed.filter(pl.col("bytes") >= LARGE_BYTES, pl.col("length") > 0)
     best = dict(large.group_by("copy_kind").agg(rate.max()).iter_rows())
     pinned = dict(large.filter(pl.col("host") == _PINNED).group_by("copy_kind").agg(rate.max()).iter_rows())
@@ -172,10 +208,10 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
         if kind in best:
             best[kind] = max(best[kind], mean)
     found = []
-    for (kind, host), part in rows.group_by("copy_kind", "host", maintain_order=True):
-        direction = _DIRECTIONS.get(int(str(kind)), CopyDirection.OTHER)
+    for (kind, host, half), part in rows.group_by("copy_kind", "host", "half", maintain_order=True):
+        direction = (_HALVES if half else _DIRECTIONS).get(int(str(kind)), CopyDirection.OTHER)
         between = direction in (CopyDirection.TO_DEVICE, CopyDirection.TO_HOST)
-        memory = {None: None, _PAGEABLE: HostMemory.PAGEABLE, _PINNED: HostMemory.PINNED}.get(host, HostMemory.OTHER)
+        memory = None if host is None else _MEMORY.get(int(str(host)), HostMemory.OTHER)
         time_ns, exposed_ns = times(part, kernels)
         covered = part.filter(~pl.col("uncovered"))
         length = int(covered["length"].sum())
@@ -195,7 +231,7 @@ def _kinds(rows: pl.DataFrame, kernels: pl.DataFrame) -> list[CopyKind]:
                 exposed_ns=exposed_ns,
                 hideable_ns=_hideable_ns(part, kernels, direction) if between else None,
                 bytes_per_s=int(covered["bytes"].sum()) / length * 1e9 if length else None,
-                best_bytes_per_s=best.get(kind),
+                best_bytes_per_s=None if half else best.get(kind),
                 best_pinned_bytes_per_s=pinned.get(kind) if between else None,
             )
         )

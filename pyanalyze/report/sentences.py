@@ -318,12 +318,16 @@ DIRECTION_WORDS: Final[Mapping[CopyDirection, str]] = {
     CopyDirection.TO_HOST: "to the host",
     CopyDirection.ON_DEVICE: "on the device",
     CopyDirection.BETWEEN_DEVICES: "between devices",
+    CopyDirection.TO_PEER: "to another GPU, first half (through the host)",
+    CopyDirection.FROM_PEER: "from another GPU, second half (through the host)",
     CopyDirection.OTHER: "other",
 }
 HOST_MEMORY_WORDS: Final[Mapping[HostMemory, str]] = {
     HostMemory.PAGEABLE: "pageable",
     HostMemory.PINNED: "pinned",
-    HostMemory.OTHER: "other memory",
+    HostMemory.MANAGED: "unified memory",
+    HostMemory.DEVICE: "recorded as device memory",
+    HostMemory.OTHER: "memory of unknown kind",
 }
 
 

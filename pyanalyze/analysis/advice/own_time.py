@@ -331,12 +331,15 @@ def _mostly(copies: Copies, copies_ns: int) -> str:
         return f"{part}: {fmt.counted(sets.count, 'memset')}, {fmt.bytes_(sets.bytes)}"
     most = max(copies.kinds, key=lambda kind: kind.exposed_ns)
     ways = {CopyDirection.TO_DEVICE: "to the device", CopyDirection.TO_HOST: "to the host"}
-    memory = "" if most.host_memory is None else f" ({most.host_memory} memory)"
+    known = most.host_memory not in (None, HostMemory.OTHER)
+    memory = f" ({most.host_memory} memory)" if known else ""
     best = most.best_bytes_per_s
     # The best of two copies is hardly another rate than their mean, unless it is that of another kind of memory.
     others = any(kind.large_copies for kind in copies.kinds if kind is not most and kind.direction is most.direction)
     told = best is not None and best != most.bytes_per_s and (others or (most.large_copies or 0) >= ENOUGH_LARGE)
-    fast = f"; the best rate in that direction is {fmt.rate(best)}" if told else ""
+    unpinned = most.host_memory is HostMemory.PAGEABLE and most.best_pinned_bytes_per_s is None
+    of_kind = " without pinned memory" if unpinned else ""
+    fast = f"; the best rate in that direction is {fmt.rate(best)}{of_kind}" if told else ""
     few = ""
     if most.long_copies is not None and most.long_copies <= FEW_OF_COPIES * most.copies:
         has = "has" if most.long_copies == 1 else "have"
@@ -378,12 +381,16 @@ def _what_to_do(
             action = f"{least} in {name}, or overlap its {what} with kernels"
             shared = "The link is shared in every mode; only MIG instances have copy engines of their own"
             hidden_ns = _hidden_ns(split, copies)
+            needs_pinned = hidden_ns and _mostly_pageable(copies)
+            pinned = " Overlap needs pinned memory: pageable copies hold the host." if needs_pinned else ""
             if hidden_ns < MOST_COPIES * split.copies_ns:
                 action = f"{least} in {name}"
                 hidden = (
                     f"can hide {fmt.duration(hidden_ns)} of that at most" if hidden_ns else "cannot hide any of that"
                 )
-                shared = f"Overlap with its kernels {hidden}, copying less all of it. {shared}"
+                shared = f"Overlap with its kernels {hidden}, copying less all of it.{pinned} {shared}"
+            else:
+                shared = f"{pinned} {shared}".strip()
             return action, [], f"{words} were in flight without a kernel for {part}. {shared}"
         case Limit.WAITING:
             graph = "larger graphs" if split.graph_launches else "one graph"
