@@ -27,6 +27,9 @@ from pyanalyze.analysis import explain as explain_module
 from pyanalyze.cli.schemas import schema_of
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.report.blocks import Chart
+from pyanalyze.report.layout import lay_out
+from pyanalyze.report.markdown import render_markdown
 from pyanalyze.results.explain import Excess, UnitSegment, cause_text, waited_for_text
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import duration
@@ -955,3 +958,24 @@ def test_one_unit_is_compared_with_nothing(tmp_path: Path) -> None:
     work.write_text("tenant,start,end\nweb,0.5ms,3.5ms\nweb,0.6ms,3.5ms\n")
     two = run("explain", "--work", work, path).stdout
     assert "2 units of web" in two and "than a typical unit" in two and "p50 " in two
+
+
+def test_a_page_of_one_real_capture_names_copy_calls_and_clocks(corpus: Path) -> None:
+    """Units of one pageable copy: by SQL its call begins 0.31 ms before it, and no other tenant is there."""
+    path = corpus / "exports" / "mordred" / "report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        waits = db.execute(
+            "SELECT c.start - r.start FROM CUPTI_ACTIVITY_KIND_MEMCPY c JOIN CUPTI_ACTIVITY_KIND_RUNTIME r "
+            "USING (correlationId) WHERE c.copyKind = 1 AND c.srcKind = 0 AND c.bytes = 4194304 ORDER BY 1"
+        ).fetchall()
+    assert 0.29e6 < waits[len(waits) // 2][0] < 0.32e6
+    report = pyanalyze.load(path).report()
+    page = render_markdown(report)
+    assert "| copy call *observed* |" in page and "| launch *observed* |" not in page
+    assert "The driver stages pageable memory there; it is no launch cost." in page
+    blocks = [block for section in lay_out(report).sections for block in section.blocks if isinstance(block, Chart)]
+    (caption,) = [block.caption for block in blocks if block.caption.startswith("Mean duration")]
+    assert caption.startswith("Mean duration by cause: each bar")
+    assert "on the clock of the capture." in page and "first capture." not in page
+    assert "It took 1.246 s, from 36.3 us before the window on." in page
+    assert "| Begins (after the start of the unit; empty: with the row above) |" in page

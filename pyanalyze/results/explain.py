@@ -431,6 +431,22 @@ def segment_operation_text(segment: UnitSegment, limit: int = 36) -> str:
     return f"{waited_for_text(segment, limit)}{usual}"
 
 
+#: From the call of a copy to its start: the driver stages pageable memory there, which is no cost of a launch.
+IN_COPY_CALL: Final = "copy call"
+
+
+def in_copy_call(cause: Excess | UnitSegment) -> bool:
+    """Whether it is the time from the call of a copy to the start of the copy.
+
+    Examples
+    --------
+    >>> called = UnitSegment.model_construct(kind=SegmentKind.LAUNCH, operation="[CUDA memcpy Host-to-Device]")
+    >>> in_copy_call(called), in_copy_call(called.model_copy(update={"operation": "gemm"}))
+    (True, False)
+    """
+    return cause.kind is SegmentKind.LAUNCH and (cause.operation or "").startswith("[CUDA memcpy")
+
+
 def cause_text(cause: Excess | UnitSegment) -> str:
     """A cause with its aggressor, as text and tables say it.
 
@@ -440,7 +456,7 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     ...     share=1, basis="observed"))
     'waiting for its time slice (train resident)'
     """
-    said = SEGMENT_TEXT[cause.kind]
+    said = IN_COPY_CALL if in_copy_call(cause) else SEGMENT_TEXT[cause.kind]
     if cause.other is None:
         return said
     if cause.kind is SegmentKind.TIME_SLICE:
@@ -537,10 +553,13 @@ def outside_text(one: OutsideUnits, origin_ns: int = 0) -> str:
     if not one.longer or one.longest_ns is None or one.longest_start_ns is None:
         return said
     each, which = (", each", "The longest") if one.longer > 1 else (",", "It")
+    begin_ns = one.longest_start_ns - origin_ns
+    # Its first launch call may have begun before the first work on the GPU.
+    begin = f"{fmt.duration(abs(begin_ns))}{' before the window' if begin_ns < 0 else ''}"
     return (
         f"{said} {fmt.counted(one.longer, 'group')} of them{each} launched between two synchronisations, lasted longer "
         f"than the slowest unit. {which} took {fmt.duration(one.longest_ns)}, "
-        f"from {fmt.duration(one.longest_start_ns - origin_ns)} on."
+        f"from {begin} on."
     )
 
 

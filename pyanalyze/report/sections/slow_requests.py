@@ -12,6 +12,7 @@ from pyanalyze.results.explain import (
     UNITS_OF_RANGES,
     cause_text,
     cut_text,
+    in_copy_call,
     main_cause_text,
     other_units_text,
     outside_text,
@@ -46,11 +47,13 @@ _TYPICAL = (
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = []
     if device.slow_units:
+        others = any(cause.other is not None for slow in device.slow_units for cause in slow.group.causes)
+        by = "cause and aggressor" if others else "cause"
         blocks += [
             Chart(
                 chart_key("excess", device.device_id),
                 "From a typical unit to the slowest",
-                "Mean duration by cause and aggressor: each bar begins where the one above ends.",
+                f"Mean duration by {by}: each bar begins where the one above ends.",
             ),
             Chart(
                 chart_key("units", device.device_id),
@@ -59,7 +62,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             ),
         ]
     for slow in device.slow_units[:MOST_GROUPS]:
-        blocks += [Para(_said(slow, device)), _excess(slow.group), _chain(device, slow.slowest)]
+        blocks += [
+            Para(_said(slow, device)),
+            _excess(slow.group),
+            _chain(device, slow.slowest, several=len(inputs.report.captures) > 1),
+        ]
     if (more := len(device.slow_units) - MOST_GROUPS) > 0:
         blocks.append(Para(f"Units of {fmt.counted(more, 'more name')} have a slow tail: pyanalyze explain CAPTURE."))
     impact = impact_of(device)
@@ -207,10 +214,15 @@ def _excess(group: UnitGroup) -> Table:
             " A context switch is the recorded switch gap with the time to save and restore state, which is inferred: "
             "see Interference."
         )
+    if any(in_copy_call(cause) for cause in group.largest):
+        caption += (
+            " Copy call: from the call of a copy to its start. The driver stages pageable memory there; "
+            "it is no launch cost."
+        )
     return Table(columns, rows, caption)
 
 
-def _chain(device: Device, unit: ExplainedUnit) -> Table:
+def _chain(device: Device, unit: ExplainedUnit, *, several: bool) -> Table:
     longest = unit.longest
     rows = tuple(
         (
@@ -224,7 +236,7 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
     )
     slow = any(one.is_slow for one in longest)
     columns = (
-        Column("In unit", "after its start; empty: in the interval of the row above", True),
+        Column("Begins", "after the start of the unit; empty: with the row above", True),
         Column("Duration", "", True),
         Column("What"),
         _operation(longest, "usually: median of the same operation in the same place" if slow else ""),
@@ -235,7 +247,7 @@ def _chain(device: Device, unit: ExplainedUnit) -> Table:
     place = "" if window is None else f"{fmt.duration(unit.start_ns - window.start_ns)} after the start of the window, "
     caption = (
         f"The slowest took {fmt.duration(unit.dur_ns)} (pyanalyze explain CAPTURE --unit {unit.unit}), {place}"
-        f"{fmt.duration(unit.start_ns)} on the clock of the first capture.{left}"
+        f"{fmt.duration(unit.start_ns)} on the clock of the {'first ' if several else ''}capture.{left}"
     )
     return Table(columns, rows, caption)
 
