@@ -180,3 +180,16 @@ def test_a_bar_of_two_shades_says_what_the_light_one_means(fixtures: Path) -> No
     screen = run(str(capture), "--start", "240ms", "--end", "300ms").stdout
     assert re.search(r"█+░+ 83\.\d % with kernels\n +░ without kernels; resident, of 60\.00 ms", screen)
     assert "░" not in run(str(capture)).stdout
+
+
+def test_next_to_nothing_is_no_block_of_a_bar(corpus: Path) -> None:
+    """By SQL kernels of the capture take 6.129 ms of 6.514 s: 0.03 of 36 columns."""
+    screen = run("summary", str(corpus / "exports" / "mordred" / "report1.nsys2026.sqlite")).stdout
+    assert re.search(r"0\.09 % ▏\n", screen) and "█" not in screen
+
+
+def test_other_gpus_without_work_take_no_room_of_a_command(corpus: Path) -> None:
+    """By SQL the capture lists 4 GPUs, and kernels ran on one of them."""
+    screen = run("summary", str(corpus / "exports" / "pipit" / "perlmutter-cloverleaf-cuda.sqlite")).stdout
+    assert "Analysed    NVIDIA A100-SXM4-80GB (device 0), 1 of 4 GPUs; 342.4 ms from" in screen
+    assert "ncu --set full" in screen

@@ -206,12 +206,26 @@ def assemble(
             )
             for verdict in analysis.verdicts
         ],
+        gpus_without_work=_gpus_without_work(tables, {verdict.device_id for verdict in analysis.verdicts}),
         listed=list(listed.elsewhere),
         settings=list(listed.general),
         samples_not_used=list(tables.samples_not_used),
         view=_view(tables),
         grouped_by=None if tables.groups is None else tables.groups.by,
     )
+
+
+def _gpus_without_work(tables: TableSet, shown: set[int]) -> int:
+    """Count GPUs that the captures list beside those with an entry, a board with MIG instances once.
+
+    A report of one device, or of a part of the time, says nothing of the others.
+    """
+    if tables.selection.narrowed:
+        return 0
+    boards: dict[object, set[int]] = {}
+    for row in tables.rows("devices"):
+        boards.setdefault(row["gpu_uuid"] or row["uuid"] or row["device_id"], set()).add(row["device_id"])
+    return sum(devices.isdisjoint(shown) for devices in boards.values())
 
 
 def _set_up(listed: Listed, device_id: int) -> ConfiguredSharing | None:

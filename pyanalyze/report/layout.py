@@ -27,6 +27,7 @@ from pyanalyze.report.sentences import (
     files_not_read,
     grouped_text,
     lead_sentences,
+    other_gpus_text,
     sampled_sentence,
     samples_not_used,
     verdict_sentence,
@@ -106,7 +107,8 @@ def lay_out(
 def lead_of(report: Report, device: Device) -> tuple[str, ...]:
     """The first sentences; where only samples are known, who is listed and how it was used."""
     if not only_sampled(report, device):
-        return lead_sentences(device)
+        others = other_gpus_text(report, device)
+        return (*lead_sentences(device), others) if others else lead_sentences(device)
     who = sharing_sentence(report, device) or set_up_text(report, device)
     use, sampled = use_sentence(device), sampled_sentence(device)
     parts = [

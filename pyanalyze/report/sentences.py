@@ -117,10 +117,13 @@ __all__ = [
     "why_missing_or_nothing",
     "why_sharing",
     "window_text",
+    "without_work_text",
 ]
 
 #: Shares that add up to no more than this above 1 are of tenants one after the other: clocks and rounding.
 _ROUNDING = 0.01
+#: Devices up to which a sentence names each.
+_NAMED_DEVICES = 8
 #: Characters of a reason inside a sentence.
 _SHORT = 160
 
@@ -1416,6 +1419,31 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
     if impact.answer is Answer.NO:
         slowed = [cause_sentence(device), *slowed]
     return " ".join(slowed), mode, " ".join(parts)
+
+
+def other_gpus_text(report: Report, device: Device) -> str:
+    """Which devices the page is about beside the one that it begins with, and how many had no work; empty: one GPU."""
+    others = [str(one.device_id) for one in report.devices if one is not device]
+    said = []
+    if others and len(others) <= _NAMED_DEVICES:
+        many = len(others) > 1
+        follow = f"device{'s' if many else ''} {fmt.names(others)} follow{'' if many else 's'}"
+        said.append(f"The lines above are of device {device.device_id}; {follow} below.")
+    if report.gpus_without_work:
+        said.append(f"{without_work_text(report)}.")
+    return " ".join(said)
+
+
+def without_work_text(report: Report) -> str:
+    """Say how many other GPUs the captures list without work, to stand as a clause.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.report import Report
+    >>> without_work_text(Report.model_construct(gpus_without_work=6))
+    '6 other GPUs: no work recorded'
+    """
+    return f"{fmt.counted(report.gpus_without_work, 'other GPU')}: no work recorded"
 
 
 def _mode_lead(device: Device) -> str:

@@ -52,6 +52,7 @@ from pyanalyze.report.sentences import (
     solo_first,
     switching_text,
     versions_text,
+    without_work_text,
 )
 from pyanalyze.results.advice import mean_bounds, times_slower
 from pyanalyze.results.labels import device_title, main_device, tenant_labels
@@ -85,6 +86,8 @@ _UNIT = r"(\d) (%|ns|us|ms|s|B|KiB|MiB|GiB|MHz)(?!\w)"
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 #: Columns of a bar that stands for the whole window.
 _BAR = 36
+#: A bar of less than half a column.
+_SLIVER = "▏"
 #: Columns of the name of a tenant.
 _NAME = 40
 #: Columns of how long a tenant was resident with work, behind its bar.
@@ -353,11 +356,14 @@ def _analysed(report: Report, device: Device) -> str:
         version = "exported by nsys of unknown version" if report.captures else "no capture"
         parts.append(f"exported by nsys {', '.join(nsys[:2])}" if nsys else version)
     parts.append(f"pyanalyze {visible(report.tool.version, 24)}")
-    # Versions stand in the report as well: what does not fit is left out, not cut.
+    # Other GPUs, versions and how long the recording is stand in the report: what does not fit is left out, not cut.
     room = SUMMARY_COLUMNS - _LABEL
+    of_all = f"{parts[0]}, 1 of {report.gpus_without_work + 1} GPUs"
+    fits = len("; ".join([of_all, *parts[1:2]])) <= room
+    if len(report.devices) == 1 and report.gpus_without_work and fits:
+        parts[0] = of_all
     while len("; ".join(parts)) > room and len(parts) > 1:
         parts.pop()
-    # So does how long the recording is.
     told = "; ".join([parts[0], longer, *parts[2:]])
     return told if longer and len(parts) > 1 and len(told) <= room else "; ".join(parts)
 
@@ -408,7 +414,10 @@ def _of_all_bars(device: Device) -> str:
 def _bar(row: GpuTime, *, narrow: bool) -> str:
     """GPU time as a bar; where somebody was resident without work, that part is light and the rest has its number."""
     columns = _BAR - (_WITH_WORK // 2 if narrow else 0)
-    whole = max(round(min(row.share, 1.0) * columns), 1 if row.share > 0 else 0)
+    whole = round(min(row.share, 1.0) * columns)
+    if not whole:
+        # A full block would be a share of its own.
+        return _SLIVER if row.share > 0 else ""
     if row.with_work is None:
         return "█" * whole
     dark = min(max(round(row.with_work * columns), 1 if row.with_work > 0 else 0), whole)
@@ -510,6 +519,9 @@ def _others(report: Report, device: Device) -> list[str]:
     for verdict, devices in alike.items():
         numbers = fmt.names([str(one.device_id) for one in devices])
         said.append(f"device{'' if len(devices) == 1 else 's'} {numbers}: {verdict}")
+    # Where no other device had work, a line that takes the room of a command says too little: see `_analysed`.
+    if said and report.gpus_without_work:
+        said.append(without_work_text(report))
     return _lines("Also", "; ".join(said), 2) if said else []
 
 

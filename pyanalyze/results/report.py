@@ -488,6 +488,11 @@ class Report(Result):
     captures: list[Capture] = Field(description="What was read.")
     quality: list[QualityRow] = Field(description="Oddities of the data, counted.")
     devices: list[Device] = Field(description="One entry per GPU, or per MIG instance.")
+    gpus_without_work: int = Field(
+        default=0,
+        ge=0,
+        description="Further GPUs that the captures list. Nothing of them was recorded, so they have no entry.",
+    )
     samples_not_used: list[Text] = Field(
         default=[],
         description="Of each file of samples that are of another time than the captures, in a sentence: it answers "
@@ -521,8 +526,8 @@ class Report(Result):
         --------
         >>> import pyanalyze
         >>> report = pyanalyze.load(capture).report()
-        >>> [key for key in report.to_dict() if key not in ("samples_not_used", "listed", "settings", "grouped_by")]
-        ['schema', 'tool', 'clock', 'captures', 'quality', 'devices', 'view']
+        >>> [key for key in report.to_dict() if key not in ("samples_not_used", "listed", "settings")]
+        ['schema', 'tool', 'clock', 'captures', 'quality', 'devices', 'gpus_without_work', 'view', 'grouped_by']
         """
         plain: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         for device in plain["devices"]:
