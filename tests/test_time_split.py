@@ -12,6 +12,7 @@ from command_line import run
 from exports import MS, US, copy, global_pid, kernel, nvtx_range, write
 
 import pyanalyze
+from pyanalyze.report.blocks import Chart
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.sentences import limit_text
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyanalyze.results.advice import Advice
+    from pyanalyze.results.report import Report
     from pyanalyze.results.time_split import TimeSplit
 
 
@@ -1122,3 +1124,69 @@ def test_time_of_whole_graphs_beside_overlapping_kernels_is_exact(corpus: Path) 
     assert "whole graphs were in flight for 3.030 ms of 23.06 ms" in action.why
     # None of them overlaps another one.
     assert (split_of(path).graphs_ns, action.at_stake_ns) == (graphs_ns, graphs_ns)
+
+
+def captions(report: Report) -> list[str]:
+    """Captions of the pictures of a page."""
+    return [one.caption for part in lay_out(report).sections for one in part.blocks if isinstance(one, Chart)]
+
+
+def few(path: Path, copies: int, kernels: int = 0) -> Path:
+    """Copies of 1 us, 100 us apart, with a call of 90 us in each gap, and kernels behind them."""
+    rows = [copy(41, n * 100 * US, n * 100 * US + US, correlationId=n + 1) for n in range(copies)]
+    ran = [kernel(41, (copies + n) * 100 * US, (copies + n) * 100 * US + US) for n in range(kernels)]
+    calls = [
+        call("cudaEventCreateWithFlags_v3020", n * 100 * US + 5 * US, n * 100 * US + 95 * US) for n in range(copies)
+    ]
+    return write(path, kernels=ran, copies=rows, calls=calls, processes={41: "train"})
+
+
+def test_so_few_operations_limit_nothing(tmp_path: Path) -> None:
+    path = few(tmp_path / "a.sqlite", 4)
+    session = pyanalyze.load(path)
+    report = session.report()
+    said = "train has 4 operations on this GPU and no kernel: too few to say what limits it."
+    assert limit_text(report.devices[0]) == said
+    page = render_markdown(report)
+    assert "is limited by" not in page and "EventCreate" not in page
+    assert said in page.partition("Where the time went")[2]
+    (item,) = session.advise()[0].actions
+    assert item.why == "only one tenant is known on the device; its 4 operations are too few to judge by"
+    # GPU time is that of kernels: of copies nothing is known of it, and there is nothing to draw.
+    assert "GPU time: not known. No kernel was recorded, copies and memsets only." in " ".join(
+        render_summary(report).replace("GPU time ", "GPU time:").split()
+    )
+    assert "0.0 %" not in page
+    assert captions(report) == ["Thin bars: copies and memsets. No kernel was recorded."]
+    # No forecast does without kernels.
+    assert "--replicas" not in page
+    for name, others in (("b", {"copies": 5}), ("c", {"copies": 1, "kernels": 1})):
+        text = str(limit_text(pyanalyze.load(few(tmp_path / f"{name}.sqlite", **others)).report().devices[0]))
+        assert "is limited by" in text
+
+
+def test_a_copy_between_gpus_through_the_host_on_two_of_eight(corpus: Path) -> None:
+    """By SQL: 8 bytes to device 1, then one call whose copy leaves device 1 and arrives on device 2; 8 GPUs are listed."""
+    path = corpus / "exports" / "alpa-8x3090" / "report2.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            "SELECT deviceId, correlationId, copyKind, srcKind, dstKind FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY start"
+        )
+        assert rows.fetchall() == [(1, 2074, 1, 0, 2), (1, 2114, 2, 2, 2), (2, 2114, 1, 2, 2)]
+        assert db.execute("SELECT count(*) FROM TARGET_INFO_GPU").fetchone() == (8,)
+    session = pyanalyze.load(path)
+    found = {
+        device: [(kind.direction, kind.host_memory) for kind in copies.kinds]
+        for (device, _), copies in session.analysis.copies.items()
+    }
+    assert found == {1: [("to-peer", None), ("to-device", "pageable")], 2: [("from-peer", None)]}
+    report = session.report()
+    # Of a part of the time nothing is said of other GPUs.
+    assert report.gpus_without_work == 6 and session.window("2s").report().gpus_without_work == 0
+    page, screen = render_markdown(report), " ".join(render_summary(report).split())
+    assert "python has 1 operation on this GPU and no kernel" in page
+    # Before its first operation on device 2 they took 2.594 s.
+    assert page.count("Before its first operation on any GPU, CUDA calls of python took 1.412 s") >= 2
+    assert "other memory" not in page and "is limited by" not in page
+    assert "The lines above are of device 1; device 2 follows below. 6 other GPUs: no work recorded." in page
+    assert "if no other process used the GPU; 6 other GPUs: no work recorded" in screen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             read_backs=_read_backs(tables, row)
             if found_calls is not None and max(parts[Limit.COPIES], long_ns + short_ns) >= SMALL_SHARE * window_ns > 0
             else None,
+            operations=row["kernels"] + row["graph_launches"] + row["memops"],
             graph_launches=_graph_launches(tables, row)
             if max(parts[Limit.LAUNCHES], parts[Limit.WAITING]) >= SMALL_SHARE * window_ns > 0
             else None,
@@ -161,6 +163,8 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
 
     began = {row["capture"]: row["recording_start_ns"] for row in tables.rows("capture")}
     firsts: dict[tuple[int, int | None], int] = {}
+    # Groups of work of one process are rows of their own.
+    devices = Counter((capture, pid) for capture, pid, _ in {(r["capture"], r["pid"], r["device_id"]) for r in usage})
     wanted = set()
     for row in usage:
         process, first_ns = (row["capture"], row["pid"]), row["first_ns"]
@@ -193,6 +197,7 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
             ns=covered_ns(own),
             call=None if longest is None else _VERSION.sub("", longest),
             call_ns=names[longest],
+            devices=devices[capture, pid],
         )
     return found
 

@@ -814,6 +814,9 @@ def _how_options(
     # No forecast does without the SM count, of copies either.
     if device["sm_count"] is None and usage["traced"].any() and (how := _how_device(tables, device)):
         return how
+    if not (lost or usage.select((pl.col("kernels") + pl.col("graph_launches")).sum()).item()):
+        # A forecast needs kernels.
+        return _how_kernels(verdict)
     if tables.paths and usage.filter("traced").height == 1 and not lost:
         return "pyanalyze advise CAPTURE --replicas 1..4   # forecasts copies of the one that was recorded"
     return "" if tables.paths else _how_kernels(verdict)

@@ -12,7 +12,7 @@ from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.files import write_whole
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
-from pyanalyze.report.sentences import holder_text, known_from_below, pairs_without_figure, pairwise_kind
+from pyanalyze.report.sentences import copies_only, holder_text, known_from_below, pairs_without_figure, pairwise_kind
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean
@@ -350,7 +350,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         elif not (inferred := tables.inferred_residency.filter(mine)).is_empty():
             intervals = inferred.with_columns(complete=pl.lit(value=True))
             yield chart_key("slices", number), charts.slice_lengths(intervals, labels, device_id=number)
-        if device.tenants:
+        if device.tenants and not copies_only(device):
             # As in the tables: residency inside the window, not that of a context before its first kernel.
             for_all = device.named_for_all()
             held = {t.tenant_id: None if t in for_all else t.resident_ns for t in device.tenants}

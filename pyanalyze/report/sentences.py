@@ -70,6 +70,7 @@ __all__ = [
     "cause_sentence",
     "cause_text",
     "clock_sentences",
+    "copies_only",
     "counted_sms",
     "defined_window",
     "estimate_text",
@@ -90,6 +91,8 @@ __all__ = [
     "median_interval",
     "mode_clauses",
     "mode_text",
+    "only_copies_text",
+    "other_gpus_text",
     "pair_name",
     "pairwise_kind",
     "partly_active",
@@ -105,6 +108,7 @@ __all__ = [
     "stream_name",
     "stream_reason",
     "switching_text",
+    "too_few_text",
     "unknown_slowdown",
     "verdict_sentence",
     "versions_text",
@@ -365,6 +369,8 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
 def limit_text(device: Device, *, short: bool = False) -> str | None:
     """What limits the only process of a device, with the parts of its time; None: several, or not known.
 
+    Of so few operations that no part of its time means anything, that is said.
+
     Parameters
     ----------
     device
@@ -378,6 +384,8 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     split, label = device.tenants[0].time_split, tenant_labels(device.tenants)[device.tenants[0].tenant_id]
     if not split.window_ns:
         return None
+    if split.too_few:
+        return too_few_text(label, split)
     shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
     copies = device.tenants[0].copies
@@ -427,6 +435,15 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     return said
 
 
+def too_few_text(label: str, split: TimeSplit) -> str:
+    """Say that a process has too few operations on a device to judge by, and what took longer before them."""
+    what = "1 operation" if split.operations == 1 else f"{fmt.count(split.operations)} operations"
+    said = f"{label} has {what} on this GPU and no kernel: too few to say what limits it."
+    return (
+        said if split.calls_before is None else f"{said} {calls_before_text(label, split.calls_before, shares=False)}"
+    )
+
+
 def _one_gap(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copies | None) -> str:
     """Most of the host's time is one gap between operations: where, and how to leave it out.
 
@@ -441,12 +458,13 @@ def _one_gap(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copie
     return f"{once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations.{rest}"
 
 
-def calls_before_text(label: str, calls: CallsBefore) -> str:
+def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True) -> str:
     """How long CUDA calls of a process took before the time that its parts are of."""
     named = "" if calls.call is None else f" ({visible(calls.call, 40)} {fmt.duration(calls.call_ns)})"
+    anywhere = " on any GPU" if calls.devices > 1 else ""
+    left_out = "; these shares leave that out" if shares else ""
     return (
-        f"Before its first operation, CUDA calls of {label} took {fmt.duration(calls.ns)}{named}; "
-        "these shares leave that out."
+        f"Before its first operation{anywhere}, CUDA calls of {label} took {fmt.duration(calls.ns)}{named}{left_out}."
     )
 
 
@@ -581,6 +599,8 @@ def residency_sentence(device: Device, *, lengths: bool = True) -> str:
 def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
     """What :func:`residency_sentence` states, to stand behind a label."""
     shown = _with_gpu_time(device)
+    if copies_only(device):
+        return f"not known. {only_copies_text(device)}"
     if not any(t.busy_ns or t.resident_ns or t.in_mps_group for t in device.tenants):
         return "not known. No work on this GPU was recorded."
     if not shown:
@@ -594,8 +614,21 @@ def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
     return f"{text} {said}" if (said := _switching(device, lengths=lengths)) else text
 
 
+def copies_only(device: Device) -> bool:
+    """Whether copies or memsets are all that was recorded on the device: no share is one of GPU time."""
+    ran = any(t.busy_ns or t.resident_ns or t.in_mps_group for t in device.tenants)
+    return not ran and any(t.copies is not None for t in device.tenants)
+
+
+def only_copies_text(device: Device) -> str:
+    """Say that no kernel was recorded, and what was instead."""
+    return f"No kernel was recorded, {copies_words(t.copies for t in device.tenants)} only."
+
+
 def _with_gpu_time(device: Device) -> list[Tenant]:
     """Tenants whose GPU time share is known, the largest first; the first client of an MPS group stands for all."""
+    if copies_only(device):
+        return []
     alike = device.mps_group()[1:]
     found = sorted(
         (t for t in device.tenants if t.gpu_time_share is not None and t not in alike),

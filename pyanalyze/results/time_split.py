@@ -67,6 +67,9 @@ _AT_START = 0.1
 WAITS_OFTEN = 0.5
 #: Read-backs per launch from which on they set the pace of a loop: ten launch calls of some 4 us take longer than one.
 READS_OFTEN = 0.1
+#: Operations below which, where none is a kernel, the time between the first and the last is that of one or two gaps:
+#: any call that happened to stand there would limit the process.
+_FEW_OPERATIONS = 5
 #: Part by which durations have to differ from the time in flight, so that it is said.
 _OVERLAP = 0.05
 
@@ -256,6 +259,7 @@ class CallsBefore(Result):
     ns: int = Field(ge=0, description="Union of their intervals up to that operation, ns.")
     call: Text | None = Field(description="The function with most of it; null: calls have no name. Hostile text.")
     call_ns: int = Field(ge=0, description="That time of it, ns.")
+    devices: int = Field(default=1, ge=1, description="Devices that the process had operations on.")
 
 
 class TimeSplit(Result):
@@ -347,12 +351,27 @@ class TimeSplit(Result):
         "ten launches, or no call is known by its correlation id.",
     )
 
+    operations: int | None = Field(
+        default=None, ge=0, description="Kernels, whole graphs, copies and memsets of the tenant; null: not counted."
+    )
     graph_launches: int | None = Field(
         default=None,
         ge=0,
         description="Launches of graphs that are recorded. Null: launches_ns and waiting_ns are less than 2 % of the "
         "time each.",
     )
+
+    @property
+    def too_few(self) -> bool:
+        """Whether it has so few operations, and no kernel, that the parts of its time say nothing.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].too_few
+        False
+        """
+        return self.operations is not None and self.operations < _FEW_OPERATIONS and not self.kernels_ns
 
     @property
     def queued_in_time(self) -> bool:

@@ -207,9 +207,8 @@ def advise_device(
     (device,) = tables.rows_of("devices", verdict.device_id)
     own = list(_own_time(tables, verdict, splits, copies, streams))
     host = list(_host_side(tables, verdict, splits, streams))
-    in_kernels = any(
-        split.limit is Limit.KERNELS for (number, _), split in splits.items() if number == verdict.device_id
-    )
+    here = [split for (number, _), split in splits.items() if number == verdict.device_id]
+    in_kernels = any(split.limit is Limit.KERNELS for split in here)
     actions = list(
         _actions(
             tables,
@@ -222,6 +221,7 @@ def advise_device(
             resident=next((one for one in residency if one.device_id == verdict.device_id), None),
             listed=sum(one.computes for one in listed.by_device.get(verdict.device_id, ())),
             in_kernels=in_kernels,
+            too_few=next((split.operations for split in here if split.too_few), None),
             kube=kube,
         )
     )
@@ -316,6 +316,7 @@ def _actions(
     resident: DeviceResidency | None,
     listed: int,
     in_kernels: bool,
+    too_few: int | None,
     kube: bool,
 ) -> Iterator[Advice]:
     """What decides or fails first; then by the time at stake; then what changes nothing."""
@@ -354,6 +355,8 @@ def _actions(
     else:
         # Where parts of its time are worth a change, what they are says more.
         if_slow = "" if own or host else "; if it is slow, check the host, its kernels and the clocks"
+        if too_few is not None:
+            if_slow = f"; its {fmt.counted(too_few, 'operation')} {'is' if too_few == 1 else 'are'} too few to judge by"
         if traits.one_process and traits.mig_instance:
             # The profile names the mode, whoever is in the instance.
             processes = max(len(held), listed)

@@ -77,6 +77,8 @@ def of_process(
     >>> [advice.action for advice in of_process("train", split)][0]
     'Make kernel A1 of train faster'
     """
+    if split.too_few:
+        return
     special = [*_not_read_back(name, split), *([] if copies is None else of_copies(name, copies))]
     told_ns = _told_ns(name, split, copies)
     for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
@@ -96,6 +98,8 @@ def of_process(
 
 def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Iterator[Advice]:
     """Advise a process that shares its device, where launching or copying limits it: no other tenant causes that."""
+    if split.too_few:
+        return
     read_back = list(_not_read_back(name, split))
     yield from read_back
     least = LIMITS_BESIDE_OTHERS.get(split.limit)

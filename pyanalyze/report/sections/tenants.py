@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, id_text, processes_text, too_few_intervals, whole_intervals
+from pyanalyze.report.sentences import (
+    LONG,
+    copies_only,
+    id_text,
+    only_copies_text,
+    processes_text,
+    too_few_intervals,
+    whole_intervals,
+)
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -35,13 +43,16 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     together_ns = (
         round((group[0].gpu_time_share or 0.0) * (window.end_ns - window.start_ns)) if group and window else None
     )
+    no_kernel = copies_only(device)
     rows = []
     for t in device.tenants:
         rows.append(
             (
                 Cell(labels[t.tenant_id], tone="code", note=visible(t.name, LONG)),
                 value_cell(id_text(t.pid)),
-                value_cell(fmt.percent(t.gpu_time_share) + _OF_ALL * (t in group), basis=t.gpu_time_basis),
+                value_cell(fmt.UNKNOWN)
+                if no_kernel
+                else value_cell(fmt.percent(t.gpu_time_share) + _OF_ALL * (t in group), basis=t.gpu_time_basis),
                 value_cell(fmt.duration(together_ns if t in group else t.resident_ns) + _OF_ALL * (t in for_all)),
                 value_cell(_attributed(t, device)),
                 value_cell(fmt.duration(t.busy_ns)),
@@ -63,6 +74,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             " Residency is the MPS server's; the share of a client is the time with kernels in flight. Time of a "
             "client is attributed while the server was resident: clients in flight at once are not told apart."
         )
+    elif no_kernel:
+        caption += f" {only_copies_text(device)}"
     elif any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
         caption += " The share is the time with kernels in flight."
     if any(t.resident_ns is None and t.served_by is None and t.attributed_ns for t in device.tenants if t not in group):
@@ -94,16 +107,17 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Memory", "peak, sampled", True),
     )
     named = "" if group else "".join(f", recorded under {labels[t.tenant_id]}," for t in for_all)
-    blocks: list[Block] = [
-        Chart(
+    blocks: list[Block] = [Table(columns, tuple(rows), caption)]
+    if not no_kernel:
+        # Of copies it has no bar.
+        chart = Chart(
             chart_key("usage", device.device_id),
             "Busy, resident and attributed time per tenant",
             "Busy: its kernels were in flight, switched out or not. Resident: its context occupied the compute engine. "
             "Attributed: both at once."
             + (f" The residency of all MPS clients{named} is not drawn." if for_all else ""),
-        ),
-        Table(columns, tuple(rows), caption),
-    ]
+        )
+        blocks.insert(0, chart)
     if any(t.container or t.pod or t.host_pid is not None for t in device.tenants):
         cells = tuple(
             (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import calls_before_text, limit_text, part_words
+from pyanalyze.report.sentences import calls_before_text, limit_text, part_words, too_few_text
 from pyanalyze.results.labels import host_words, tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -61,6 +61,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
     if not splits:
         return []
+    few = [] if len(device.tenants) == 1 else [too_few_text(label, split) for label, split in splits if split.too_few]
+    splits = [(label, split) for label, split in splits if not split.too_few]
+    said = limit_text(device) or ""
+    if not splits:
+        return [Para(text) for text in [said, *few] if text]
     copies = [one.copies for one in device.tenants if one.time_split is not None]
     known = any(split.host_activity is not None for _, split in splits)
     rows = tuple(
@@ -94,9 +99,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         caption += " Calls are not read where gaps are a small part: their time is in launching and host."
     if any(split.queued_in_time for _, split in splits):
         caption += " Work that waits in gaps of up to 250 us was queued in time: start latency and dependencies remain."
-    said = limit_text(device) or ""
     before = [calls_before_text(label, split.calls_before) for label, split in splits if split.calls_before is not None]
-    texts = [said, *(text for text in before if text not in said)]
+    texts = [said, *few, *(text for text in before if text not in said)]
     return [*(Para(text) for text in texts if text), Table(columns, rows, caption)]
 
 

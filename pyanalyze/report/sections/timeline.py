@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Chart, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.results.labels import tenant_labels
+from pyanalyze.results.labels import copies_words, tenant_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +39,10 @@ def _look_longer(device: Device) -> bool:
 
 def _drawn(device: Device) -> Iterator[str]:
     """What the picture shows, a sentence each: untraced tenants have no bars, and samples may be of another time."""
-    if any(one.work is not None and one.work.launches + one.work.copies for one in device.tenants):
+    if any(one.work is not None and one.work.launches for one in device.tenants):
         yield " Bars: kernels (rounded: graphs, thin: copies)."
+    elif any(one.copies is not None for one in device.tenants):
+        yield f" Thin bars: {copies_words(one.copies for one in device.tenants)}. No kernel was recorded."
     if _look_longer(device):
         yield _WIDE
     if device.residency_summary is not None:
