@@ -20,6 +20,7 @@ from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 from pyanalyze.results.time_split import HostKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pyanalyze.results.advice import Advice
@@ -1036,20 +1037,22 @@ def waiting(path: Path, **recorded: Any) -> Advice:
 def test_host_calls_and_samples_of_the_capture_are_looked_at_before_recording_again(tmp_path: Path) -> None:
     samples = [{"id": 1, "start": MS, "globalTid": global_pid(41) + 41}]
     compiling = [nvtx_range(41, MS, 15 * MS, "XlaCompile")]
-    polls = [host_row("poll", 1, 19)]
+    files = [host_row("read", 1, 19)]
     action = waiting(tmp_path / "a.sqlite")
     assert action.action == "Profile the host code of train: the GPU waits for it"
     assert action.commands[0].startswith("nsys profile -t cuda,nvtx,osrt --sample=process-tree -o NAME PROGRAM")
+    # Of CPU samples nsys makes that condition; without it, it records none and goes on.
+    assert "kernel.perf_event_paranoid of at most 2" in action.commands[0]
     action = waiting(tmp_path / "b.sqlite", ranges=compiling)
     assert action.action == "Profile the host code of train: the GPU waits for it"
     assert action.commands[0].startswith("nsys profile -t cuda,nvtx,osrt --sample=process-tree -o NAME PROGRAM")
     # A program without ranges has none on record however it is traced.
     for name, ranges in (("c", compiling), ("e", [])):
-        recorded = {"OSRT_API": polls, "COMPOSITE_EVENTS": samples}
+        recorded = {"OSRT_API": files, "COMPOSITE_EVENTS": samples}
         action = waiting(tmp_path / f"{name}.sqlite", ranges=ranges, host_calls=recorded)
         assert action.action == "Profile the host code of train: the GPU waits for it"
         assert action.commands == ["nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"]
-        assert "poll 94.7 %" in action.why
+        assert "read 94.7 %" in action.why
     action = waiting(tmp_path / "d.sqlite", host_calls={"NVVIDEO_DECODER_API": [host_row("cuvidCreateDecoder", 1, 18)]})
     assert action.action.startswith("Spend less time in cuvidCreateDecoder in train: keep codecs")
     assert action.at_stake_ns == 17 * MS
@@ -1124,6 +1127,91 @@ def test_time_of_whole_graphs_beside_overlapping_kernels_is_exact(corpus: Path) 
     assert "whole graphs were in flight for 3.030 ms of 23.06 ms" in action.why
     # None of them overlaps another one.
     assert (split_of(path).graphs_ns, action.at_stake_ns) == (graphs_ns, graphs_ns)
+
+
+def waited(path: Path, *functions: tuple[str, float, float]) -> Sequence[Advice]:
+    """What is advised to a process with two kernels of 1 ms, 99 ms apart; its thread is in these functions, times in ms."""
+    kernels = [kernel(41, 0, MS), kernel(41, 100 * MS, 101 * MS)]
+    launch = {**call("cudaLaunchKernel_v7000", 100 * MS - 1, 100 * MS), "correlationId": 2}
+    rows = [host_row(name, start, end) for name, start, end in functions]
+    write(path, kernels=kernels, calls=[launch], processes={41: "train"}, host_calls={"OSRT_API": rows})
+    return pyanalyze.load(path).advise()[0].actions
+
+
+def test_a_wait_for_input_is_no_host_code_to_profile(tmp_path: Path) -> None:
+    """Of 99 ms without work, 70 in getc and 12 in read: 29 are the program's."""
+    path = tmp_path / "a.sqlite"
+    (item,) = (one for one in waited(path, ("getc", 10, 80), ("read", 81, 93)) if "host code" in one.action)
+    assert item.at_stake_ns == pytest.approx(29 * MS, abs=1)
+    assert item.bound == "29.00 ms, 28.7 % of its time"
+    assert "for 99.00 ms of 101.0 ms" in item.why
+    said = "waits for input in getc for 70.00 ms: no code of it is slow there."
+    then = "Next, it reads a file or a pipe in read for 12.00 ms"
+    assert f"It {said} {then}" in item.why
+    report = pyanalyze.load(path).report()
+    assert f"Its launching thread {said} {then}." in str(limit_text(report.devices[0]))
+    assert f"Its launching thread {said}" in " ".join(render_summary(report).split())
+
+
+@pytest.mark.parametrize("name", ["pthread_cond_wait", "futex", "sem_wait", "read", "pread64", "mmap"])
+def test_locks_and_files_are_the_programs_own(tmp_path: Path, name: str) -> None:
+    (item,) = (one for one in waited(tmp_path / "a.sqlite", (name, 10, 80)) if "host code" in one.action)
+    assert item.at_stake_ns == pytest.approx(99 * MS, abs=1)
+    assert "no code of it is slow" not in item.why
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "does"),
+    [
+        ("epoll_wait", "Look at what train waits for (epoll_wait)", "waits for another process or the network"),
+        ("recvmsg", "Look at what train waits for (recvmsg)", "waits for another process or the network"),
+        ("usleep", "Look why train sleeps (usleep)", "sleeps"),
+        ("fgets_unlocked", "Give train its input at once, or record it without that wait (fgets_unlocked)", "waits for input"),
+    ],
+)  # fmt: skip
+def test_where_the_host_does_nothing_else_there_is_no_code_to_profile(
+    tmp_path: Path, name: str, action: str, does: str
+) -> None:
+    actions = waited(tmp_path / "a.sqlite", (name, 1, 99.5))
+    assert not [one for one in actions if "host code" in one.action]
+    (item,) = (one for one in actions if one.action == action)
+    # To look at it gains nothing by itself.
+    assert item.bound is None and item.at_stake_ns == 98_500 * US
+    assert f"It {does} in {name} for 98.50 ms" in item.why
+
+
+def test_a_prompt_of_a_real_program_is_no_slow_code(corpus: Path) -> None:
+    """By SQL: between its first and last operation its thread is in getc for 4.652 s, in read for 1.240 s, as in no call of CUDA."""
+    path = corpus / "exports" / "mordred" / "report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        work = [
+            db.execute(f'SELECT min(start), max("end") FROM CUPTI_ACTIVITY_KIND_{what}').fetchone()
+            for what in ("KERNEL", "MEMCPY", "MEMSET")
+        ]
+        first, last = min(start for start, _ in work), max(end for _, end in work)
+        ((thread,),) = db.execute("SELECT DISTINCT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME")
+        took = dict(
+            db.execute(
+                'SELECT value, sum(min("end", ?) - max(start, ?)) FROM OSRT_API JOIN StringIds ON id = nameId '
+                "WHERE globalTid = ? AND value IN ('getc', 'read') AND start < ? AND \"end\" > ? GROUP BY 1",
+                (last, first, thread, last, first),
+            )
+        )
+    split = split_of(path)
+    (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if "host code" in one.action)
+    # Some microseconds of it are in gaps of at most 250 us.
+    assert item.at_stake_ns == pytest.approx(split.host_ns - took["getc"], abs=100 * US)
+    assert item.bound == "1.422 s, 21.8 % of its time"
+    said = "Its launching thread waits for input in getc for 4.652 s: no code of it is slow there."
+    assert round(took["getc"] / 1e6) == 4652 and took["read"] == pytest.approx(1.240e9, rel=1e-3)
+    report = pyanalyze.load(path).report()
+    assert f"{said} Next, it reads a file or a pipe in read for 1.240 s." in str(limit_text(report.devices[0]))
+    assert said in " ".join(render_summary(report).split())
+    (copies,) = (one for one in report.devices[0].advice if one.action.startswith("Copy less"))
+    # All copies are of pageable memory, by SQL: what overlaps has to be pinned.
+    assert "can hide 6.129 ms of that at most" in copies.why
+    assert "Overlap needs pinned memory: pageable copies hold the host." in copies.why
+    assert copies.why.endswith("the best rate in that direction is 4.6 GB/s without pinned memory")
 
 
 def captions(report: Report) -> list[str]:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
 from pyanalyze.report.sampled_text import ALMOST_ALL
-from pyanalyze.results.labels import copies_words, device_title, host_words, mps_group_name, tenant_labels
+from pyanalyze.results.labels import (
+    copies_words,
+    device_title,
+    host_words,
+    mps_group_name,
+    outside_words,
+    tenant_labels,
+)
 from pyanalyze.results.residency import SwitchPart
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.results.time_split import Limit
@@ -48,7 +55,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.residency import ResidencyTotals
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
-    from pyanalyze.results.time_split import CallsBefore, LongestGap, TimeSplit
+    from pyanalyze.results.time_split import CallsBefore, HostActivity, LongestGap, TimeSplit
 
 __all__ = [
     "DIRECTION_WORDS",
@@ -418,7 +425,8 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         others = fmt.names([str(one.device_id) for one in copies.other_devices])
         of = "device" if len(copies.other_devices) == 1 else "devices"
         said = f"{said} Its copies may share the host link or host memory with those of {of} {others} at the same time."
-    spent = "" if split.host_activity is None or split.limit is not Limit.HOST else host_words(split.host_activity, 1)
+    activity = split.host_activity if split.limit is Limit.HOST else None
+    spent = "" if activity is None else _host_spent(activity, short=short)
     if short and spent and gap is not None:
         # A gap at the start says more than what the host did, and one between operations less.
         gap, spent = (gap, "") if gap.at_start else (None, spent)
@@ -427,7 +435,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     elif gap is not None:
         said = f"{said} {_one_gap(gap, split.without_gap, copies)}"
     if spent:
-        said = f"{said} Of the host's time, its launching thread spent {spent}."
+        said = f"{said} {spent}"
     # What took longer than all that the shares are of changes what is to be looked at first.
     before = None if short else split.calls_before
     if before is not None and before.ns > split.window_ns:
@@ -442,6 +450,17 @@ def too_few_text(label: str, split: TimeSplit) -> str:
     return (
         said if split.calls_before is None else f"{said} {calls_before_text(label, split.calls_before, shares=False)}"
     )
+
+
+def _host_spent(activity: HostActivity, *, short: bool) -> str:
+    """What the launching thread did in the host's time; empty: nothing recorded.
+
+    Where it mostly waits for somebody else, for whom: that is no code to look at, and what comes next may be.
+    """
+    if activity.most is not None and activity.most.from_outside and (waits := outside_words(activity, rest=not short)):
+        return f"Its launching thread {waits}."
+    spent = host_words(activity, 1)
+    return f"Of the host's time, its launching thread spent {spent}." if spent else ""
 
 
 def _one_gap(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copies | None) -> str:

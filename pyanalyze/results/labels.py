@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyanalyze.results.time_split import HostKind
+from pyanalyze.results.time_split import HostKind, WaitsFor
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import program, visible
 from pyanalyze.text.visible import told_apart
@@ -26,6 +26,7 @@ __all__ = [
     "listed_labels",
     "main_device",
     "mps_group_name",
+    "outside_words",
     "tenant_labels",
 ]
 
@@ -35,6 +36,14 @@ _HOST_WORDS: Final[Mapping[HostKind, str]] = {
     HostKind.VIDEO: "video codec calls",
     HostKind.OS: "OS calls",
     HostKind.RANGE: "NVTX ranges",
+}
+#: What a host does while it waits, to stand before the function.
+_WAITS_WORDS: Final[Mapping[WaitsFor, str]] = {
+    WaitsFor.INPUT: "waits for input",
+    WaitsFor.PEER: "waits for another process or the network",
+    WaitsFor.SLEEP: "sleeps",
+    WaitsFor.LOCK: "waits for a lock or another thread",
+    WaitsFor.FILE: "reads a file or a pipe",
 }
 #: Kinds that a sentence tells: with more it would be too long.
 _MOST_KINDS = 2
@@ -141,6 +150,37 @@ def host_part_name(part: HostPart) -> str:
     if part.kind is HostKind.RANGE:
         return f"NVTX range {name}"
     return name if part.name else f"{_HOST_WORDS[part.kind]} {name}"
+
+
+def outside_words(activity: HostActivity, *, rest: bool = True) -> str:
+    """What the host waited longest for that no code of it shortens; empty: nothing for long.
+
+    With `rest`, what took most of its other time, if that wait is the largest part. It stands behind the host or its
+    thread.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.time_split import HostActivity, HostPart
+    >>> parts = [HostPart(kind="os", name=name, ns=ns, share=ns / 1e9, range=None)
+    ...          for name, ns in (("getc", 700_000_000), ("read", 200_000_000))]
+    >>> kinds = {"mpi_ns": 0, "video_ns": 0, "os_ns": 900_000_000, "range_ns": 0, "nothing_ns": 100_000_000}
+    >>> for sentence in outside_words(HostActivity(recorded=["os"], parts=parts, **kinds)).split(". "):
+    ...     print(sentence)
+    waits for input in getc for 700.0 ms: no code of it is slow there
+    Next, it reads a file or a pipe in read for 200.0 ms
+    """
+    outside, inside = activity.longest_outside, activity.longest_inside
+    if outside is None:
+        return ""
+    said = f"{_done_in(outside)}: no code of it is slow there"
+    next_to_it = rest and inside is not None and inside.ns <= outside.ns
+    return said if inside is None or not next_to_it else f"{said}. Next, it {_done_in(inside)}"
+
+
+def _done_in(part: HostPart) -> str:
+    """What the host does in a part of its time, and for how long."""
+    does = "is" if part.waits_for is None else _WAITS_WORDS[part.waits_for]
+    return f"{does} in {host_part_name(part)} for {fmt.duration(part.ns)}"
 
 
 def host_words(activity: HostActivity, most: int = _MOST_KINDS) -> str:

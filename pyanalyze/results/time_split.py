@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from pydantic import Field
 
 from pyanalyze.results.model import Fraction, Number, Result, Text
-from pyanalyze.vocabulary import Word
+from pyanalyze.vocabulary import NAMED_SHARE, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "READS_OFTEN",
@@ -21,6 +26,7 @@ __all__ = [
     "MpiPattern",
     "ReadBacks",
     "TimeSplit",
+    "WaitsFor",
 ]
 
 
@@ -42,6 +48,33 @@ class HostKind(Word):
     VIDEO = "video"
     OS = "os"
     RANGE = "range"
+
+
+class WaitsFor(Word):
+    """What a call of the C library waits for."""
+
+    INPUT = "input"
+    PEER = "peer"
+    SLEEP = "sleep"
+    LOCK = "lock"
+    FILE = "file"
+
+
+#: Functions of the C library that wait, by what they wait for: their time is no code of the program that is slow.
+#: `read` and `fread` may read a pipe as well: they count as reading a file, which the program can do less of.
+_WAITS_OF: Final[Mapping[WaitsFor, str]] = {
+    WaitsFor.INPUT: "getc getchar fgetc fgetwc getwc fgets fgetws gets getline getdelim scanf fscanf",
+    WaitsFor.PEER: "accept accept4 recv recvfrom recvmsg recvmmsg poll ppoll select pselect epoll_wait epoll_pwait "
+    "epoll_pwait2 wait waitpid waitid wait3 wait4",
+    WaitsFor.SLEEP: "sleep usleep nanosleep clock_nanosleep pause",
+    WaitsFor.LOCK: "futex pthread_cond_wait pthread_cond_timedwait pthread_cond_clockwait pthread_mutex_lock "
+    "pthread_mutex_timedlock pthread_rwlock_rdlock pthread_rwlock_wrlock pthread_barrier_wait pthread_join "
+    "sem_wait sem_timedwait sem_clockwait flock",
+    WaitsFor.FILE: "read readv pread pread64 preadv fread fsync fdatasync",
+}
+_WAITS: Final = {name: what for what, names in _WAITS_OF.items() for name in names.split()}
+#: What somebody else ends, or a clock. Locks and files are the program's own.
+_FROM_OUTSIDE = frozenset({WaitsFor.INPUT, WaitsFor.PEER, WaitsFor.SLEEP})
 
 
 class MpiPattern(Word):
@@ -108,6 +141,26 @@ class HostPart(Result):
         description="Innermost NVTX range that most of these calls' time in gaps above 250 us lay in; null: none. "
         "Hostile text."
     )
+
+    @property
+    def waits_for(self) -> WaitsFor | None:
+        """What these calls wait for; None: they are no calls of the C library that are known to wait.
+
+        Variants such as `fgets_unlocked` wait as the function that they are named after.
+
+        Examples
+        --------
+        >>> one = HostPart(kind="os", name="getc", ns=9, share=1.0, range=None)
+        >>> [str(one.model_copy(update={"name": name}).waits_for) for name in ("getc", "fgets_unlocked", "mmap")]
+        ['input', 'input', 'None']
+        """
+        named = self.kind is HostKind.OS and self.name
+        return _WAITS.get(self.name.removesuffix("_unlocked")) if named and self.name else None
+
+    @property
+    def from_outside(self) -> bool:
+        """Whether no code of the program shortens it: input, another process, the network, or a sleep."""
+        return self.waits_for in _FROM_OUTSIDE
 
 
 class MpiCalls(Result):
@@ -185,6 +238,45 @@ class HostActivity(Result):
             HostKind.OS: self.os_ns,
             HostKind.RANGE: self.range_ns,
         }[kind]
+
+    @property
+    def outside_ns(self) -> int:
+        """Time in the listed calls that wait for input, another process, the network or a clock.
+
+        Examples
+        --------
+        >>> parts = [HostPart(kind="os", name=name, ns=5, share=0.5, range=None) for name in ("getc", "read")]
+        >>> kinds = {"mpi_ns": 0, "video_ns": 0, "os_ns": 8, "range_ns": 0, "nothing_ns": 1}
+        >>> HostActivity(recorded=[], parts=parts, **kinds).outside_ns
+        5
+        """
+        return sum(part.ns for part in self.parts if part.from_outside)
+
+    @property
+    def longest_outside(self) -> HostPart | None:
+        """The function that waited longest for input, another process, the network or a clock; None: not for long.
+
+        Examples
+        --------
+        >>> wait = HostPart(kind="os", name="getc", ns=5, share=0.5, range=None)
+        >>> kinds = {"mpi_ns": 0, "video_ns": 0, "os_ns": 8, "range_ns": 0, "nothing_ns": 2}
+        >>> HostActivity(recorded=[], parts=[wait], **kinds).longest_outside.name
+        'getc'
+        """
+        return next((part for part in self.parts if part.from_outside and part.share >= NAMED_SHARE), None)
+
+    @property
+    def longest_inside(self) -> HostPart | None:
+        """The largest part that is no such wait; None: there is none of note.
+
+        Examples
+        --------
+        >>> read = HostPart(kind="os", name="read", ns=5, share=0.5, range=None)
+        >>> kinds = {"mpi_ns": 0, "video_ns": 0, "os_ns": 8, "range_ns": 0, "nothing_ns": 2}
+        >>> HostActivity(recorded=[], parts=[read], **kinds).longest_inside.name
+        'read'
+        """
+        return next((part for part in self.parts if not part.from_outside and part.share >= NAMED_SHARE), None)
 
     @property
     def most(self) -> HostPart | None:

@@ -9,8 +9,8 @@ from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import TRACE, recording
 from pyanalyze.results.advice import Advice
-from pyanalyze.results.labels import copies_words, host_part_name, host_words
-from pyanalyze.results.time_split import HostKind, Limit, MpiPattern
+from pyanalyze.results.labels import copies_words, host_part_name, host_words, outside_words
+from pyanalyze.results.time_split import HostKind, Limit, MpiPattern, WaitsFor
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
@@ -44,6 +44,12 @@ FEW_OF_COPIES = 0.5
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
 #: Calls that are at stake by themselves; what else the host does is to be looked at first.
 _IN_CALLS = (HostKind.MPI, HostKind.VIDEO)
+#: What to do where no code of the program is slow, by what the host waits for.
+_OUTSIDE = {
+    WaitsFor.INPUT: "Give {} its input at once, or record it without that wait",
+    WaitsFor.PEER: "Look at what {} waits for",
+    WaitsFor.SLEEP: "Look why {} sleeps",
+}
 #: What to do about CUDA calls that keep the GPU waiting; the first that matches counts.
 _CALLS = (
     (r"Host|FreeHost|MallocHost", "allocate and register memory of the host once, and reuse it"),
@@ -93,6 +99,8 @@ def of_process(
             item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
             why = limit is Limit.KERNELS and known and not split.mostly_graphs and not _nearly_empty(split)
             yield item.model_copy(update={"action": f"{item.action}: {known}"}) if why else item
+        elif limit is Limit.HOST:
+            yield from _outside(name, split)
     yield from special
 
 
@@ -256,14 +264,31 @@ def _prefetched(name: str, copies: Copies) -> Iterator[Advice]:
 
 
 def _at_stake_ns(split: TimeSplit, limit: Limit) -> int:
-    """Time of a part in which the GPU could have worked: for the host, that before the last launch.
+    """Time of a part that a change may gain: for the host, less its waits for input, another process or a clock.
 
     Start latency and dependencies take no longer than a short gap: what work waits for in longer ones is not known.
     """
     if limit is Limit.WAITING:
         return split.waiting_short_ns or 0
+    # With one gap at the start, what follows it is to be looked at, whatever the host did in it.
+    outside_ns = _outside_ns(split) if limit is Limit.HOST and not _starts_late(split) else 0
+    return max(_part_ns(split, limit) - outside_ns, 0)
+
+
+def _part_ns(split: TimeSplit, limit: Limit) -> int:
+    """Time of a part in which the GPU could have worked: for the host, that before the last launch."""
     after_ns = split.host_after_ns if limit is Limit.HOST else None
     return split.part_ns(limit) - (after_ns or 0)
+
+
+def _starts_late(split: TimeSplit) -> bool:
+    """Whether most of the host's time is one gap at the start."""
+    return split.one_gap is not None and split.one_gap.at_start
+
+
+def _outside_ns(split: TimeSplit) -> int:
+    """Time of the host in waits that no code of it shortens."""
+    return 0 if split.host_activity is None else split.host_activity.outside_ns
 
 
 def _worth_ns(window_ns: int) -> float:
@@ -305,7 +330,7 @@ def _item(
             f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of the time of {name}; what others gain is not known"
         )
     looks = limit is Limit.KERNELS and split.mostly_graphs
-    looks |= limit is Limit.HOST and split.one_gap is not None and split.one_gap.at_start
+    looks |= limit is Limit.HOST and _starts_late(split)
     return Advice(
         action=action,
         commands=commands,
@@ -373,7 +398,8 @@ def _what_to_do(
     name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, sampled: bool
 ) -> tuple[str, list[str], str]:
     """Action, commands and evidence."""
-    part = f"{fmt.duration(_at_stake_ns(split, limit))} of {fmt.duration(split.window_ns)}"
+    part_ns = _part_ns(split, limit) if limit is Limit.HOST else _at_stake_ns(split, limit)
+    part = f"{fmt.duration(part_ns)} of {fmt.duration(split.window_ns)}"
     match limit:
         case Limit.KERNELS:
             return _faster_kernels(name, split, part)
@@ -471,6 +497,7 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
     why = f"{why}{did}"
     most = None if activity is None else activity.most
     if most is None:
+        why = f"{why}{_waited(activity)}"
         return f"Profile the host code of {name}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
     called = host_part_name(most)
     if most.kind is HostKind.MPI:
@@ -481,9 +508,37 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
     if most.kind is HostKind.VIDEO:
         action = f"Spend less time in {called} in {name}: keep codecs, and feed them from a thread of their own"
         return action, [], why
+    why = f"{why}{_waited(activity)}"
     if most.range:
         why = f"{why}. {capital(called)} was called mostly inside NVTX range {visible(most.range, 40)}"
     return f"Profile the host code of {name}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
+
+
+def _waited(activity: HostActivity | None) -> str:
+    """For whom the host waited longest, to stand behind a clause; empty: for nobody."""
+    waits = "" if activity is None else outside_words(activity)
+    return f". It {waits}" if waits else ""
+
+
+def _outside(name: str, split: TimeSplit) -> Iterator[Advice]:
+    """Advise on the host's waits for somebody else, where nothing else of its time is worth it."""
+    outside = None if split.host_activity is None else split.host_activity.longest_outside
+    outside_ns = min(_outside_ns(split), split.host_ns)
+    if outside is None or outside.waits_for is None or outside_ns < _worth_ns(split.window_ns):
+        return
+    call = visible(outside.name, 40)
+    yield Advice(
+        action=f"{_OUTSIDE[outside.waits_for].format(name)} ({call})",
+        commands=[],
+        expected=None,
+        # To look at it saves nothing by itself.
+        bound=None,
+        why=f"the process had no work on the GPU and no CUDA call in progress for {fmt.duration(split.host_ns)} of "
+        f"{fmt.duration(split.window_ns)}{_waited(split.host_activity)}",
+        undo=None,
+        at_stake_ns=outside_ns,
+        at_stake_share=outside_ns / split.window_ns,
+    )
 
 
 def _exchange(name: str, calls: MpiCalls | None) -> tuple[str, str]:
@@ -524,7 +579,9 @@ def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
         return "nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"
     options = () if sampled else ("--sample=process-tree",)
     profile = recording(*options, trace=",".join([TRACE, "osrt", *kept]), switches=False)
-    return f"{profile}   # shows what the host does"
+    # Without that permission nsys records all the rest, and nothing of what the code does.
+    needs = "" if sampled else "; needs kernel.perf_event_paranoid of at most 2 (sysctl; a change of the machine)"
+    return f"{profile}   # shows what the host does{needs}"
 
 
 def _durations(split: TimeSplit) -> str:
