@@ -82,9 +82,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     shown = [*(one.group for one in device.slow_units), *even, *few]
     start_ns = 0 if device.window is None else device.window.start_ns
     of = {group.tenant_id for group in shown}
-    others = [other_units_text(one) for one in device.other_units if one.tenant_id in of]
-    if others:
-        blocks.append(Para(" ".join(others[:MOST_GROUPS])))
+    rest = [other_units_text(one) for one in device.other_units if one.tenant_id in of]
+    if rest:
+        blocks.append(Para(" ".join(rest[:MOST_GROUPS])))
     outside = [outside_text(one, start_ns) for one in device.outside_units if one.tenant_id in of]
     if outside:
         blocks.append(Para(" ".join(outside[:MOST_GROUPS])))
