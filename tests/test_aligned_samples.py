@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+from exports import kernel, write
 
 import pyanalyze
 from pyanalyze.analysis.advice import host_side
@@ -64,6 +65,23 @@ def test_a_list_of_another_day_is_no_list_of_the_capture(fixtures: Path, tmp_pat
     assert "Samples" in render_summary(report)
     # A part of the capture is no other.
     assert session.window("20ms", "100ms").nvml_processes(0) is None
+
+
+@pytest.mark.parametrize(("after_s", "rows"), [(100, 1), (150, 0)])
+def test_the_time_of_captures_ends_with_the_last_one(tmp_path: Path, after_s: int, rows: int) -> None:
+    """The second recording begins 100 s after the first, which began at 2026-09-21 14:13:20 (UTC): both take 1 s."""
+    captures = [
+        write(
+            tmp_path / f"{n}.sqlite", kernels=[kernel(41 + n, 0, 10**9)], processes={41 + n: "train"},
+            epoch_ns=1_790_000_000_000_000_000 + n * 100 * 10**9,
+        )
+        for n in range(2)
+    ]  # fmt: skip
+    (uuid,) = pyanalyze.load(captures[0]).devices["uuid"]
+    assert uuid is not None
+    minute, second = divmod(13 * 60 + 20 + after_s, 60)
+    listed = written(tmp_path / "apps.csv", APPS, f"2026-09-21T14:{minute}:{second:02}.500+00:00, {uuid}, 41, train, 9 MiB")
+    assert pyanalyze.load(captures, samples=listed).samples.height == rows
 
 
 def test_a_list_of_the_time_without_the_traced_pid_is_no_sole_process(fixtures: Path, tmp_path: Path) -> None:
@@ -142,7 +160,7 @@ def test_a_process_on_two_gpus_has_the_memory_of_each() -> None:
 
 
 def test_the_margin_is_two_intervals_within_bounds() -> None:
-    captures = pl.DataFrame({"start_ns": [0], "end_ns": [10], "clock_offset_ns": [1_000_000_000]})
+    captures = pl.DataFrame({"start_ns": [10**9], "end_ns": [10**9 + 10], "clock_offset_ns": [10**9]})
 
     def kept(*seconds: float) -> list[float]:
         times = [int(s * 1e9) for s in seconds]

@@ -105,14 +105,9 @@ def of_another_time(samples: pl.DataFrame, captures: pl.DataFrame) -> list[str]:
 
 def _span_ns(captures: pl.DataFrame) -> tuple[int, int] | None:
     """First and last time captured, on the session clock; None where a capture does not tell."""
-    import polars as pl
-
-    ends = captures.select(
-        pl.col("start_ns") + pl.col("clock_offset_ns"), (pl.col("end_ns") + pl.col("clock_offset_ns")).alias("end_ns")
-    )
-    if ends.is_empty() or ends["start_ns"].null_count() or ends["end_ns"].null_count():
+    if captures.is_empty() or captures["start_ns"].null_count() or captures["end_ns"].null_count():
         return None
-    first, last = ends["start_ns"].min(), ends["end_ns"].max()
+    first, last = captures["start_ns"].min(), captures["end_ns"].max()
     return (first, last) if isinstance(first, int) and isinstance(last, int) else None
 
 
