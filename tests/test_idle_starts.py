@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from exports import A100, MS, US, global_pid, kernel, write
+from exports import MS, US, global_pid, kernel, write
 
 import pyanalyze
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
@@ -22,17 +22,28 @@ if TYPE_CHECKING:
 LAUNCH_US = 5
 
 
-def launched(path: Path, waits_us: Sequence[int], *, kernel_us: int = 100, more: str = "") -> Path:
+def launched(
+    path: Path,
+    waits_us: Sequence[int],
+    *,
+    kernel_us: int = 100,
+    every_us: int = 10_000,
+    more: str = "",
+    kinds: int = 1,
+    program: str = "train",
+) -> Path:
     """A process that launches a kernel every 10 ms and waits for it; each starts so long after its call returned."""
     kernels, calls = [], []
     for n, wait_us in enumerate(waits_us):
-        call = n * 10 * MS
+        call = n * max(every_us, wait_us + 2 * kernel_us) * US
         start = call + (LAUNCH_US + wait_us) * US
-        kernels.append(kernel(41, start, start + kernel_us * US))
+        kernels.append(kernel(41, start, start + kernel_us * US, demangledName=1 + n % kinds, shortName=1 + n % kinds))
         calls.append(_call(call, n + 1, "cudaLaunchKernel_v7000"))
     if more:
         calls.append(_call(999 * MS, 0, more))
-    return write(path, kernels=kernels, calls=calls, processes={41: "train"}, gpus=(A100,))
+    return write(
+        path, kernels=kernels, calls=calls, processes={41: program}, kernel_names=[f"k{n}" for n in range(kinds)]
+    )
 
 
 def _call(start: int, correlation: int, name: str) -> dict[str, Any]:
@@ -84,11 +95,35 @@ def test_equal_waits_of_time_slices_show_an_untraced_process(tmp_path: Path, sli
 
 
 @pytest.mark.parametrize(
+    "waits_us",
+    [
+        [1_500] * 20,  # no length of a time slice
+        [1_200, 2_200, 3_600, 6_000] * 5,  # all different
+        [8, 130, 270, 410, 550, 690, 99] + [8] * 13,  # rests of a slice, in some launches
+    ],
+)
+def test_other_waits_of_an_idle_process_show_an_untraced_one(tmp_path: Path, waits_us: list[int]) -> None:
+    """Nothing of its own is in the way: of real solo launches none waits 0.1 ms. By hand: the first has none before."""
+    counted = waits_us[1:]
+    delayed = sorted(wait for wait in counted if wait >= 100)
+    path = launched(tmp_path / "a.sqlite", waits_us)
+    facts = idle_start_facts(pyanalyze.load(path).tables, 0)
+    assert facts["idle_start_delayed_share"].value == pytest.approx(len(delayed) / len(counted))
+    assert facts["idle_start_delay_ns"].n == len(delayed)
+    verdict = verdict_of(path)
+    assert (verdict.mode, verdict.basis, verdict.condition) == ("time-slicing", "inferred", None)
+    (seen,) = [one for one in verdict.evidence if one.name in ("idle_starts_delayed", "waits_of_time_slices")]
+    assert seen.name == "idle_starts_delayed"
+    assert {"exclusive", "streams"} & set(seen.against)
+    assert f"{len(delayed)} of {len(counted)} kernels" in seen.detail
+
+
+@pytest.mark.parametrize(
     ("waits_us", "more"),
     [
-        ([1_500] * 20, ""),  # no length of a time slice
-        ([1_200, 2_200, 3_600, 6_000] * 5, ""),  # all different
         ([2_200] * 4 + [8] * 16, ""),  # too few
+        ([8] * 90 + [600] * 4, ""),  # too few of them
+        ([50_000] * 20, ""),  # no three time slices take so long
         ([2_200] * 20, "cudaLaunchHostFunc_v10000"),  # the stream may have waited for the host
         ([2_200] * 20, "cuStreamWaitValue32_v2"),
         ([2_200] * 20, "cudaIpcOpenMemHandle_v4010"),
@@ -96,8 +131,28 @@ def test_equal_waits_of_time_slices_show_an_untraced_process(tmp_path: Path, sli
 )
 def test_other_waits_show_nobody(tmp_path: Path, waits_us: list[int], more: str) -> None:
     verdict = verdict_of(launched(tmp_path / "a.sqlite", waits_us, more=more))
-    assert "waits_of_time_slices" not in {seen.name for seen in verdict.evidence}
+    assert not {"waits_of_time_slices", "idle_starts_delayed"} & {seen.name for seen in verdict.evidence}
     assert verdict.condition == "unless-untraced-tenant"
+
+
+def test_first_launches_of_kernels_load_modules(tmp_path: Path) -> None:
+    """Each of 20 kernels is another one, and waits 0.5 ms: no other process is needed for that."""
+    verdict = verdict_of(launched(tmp_path / "a.sqlite", [500] * 20, kinds=20))
+    assert verdict.condition == "unless-untraced-tenant"
+    assert verdict_of(launched(tmp_path / "b.sqlite", [500] * 20)).mode == "time-slicing"
+
+
+def test_launches_soon_after_own_work_exclude_nobody(tmp_path: Path) -> None:
+    """Its context may still be resident: 0.06 ms after its last kernel that says nothing, 0.2 ms after it does."""
+    soon = launched(tmp_path / "a.sqlite", [8] * 2000, kernel_us=30, every_us=103)
+    assert verdict_of(soon).condition == "unless-untraced-tenant"
+    later = launched(tmp_path / "b.sqlite", [8] * 2000, kernel_us=30, every_us=243)
+    assert verdict_of(later).condition == "unless-mps-or-rare-tenant"
+
+
+def test_on_windows_launches_are_batched(tmp_path: Path) -> None:
+    verdict = verdict_of(launched(tmp_path / "a.sqlite", [700] * 20, program="train.exe"))
+    assert "idle_starts_delayed" not in {seen.name for seen in verdict.evidence}
 
 
 def test_kernels_behind_others_of_their_process_do_not_count(tmp_path: Path) -> None:

@@ -258,7 +258,11 @@ TESTED_ELSEWHERE = {
 #: Weights are no thresholds.
 WEIGHTS = {"DECISIVE", "STRONG", "MODERATE", "WEAK", "RARE"}
 #: Launches of an idle process, of which some waited the same time.
-WAITS: dict[str, float | tuple[float, int]] = {"idle_start_prompt_share": (0.0, 20), "idle_start_wait_spread": 0.01}
+WAITS: dict[str, float | tuple[float, int]] = {
+    "idle_start_delayed_share": (1.0, 20),
+    "idle_start_delay_ns": (2.18e6, 20),
+    "idle_start_wait_spread": 0.01,
+}
 #: Threshold, facts on either side of it (value and n where that counts), and the observation that only the second allows.
 SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | tuple[float, int]], str]] = [
     (
@@ -383,6 +387,25 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
         {"idle_start_wait_ns": (2.18e6, int(t.MIN_SLICE_WAITS) - 1), **WAITS},
         {"idle_start_wait_ns": (2.18e6, int(t.MIN_SLICE_WAITS)), **WAITS},
         "waits_of_time_slices",
+    ),
+    (
+        "MIN_SLICE_WAITS",
+        {"idle_start_delayed_share": (0.5, 20), "idle_start_delay_ns": (5e5, int(t.MIN_SLICE_WAITS) - 1)},
+        {"idle_start_delayed_share": (0.5, 20), "idle_start_delay_ns": (5e5, int(t.MIN_SLICE_WAITS))},
+        "idle_starts_delayed",
+    ),
+    (
+        "MIN_DELAYED_SHARE",
+        {"idle_start_delayed_share": (t.MIN_DELAYED_SHARE - 0.001, 999), "idle_start_delay_ns": (5e5, 50)},
+        {"idle_start_delayed_share": (t.MIN_DELAYED_SHARE, 999), "idle_start_delay_ns": (5e5, 50)},
+        "idle_starts_delayed",
+    ),
+    (
+        # By hand: 20 of 10 000 kernels (0.2 %) in 199 slices, and in 200.
+        "MAX_CUT_SHARE",
+        {**STABLE, "deviating_share": (0.002, 10_000), "unbroken_exposure": 20 / t.MAX_CUT_SHARE - 1},
+        {**STABLE, "deviating_share": (0.002, 10_000), "unbroken_exposure": 20 / t.MAX_CUT_SHARE},
+        "kernel_durations_stable",
     ),
     (
         "MOST_SLICES_WAITED",

@@ -16,6 +16,7 @@ __all__ = [
     "DEFAULT_SLICE_NS",
     "IDLE_GAP_NS",
     "LAUNCH_GAP_NS",
+    "LINGER_NS",
     "MPS_PERCENTAGE",
     "PAUSE_NS",
     "PROMPT_NS",
@@ -45,6 +46,10 @@ IDLE_GAP_NS: Final = _CONSTANTS["idle_gap_ns"]
 LAUNCH_GAP_NS: Final = _CONSTANTS["launch_gap_ns"]
 #: A kernel that starts within this time after nothing is in its way any more did not wait for a time slice.
 PROMPT_NS: Final = _CONSTANTS["prompt_ns"]
+#: A kernel launched sooner than this after own work may start at once beside a busy tenant: its context may still be
+#: resident. Of two processes on an H200 one launched within it, and 80 of 83 kernels were prompt; the other launched
+#: after over 1 ms, and none of 79 was.
+LINGER_NS: Final = 100_000
 #: A host without a call for so long pauses, and may wait for what comes from outside.
 PAUSE_NS: Final = _CONSTANTS["pause_ns"]
 #: A kernel up to this length is short where no time slice was seen.

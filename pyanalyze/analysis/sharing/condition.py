@@ -29,6 +29,7 @@ _OF_OTHERS = frozenset(
         "kernel_durations_inflated_by_slices",
         "interrupted_kernels",
         "waits_of_time_slices",
+        "idle_starts_delayed",
         "kernel_ran_in_preemption",
         "mps_daemon",
         "mps_client_connected",

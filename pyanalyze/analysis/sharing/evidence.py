@@ -699,7 +699,9 @@ def _solitude(case: Case) -> Iterable[Observation]:
     # The activity of another traced tenant is known: undisturbed kernels prove nothing about it.
     sole = traced is not None and (traced.value or 0) < MANY
     prompt = case.facts.get("prompt_start_share")
-    if sole and prompt is not None and prompt.value is not None and starts_promptly(case.facts):
+    # Where another tenant delays starts, it is there whatever else shows: its work is too short to inflate kernels.
+    delayed = sole and _delayed(case)
+    if sole and not delayed and prompt is not None and prompt.value is not None and starts_promptly(case.facts):
         yield _from_fact(
             case,
             "prompt_start_share",
@@ -718,14 +720,15 @@ def _solitude(case: Case) -> Iterable[Observation]:
     visited = interrupted is not None and interrupted.n >= t.MIN_INFLATED
     unbroken = case.fact("unbroken_exposure")
     deviating = case.facts.get("deviating_share")
-    if sole and unbroken is not None and deviating is not None and durations_stable(case.facts):
+    stable = sole and not delayed and durations_stable(case.facts)
+    if stable and unbroken is not None and deviating is not None:
         yield _from_fact(
             case,
             "deviating_share",
             "kernel_durations_stable",
             f"durations are stable: {fmt.percent(deviating.value)} of {deviating.n} repeated kernels differ from the "
-            f"median of their like by over 0.8 ms, in pause-free stretches that add up to {unbroken:.0f} time slices "
-            "(of 2.1 ms, assumed)",
+            f"median of their like by over 0.8 ms, in pause-free work that took {unbroken:.0f} time slices (of 2.1 ms, "
+            "assumed) beyond the first of each stretch",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(
@@ -774,37 +777,62 @@ def durations_stable(facts: Mapping[str, Fact]) -> bool:
         return False
     visited = interrupted is not None and interrupted.n >= t.MIN_INFLATED
     quiet = deviating.n >= t.MIN_REPEATS and deviating.value <= t.MAX_STABLE_SHARE and not visited
-    return (unbroken.value or 0) >= t.MIN_EXPOSURE and quiet
+    # Of short kernels few are cut, in however many slices.
+    uncut = deviating.value * deviating.n <= t.MAX_CUT_SHARE * (unbroken.value or 0)
+    return (unbroken.value or 0) >= t.MIN_EXPOSURE and quiet and uncut
+
+
+def _delayed(case: Case) -> bool:
+    """Whether a notable part of the kernels that an idle process launched waited for something that is not its own."""
+    share, delay = case.facts.get("idle_start_delayed_share"), case.facts.get("idle_start_delay_ns")
+    if share is None or share.value is None or delay is None:
+        return False
+    # On Windows launches are batched, which delays them by milliseconds.
+    windows = _is_windows(case) is not None or any(".exe" in name.lower() for name in case.tenants)
+    return delay.n >= t.MIN_SLICE_WAITS and share.value >= t.MIN_DELAYED_SHARE and not windows
 
 
 def _idle_starts(case: Case) -> Iterable[Observation]:
     """How long kernels waited that were launched while their process had nothing on the device."""
     prompt, periods = case.facts.get("idle_start_prompt_share"), case.fact("idle_start_exposure")
-    if prompt is None or prompt.value is None:
+    enough = prompt is not None and (prompt.value or 0) >= t.MIN_PROMPT_START_SHARE and (periods or 0) >= t.MIN_EXPOSURE
+    if not _delayed(case):
+        if enough and prompt is not None:
+            yield _from_fact(
+                case,
+                "idle_start_prompt_share",
+                "idle_starts_prompt",
+                f"{fmt.percent(prompt.value)} of {prompt.n} kernels that were launched 0.1 ms or more after their "
+                f"process had work on the GPU started within 0.1 ms, spread over {periods:.0f} lengths of a time slice",
+            )
         return
-    if prompt.value >= t.MIN_PROMPT_START_SHARE and (periods or 0) >= t.MIN_EXPOSURE:
-        yield _from_fact(
-            case,
-            "idle_start_prompt_share",
-            "idle_starts_prompt",
-            f"{fmt.percent(prompt.value)} of {prompt.n} kernels that were launched while their process had no work "
-            f"on the GPU started within 0.1 ms, spread over {periods:.0f} lengths of a time slice",
-        )
+    launches, delay = case.facts["idle_start_delayed_share"].n, case.facts["idle_start_delay_ns"]
     wait, spread = case.facts.get("idle_start_wait_ns"), case.fact("idle_start_wait_spread")
-    if wait is None or wait.value is None or spread is None or wait.n < t.MIN_SLICE_WAITS:
-        return
     low, high = t.DEFAULT_SLICE_EXCESS_NS
-    slices = any(low <= wait.value / n <= high for n in range(1, t.MOST_SLICES_WAITED + 1))
-    # On Windows launches are batched, which delays them by milliseconds.
-    if slices and spread <= t.MAX_SLICE_SPREAD and wait.n >= t.MIN_INFLATED_SHARE * prompt.n and not _is_windows(case):
+    if (
+        wait is not None
+        and wait.value is not None
+        and spread is not None
+        and spread <= t.MAX_SLICE_SPREAD
+        and wait.n >= max(t.MIN_SLICE_WAITS, t.MIN_DELAYED_SHARE * launches)
+        and any(low <= wait.value / n <= high for n in range(1, t.MOST_SLICES_WAITED + 1))
+    ):
         factor = case.fact("idle_start_latency_factor") or 1.0
         yield _from_fact(
             case,
             "idle_start_wait_ns",
             "waits_of_time_slices",
-            f"{wait.n} of {prompt.n} kernels that were launched while their process had no work on the GPU waited the "
+            f"{wait.n} of {launches} kernels that were launched while their process had no work on the GPU waited the "
             f"same {fmt.duration(wait.value)} (within {fmt.percent(spread, 0)}), which made their latency "
             f"{fmt.ratio(factor)}: consistent with time slices of an untraced process",
+        )
+    else:
+        yield _from_fact(
+            case,
+            "idle_start_delayed_share",
+            "idle_starts_delayed",
+            f"{delay.n} of {launches} kernels that were launched while their process had no work on the GPU waited "
+            f"0.1 ms or more (median {fmt.duration(delay.value or 0.0)}): work of an untraced process was in their way",
         )
 
 

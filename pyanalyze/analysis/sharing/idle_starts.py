@@ -2,7 +2,8 @@
 
 Nothing of its own is in their way, so what they wait for is the launch itself (a few microseconds) or another tenant: a
 busy one that is time-sliced lets each of them wait for the rest of its time slice and a context switch. On a measured
-RTX 6000 Ada nine of nine waited 2.16 to 2.18 ms beside such a tenant; without one, launches take under 0.1 ms.
+RTX 6000 Ada nine of nine waited 2.16 to 2.18 ms beside such a tenant; without one, launches take under 0.1 ms. Only the
+first launches after own work may be prompt beside a busy tenant, too: the context may still be resident.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, PROMPT_NS
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, LINGER_NS, PROMPT_NS
+from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import Fact
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.selections import named
@@ -44,11 +46,13 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
     Returns
     -------
     dict of str to Fact
-        ``idle_start_prompt_share``: the share (``n`` launches) that started within 0.1 ms after the call returned.
-        ``idle_start_exposure``: in how many different periods of a default time slice such launches stood.
-        ``idle_start_wait_ns``: median of the waits above 1 ms, ``n`` of them; ``idle_start_wait_spread``: their median
-        absolute deviation over it; ``idle_start_latency_factor``: latency of those kernels over what it would have been
-        without the wait. Empty without launch calls.
+        ``idle_start_prompt_share``: of launches 0.1 ms and more after own work (``n``), the share that started within
+        0.1 ms after the call returned. ``idle_start_exposure``: in how many different periods of a default time slice
+        those stood. ``idle_start_delayed_share``: of all launches (``n``), the share that waited longer, up to three
+        time slices; ``idle_start_delay_ns``: median of these waits, ``n`` of them. ``idle_start_wait_ns``: median of
+        the waits above 1 ms, ``n`` of them; ``idle_start_wait_spread``: their median absolute deviation over it;
+        ``idle_start_latency_factor``: latency of those kernels over what it would have been without the wait. Empty
+        without launch calls; no waits where calls let streams wait for something else.
 
     Examples
     --------
@@ -63,16 +67,26 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
     waits = _waits(tables, calls, device_id)
     if waits.is_empty():
         return {}
-    n = waits.height
-    prompt = waits.filter(pl.col("wait_ns") < PROMPT_NS)
-    periods = (prompt["start_ns"] // DEFAULT_SLICE_NS).n_unique()
-    found = {
-        "idle_start_prompt_share": Fact(prompt.height / n, "1", n, "observed", "", _examples(prompt)),
-        "idle_start_exposure": Fact(float(periods), "1", prompt.height, "observed", ""),
-    }
+    found = {}
+    late = waits.filter(pl.col("idle_ns") >= LINGER_NS)
+    if not late.is_empty():
+        prompt = late.filter(pl.col("wait_ns") < PROMPT_NS)
+        share = prompt.height / late.height
+        periods = (prompt["start_ns"] // DEFAULT_SLICE_NS).n_unique()
+        found["idle_start_prompt_share"] = Fact(share, "1", late.height, "observed", "", _examples(prompt))
+        found["idle_start_exposure"] = Fact(float(periods), "1", prompt.height, "observed", "")
     if calls.select(named(calls, _OTHER_WAITS).any()).item():
         return found
-    long = waits.filter(pl.col("wait_ns") >= LONG_NS)
+    # Before the first launch of a kernel its module may be loaded.
+    again = waits.filter(~pl.col("first"))
+    longest_ns = t.MOST_SLICES_WAITED * t.DEFAULT_SLICE_EXCESS_NS[1]
+    delayed = again.filter(pl.col("wait_ns").is_between(PROMPT_NS, longest_ns))
+    if not delayed.is_empty():
+        delays_ns = [float(wait_ns) for wait_ns in delayed["wait_ns"]]
+        share = delayed.height / again.height
+        found["idle_start_delayed_share"] = Fact(share, "1", again.height, "inferred", "", _examples(delayed))
+        found["idle_start_delay_ns"] = Fact(statistics.median(delays_ns), "ns", delayed.height, "inferred", "")
+    long = again.filter(pl.col("wait_ns") >= LONG_NS)
     if long.is_empty():
         return found
     lengths_ns = [float(wait_ns) for wait_ns in long["wait_ns"]]
@@ -89,11 +103,15 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
 
 
 def _waits(tables: TableSet, calls: pl.DataFrame, device_id: int) -> pl.DataFrame:
-    """Kernels launched while their process had nothing in flight or waiting, with their wait after the call."""
+    """Kernels launched while their process had nothing in flight or waiting, with their wait after the call.
+
+    ``idle_ns``: from the end of its work to the call; ``first``: no kernel of that name ran before.
+    """
     here = pl.col("device_id") == device_id
     columns = ["capture", "pid", "correlation_id", "start_ns", "end_ns"]
     kernels = tables.kernels.filter(here).select(
         *columns,
+        "name",
         launched=pl.col("graph_node_id").is_null() & ~pl.col("launch_type").is_in(_COOPERATIVE).fill_null(value=False),
     )
     others = [
@@ -101,12 +119,14 @@ def _waits(tables: TableSet, calls: pl.DataFrame, device_id: int) -> pl.DataFram
         for name in ("memops", "graph_launches")
     ]
     # Copies that belong to no call (migrations of managed memory) hold kernels up without another tenant, too.
-    work = pl.concat([kernels, *others]).sort("start_ns", "end_ns")
-    work = work.with_columns(before_ns=pl.col("end_ns").cum_max().shift(1))
+    work = pl.concat([kernels, *others], how="diagonal").sort("start_ns", "end_ns")
+    work = work.with_columns(before_ns=pl.col("end_ns").cum_max().shift(1), first=pl.col("name").is_first_distinct())
     starts = work.filter("launched", pl.col("before_ns") <= pl.col("start_ns"), pl.col("correlation_id").is_not_null())
     returns = calls.select(*_SAME, call_start_ns="start_ns", call_end_ns="end_ns")
     found = starts.join(returns, on=_SAME, how="inner").filter(pl.col("before_ns") <= pl.col("call_start_ns"))
-    return found.with_columns(wait_ns=pl.col("start_ns") - pl.col("call_end_ns"))
+    return found.with_columns(
+        idle_ns=pl.col("call_start_ns") - pl.col("before_ns"), wait_ns=pl.col("start_ns") - pl.col("call_end_ns")
+    )
 
 
 def _examples(rows: pl.DataFrame) -> tuple[Example, ...]:

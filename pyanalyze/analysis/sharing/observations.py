@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.hardware import MPS_PERCENTAGE, PROMPT_NS
+from pyanalyze.analysis.hardware import LINGER_NS, MPS_PERCENTAGE, PROMPT_NS
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.text.format import duration, percent
 
@@ -97,16 +97,21 @@ SEEN_WHEN: Mapping[str, str] = {
         f"a host copy started within {duration(PROMPT_NS)}."
     ),
     "idle_starts_prompt": (
-        f"Kernels launched while the sole traced process was idle: {_percent(t.MIN_PROMPT_START_SHARE)} started within "
-        f"{duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice lengths."
+        f"Kernels launched {duration(LINGER_NS)} or more after work of the sole traced process: "
+        f"{_percent(t.MIN_PROMPT_START_SHARE)} started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice "
+        "lengths."
     ),
     "waits_of_time_slices": (
         f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more waited equally "
         f"long, 1 to {t.MOST_SLICES_WAITED} default slices."
     ),
+    "idle_starts_delayed": (
+        f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more, "
+        f"{_percent(t.MIN_DELAYED_SHARE)} of them, waited {duration(PROMPT_NS)} or longer, not equally long."
+    ),
     "kernel_durations_stable": (
         f"One traced process: at most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} or more repeated "
-        "kernels differ far from their median."
+        f"kernels differ far from their median, in {t.MIN_EXPOSURE:.0f} or more slice lengths that could cut one."
     ),
     "kernel_durations_inflated": (
         f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels took far longer "

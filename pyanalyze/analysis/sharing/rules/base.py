@@ -44,6 +44,10 @@ TIME_SLICES: Mapping[str, tuple[float, str]] = {
         t.STRONG,
         "kernels of an idle process wait for time slices only beside another tenant",
     ),
+    "idle_starts_delayed": (
+        t.MODERATE,
+        "another tenant keeps kernels of an idle process waiting until it is switched out",
+    ),
     "interrupted_kernels": (
         t.WEAK,
         "time slices of a rarely active tenant inflate the kernels that they interrupt",

@@ -39,6 +39,7 @@ RULE = Rule(
             "another busy tenant would have delayed kernel starts by up to a time slice",
         ),
         "waits_of_time_slices": (-t.STRONG, "kernels waited for time slices although their process was idle"),
+        "idle_starts_delayed": (-t.STRONG, "kernels were kept waiting although their process was idle"),
         "kernel_durations_inflated_by_slices": (
             -t.MODERATE,
             "repeated kernels were delayed by the same time, consistent with time slices of other tenants",

@@ -22,6 +22,7 @@ RULE = Rule(
         "prompt_starts": (t.WEAK, "another busy tenant would have delayed kernel starts"),
         "idle_starts_prompt": (t.WEAK, "another busy tenant would have delayed kernel starts"),
         "waits_of_time_slices": (-t.STRONG, "kernels waited for time slices although their process was idle"),
+        "idle_starts_delayed": (-t.STRONG, "kernels were kept waiting although their process was idle"),
         "several_traced_tenants": (-t.DECISIVE, "several processes launched work in the instance"),
         "interrupted_kernels": (-t.STRONG, "some repeated kernels were interrupted"),
         "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated in the instance"),

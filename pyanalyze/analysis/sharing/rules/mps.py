@@ -58,6 +58,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
     "prompt_starts": (-t.WEAK, "no other tenant's blocks delayed its kernels"),
     "idle_starts_prompt": (-t.WEAK, "no other tenant's blocks delayed its kernels"),
     "waits_of_time_slices": (-t.MODERATE, "clients of one server do not wait for time slices of each other"),
+    "idle_starts_delayed": (-t.WEAK, "clients of one server wait only while the blocks of another fill the SMs"),
     "sm_idle_outside_traced_kernels": (-t.STRONG, "SMs were idle while no traced kernel ran"),
     "contexts_alternate": (-t.DECISIVE, "clients of one MPS server do not alternate"),
     "short_kernels_exclude": (-t.STRONG, "short kernels of different tenants never ran concurrently"),

@@ -24,6 +24,7 @@ RULE = Rule(
         "one_traced_tenant": (t.WEAK, "only one process launched work"),
         "sole_resident": (t.STRONG, "no other tenant was resident"),
         "waits_of_time_slices": (-t.STRONG, "kernels waited for time slices although their process was idle"),
+        "idle_starts_delayed": (-t.STRONG, "kernels were kept waiting although their process was idle"),
         "sm_idle_outside_traced_kernels": (t.STRONG, "SMs were idle while no traced kernel ran"),
         "kernel_durations_stable": (t.WEAK, "another busy tenant would have inflated kernel durations"),
         "prompt_starts": (t.WEAK, "another busy tenant would have delayed kernel starts"),
