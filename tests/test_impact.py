@@ -79,6 +79,19 @@ CASES = [
     ),
     (Reason.NOT_MEASURED, "unknown", device(tenants(slowdown(None), slowdown(None)))),
     (Reason.SOLE_TENANT_SLOWED, "no", device(tenants(slowdown(SLOWED)), Mode.EXCLUSIVE)),
+    # Whatever the condition is, and whatever the host does: it names those that may have slowed it.
+    *(
+        (
+            Reason.OTHERS_MAY_SLOW,
+            "unknown",
+            device(tenants(slowdown(SLOWED), causes=causes(queue=1.0)), mode, condition=condition, host=host),
+        )
+        for condition, mode, host in (
+            (Condition.UNLESS_UNTRACED_TENANT, Mode.EXCLUSIVE, False),
+            (Condition.UNLESS_MPS_OR_RARE_TENANT, Mode.EXCLUSIVE, True),
+            (Condition.UNLESS_RARE_TENANT, Mode.MIG, False),
+        )
+    ),
     (Reason.OTHERS_UNKNOWN, "unknown", device(tenants(slowdown(NOT_SLOWED), slowdown(None)))),
     (Reason.EXCLUDED, "no", device(tenants(slowdown(at(1.012, 0.99, 1.015)), slowdown(NOT_SLOWED)))),
     (Reason.NOT_SHOWN, "unknown", device(tenants(slowdown(WIDE), slowdown(NOT_SLOWED)))),

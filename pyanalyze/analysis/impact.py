@@ -66,7 +66,9 @@ class Reason(StrEnum):
     NOT_MEASURED = "not-measured"
     """No slowdown is known."""
     SOLE_TENANT_SLOWED = "sole-tenant-slowed"
-    """One tenant had the device: what makes it slower than its baseline lies elsewhere."""
+    """No other tenant was on the device: what makes this one slower than its baseline lies elsewhere."""
+    OTHERS_MAY_SLOW = "others-may-slow"
+    """One process is known and slower than its baseline, and its verdict has a condition: others are not excluded."""
     OTHERS_UNKNOWN = "others-unknown"
     """None of the tenants whose slowdown is known was slowed, and that of others is not known."""
     EXCLUDED = "excluded"
@@ -97,6 +99,7 @@ ANSWERS: Mapping[Reason, Answer] = {
     Reason.OTHERS_NOT_EXCLUDED: Answer.UNKNOWN,
     Reason.NOT_MEASURED: Answer.UNKNOWN,
     Reason.SOLE_TENANT_SLOWED: Answer.NO,
+    Reason.OTHERS_MAY_SLOW: Answer.UNKNOWN,
     Reason.OTHERS_UNKNOWN: Answer.UNKNOWN,
     Reason.EXCLUDED: Answer.NO,
     Reason.NOT_SHOWN: Answer.UNKNOWN,
@@ -290,6 +293,9 @@ def _unless_slowed(device: Device, victim: Victim, unknown: tuple[Tenant, ...], 
     small = high is not None and victim.estimate.value < threshold_of(victim.estimate.basis)
     # An interval around 1 that excludes what one would feel is an answer; a wide or an open one is none.
     excluded = high is not None and high < EXCLUDED_ABOVE and (low is None or low <= 1.0 <= high)
+    if victim.slowed and _others_open(device):
+        # Whatever else slows it, a tenant that nothing excludes may: even a rare one delays short kernels many times.
+        return Reason.OTHERS_MAY_SLOW
     if device.host and (sole or small or excluded):
         return Reason.HOST
     if victim.slowed:
@@ -312,6 +318,12 @@ def _where_it_went(victim: Victim) -> Reason:
         return Reason.NO_CAUSE
     decided = {Cause.LAUNCH: Reason.LAUNCH, Cause.UNEXPLAINED: Reason.UNEXPLAINED}
     return decided.get(victim.top[0], Reason.CAUSE)
+
+
+def _others_open(device: Device) -> bool:
+    """Whether one tenant is known, and its verdict holds only if others did not use the device."""
+    sharing = device.sharing
+    return len(device.tenants) == 1 and TRAITS[sharing.mode].solo and sharing.condition is not None
 
 
 def sole_tenant(device: Device) -> bool:

@@ -1070,7 +1070,7 @@ def why_sharing(device: Device) -> str:
     """Say why sharing the GPU is the cause, is not, or may be; without the answer itself."""
     impact = impact_of(device)
     host = visible(device.host[0].detail, LONG).rstrip(".") if device.host else ""
-    victim = impact.victim
+    victim, sharing = impact.victim, device.sharing
     if victim is None:
         return {
             Reason.HOST: f"check the host first: {host}",
@@ -1086,6 +1086,9 @@ def why_sharing(device: Device) -> str:
             return f"check the host first: {host}"
         case Reason.SOLE_TENANT_SLOWED:
             return f"{_only_process(device)}; it takes {slowdown} its baseline for another reason"
+        case Reason.OTHERS_MAY_SLOW if sharing.condition is not None:
+            none_of_it = f"sharing is not the cause {condition_text(sharing.condition, sharing.mode)}"
+            return f"only one process is known; it takes {slowdown} its baseline, and {none_of_it}"
         case Reason.OTHERS_UNKNOWN:
             rest = _names(device, impact.unknown)
             return f"the largest known slowdown is {slowdown}; that of {rest} is not known"
