@@ -89,7 +89,7 @@ pub const FACTS: &[(&str, &str, &str)] = &[
     ("short_overlap_share", "1", "Of these, the share that overlaps a short kernel of the other tenant."),
     ("short_overlap_expected", "1", "The same share, if neither tenant ever waited for the other."),
     ("preemption_exposure", "1", "Busy time over a default slice of 2.13 ms: how often another busy tenant would have preempted."),
-    ("unbroken_exposure", "1", "Of that, in stretches of work that last a slice and more without a pause of 50 us: who pauses gives the engine up before it is taken away."),
+    ("unbroken_exposure", "1", "Of that, what follows the first slice of a stretch of work without a pause of 50 us: who pauses gives the engine up before it is taken away, and may begin with a slice of its own."),
     ("prompt_start_share", "1", "Kernels whose stream copied from or to the host for 50 us and more while their tenant had none in flight: the share before which the stream stood still for at most 100 us since. Copy engines leave the SMs to whoever has work; another tenant would have kept them for the rest of a slice."),
     ("repeats", "1", "Kernels whose name, grid and block occur at least five times for their tenant."),
     ("inflated_share", "1", "Of repeats, those longer than 1.5 times and 0.8 ms more than the median of their like."),
@@ -306,7 +306,7 @@ impl LatestEnds {
     }
 }
 
-/// Work in stretches of a default slice and more that no pause parts.
+/// Work that another busy tenant could have cut: in stretches that no pause parts, what follows their first slice.
 #[derive(Debug, Default)]
 struct Unbroken {
     stretch: Option<(i64, i64)>,
@@ -328,7 +328,7 @@ impl Unbroken {
 
     fn total_ns(&self) -> i64 {
         let length_ns = self.stretch.map_or(0, |(from, to)| to.saturating_sub(from));
-        self.before_ns.saturating_add(if length_ns >= DEFAULT_SLICE_NS { length_ns } else { 0 })
+        self.before_ns.saturating_add(length_ns.saturating_sub(DEFAULT_SLICE_NS).max(0))
     }
 }
 
@@ -1336,8 +1336,8 @@ mod tests {
         assert_eq!(facts["repeats"].0, Some(10.0));
         assert_eq!(facts["inflated_share"].0, Some(0.1));
         assert_eq!(facts["deviating_share"].0, Some(0.1));
-        // Of 12.5 ms only the longest kernel lasts a slice of 2.13 ms without a pause.
-        assert_eq!(facts["unbroken_exposure"].0, Some(3_500_000.0 / DEFAULT_SLICE_NS as f64));
+        // Of 12.5 ms only the longest kernel lasts a slice of 2.13 ms without a pause: a cut may come after that.
+        assert_eq!(facts["unbroken_exposure"].0, Some(1_368_500.0 / DEFAULT_SLICE_NS as f64));
         assert_eq!(facts["repeat_spread"].0, Some(0.0));
         assert_eq!(facts["busy_ns"].0, Some(12_500_000.0));
         assert_eq!(facts["window_ns"].0, Some(48_500_000.0));
