@@ -15,6 +15,7 @@ import generate
 import pytest
 from exports import MS, US, kernel, write
 from test_idle_starts import launched
+from test_utilization import sampled
 from verdicts import judged
 
 import pyanalyze
@@ -28,6 +29,7 @@ from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.observations import SEEN_WHEN
 from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.analysis.sharing.turns import turn_facts
+from pyanalyze.analysis.sharing.utilization import utilization_facts
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import render
 from pyanalyze.report.summary import render_summary
@@ -401,6 +403,18 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
         "idle_starts_delayed",
     ),
     (
+        "MIN_UTILIZATION_EXCESS_PCT",
+        {"utilization_pct": (98.0, 9), "utilization_traced_pct": 98.0 - t.MIN_UTILIZATION_EXCESS_PCT + 0.1},
+        {"utilization_pct": (98.0, 9), "utilization_traced_pct": 98.0 - t.MIN_UTILIZATION_EXCESS_PCT},
+        "utilization_above_traced",
+    ),
+    (
+        "MIN_UTILIZATION_SAMPLES",
+        {"utilization_pct": (98.0, int(t.MIN_UTILIZATION_SAMPLES) - 1), "utilization_traced_pct": 18.0},
+        {"utilization_pct": (98.0, int(t.MIN_UTILIZATION_SAMPLES)), "utilization_traced_pct": 18.0},
+        "utilization_above_traced",
+    ),
+    (
         # By hand: 20 of 10 000 kernels (0.2 %) in 199 slices, and in 200.
         "MAX_CUT_SHARE",
         {**STABLE, "deviating_share": (0.002, 10_000), "unbroken_exposure": 20 / t.MAX_CUT_SHARE - 1},
@@ -458,6 +472,7 @@ def test_every_threshold_has_both_sides_tested(tmp_path: Path) -> None:
     turns = pyanalyze.load(generate.built("limiter-exclusive-quota") / "limiter-exclusive-quota.sqlite")
     known |= set(turn_facts(turns.tables, 0))
     known |= set(idle_start_facts(pyanalyze.load(launched(tmp_path / "a.sqlite", [2_200] * 20)).tables, 0))
+    known |= set(utilization_facts(sampled(tmp_path, [90.0] * 20).tables, 0))
     assert {name for _, below, above, _ in SIDES for name in (*below, *above)} <= known
 
 

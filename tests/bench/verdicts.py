@@ -99,6 +99,7 @@ def decided_by() -> str:
         "condition.py",
         "idle_starts.py",
         "turns.py",
+        "utilization.py",
     ):
         tree = ast.parse((SHARING / name).read_text(encoding="utf-8"))
         for node in ast.walk(tree):

@@ -22,6 +22,7 @@ from pyanalyze.analysis.sharing.evidence import (
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.analysis.sharing.turns import turn_facts
+from pyanalyze.analysis.sharing.utilization import utilization_facts
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import TRACE
 from pyanalyze.results.sharing import Example
@@ -139,6 +140,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
             measured |= turn_facts(tables, number)
         if whole and _starts_would_tell(tenants, measured):
             measured |= idle_start_facts(tables, number)
+        if whole and sum(row["traced"] for row in tenants) == 1:
+            measured |= utilization_facts(tables, number)
         (idle if quiet else cases).append(
             Case(
                 device_id=number,

@@ -25,6 +25,7 @@ _OF_OTHERS = frozenset(
         "untraced_resident",
         "contexts_alternate",
         "sm_active_outside_traced_kernels",
+        "utilization_above_traced",
         "kernel_durations_inflated",
         "kernel_durations_inflated_by_slices",
         "interrupted_kernels",

@@ -378,6 +378,7 @@ def observe(case: Case) -> dict[str, Observation]:
         _co_residency,
         _solitude,
         _counters,
+        _utilization,
         _set_up,
         _nvml,
     ):
@@ -927,6 +928,21 @@ def _counters(case: Case) -> Iterable[Observation]:
             "sm_active_outside_traced_kernels",
             f"SM activity was {outside.value:.1f} % {when}: this is {'an untraced' if untraced else 'another'} "
             "process, or work that CUPTI does not record",
+        )
+
+
+def _utilization(case: Case) -> Iterable[Observation]:
+    """The driver counted kernels for far more of the time than traced ones ran."""
+    lowest, traced = case.facts.get("utilization_pct"), case.fact("utilization_traced_pct")
+    if lowest is None or lowest.value is None or traced is None or not case.pids_known:
+        return
+    if lowest.n >= t.MIN_UTILIZATION_SAMPLES and lowest.value - traced >= t.MIN_UTILIZATION_EXCESS_PCT:
+        yield _from_fact(
+            case,
+            "utilization_pct",
+            "utilization_above_traced",
+            f"GPU utilisation was at least {lowest.value:.0f} % in {lowest.n} samples, and traced kernels explain at "
+            f"most {traced:.0f} %: this is another process, or work that CUPTI does not record",
         )
 
 

@@ -134,6 +134,10 @@ SEEN_WHEN: Mapping[str, str] = {
         f"`SM Active` counter: mean of {t.MIN_LOUD_SM_ACTIVE_PCT:.0f} % or more in "
         f"{t.MIN_COUNTER_SAMPLES:.0f} samples without a traced kernel."
     ),
+    "utilization_above_traced": (
+        f"Samples of GPU utilisation: each of {t.MIN_UTILIZATION_SAMPLES:.0f} or more is over what traced kernels "
+        f"explain by {t.MIN_UTILIZATION_EXCESS_PCT:.0f} percentage points."
+    ),
     # Properties of the device
     "mig_instance": "The device's name or properties are those of a MIG instance, or samples say MIG mode is on.",
     "mig_compute_instance": "The MIG profile has a compute part, such as 1c.3g.20gb.",

@@ -121,6 +121,10 @@ MAX_QUIET_SM_ACTIVE_PCT = 2.0
 MIN_LOUD_SM_ACTIVE_PCT = 20.0
 #: Samples needed for either.
 MIN_COUNTER_SAMPLES = 100.0
+#: Lowest utilisation over what traced kernels explain, in percentage points, and the samples needed: far more than the
+#: driver's coarse sampling makes of the pauses between them.
+MIN_UTILIZATION_EXCESS_PCT = 50.0
+MIN_UTILIZATION_SAMPLES = 3.0
 #: Two tenants both busy (or both resident) for less than this share of the time any was: proves nothing.
 MIN_CO_BUSY_SHARE = 0.01
 

@@ -30,6 +30,7 @@ RULE = Rule(
         "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated on the engine"),
         "untraced_resident": (-t.STRONG, "an untraced process was resident"),
         "sm_active_outside_traced_kernels": (-t.STRONG, "SMs were active while no traced kernel ran"),
+        "utilization_above_traced": (-t.STRONG, "the driver counted kernels while no traced kernel ran"),
         "kernel_durations_inflated": (
             -t.MODERATE,
             "durations of repeated kernels are inflated by about one time slice",

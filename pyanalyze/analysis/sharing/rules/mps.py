@@ -51,6 +51,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
         t.WEAK,
         "SMs were active while no traced kernel ran: this is another process, or work that CUPTI does not record",
     ),
+    "utilization_above_traced": (t.WEAK, "the driver counted kernels while no traced kernel ran"),
     "several_traced_tenants": (t.WEAK, "several processes launched work"),
     "one_traced_tenant": (-t.WEAK, "no second client launched work"),
     "sole_resident": (-t.WEAK, "no other context was resident, but records name one MPS client for all"),

@@ -34,6 +34,7 @@ RULE = Rule(
         "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated on the engine"),
         "untraced_resident": (-t.STRONG, "an untraced process was resident"),
         "sm_active_outside_traced_kernels": (-t.STRONG, "SMs were active while no traced kernel ran"),
+        "utilization_above_traced": (-t.STRONG, "the driver counted kernels while no traced kernel ran"),
         "several_traced_tenants": (-t.STRONG, "several processes launched work"),
         "nvml_several_processes": (-t.WEAK, "the driver lists other processes, busy or not"),
         "mps_daemon": (-t.MODERATE, "an MPS daemon was running"),

@@ -29,6 +29,7 @@ RULE = Rule(
             t.MODERATE,
             "SMs were active while no traced kernel ran: this is another process, or work that CUPTI does not record",
         ),
+        "utilization_above_traced": (t.MODERATE, "the driver counted kernels while no traced kernel ran"),
         "several_traced_tenants": (t.WEAK, "several processes launched work"),
         "nvml_several_processes": (t.WEAK, "the driver lists several processes"),
         "one_traced_tenant": (-t.WEAK, "only one process launched work"),
