@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from exports import MS, US, global_pid, kernel, write
+from exports import A100, MS, US, global_pid, kernel, write
 
 import pyanalyze
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
@@ -148,6 +148,19 @@ def test_launches_soon_after_own_work_exclude_nobody(tmp_path: Path) -> None:
     assert verdict_of(soon).condition == "unless-untraced-tenant"
     later = launched(tmp_path / "b.sqlite", [8] * 2000, kernel_us=30, every_us=243)
     assert verdict_of(later).condition == "unless-mps-or-rare-tenant"
+
+
+def test_a_stream_may_wait_for_work_on_another_device(tmp_path: Path) -> None:
+    """Each kernel of 20 waits for one of its process on another GPU, which is in flight from before its launch on."""
+    rounds = [n * 10 * MS for n in range(20)]
+    kernels = [kernel(41, t + 605 * US, t + 705 * US) for t in rounds]
+    there = [kernel(41, t - 300 * US, t + 600 * US, deviceId=1) for t in rounds]
+    calls = [_call(t, n + 1, "cudaLaunchKernel_v7000") for n, t in enumerate(rounds)]
+    both = (A100, {**A100, "id": 1, "cuDevice": 1, "uuid": "22222222-2222-3333-4444-555555555555"})
+    waiting = write(tmp_path / "a.sqlite", kernels=[*kernels, *there], calls=calls, processes={41: "train"}, gpus=both)
+    assert idle_start_facts(pyanalyze.load(waiting).tables, 0) == {}
+    alone = write(tmp_path / "b.sqlite", kernels=kernels, calls=calls, processes={41: "train"}, gpus=both)
+    assert idle_start_facts(pyanalyze.load(alone).tables, 0)["idle_start_delayed_share"].value == 1.0
 
 
 def test_on_windows_launches_are_batched(tmp_path: Path) -> None:

@@ -109,13 +109,17 @@ def _waits(tables: TableSet, calls: pl.DataFrame, device_id: int) -> pl.DataFram
     """
     here = pl.col("device_id") == device_id
     columns = ["capture", "pid", "correlation_id", "start_ns", "end_ns"]
-    kernels = tables.kernels.filter(here).select(
-        *columns,
-        "name",
-        launched=pl.col("graph_node_id").is_null() & ~pl.col("launch_type").is_in(_COOPERATIVE).fill_null(value=False),
+    process = tables.kernels.filter(here).select("capture", "pid").head(1).drop_nulls()
+    # A stream may wait for work that its process has on another device.
+    own = here
+    for capture, pid in process.iter_rows():
+        own = here | ((pl.col("capture") == capture) & (pl.col("pid") == pid))
+    launched = (
+        here & pl.col("graph_node_id").is_null() & ~pl.col("launch_type").is_in(_COOPERATIVE).fill_null(value=False)
     )
+    kernels = tables.kernels.filter(own).select(*columns, "name", launched=launched)
     others = [
-        tables.frame(name).filter(here).select(*columns, launched=pl.lit(value=False))
+        tables.frame(name).filter(own).select(*columns, launched=pl.lit(value=False))
         for name in ("memops", "graph_launches")
     ]
     # Copies that belong to no call (migrations of managed memory) hold kernels up without another tenant, too.

@@ -97,21 +97,20 @@ SEEN_WHEN: Mapping[str, str] = {
         f"a host copy started within {duration(PROMPT_NS)}."
     ),
     "idle_starts_prompt": (
-        f"Kernels launched {duration(LINGER_NS)} or more after work of the sole traced process: "
-        f"{_percent(t.MIN_PROMPT_START_SHARE)} started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice "
-        "lengths."
+        f"One process, idle for {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels started "
+        f"within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice lengths."
     ),
     "waits_of_time_slices": (
         f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more waited equally "
         f"long, 1 to {t.MOST_SLICES_WAITED} default slices."
     ),
     "idle_starts_delayed": (
-        f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more, "
-        f"{_percent(t.MIN_DELAYED_SHARE)} of them, waited {duration(PROMPT_NS)} or longer, not equally long."
+        f"Of kernels launched while the sole traced process was idle, {t.MIN_SLICE_WAITS:.0f} or more "
+        f"({_percent(t.MIN_DELAYED_SHARE)}) waited {duration(PROMPT_NS)} or longer."
     ),
     "kernel_durations_stable": (
-        f"One traced process: at most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} or more repeated "
-        f"kernels differ far from their median, in {t.MIN_EXPOSURE:.0f} or more slice lengths that could cut one."
+        f"One traced process: at most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} repeated kernels differ "
+        f"far from their median, over {t.MIN_EXPOSURE:.0f} slice lengths."
     ),
     "kernel_durations_inflated": (
         f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels took far longer "
