@@ -27,7 +27,7 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.charts.style import unfolded
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.rendering import draw
-from pyanalyze.report.sentences import aggressors_text, gpu_time_rows
+from pyanalyze.report.sentences import aggressors_text, cause_sentence, gpu_time_rows
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
 
 ROOT = Path(__file__).parent.parent
@@ -1225,6 +1225,51 @@ def test_a_process_whose_neighbour_was_not_traced_is_never_said_to_be_alone(tmp_
             # Kernels that are as long as their like exclude a tenant that is busy for a time slice at a time.
             assert "kernel_durations_stable" in {one.name for one in device.sharing.evidence}, pid
             assert device.sharing.condition is not Condition.UNLESS_UNTRACED_TENANT
+
+
+def without_switches(path: Path, made: Path) -> Path:
+    shutil.copy(path, made)
+    made.chmod(0o644)
+    with contextlib.closing(sqlite3.connect(made)) as database, database:
+        database.execute("DROP TABLE GPU_CONTEXT_SWITCH_EVENTS")
+    return made
+
+
+def test_without_residency_waits_for_time_slices_are_no_queueing(tmp_path: Path) -> None:
+    """With its switch records the same recording says that the context was not resident for most of what was added."""
+    path, solo = H100 / "slices-A-B.sqlite", [H100 / "alone-A.sqlite"]
+    recorded = pyanalyze.load(path, baselines=solo).interference()[0].tenants
+    for known in recorded:
+        assert known.root_causes is not None
+        assert (known.root_causes.not_resident or 0.0) > 0.8
+        assert known.root_causes.others is None
+    session = pyanalyze.load(without_switches(path, tmp_path / "a.sqlite"), baselines=solo)
+    for tenant, known in zip(session.interference()[0].tenants, recorded, strict=True):
+        assert tenant.slowdown.resident is None
+        causes = tenant.causes
+        assert causes is not None
+        assert known.causes is not None
+        assert causes.launch == pytest.approx(known.causes.launch, abs=0.01)
+        assert causes.others == pytest.approx(1 - (known.causes.launch or 0.0), abs=0.01)
+        parts = (causes.queue, causes.queue_other, causes.not_resident, causes.switch, causes.execution)
+        assert parts == (None,) * 5
+        assert tenant.root_causes is None
+    (device,) = session.report().devices
+    assert cause_sentence(device).startswith("Sharing is the cause: yes. Waiting for others (")
+
+
+def test_one_process_without_residency_has_no_execution_slowdown(tmp_path: Path) -> None:
+    """Time-sliced with an untraced process; its durations include the time in which the other one was resident."""
+    path = H100 / "slices-A-B.sqlite"
+    pid = min(pyanalyze.load(path).tenants["pid"].drop_nulls())
+    made = only_one_process(path, pid, tmp_path / "a.sqlite")
+    session = pyanalyze.load(made, baselines=[H100 / "alone-A.sqlite"])
+    (tenant,) = session.interference()[0].tenants
+    assert tenant.slowdown.latency is not None
+    assert tenant.slowdown.latency.value > 2
+    assert tenant.slowdown.resident is None
+    assert tenant.causes is not None
+    assert (tenant.causes.execution, tenant.causes.queue) == (None, None)
 
 
 def test_counters_are_told_of_who_was_resident() -> None:

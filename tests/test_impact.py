@@ -192,7 +192,7 @@ def test_the_cause_is_what_holds_up_the_head_of_a_queue() -> None:
     found = impact_of(device(tenants(slowdown(SLOWED), slowdown(None), causes=queued, root_causes=roots)))
     assert found.victim is not None
     assert (found.victim.top, found.answer) == ((Cause.NOT_RESIDENT, 0.81), "yes")
-    assert cause_text(found.victim) == "waiting for its time slice (81.0 % of the added latency)"
+    assert cause_text(found.victim, Mode.TIME_SLICING) == "waiting for its time slice (81.0 % of the added latency)"
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ def test_causes_are_within_ten_points(name: str) -> None:
         if tenant.causes is None:
             continue
         lost = true["lost"]
-        assert sum(getattr(tenant.causes, cause) for cause in Cause) == pytest.approx(1)
+        assert sum(getattr(tenant.causes, cause) or 0.0 for cause in Cause) == pytest.approx(1)
         assert tenant.causes.queue == pytest.approx(
             (lost["queue_same_tenant_ns"] + lost["queue_other_tenant_ns"]) / lost["total_ns"], abs=0.1
         )

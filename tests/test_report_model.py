@@ -65,7 +65,7 @@ KEYS = {
     "devices.tenants.work.batches": "launches idle_ns idle_not_resident_ns idle_other_resident_ns busy_ns attributed_ns",
     "devices.tenants.slowdown": "elapsed latency resident",
     "devices.tenants.slowdown.elapsed": "value low high n basis",
-    "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split queue_other",
+    "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split queue_other others",
     "devices.tenants.causes.execution_split": "sm_slots memory copy clock uvm unexplained",
     "devices.occupancy": "sm_active warps whole_graphs limiters basis calibration check_against_counters check_against_blocks",
     "devices.occupancy.sm_active": "value low high",

@@ -38,6 +38,7 @@ class Cause(StrEnum):
     NOT_RESIDENT = "not_resident"
     SWITCH = "switch"
     EXECUTION = "execution"
+    OTHERS = "others"
     UNEXPLAINED = "unexplained"
 
 
@@ -48,6 +49,7 @@ CAUSE_WORDS: Mapping[Cause, str] = {
     Cause.NOT_RESIDENT: "waiting for its time slice",
     Cause.SWITCH: "context switches",
     Cause.EXECUTION: "slower execution",
+    Cause.OTHERS: "waiting for others",
     Cause.UNEXPLAINED: "not explained",
 }
 

@@ -40,10 +40,11 @@ _PARTS = {
     Cause.NOT_RESIDENT: "#882255",
     Cause.SWITCH: "#CC6677",
     Cause.EXECUTION: "#AA4499",
+    Cause.OTHERS: "#332288",
     Cause.UNEXPLAINED: "#8C8C8C",
 }
 #: Those with white text, and the least part that has room for one.
-_DARK = (Cause.NOT_RESIDENT, Cause.EXECUTION)
+_DARK = (Cause.NOT_RESIDENT, Cause.EXECUTION, Cause.OTHERS)
 _LABELLED = 0.07
 #: A smaller part is not seen, and has no place in the legend.
 _SEEN = 0.001

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: How many mantissa bits a double keeps is no concern of a count; what is counted is Int64, what is measured Float64.
 _TEXT, _WHOLE, _REAL, _TRUTH = "String", "Int64", "Float64", "Boolean"
 _KIND = ("elapsed", "latency", "resident")
-_CAUSES = ("launch", "queue", "not_resident", "switch", "execution", "unexplained")
+_CAUSES = ("launch", "queue", "not_resident", "switch", "execution", "others", "unexplained")
 
 #: Columns of `tables/devices` and of `fleet.csv`, in order; :class:`DeviceRow` says what they mean.
 DEVICE_COLUMNS: dict[str, str] = {

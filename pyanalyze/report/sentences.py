@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from pyanalyze.analysis.impact import CAUSE_WORDS, Reason, Victim, impact_of, untraced_share
+from pyanalyze.analysis.impact import CAUSE_WORDS, Cause, Reason, Victim, impact_of, untraced_share
 from pyanalyze.report.sampled_text import ALMOST_ALL
 from pyanalyze.results.labels import (
     copies_words,
@@ -1028,14 +1028,15 @@ def unknown_slowdown(device: Device) -> str:
     return f"{fmt.UNKNOWN} from the recording (forecasts model it)" if forecast else fmt.UNKNOWN
 
 
-def cause_text(victim: Victim) -> str:
+def cause_text(victim: Victim, mode: Mode) -> str:
     """Name the cause of a victim's added latency; a wait behind work of its own counts as what that one waited for."""
     if victim.top is None:
         return fmt.UNKNOWN
     cause, part = victim.top
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
-    return f"{CAUSE_WORDS[cause]} ({fmt.percent(part)} of the added latency)"
+    how = "time slices, " if cause is Cause.OTHERS and TRAITS[mode].time_sliced else ""
+    return f"{CAUSE_WORDS[cause]} ({how}{fmt.percent(part)} of the added latency)"
 
 
 def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True) -> str:
@@ -1115,7 +1116,7 @@ def why_sharing(device: Device) -> str:
         case Reason.NO_CAUSE:
             return "no cause could be measured"
         case _:
-            return cause_text(victim)
+            return cause_text(victim, device.sharing.mode)
 
 
 #: What a context did while resident, where no record and no kernel shows it.
@@ -1549,7 +1550,7 @@ def _slowed(device: Device) -> list[str]:
         waits = "; and waits before they started" * victim.waited
         parts.append(f"Cause: switched out for {lost} of the time its kernels were in flight{saving}{waits}.")
     else:
-        parts.append(f"Cause: {cause_text(victim)}.")
+        parts.append(f"Cause: {cause_text(victim, device.sharing.mode)}.")
     return parts
 
 

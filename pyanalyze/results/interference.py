@@ -104,7 +104,7 @@ class ExecutionSplit(Result):
 
 
 class Causes(Result):
-    """Where the added latency went; fractions of it, summing to 1."""
+    """Where the added latency went; fractions of it. Those that are known sum to 1, but for `queue_other`."""
 
     launch: Number = Field(description="The API call itself.")
     queue: Number = Field(description="Ready and resident, but behind its stream or another tenant's blocks.")
@@ -114,6 +114,11 @@ class Causes(Result):
     unexplained: Number = Field(description="The rest.")
     execution_split: ExecutionSplit | None = Field(description="Parts of execution; null: cannot be split.")
     queue_other: Number = Field(default=None, description="Of queue, the part behind another tenant's blocks.")
+    others: Number = Field(
+        default=None,
+        description="Waiting for others: queue, not_resident, switch and execution together, each of which is then "
+        "null, because no record of residency tells them apart; null: told apart, or not known.",
+    )
 
 
 class LatencyPercentile(Result):

@@ -615,9 +615,8 @@ def _slowed(
     if lost is not None:
         estimates["resident"] = None
         notes.append(f"execution: not known, {lost}")
-    # Where the mode is not known and others were there, its tenants may have been time-sliced.
-    time_sliced = TRAITS[verdict.mode].time_sliced or (many and verdict.mode is Mode.UNDETERMINED)
-    if time_sliced and not held:
+    blind = not held and _may_be_switched_out(verdict)
+    if blind:
         # A kernel that was switched out cannot be told from one that ran slowly.
         estimates["resident"] = None
         notes.append("execution: not known without switch records, because kernel durations include time switched out")
@@ -625,10 +624,12 @@ def _slowed(
     if elapsed_row is not None and elapsed_row["solo_ns"] and elapsed_row["n"] >= ENOUGH:
         n = 1e9 * elapsed_row["n"]
         throughput = Throughput(shared_per_s=n / elapsed_row["shared_ns"], solo_per_s=n / elapsed_row["solo_ns"])
-    blind = time_sliced and not held
-    shares, added_ns = _shares_of_causes(tables, number, against, "share", blind=blind)
-    # What cannot be told apart delays nothing by name.
-    roots = None if blind else _shares_of_causes(tables, number, against, "root_share", blind=False)[0]
+    shares, added_ns = _shares_of_causes(tables, number, against, "share")
+    roots = None
+    if not blind:
+        roots, _ = _shares_of_causes(tables, number, against, "root_share")
+    elif shares is not None:
+        shares = _not_told_apart(shares, others=many or _others_shown(verdict))
     split: ExecutionSplit | None = None
     reasons: dict[str, str] = {}
     hows: dict[str, str] = {}
@@ -798,9 +799,9 @@ def _from_lost_time(
 
 
 def _shares_of_causes(
-    tables: TableSet, number: int, against: str, column: str, *, blind: bool
-) -> tuple[dict[str, float] | None, int | None]:
-    """Shares of the added latency, and the added latency; without residency time slices hide in the other parts."""
+    tables: TableSet, number: int, against: str, column: str
+) -> tuple[dict[str, float | None] | None, int | None]:
+    """Shares of the added latency, and the added latency."""
     rows = [row for row in tables.rows_where("causes", "tenant_id", number) if row["against"] == against]
     if not rows:
         return None, None
@@ -808,7 +809,7 @@ def _shares_of_causes(
     shares = {row["cause"]: row[column] for row in rows}
     if any(share is None for share in shares.values()):
         return None, added_ns
-    causes = {
+    causes: dict[str, float | None] = {
         "launch": shares["launch"],
         "queue": shares["queue_same_tenant"] + shares["queue_other_tenant"],
         "queue_other": shares["queue_other_tenant"],
@@ -817,12 +818,30 @@ def _shares_of_causes(
         "execution": shares["execution"],
         "unexplained": 0.0,
     }
-    if blind:
-        causes["queue"] = shares["queue_same_tenant"]
-        causes["queue_other"] = 0.0
-        causes["unexplained"] = shares["queue_other_tenant"] + shares["execution"]
-        causes["execution"] = 0.0
     return causes, added_ns
+
+
+def _may_be_switched_out(verdict: Verdict) -> bool:
+    """Whether its tenants are time-sliced, or may be: with each other, or with a process that was not traced."""
+    open_ = verdict.mode is Mode.UNDETERMINED or verdict.condition is Condition.UNLESS_UNTRACED_TENANT
+    return open_ or bool(TRAITS[verdict.mode].time_sliced)
+
+
+def _others_shown(verdict: Verdict) -> bool:
+    """Whether time slices of others are known to be there, beside a process that alone was traced."""
+    slices = "kernel_durations_inflated_by_slices"
+    return bool(TRAITS[verdict.mode].time_sliced) or any(one.name == slices for one in verdict.evidence)
+
+
+def _not_told_apart(shares: Mapping[str, float | None], *, others: bool) -> dict[str, float | None]:
+    """Give all but the launch call as one sum: without residency time switched out hides in every other part.
+
+    A kernel queues behind one of its own that was switched out, and is itself longer for it.
+    """
+    launch = shares["launch"]
+    rest = None if launch is None else 1 - launch
+    found: dict[str, float | None] = {**dict.fromkeys(shares), "launch": launch}
+    return {**found, "others": rest, "unexplained": 0.0} if others else {**found, "unexplained": rest}
 
 
 def _matrix(tables: TableSet, known: dict[int, TenantInterference], mps_group: frozenset[int]) -> list[MatrixCell]:

@@ -52,6 +52,10 @@ _CAUSES_CAPTION = "Where the added latency of its kernels went (inferred)."
 _ROOT_CAUSES = (
     " A wait behind kernels of its own counts as what delayed the head of that queue; where nothing did, as queueing."
 )
+_NOT_TOLD_APART = (
+    " Waiting for others: queueing, time slices, switches and slower execution together. No record of residency tells "
+    "them apart."
+)
 _ASSUMED = " The {} assumes an execution of 1.00x."
 _ABOVE = " The replay, which assumes 1.00x for all kernels, does not use them."
 #: Kernels of groups of work that are shown.
@@ -402,12 +406,14 @@ def _cause_blocks(device: Device) -> list[Block]:
     if not known:
         return answer
     labels = tenant_labels(device.tenants)
-    columns = (Column("Tenant"), *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in Cause))
+    undivided = any(tenant.causes is not None and tenant.causes.others is not None for tenant in known)
+    causes_shown = [cause for cause in Cause if undivided or cause is not Cause.OTHERS]
+    columns = (Column("Tenant"), *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in causes_shown))
     rows, again = (
         tuple(
             (
                 Cell(labels[tenant.tenant_id], tone="code"),
-                *(value_cell(_cause_text(tenant, causes, cause)) for cause in Cause),
+                *(value_cell(_cause_text(tenant, causes, cause)) for cause in causes_shown),
             )
             for tenant, causes in each
             if causes is not None
@@ -435,7 +441,8 @@ def _cause_blocks(device: Device) -> list[Block]:
                 " Behind others: kernels or copies of another tenant held up this operation, or the one at the head of "
                 "its queue. The rest of queueing is waits behind work of its own."
             )
-    table = Table(columns, rows, f"{_CAUSES_CAPTION}{behind}{_switch_basis(device)}")
+    together = _NOT_TOLD_APART * undivided
+    table = Table(columns, rows, f"{_CAUSES_CAPTION}{behind}{together}{_switch_basis(device)}")
     direct = "Where the wait behind its own kernels counts as queueing (inferred)."
     if any(tenant.causes.queue_other for tenant in known if tenant.causes is not None):
         direct += " Behind others: kernels or copies of another tenant held up this very operation."
