@@ -41,7 +41,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         r"^Mode +time-slicing \(observed, confidence 0\.\d\d\)",
         r"^Slow +app_b, kernel latency 3\.\d\dx \(95 % CI",
         r"19\.57 ms \(3\.2\dx, n = 106\)",
-        r"Slowed by app_a \(1\.\d\dx with it alone\) and app_c \(1\.\d\dx\)",
+        r"Slowed by app_a \(5\d\.\d % of the time others took\) and app_c \(4\d\.\d %\)",
         r"Waiting for its time slice \(\d",
         r"^Do +Identify process 41377 \(app_c\) and record it as well\.",
         r"Expected gain: not known\.",

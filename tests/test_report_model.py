@@ -71,7 +71,7 @@ KEYS = {
     "devices.occupancy.sm_active": "value low high",
     "devices.occupancy.warps": "value low high",
     "devices.interference": "antt stp jain matrix harmonic unfairness speedup_over_serial kernels context_state",
-    "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from execution",
+    "devices.interference.matrix": "victim aggressor slowdown low high n latency inseparable_from share execution",
     "devices.advice": "action commands expected bound why undo risk wrong_if check_after at_stake_ns at_stake_share exclusive",
 }
 

@@ -123,6 +123,9 @@ def _pair(
     cell: MatrixCell, labels: Mapping[int, str], kind: Literal["latency", "slowdown"], *, bound: bool
 ) -> dict[str, Any]:
     value = getattr(cell, kind)
+    pair = {"v": label_of(cell.victim, labels), "a": label_of(cell.aggressor, labels)}
+    if cell.share is not None:
+        return {**pair, "x": 1 + cell.share, "text": percent(cell.share), "more": "part of the time that others took"}
     if value is None:
         other = cell.inseparable_from
         text, more = "?", "not known" if other is None else f"cannot be told from {label_of(other, labels)}"
@@ -131,7 +134,6 @@ def _pair(
     else:
         known = kind == "slowdown" and cell.low is not None and cell.high is not None
         text, more = ratio(value), f"{cell.low:.2f} to {cell.high:.2f}" if known else "no interval"
-    pair = {"v": label_of(cell.victim, labels), "a": label_of(cell.aggressor, labels)}
     return {**pair, "x": 1.0 if value is None else max(value, 1.0), "text": text, "more": more}
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pyanalyze.results.copies import Copies
-    from pyanalyze.results.interference import Estimate, SlowdownKind
+    from pyanalyze.results.interference import Estimate, MatrixCell, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics, Occupancy
     from pyanalyze.results.report import Device, Report, Sampled, Tenant
     from pyanalyze.results.residency import ResidencyTotals
@@ -1591,6 +1591,14 @@ def pairs_without_figure(device: Device) -> dict[tuple[int, int], str]:
     return {(v, a): why[v] for v in ids for a in ids if v != a and (v, a) not in found}
 
 
+def _took_time(cells: Sequence[MatrixCell], victim: Victim, labels: Mapping[int, str]) -> str:
+    """Those that took most of the time that others took from a victim, where there are several; empty: not known."""
+    shares = {c.aggressor: c.share for c in cells if c.victim == victim.tenant.tenant_id and c.share is not None}
+    most = sorted((one for one in shares.items() if one[1] >= SMALL_SHARE), key=lambda one: (-one[1], one[0]))[:3]
+    of = " of the time others took"
+    return fmt.names([f"{labels[who]} ({fmt.percent(share)}{of * (n == 0)})" for n, (who, share) in enumerate(most)])
+
+
 def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> str:
     """Name the aggressors of a victim, each with the slowdown that it causes without the others."""
     labels = tenant_labels(device.tenants)
@@ -1604,6 +1612,8 @@ def aggressors_text(device: Device, victim: Victim, *, basis: bool = True) -> st
         if cell.victim == victim.tenant.tenant_id and slowdown is not None
     ]
     slowing = [one for one in found if one[0] >= threshold_of("inferred")]
+    if took := _took_time(cells, victim, labels):
+        return f"slowed by {took}{', inferred' if basis else ''}"
     clients = {tenant.tenant_id for tenant in device.mps_group()}
     together = [
         labels[cell.aggressor]

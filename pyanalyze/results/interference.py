@@ -180,6 +180,12 @@ class MatrixCell(Result):
     inseparable_from: int | None = Field(
         default=None, description="Tenant id of somebody who was always there at the same time; null: told apart."
     )
+    share: Number = Field(
+        default=None,
+        description="Of a victim that is time-sliced with several others: the part of the time that others took from "
+        "launch to end of its kernels in which this one was resident. `slowdown` is null then, because a run with "
+        "this one only has other time slices. null: not of such a victim, or not known.",
+    )
     execution: Number = Field(
         default=None, description="Execution slowdown of a group of work beside this aggressor; null: no group."
     )

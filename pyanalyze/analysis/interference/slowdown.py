@@ -322,7 +322,10 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
             antt=antt,
             stp=stp,
             jain=jain,
-            matrix=[*_matrix(tables, known, mps_group), *_from_residency(known)],
+            matrix=[
+                *_matrix(tables, known, mps_group, _of_time_slices(tables, verdict, mps_group)),
+                *_from_residency(known),
+            ],
             harmonic=None if antt is None else 1 / antt,
             unfairness=unfairness,
             speedup_over_serial=speedup,
@@ -374,7 +377,7 @@ def _with_groups(
             antt=None,
             stp=None,
             jain=None,
-            matrix=[*found.matrix, *_matrix(tables, known, frozenset())],
+            matrix=[*found.matrix, *_matrix(tables, known, frozenset(), {})],
             speedup_over_serial=found.speedup_of_overlap,
             kernels=list(found.kernels),
             context_state=_context_state(tables, device_id),
@@ -844,7 +847,50 @@ def _not_told_apart(shares: Mapping[str, float | None], *, others: bool) -> dict
     return {**found, "others": rest, "unexplained": 0.0} if others else {**found, "unexplained": rest}
 
 
-def _matrix(tables: TableSet, known: dict[int, TenantInterference], mps_group: frozenset[int]) -> list[MatrixCell]:
+def _of_time_slices(
+    tables: TableSet, verdict: Verdict, mps_group: frozenset[int]
+) -> Mapping[tuple[int, int], float | None]:
+    """By victim and aggressor the part of the time that others took, where tenants are time-sliced and three or more.
+
+    What the victim would take beside one of them alone is not this part of what was added: the other's time slices go
+    to both. Without records an aggressor is resident for the same part of its time in flight whoever waits.
+    """
+    import polars as pl
+
+    if not TRAITS[verdict.mode].time_sliced or mps_group:
+        return {}
+    of_device = pl.col("device_id") == verdict.device_id
+    usage = tables.tenant_usage.filter(of_device).select(
+        "tenant_id", "busy_ns", pl.col("resident_ns").alias("recorded_ns")
+    )
+    pairs = (
+        tables.pairwise_interference.filter(of_device)
+        .group_by("victim", "aggressor")
+        .agg(pl.col("exposure_ns").max())
+        .filter(pl.len().over("victim") > 1)
+        .join(usage, left_on="aggressor", right_on="tenant_id")
+    )
+    if pairs.is_empty():
+        return {}
+    inferred = tables.residency_by_tenant.filter(of_device).select(
+        "tenant_id", pl.col("resident_ns").alias("inferred_ns")
+    )
+    # Exposure is to residency where records have it, else to work in flight.
+    density = pl.when(pl.col("recorded_ns").is_null()).then(pl.col("inferred_ns") / pl.col("busy_ns")).otherwise(1.0)
+    took = pl.col("exposure_ns") * density
+    known = took.is_not_null().all().over("victim") & (took.sum().over("victim") > 0)
+    shares = pairs.join(inferred, left_on="aggressor", right_on="tenant_id", how="left").select(
+        "victim", "aggressor", pl.when(known).then(took / took.sum().over("victim")).alias("share")
+    )
+    return {(victim, aggressor): share for victim, aggressor, share in shares.iter_rows()}
+
+
+def _matrix(
+    tables: TableSet,
+    known: dict[int, TenantInterference],
+    mps_group: frozenset[int],
+    of_time_slices: Mapping[tuple[int, int], float | None],
+) -> list[MatrixCell]:
     """How much each tenant slowed each other one, where that can be told."""
     import polars as pl
 
@@ -874,6 +920,10 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference], mps_group: f
                 )
             )
             continue
+        pair = row["victim"], row["aggressor"]
+        if pair in of_time_slices and victim.slowed:
+            cells.append(_of_others(*pair, of_time_slices[pair], row["n"]))
+            continue
         elapsed, latency = victim.slowdown.elapsed, victim.slowdown.latency
         # Of a victim that was not slowed there is no aggressor, and that can be told.
         share = row["share"] if victim.slowed else 0.0
@@ -900,7 +950,9 @@ def _matrix(tables: TableSet, known: dict[int, TenantInterference], mps_group: f
 def _from_residency(known: dict[int, TenantInterference]) -> list[MatrixCell]:
     """Who was resident in the time that is all that is known of a victim."""
     return [
-        MatrixCell(
+        _of_others(victim.tenant_id, aggressor, share, latency.n)
+        if len(victim.lost_to) > 1
+        else MatrixCell(
             victim=victim.tenant_id,
             aggressor=aggressor,
             slowdown=None,
@@ -913,6 +965,11 @@ def _from_residency(known: dict[int, TenantInterference]) -> list[MatrixCell]:
         if (latency := victim.slowdown.latency) is not None
         for aggressor, share in victim.lost_to.items()
     ]
+
+
+def _of_others(victim: int, aggressor: int, share: float | None, n: int) -> MatrixCell:
+    """One of several others that are time-sliced: its part of the time that they took."""
+    return MatrixCell(victim=victim, aggressor=aggressor, slowdown=None, low=None, high=None, n=n, share=share)
 
 
 def _number(value: object) -> float:

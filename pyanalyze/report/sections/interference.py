@@ -275,6 +275,8 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
     if len(device.tenants) == 2:
         # With one other tenant it is the slowdown, which stands above.
         return []
+    if any(c.share is not None for c in figures.matrix):
+        return _shares_matrix(device, figures.matrix, labels)
     kind = pairwise_kind(device)
     # The kind of the slowdown that is named first is first here.
     found = sorted(figures.matrix, key=lambda c: (c.victim, -(getattr(c, kind) or 0)))
@@ -315,6 +317,34 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
             "Their parts cannot be separated."
         )
         blocks.append(Note("Inseparable", text))
+    if without := pairs_without_figure(device):
+        blocks.append(Note("Pairs without a figure", _without_figure(without, labels)))
+    return blocks
+
+
+def _shares_matrix(device: Device, matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -> list[Block]:
+    """Who took the time in which a time-sliced victim waited for several others."""
+    rows = tuple(
+        (
+            Cell(labels.get(c.victim, f"#{c.victim}")),
+            Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
+            value_cell(fmt.percent(c.share)),
+            Cell(fmt.count(c.n)),
+        )
+        for c in sorted(matrix, key=lambda c: (c.victim, -(c.share or 0)))
+    )
+    columns = (Column("Victim"), Column("Aggressor"), Column("Share", numeric=True), Column("n", numeric=True))
+    what = "Part of the time that others took between launch and end of the victim's kernels"
+    chart = Chart(
+        chart_key("matrix", device.device_id),
+        "Pairwise interference",
+        f"{what}, by the aggressor that was resident (column).",
+    )
+    caption = (
+        f"{what}, in which the aggressor was resident (inferred). How much this aggressor only would slow the victim "
+        "is not known: both would get other time slices."
+    )
+    blocks: list[Block] = [chart, Table(columns, rows, caption)]
     if without := pairs_without_figure(device):
         blocks.append(Note("Pairs without a figure", _without_figure(without, labels)))
     return blocks
