@@ -383,7 +383,20 @@ def _actions(
             )
         elif in_turn(verdict):
             yield kept_apart(held)
-        elif compared.contradicted:
+        elif compared.contradicted == "measured":
+            # It has its baseline: another solo recording would say the same.
+            yield Advice(
+                action="Try another sharing configuration and compare: no forecast holds, because the replay does not "
+                "reproduce the slowdown that was measured",
+                commands=["pyanalyze compare CAPTURE OTHER.nsys-rep   # the same workloads, shared in another way"],
+                expected=None,
+                bound=None,
+                why=f"{compared.why_not}. The replay models neither memory and caches nor a host or a GPU that is "
+                "slower than in the solo recording",
+                undo=None,
+                exclusive=True,
+            )
+        elif compared.contradicted == "bound":
             yield Advice(
                 action="Record each tenant solo before changing how the GPU is shared: two figures disagree",
                 commands=[
@@ -977,7 +990,7 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     # A difference that no digit shows is none.
     if others and others[0].antt < now.antt and means[0] != means[1]:
         change = " -> ".join(means)
-        said = "" if tail else f" (mean elapsed slowdown {change}; latency is not compared)"
+        said = "" if tail else f" (modelled mean elapsed slowdown {change}; latency is not compared)"
         why = (
             f"the best other configuration ({_named(others[0])}) would gain less than {fmt.percent(WORTH_IT, 0)}{said}"
         )

@@ -230,7 +230,8 @@ class Options:
     postponed
         Nothing was compared because it would take long: asked for by itself it is.
     contradicted
-        The forecast of the recorded configuration contradicts what was measured: `why_not` has both figures.
+        The forecast of the recorded configuration contradicts what was measured against a solo recording, or a bound:
+        `why_not` has both figures.
     untraced
         Tenants that are not in the replay, because their work was not traced: upper bounds allow for their resident
         time.
@@ -267,7 +268,7 @@ class Options:
     unplaced: Mapping[str, str] = field(default_factory=dict)
     mig_instances: int | None = None
     postponed: bool = False
-    contradicted: bool = False
+    contradicted: Literal["measured", "bound"] | None = None
     untraced: tuple[str, ...] = ()
     replayed: float = 1.0
     daemon: Daemon = DEFAULT_DAEMON
@@ -638,13 +639,18 @@ def contradicted(compared: Options, measured: Mapping[int, Estimate]) -> Options
         if low / (1 + FORBIDDEN) <= row.slowdown <= high * (1 + FORBIDDEN):
             continue
         was = f"was {'slowed at least' if one.from_below else 'measured to be slowed'} {fmt.ratio(one.value)}"
+        wrong = (
+            "one of the two is wrong"
+            if one.from_below
+            else "the replay is wrong, or the solo recording had other conditions"
+        )
         why = (
-            f"{row.name} {was}, and the replay of the recorded configuration says {fmt.ratio(row.slowdown)}: one of "
-            f"the two is wrong (limit: {fmt.percent(FORBIDDEN, 0)} apart)"
+            f"{row.name} {was}, and the replay of the recorded configuration says {fmt.ratio(row.slowdown)}: {wrong} "
+            f"(limit: {fmt.percent(FORBIDDEN, 0)} apart)"
         )
         return Options(
             compared.device_id, why_not=why, check=compared.check, clients=compared.clients, untraced=compared.untraced,
-            daemon=compared.daemon, contradicted=True,
+            daemon=compared.daemon, contradicted="bound" if one.from_below else "measured",
         )  # fmt: skip
     return compared
 
