@@ -11,6 +11,7 @@ import pytest
 from exports import A100, MS, US, global_pid, kernel, write
 
 import pyanalyze
+from pyanalyze.analysis.sharing import observe
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def test_launches_soon_after_own_work_exclude_nobody(tmp_path: Path) -> None:
     """Its context may still be resident: 0.06 ms after its last kernel that says nothing, 0.2 ms after it does."""
     soon = launched(tmp_path / "a.sqlite", [8] * 2000, kernel_us=30, every_us=103)
     assert verdict_of(soon).condition == "unless-untraced-tenant"
+    assert "soon_starts_prompt" in observe(pyanalyze.load(soon).cases()[0])
     later = launched(tmp_path / "b.sqlite", [8] * 2000, kernel_us=30, every_us=243)
     assert verdict_of(later).condition == "unless-mps-or-rare-tenant"
 

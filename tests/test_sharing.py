@@ -433,6 +433,12 @@ SIDES: list[tuple[str, dict[str, float | tuple[float, int]], dict[str, float | t
         {"idle_start_prompt_share": (1.0, 20), "idle_start_exposure": t.MIN_EXPOSURE},
         "idle_starts_prompt",
     ),
+    (
+        "MIN_EXPOSURE",
+        {"soon_start_prompt_share": (1.0, 20), "soon_start_exposure": t.MIN_EXPOSURE - 1},
+        {"soon_start_prompt_share": (1.0, 20), "soon_start_exposure": t.MIN_EXPOSURE},
+        "soon_starts_prompt",
+    ),
 ]
 
 
@@ -472,6 +478,7 @@ def test_every_threshold_has_both_sides_tested(tmp_path: Path) -> None:
     turns = pyanalyze.load(generate.built("limiter-exclusive-quota") / "limiter-exclusive-quota.sqlite")
     known |= set(turn_facts(turns.tables, 0))
     known |= set(idle_start_facts(pyanalyze.load(launched(tmp_path / "a.sqlite", [2_200] * 20)).tables, 0))
+    known |= set(idle_start_facts(pyanalyze.load(launched(tmp_path / "b.sqlite", [8] * 20, every_us=50)).tables, 0))
     known |= set(utilization_facts(sampled(tmp_path, [90.0] * 20).tables, 0))
     assert {name for _, below, above, _ in SIDES for name in (*below, *above)} <= known
 

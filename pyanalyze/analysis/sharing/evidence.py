@@ -795,17 +795,10 @@ def _delayed(case: Case) -> bool:
 
 def _idle_starts(case: Case) -> Iterable[Observation]:
     """How long kernels waited that were launched while their process had nothing on the device."""
-    prompt, periods = case.facts.get("idle_start_prompt_share"), case.fact("idle_start_exposure")
-    enough = prompt is not None and (prompt.value or 0) >= t.MIN_PROMPT_START_SHARE and (periods or 0) >= t.MIN_EXPOSURE
     if not _delayed(case):
-        if enough and prompt is not None:
-            yield _from_fact(
-                case,
-                "idle_start_prompt_share",
-                "idle_starts_prompt",
-                f"{fmt.percent(prompt.value)} of {prompt.n} kernels that were launched 0.1 ms or more after their "
-                f"process had work on the GPU started within 0.1 ms, spread over {periods:.0f} lengths of a time slice",
-            )
+        # What says already that no busy tenant was there is not said twice.
+        if not starts_promptly(case.facts) and not durations_stable(case.facts):
+            yield from _prompt_launches(case)
         return
     launches, delay = case.facts["idle_start_delayed_share"].n, case.facts["idle_start_delay_ns"]
     wait, spread = case.facts.get("idle_start_wait_ns"), case.fact("idle_start_wait_spread")
@@ -835,6 +828,26 @@ def _idle_starts(case: Case) -> Iterable[Observation]:
             f"{delay.n} of {launches} kernels that were launched while their process had no work on the GPU waited "
             f"0.1 ms or more (median {fmt.duration(delay.value or 0.0)}): work of an untraced process was in their way",
         )
+
+
+def _prompt_launches(case: Case) -> Iterable[Observation]:
+    """Launches onto an idle process that started at once; soon after its own work they say less than later."""
+    for name, observation, when in (
+        ("idle_start", "idle_starts_prompt", "0.1 ms or more after"),
+        ("soon_start", "soon_starts_prompt", "less than 0.1 ms after"),
+    ):
+        prompt, periods = case.facts.get(f"{name}_prompt_share"), case.fact(f"{name}_exposure")
+        if prompt is None or prompt.value is None or periods is None:
+            continue
+        if prompt.value >= t.MIN_PROMPT_START_SHARE and periods >= t.MIN_EXPOSURE:
+            yield _from_fact(
+                case,
+                f"{name}_prompt_share",
+                observation,
+                f"{fmt.percent(prompt.value)} of {prompt.n} kernels that were launched {when} their process had work "
+                f"on the GPU started within 0.1 ms, spread over {periods:.0f} lengths of a time slice",
+            )
+            return
 
 
 def _slices(case: Case) -> Iterable[Observation]:

@@ -48,7 +48,8 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
     dict of str to Fact
         ``idle_start_prompt_share``: of launches 0.1 ms and more after own work (``n``), the share that started within
         0.1 ms after the call returned. ``idle_start_exposure``: in how many different periods of a default time slice
-        those stood. ``idle_start_delayed_share``: of all launches (``n``), the share that waited longer, up to three
+        those stood. ``soon_start_prompt_share``, ``soon_start_exposure``: the same of launches sooner after own work.
+        ``idle_start_delayed_share``: of all launches (``n``), the share that waited longer, up to three
         time slices; ``idle_start_delay_ns``: median of these waits, ``n`` of them. ``idle_start_wait_ns``: median of
         the waits above 1 ms, ``n`` of them; ``idle_start_wait_spread``: their median absolute deviation over it;
         ``idle_start_latency_factor``: latency of those kernels over what it would have been without the wait. Empty
@@ -68,13 +69,15 @@ def idle_start_facts(tables: TableSet, device_id: int) -> dict[str, Fact]:
     if waits.is_empty():
         return {}
     found = {}
-    late = waits.filter(pl.col("idle_ns") >= LINGER_NS)
-    if not late.is_empty():
-        prompt = late.filter(pl.col("wait_ns") < PROMPT_NS)
-        share = prompt.height / late.height
+    soon = pl.col("idle_ns") < LINGER_NS
+    for name, some in (("idle_start", waits.filter(~soon)), ("soon_start", waits.filter(soon))):
+        if some.is_empty():
+            continue
+        prompt = some.filter(pl.col("wait_ns") < PROMPT_NS)
+        share = prompt.height / some.height
         periods = (prompt["start_ns"] // DEFAULT_SLICE_NS).n_unique()
-        found["idle_start_prompt_share"] = Fact(share, "1", late.height, "observed", "", _examples(prompt))
-        found["idle_start_exposure"] = Fact(float(periods), "1", prompt.height, "observed", "")
+        found[f"{name}_prompt_share"] = Fact(share, "1", some.height, "observed", "", _examples(prompt))
+        found[f"{name}_exposure"] = Fact(float(periods), "1", prompt.height, "observed", "")
     if calls.select(named(calls, _OTHER_WAITS).any()).item():
         return found
     # Before the first launch of a kernel its module may be loaded.

@@ -25,6 +25,7 @@ RULE = Rule(
         "kernel_durations_stable": (-t.STRONG, "time slices of another tenant would have inflated kernel durations"),
         "prompt_starts": (-t.STRONG, "another tenant would have finished its time slice first"),
         "idle_starts_prompt": (-t.STRONG, "another tenant would have finished its time slice first"),
+        "soon_starts_prompt": (-t.MODERATE, "an idle context mostly loses the engine to another tenant at once"),
         "mps_daemon": (-t.MODERATE, "an MPS server was running"),
         "nvml_one_process": (-t.MODERATE, "the driver lists one process"),
     },

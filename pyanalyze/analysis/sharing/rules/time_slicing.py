@@ -44,6 +44,7 @@ RULE = Rule(
         "kernel_durations_stable": (-t.STRONG, "time slices of another tenant would have inflated kernel durations"),
         "prompt_starts": (-t.STRONG, "another tenant would have finished its time slice first"),
         "idle_starts_prompt": (-t.STRONG, "another tenant would have finished its time slice first"),
+        "soon_starts_prompt": (-t.MODERATE, "an idle context mostly loses the engine to another tenant at once"),
         "sm_idle_outside_traced_kernels": (-t.STRONG, "SMs were idle while no traced kernel ran"),
         "sms_hidden": (-t.STRONG, "a process saw fewer SMs than the GPU has: it was capped"),
         "mps_group_time_sliced": (-t.STRONG, "some tenants ran concurrently: that is `mps+time-slicing`"),
