@@ -1156,6 +1156,83 @@ def test_residency_ends_where_switch_records_end_though_another_process_works_la
     assert (found["count"], found["detail"]) == (1, "the last 24.6 ms")
 
 
+def with_part_of_the_switch_records(path: Path, made: Path) -> Path:
+    """The same recording with the middle fifth of its switch records."""
+    shutil.copy(path, made)
+    made.chmod(0o644)
+    with contextlib.closing(sqlite3.connect(made)) as database, database:
+        times = [ns for (ns,) in database.execute("SELECT timestamp FROM GPU_CONTEXT_SWITCH_EVENTS ORDER BY timestamp")]
+        kept = (times[2 * len(times) // 5], times[3 * len(times) // 5])
+        database.execute("DELETE FROM GPU_CONTEXT_SWITCH_EVENTS WHERE timestamp NOT BETWEEN ? AND ?", kept)
+    return made
+
+
+def records_of(path: Path) -> list[tuple[int, int, int]]:
+    """Tag, time and pid of every switch record."""
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        return database.execute(
+            "SELECT tag, timestamp, globalPid / 0x1000000 % 0x1000000 FROM GPU_CONTEXT_SWITCH_EVENTS "
+            "ORDER BY timestamp, tag"
+        ).fetchall()
+
+
+@pytest.fixture(scope="module")
+def partly_recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("part") / "part.sqlite"
+    return with_part_of_the_switch_records(H100 / "slices-A-B.sqlite", made)
+
+
+def test_shares_of_residency_are_of_the_time_that_switch_records_cover(partly_recorded: Path) -> None:
+    """By SQL: RESTORE_START (8) to SAVE_END (7) of each process over the time from the first 8 to the last 7."""
+    records = records_of(partly_recorded)
+    while records[0][0] == 7:
+        del records[
+            0
+        ]  # who was resident before the first record had worked before the other one: since when is unknown
+    while records[-1][0] == 8:
+        del records[-1]
+    covered_ns = records[-1][1] - records[0][1]
+    resident_ns: dict[int, int] = {}
+    for before, after in pairwise(records):
+        if (before[0], after[0]) == (8, 7):
+            resident_ns[before[2]] = resident_ns.get(before[2], 0) + after[1] - before[1]
+    gaps = [after[1] - before[1] for before, after in pairwise(records) if (before[0], after[0]) == (7, 8)]
+    (device,) = (report := pyanalyze.load(partly_recorded).report()).devices
+    assert device.context_switches is not None
+    assert device.context_switches.recorded_ns == covered_ns
+    assert device.context_switches.count == len(gaps)
+    assert device.context_switches.overhead_fraction == pytest.approx(sum(gaps) / covered_ns)
+    assert {t.pid: t.gpu_time_share for t in device.tenants} == pytest.approx(
+        {pid: ns / covered_ns for pid, ns in resident_ns.items()}
+    )
+    (row,) = (row for row in report.quality if row.name == "switch_records_partial")
+    assert row.detail.startswith(f"{covered_ns / 1e9:.3f} of ")
+    assert f"% of the {covered_ns / 1e6:.1f} ms on record of" in run("residency", partly_recorded).stdout
+    # In the whole recording they cover all of it.
+    (whole,) = pyanalyze.load(H100 / "slices-A-B.sqlite").report().devices
+    assert whole.context_switches is not None
+    assert whole.context_switches.recorded_ns is None
+
+
+def test_time_without_switch_records_is_no_time_switched_out(partly_recorded: Path) -> None:
+    """Each program took so many times as long for a unit of work as solo, by its own clock."""
+    session = pyanalyze.load(partly_recorded)
+    (start_ns, end_ns) = session.residency_by_device.select("start_ns", "end_ns").row(0)
+    outside = session.kernel_attribution.filter((pl.col("end_ns") < start_ns) | (pl.col("start_ns") > end_ns))
+    assert outside.height > 500
+    assert outside["switched_out_ns"].sum() == 0
+    assert set(outside["basis"].cast(pl.String)) == {"inferred"}
+    elapsed = {
+        row["tenant_id"]: (row["low"], row["high"])
+        for row in session.tenant_slowdowns.to_dicts()
+        if (row["measure"], row["against"], row["work"]) == ("elapsed", "counterfactual", None)
+    }
+    pids = dict(session.tenants.select("pid", "tenant_id").iter_rows())
+    for application, pid in (("A", 861), ("B", 862)):
+        low, high = elapsed[pids[pid]]
+        assert low < measured_slowdown("slices-A-B", application) < high
+
+
 def test_no_single_length_is_said_of_intervals_of_two_lengths(corpus: Path) -> None:
     """Half of the intervals take 2.13 ms and half 25 us; one of them, and one switch, lie before the first operation."""
     path = corpus / "exports/ctxsw-ada-timeslice/paging__ada-1.nsys2026.sqlite"

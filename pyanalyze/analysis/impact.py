@@ -354,6 +354,8 @@ def untraced_share(device: Device) -> float:
     0.225
     """
     window_ns = 0 if device.window is None else device.window.end_ns - device.window.start_ns
+    if device.context_switches is not None and device.context_switches.recorded_ns:
+        window_ns = device.context_switches.recorded_ns
     if not window_ns:
         return 0.0
     untraced = [t for t in device.tenants if t.busy_ns is None]

@@ -382,6 +382,29 @@ def _with_group(
     return sorted([together, *rest], key=lambda one: -one.resident_ns)
 
 
+def recorded_ns(tables: TableSet, device_id: int, first_ns: int, last_ns: int) -> int | None:
+    """How much of a window the switch records of a device cover, where that is notably less.
+
+    Returns
+    -------
+    int or None
+        Nanoseconds; None: they cover (nearly) all of it, or there are none.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> recorded_ns(pyanalyze.load(capture).analysis.tables, 0, 0, 1_200_000_000) is None
+    True
+    """
+    if not tables.rows_where("quality", "name", "switch_records_partial"):
+        return None
+    for engine in tables.rows_of("residency_by_device", device_id):
+        start_ns, end_ns = engine["start_ns"], engine["end_ns"]
+        if engine["basis"] == "observed" and start_ns is not None and (start_ns > first_ns or end_ns < last_ns):
+            return max(int(min(end_ns, last_ns) - max(start_ns, first_ns)), 0)
+    return None
+
+
 def switch_period_ns(tables: TableSet, device_id: int) -> int | None:
     """Measure the period with which tenants alternate: from one residency interval to the next of the same tenant.
 

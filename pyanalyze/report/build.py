@@ -11,7 +11,7 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.mps_daemon import PIPE, daemon_on
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, whole_graphs_share
-from pyanalyze.analysis.residency import named_for_all
+from pyanalyze.analysis.residency import named_for_all, recorded_ns
 from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, lost_launches, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
@@ -279,7 +279,9 @@ def _device(
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
     span_ns = 0 if window is None else window.end_ns - window.start_ns
-    switches = _context_switches(tables, verdict.device_id, span_ns)
+    recorded = None if window is None else recorded_ns(tables, verdict.device_id, window.start_ns, window.end_ns)
+    recorded_span_ns = span_ns if recorded is None else recorded
+    switches = _context_switches(tables, verdict.device_id, span_ns, recorded)
     if window is None:
         missing.append(Missing(what="window", why="no activity of any tenant was recorded", how=_how_kernels(verdict)))
     missing += _unavailable(tables, verdict.device_id)
@@ -313,11 +315,13 @@ def _device(
     )
     one_for_all = named_for_all(verdict.mode, [(t.tenant_id, t.busy_ns, t.resident_ns) for t in known]) is not None
     tenants = [
-        _with_gpu_time(tenant, summary, span_ns, known=Part.RESIDENCY in parts, one_for_all=one_for_all)
+        _with_gpu_time(
+            tenant, summary, span_ns, recorded_span_ns, known=Part.RESIDENCY in parts, one_for_all=one_for_all
+        )
         for tenant in known
     ]
     if group := analysis.mps_groups.get(verdict.device_id):
-        tenants = _with_mps_group(tenants, group, span_ns, analysis.attributed_in_groups)
+        tenants = _with_mps_group(tenants, group, recorded_span_ns, analysis.attributed_in_groups)
     interference = None
     if found is not None:
         interference = _interference(found, usage, tables, missing, verdict.mode, trace, analysis.baselines)
@@ -557,7 +561,7 @@ def _memory(tables: TableSet, device: dict[str, Any], missing: list[Missing]) ->
     return Memory(total_bytes=total, peak_bytes=peak)
 
 
-def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> ContextSwitches | None:
+def _context_switches(tables: TableSet, device_id: int, span_ns: int, recorded: int | None) -> ContextSwitches | None:
     import polars as pl
 
     facts = {row["name"]: row["value"] for row in tables.rows_of("facts", device_id)}
@@ -585,7 +589,8 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int) -> Context
         save=_switch_part(counted["save_ns"]),
         gap=_switch_part(counted["gap_ns"]),
         restore=_switch_part(counted["restore_ns"]),
-        overhead_fraction=total / span_ns if counted.height and span_ns else None,
+        recorded_ns=recorded,
+        overhead_fraction=total / of_ns if counted.height and (of_ns := recorded or span_ns) else None,
         endings=dict(endings.iter_rows()),
         dropped=int(lost),
     )
@@ -702,9 +707,15 @@ def _names_of_processes(tables: TableSet, device_id: int) -> dict[tuple[int, int
 
 
 def _with_gpu_time(
-    tenant: Tenant, summary: DeviceResidency | None, span_ns: int, *, known: bool, one_for_all: bool
+    tenant: Tenant,
+    summary: DeviceResidency | None,
+    span_ns: int,
+    recorded_span_ns: int,
+    *,
+    known: bool,
+    one_for_all: bool,
 ) -> Tenant:
-    """Add the GPU time share, which has one denominator: the window.
+    """Add the GPU time share, which has one denominator: the window, or of observed residency what records cover of it.
 
     Observed residency, else inferred residency, else attributed time (all of busy, where nothing is switched out).
     Residency that switch records give to one MPS client for all says nothing of its own.
@@ -715,7 +726,7 @@ def _with_gpu_time(
         if tenant.busy_ns is not None and span_ns:
             share, basis = tenant.busy_ns / span_ns, "inferred"
     elif tenant.resident_ns is not None:
-        share, basis = (tenant.resident_ns / span_ns if span_ns else None), "observed"
+        share, basis = (tenant.resident_ns / recorded_span_ns if recorded_span_ns else None), "observed"
     elif known:
         inferred = () if summary is None else summary.tenants
         found = next((one for one in inferred if one.tenant_id == tenant.tenant_id), None)

@@ -105,11 +105,12 @@ __all__ = [
     "partly_active",
     "percentile_text",
     "processes_text",
+    "recorded_ns",
     "residency_sentence",
     "sampled_sentence",
     "samples_not_used",
     "samples_text",
-    "share_of_window",
+    "share_of_residency",
     "slowdown_text",
     "solo_first",
     "stream_name",
@@ -143,6 +144,11 @@ _SHORT = 160
 LONG = 2_000
 
 
+def recorded_ns(device: Device) -> int | None:
+    """How much of the window switch records cover, where that is notably less; else None."""
+    return None if device.context_switches is None else device.context_switches.recorded_ns
+
+
 def _window_ns(device: Device) -> int | None:
     return None if device.window is None else device.window.end_ns - device.window.start_ns
 
@@ -162,9 +168,12 @@ def outside_report(text: str) -> str:
     return text.replace(TO_DO, " `pyanalyze report` says how to capture it.")
 
 
-def share_of_window(part_ns: int | None, device: Device) -> float | None:
-    """A time as a fraction of the device's window; None: one of them is not known."""
-    whole = _window_ns(device)
+def share_of_residency(part_ns: int | None, device: Device) -> float | None:
+    """A time as a fraction of what GPU time shares are of: the window, or what switch records cover of it.
+
+    None: one of the two is not known.
+    """
+    whole = recorded_ns(device) or _window_ns(device)
     return None if part_ns is None or not whole else part_ns / whole
 
 
@@ -629,7 +638,7 @@ def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
         names.append(f"{len(shown) - 3} more")
     resident = "resident, by " if shown[0].gpu_time_basis == "observed" else ""
     source = f"{resident}{_gpu_time_source(device)}{_of_clients(device)}"
-    text = f"{', '.join(names)} of {fmt.duration(_window_ns(device))} ({source})."
+    text = f"{', '.join(names)} of {_shares_of(device)} ({source})."
     return f"{text} {said}" if (said := _switching(device, lengths=lengths)) else text
 
 
@@ -642,6 +651,13 @@ def copies_only(device: Device) -> bool:
 def only_copies_text(device: Device) -> str:
     """Say that no kernel was recorded, and what was instead."""
     return f"No kernel was recorded, {copies_words(t.copies for t in device.tenants)} only."
+
+
+def _shares_of(device: Device) -> str:
+    """How long what GPU time shares are of was, and how much of the window that is."""
+    window, recorded = fmt.duration(_window_ns(device)), recorded_ns(device)
+    observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
+    return window if recorded is None or not observed else f"the {fmt.duration(recorded)} on record of {window}"
 
 
 def _with_gpu_time(device: Device) -> list[Tenant]:
@@ -718,7 +734,7 @@ _NOTABLE_IDLE = 0.05
 
 def _with_work(tenant: Tenant, device: Device) -> float | None:
     """The part of the window in which a tenant was resident with work, where that is notably less than its GPU time."""
-    summary, window_ns = device.residency_summary, _window_ns(device)
+    summary, window_ns = device.residency_summary, recorded_ns(device) or _window_ns(device)
     if summary is None or tenant.gpu_time_basis != "observed" or not window_ns or tenant.gpu_time_share is None:
         return None
     found = next((one for one in summary.tenants if one.tenant_id == tenant.tenant_id), None)
@@ -743,7 +759,8 @@ _HALF = 0.5
 def partly_active(device: Device) -> float | None:
     """Part of the window from the begin of the last tenant to the end of the first; None: nearly all, or not known."""
     both = device.all_at_work
-    part = None if both is None else share_of_window(both.end_ns - both.start_ns, device)
+    window_ns = _window_ns(device)
+    part = None if both is None or not window_ns else (both.end_ns - both.start_ns) / window_ns
     return None if part is None or part >= _NEARLY_ALL else part
 
 
@@ -771,9 +788,9 @@ def switching_text(device: Device) -> str:
     at_once = ", overlapping" if together else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
-    if (part := partly_active(device)) is not None:
+    if recorded_ns(device) is None and (part := partly_active(device)) is not None:
         source = f"all active {fmt.percent(part, 0)}; {source}"
-    text = f"{'resident,' if observed else 'shares'} of {fmt.duration(_window_ns(device))}{at_once} ({source})"
+    text = f"{'resident,' if observed else 'shares'} of {_shares_of(device)}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
 
@@ -826,12 +843,12 @@ def _switching(device: Device, *, short: bool = False, lengths: bool = True) -> 
     text = f"{what} of {fmt.duration(switches.median_cost_ns)}"
     if switches.overhead_fraction is not None:
         text += f" take{'s' if switches.count == 1 else ''} {fmt.percent(switches.overhead_fraction)}"
-        text += "" if short else " of the window"
+        text += "" if short else " of the window" if switches.recorded_ns is None else " of that time"
     if switches.cost_kind == "full":
         # It reaches into residency.
         text += "; saving and restoring are in GPU time as well"
     elif (inferred := inferred_switch(device)) is not None:
-        share, low, high = (fmt.percent(share_of_window(one.total_ns, device)) for one in inferred.whole)
+        share, low, high = (fmt.percent(share_of_residency(one.total_ns, device)) for one in inferred.whole)
         between = "" if low == high else f", {low} to {high}"
         text += f", {share} with saving and restoring (inferred{between})"
     if lengths and not short and switches.median_slice_ns is not None:

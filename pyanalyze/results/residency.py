@@ -49,7 +49,12 @@ class ContextSwitches(Result):
     restore: SwitchPart | None = Field(
         default=None, description="RESTORE_START to CONTEXT_START; null: a switch has no such record."
     )
-    overhead_fraction: Number = Field(description="Total cost over the window.")
+    recorded_ns: int | None = Field(
+        default=None,
+        description="Time of the window that the records cover, ns: shares of residency, switches and slowdowns are of "
+        "it; null: all of the window, or nearly.",
+    )
+    overhead_fraction: Number = Field(description="Total cost over the window, or over recorded_ns.")
     endings: dict[Text, int] = Field(description="How slices ended (WFI, GFXP, CTAP, CILP, ...): count.")
     dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
 
@@ -65,7 +70,10 @@ class ResidencyTotals(Result):
     )
     slices: int = Field(ge=0, description="Complete slices.")
     cut_slices: int = Field(ge=0, description="Slices that the recording or lost records cut.")
-    gpu_time_share: Number = Field(description="GPU time share: its residency in the window, over the window.")
+    gpu_time_share: Number = Field(
+        description="GPU time share: its residency in the window, over the window, or over the part of it that switch "
+        "records cover."
+    )
     idle_ns: int | None = Field(
         description="In the window, resident with none of its kernels in flight, ns; null: not traced."
     )

@@ -50,6 +50,8 @@ _INTERVALS = (
 )
 _POINTS = ("gpu_metrics", "nvml_samples", "allocations")
 _TIMED = (*_INTERVALS, *_POINTS, "switch_events")
+#: Rows of `quality` that say which part of the time was recorded: each part has its own.
+_OF_TIME = ("switch_records_partial",)
 
 
 def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> TableSet:
@@ -160,6 +162,8 @@ def _cut(
     tables: TableSet, timed: Mapping[str, _core.Table], window: tuple[int, int] | None, gpu: int | None
 ) -> _Part | None:
     """Cut what was read; None where there were events, and none in this window."""
+    import polars as pl
+
     events: dict[str, AnyTable] = {name: _core.cut(table, window, gpu) for name, table in timed.items()}
     had = any(table.num_rows for table in timed.values())
     if (
@@ -174,6 +178,8 @@ def _cut(
             continue
         frame = tables.frame(name)
         kept = frame if gpu is None else _of_device(name, frame, gpu)
+        if name == "quality" and not set(_OF_TIME).isdisjoint(row["name"] for row in tables.rows(name)):
+            kept = kept.filter(~pl.col("name").cast(pl.String).is_in(_OF_TIME))
         events[name] = table if kept is frame else FrameTable(name, kept)
         unchanged += [name] if kept is frame else []
     return _Part(window, gpu, events, unchanged, _answering(tables, window, gpu))

@@ -31,6 +31,7 @@ from pyanalyze.report.sentences import (
     known_from_below,
     pairs_without_figure,
     pairwise_kind,
+    recorded_ns,
     victim_sentence,
     why_missing,
 )
@@ -163,8 +164,11 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
     if all(t.group_of is None for t in device.tenants):
         chosen = all_active(device)
         chosen = f": {chosen} leaves the time in which all were {active_word(device)}" if chosen else ""
+        counts = f"All work of the window counts, also what ran while no other tenant had any{chosen}"
+        if (recorded := recorded_ns(device)) is not None:
+            counts = f"Work of the {fmt.duration(recorded)} that switch records cover counts, not of the whole window"
         of = (
-            f" All work of the window counts, also what ran while no other tenant had any{chosen}. "
+            f" {counts}. "
             "Latency begins at the launch: --work FILE measures requests from their own start."
             f"{_ASSUMED.format(how) if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
         )

@@ -9,9 +9,10 @@ from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     inferred_switch,
     median_interval,
+    recorded_ns,
     residency_labels,
     residency_sentence,
-    share_of_window,
+    share_of_residency,
     too_few_intervals,
     unlike_medians,
     whole_intervals,
@@ -150,7 +151,7 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
             Cell(scope),
             value_cell(fmt.duration(median_ns)),
             value_cell(fmt.duration(total_ns)),
-            value_cell(fmt.percent(share_of_window(total_ns, device))),
+            value_cell(fmt.percent(share_of_residency(total_ns, device))),
         )
         for name, scope, median_ns, total_ns in rows
     )
@@ -159,7 +160,7 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         Column("From and to"),
         Column("Median", "of a switch", True),
         Column("Total", "of all switches", True),
-        Column("Share", "total over the window", True),
+        Column("Share", f"total over the {'window' if recorded_ns(device) is None else 'time on record'}", True),
     )
     caption = (
         "What context switches cost (observed). Stop and save, and restore, are in GPU time as well: residency "
@@ -195,9 +196,10 @@ def _slice_tables(device: Device) -> list[Block]:
         )
         for t in summary.tenants
     )
+    of_time = "window" if recorded_ns(device) is None else "time on record"
     columns = (
         Column("Tenant"),
-        Column("GPU time share", "of the window", True),
+        Column("GPU time share", f"of the {of_time}", True),
         Column("Intervals", "complete", True),
         Column("Median", numeric=True),
         Column("p10-p90", numeric=True),
@@ -207,7 +209,7 @@ def _slice_tables(device: Device) -> list[Block]:
     parts = [
         _time_slice(summary),
         f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}, "
-        "over the whole window, also while a tenant had no work"
+        f"over the whole {of_time}, also while a tenant had no work"
         if summary.jain is not None and len(rows) > 1
         else "",
     ]

@@ -12,6 +12,7 @@ from pyanalyze.report.sentences import (
     id_text,
     only_copies_text,
     processes_text,
+    recorded_ns,
     too_few_intervals,
     whole_intervals,
 )
@@ -98,7 +99,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("pid", "as nsys saw it", numeric=True),
-        Column("GPU time share", "of the window", True),
+        Column("GPU time share", "of the window" if recorded_ns(device) is None else "of the time on record", True),
         Column("Resident", "observed", True),
         Column("Attributed", "busy and resident, inferred", True),
         Column("Busy", "kernels in flight, observed", True),

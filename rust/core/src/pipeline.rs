@@ -27,6 +27,7 @@ use crate::occupancy::placement::{Model, Placement, PlacementPolicy, Sharing};
 use crate::occupancy::theoretical::{tenant_map, KernelOccupancy};
 use crate::residency::inferred::InferredResidency;
 use crate::residency::observed::Residency;
+use crate::residency::recorded_time::PartlyRecorded;
 use crate::residency::summary::ResidencySummary;
 use crate::session::{clock, devices, samples_only};
 use crate::simulate::forecast::{self, Fit};
@@ -34,6 +35,7 @@ use crate::simulate::sharing_config::{Recorded, SharingConfig};
 use crate::table::columns::Columns;
 use crate::table::events::{concat, EventPass, Tables};
 use crate::table::kernel_names;
+use crate::table::parts::{of_device, Span};
 use crate::table::quality::Quality;
 use crate::table::schema;
 
@@ -121,7 +123,7 @@ pub fn occupancy(
     };
     let devices = table(&schema::DEVICES);
     let tenants = tenant_map(&table(&schema::TENANTS))?;
-    let residency = table(&schema::RESIDENCY);
+    let residency = PartlyRecorded::of(session)?.maybe_resident(&table(&schema::RESIDENCY))?;
     let mut made = Tables::new();
     let window = window.map_or_else(|| active_ns(&table(&schema::TENANT_USAGE)), |w| Ok(Some(w)))?;
     let named = tenants.clone();
@@ -290,6 +292,13 @@ pub fn forecast(
     threads: usize,
     watch: &dyn Watch,
 ) -> Result<(Tables, Arc<Fit>)> {
+    let partly = PartlyRecorded::of(session)?;
+    let replayed = |time: &Span| recorded.window.is_none_or(|(first, last)| first < time.1 && time.0 < last);
+    // Where nothing tells who was resident, how long kernels take alone is not known.
+    let session = &match partly.times().get(&device).copied().filter(replayed) {
+        Some(time) => of_device(session, device, time)?,
+        None => partly.forget(session)?,
+    };
     let (made, fitted) =
         forecast::run(session, device, recorded, configs, most_operations, fitted, threads, watch)?;
     Ok(([(schema::FORECAST.name, made)].into(), fitted))
@@ -340,6 +349,7 @@ fn reconstruct_within(session: &Tables, window: Option<(i64, i64)>, watch: &dyn 
         made.insert(table.name, batch);
     }
 
+    PartlyRecorded::of(&seen)?.count(&mut quality);
     let (overlap, facts) =
         both(|| Overlap::new(&seen)?.run(&seen, watch), || Facts::new(&seen)?.after(&seen, watch))?;
     let facts = facts.beside(overlap.overlaps.clone()).finish(watch)?;

@@ -27,6 +27,7 @@ use crate::base::intervals::{Union, Walk};
 use crate::base::maps::ByKey;
 use crate::base::watch::Watch;
 use crate::residency::observed::Slice;
+use crate::residency::recorded_time::PartlyRecorded;
 use crate::table::builder::Builder;
 use crate::table::calls::{calls, CallsByProcess};
 use crate::table::columns::Columns;
@@ -92,6 +93,7 @@ struct OfStream {
 pub struct Attribution {
     who: Who,
     held: Vec<Held>,
+    partly_recorded: PartlyRecorded,
     /// Time in which the engine was being handed over.
     switching: BTreeMap<u32, (Union, Walk)>,
     calls: CallsByProcess,
@@ -147,6 +149,7 @@ impl Attribution {
         Ok(Self {
             who,
             held,
+            partly_recorded: PartlyRecorded::of(session)?,
             has_calls: !calls.is_empty(),
             has_switches: !switching.is_empty(),
             switching,
@@ -188,8 +191,12 @@ impl Attribution {
         let held = held.unwrap_or(&mut nobody);
         let dur_ns = w.end_ns.saturating_sub(w.start_ns);
         let (residency, walk) = (held.residency.as_ref(), &mut held.walk);
+        // Outside of the recorded time it may have been resident: that is no time switched out.
+        let unknown_ns = |from: i64, to: i64| self.partly_recorded.unknown_ns(w.device, from, to);
         let resident = |walk: &mut Walk, from: i64, to: i64| {
-            residency.map_or(to.saturating_sub(from), |union| walk.covered_ns(union, from, to))
+            residency.map_or(to.saturating_sub(from), |union| {
+                walk.covered_ns(union, from, to).saturating_add(unknown_ns(from, to))
+            })
         };
         let attributed_ns = resident(walk, w.start_ns, w.end_ns);
         let mut unknown = OfStream::default();
@@ -220,7 +227,7 @@ impl Attribution {
         let out_ns = dur_ns.saturating_sub(attributed_ns);
         rows.attributed.push(attributed_ns);
         rows.out.push(out_ns);
-        rows.observed.push(held.observed);
+        rows.observed.push(held.observed && unknown_ns(w.start_ns, w.end_ns) == 0);
         if self.has_calls {
             rows.call.append_option(waited.map(|(call_ns, ..)| call_ns));
             rows.in_call.append_option(waited.map(|(_, launch_overhead_ns, ..)| launch_overhead_ns));

@@ -31,6 +31,7 @@ use crate::base::statistics::{median, nearest_rank};
 use crate::base::watch::Watch;
 use crate::residency::observed::slice_lengths;
 use crate::residency::observed::{creation_contexts, Slice};
+use crate::residency::recorded_time::PartlyRecorded;
 use crate::table::builder::Builder;
 use crate::table::columns::at;
 use crate::table::events::{EventPass, Events, Tables};
@@ -82,6 +83,8 @@ struct Usage {
     last_ns: Option<i64>,
     busy: Growing,
     attributed_ns: i64,
+    /// Busy outside of the time that switch records cover.
+    unknown_ns: i64,
     copy: Growing,
     copy_bytes: i64,
     /// Kernels, graphs and copies.
@@ -149,6 +152,7 @@ pub struct Overlap {
     who: Who,
     last: LastTenant,
     usage: Vec<Usage>,
+    partly_recorded: PartlyRecorded,
     /// Tenants by device, in their order.
     listed: BTreeMap<u32, Vec<u32>>,
     traced: BTreeMap<u32, Vec<u32>>,
@@ -232,6 +236,7 @@ impl Overlap {
             who,
             last: LastTenant::default(),
             usage,
+            partly_recorded: PartlyRecorded::of(session)?,
             listed,
             traced,
             by_end,
@@ -354,9 +359,10 @@ impl Overlap {
         if let Some((from, to)) = new {
             let new_ns = to.saturating_sub(from);
             u.spell_ns = u.spell_ns.saturating_add(new_ns);
-            let attributed =
-                u.residency.as_ref().or(u.through.as_ref()).map_or(new_ns, |r| r.covered_ns(from, to));
-            u.attributed_ns = u.attributed_ns.saturating_add(attributed);
+            let held = u.residency.as_ref().or(u.through.as_ref());
+            u.attributed_ns = u.attributed_ns.saturating_add(held.map_or(new_ns, |r| r.covered_ns(from, to)));
+            let unknown_ns = held.map_or(0, |_| self.partly_recorded.unknown_ns(w.device, from, to));
+            u.unknown_ns = u.unknown_ns.saturating_add(unknown_ns);
         }
         if w.kind == WorkKind::Graph {
             u.graphs = u.graphs.saturating_add(1);
@@ -411,7 +417,12 @@ impl Overlap {
                     .collect::<Int64Array>(),
             )
             .put("resident_ns", all.iter().map(resident).collect::<Int64Array>())
-            .put("attributed_ns", all.iter().map(|u| busy(u, u.attributed_ns)).collect::<Int64Array>())
+            .put(
+                "attributed_ns",
+                all.iter()
+                    .map(|u| busy(u, u.attributed_ns.saturating_add(u.unknown_ns)))
+                    .collect::<Int64Array>(),
+            )
             .put(
                 "resident_idle_ns",
                 all.iter()
@@ -429,7 +440,7 @@ impl Overlap {
                 "basis",
                 all.iter().map(|u| {
                     // Without switch records it is an assumption that nothing was switched out.
-                    let sure = u.observed && (u.residency.is_some() || !u.traced);
+                    let sure = u.observed && (u.residency.is_some() || !u.traced) && u.unknown_ns == 0;
                     Some(if sure { "observed" } else { "inferred" })
                 }),
             )

@@ -22,11 +22,13 @@ use crate::explain::chain::{Chain, Device, Placed, SegmentKind, Walker};
 use crate::explain::units::{find, ranges, Choice, Found, Unit, UnitSource};
 use crate::explain::waits::Waits;
 use crate::residency::observed::{Ending, Slice};
+use crate::residency::recorded_time::PartlyRecorded;
 use crate::slowdown::operations::{Gathered, Scene, Signatures, Tenancy};
 use crate::slowdown::others::Present;
 use crate::table::builder::{Builder, Words};
 use crate::table::columns::Columns;
 use crate::table::events::Tables;
+use crate::table::parts::{divide, together};
 use crate::table::schema;
 use crate::table::tenant_lookup::Who;
 
@@ -35,11 +37,31 @@ const BATCH: usize = 2_048;
 
 /// Finds the units of work of every traced tenant of a reconstructed session, and explains each: `units`,
 /// `unit_segments` and `unit_coverage`. On devices without observed residency the `inferred_residency` of the session counts, where there is
-/// any. On `threads` threads (0: as many as there are processors).
+/// any. Of a device whose switch records cover notably less time than its kernels, units of that time are explained. On
+/// `threads` threads (0: as many as there are processors).
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
 pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Watch) -> Result<Tables> {
+    let mut made = Vec::new();
+    let mut units = 0;
+    for (part, window) in divide(session, &PartlyRecorded::of(session)?.times(), choice.window)? {
+        let tables = explain_part(&part, &Choice { window, ..choice.clone() }, units, threads, watch)?;
+        let more = tables.get(schema::UNITS.name).map_or(0, RecordBatch::num_rows);
+        units = units.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+        made.push(tables);
+    }
+    together(made, &[&schema::UNITS, &schema::UNIT_SEGMENTS, &schema::UNIT_COVERAGE])
+}
+
+/// The same of a session whose switch records cover the time of its kernels; its units count from `first_unit`.
+fn explain_part(
+    session: &Tables,
+    choice: &Choice,
+    first_unit: u32,
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Tables> {
     let pool = ThreadPool::new(threads);
     let slices = slices(session)?;
     let mut seen = session.clone();
@@ -51,7 +73,7 @@ pub fn explain(session: &Tables, choice: &Choice, threads: usize, watch: &dyn Wa
     drop(seen);
     let who = Who::read(session)?;
     let ranges = ranges(session, choice, watch)?;
-    let mut written = Written::new(&signatures);
+    let mut written = Written::new(&signatures, first_unit);
     let mut coverage = Vec::new();
     let served_by: BTreeMap<u32, u32> =
         who.tenants.iter().filter_map(|t| Some((t.id, t.served_by?))).collect();
@@ -218,6 +240,8 @@ struct Row {
 
 /// Rows of both tables, as they are found.
 struct Written {
+    /// Number of the first unit.
+    first: u32,
     units: Vec<Row>,
     /// Texts of unit names, and by row a place among them.
     names: Vec<String>,
@@ -241,8 +265,9 @@ struct Written {
 }
 
 impl Written {
-    fn new(signatures: &Signatures) -> Self {
+    fn new(signatures: &Signatures, first: u32) -> Self {
         Self {
+            first,
             units: Vec::new(),
             names: Vec::new(),
             unit_names: Vec::new(),
@@ -265,7 +290,7 @@ impl Written {
     }
 
     fn add(&mut self, tenant: &Tenancy, found: &Found, unit: &Unit, chain: &Chain, recorded: bool) {
-        let number = u32::try_from(self.units.len()).unwrap_or(u32::MAX);
+        let number = self.first.saturating_add(u32::try_from(self.units.len()).unwrap_or(u32::MAX));
         let name = found.names.get(unit.name as usize).map_or("", String::as_str);
         let place = self.names.iter().rposition(|known| known == name).unwrap_or_else(|| {
             self.names.push(name.to_owned());
@@ -318,7 +343,7 @@ impl Written {
         let numbers = |f: fn(&Row) -> u32| -> UInt32Array { self.units.iter().map(|r| Some(f(r))).collect() };
         let names = self.unit_names.iter().map(|n| self.names.get(*n as usize).map(String::as_str));
         let units = Builder::new(&schema::UNITS)
-            .put("unit", (0..u32::MAX).take(count).map(Some).collect::<UInt32Array>())
+            .put("unit", (self.first..u32::MAX).take(count).map(Some).collect::<UInt32Array>())
             .put("tenant_id", numbers(|r| r.tenant))
             .put("device_id", numbers(|r| r.device))
             .put("capture", numbers(|r| r.process.0))

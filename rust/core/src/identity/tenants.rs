@@ -22,6 +22,7 @@ use crate::base::maps::ByKey;
 use crate::base::watch::Watch;
 use crate::identity::pid_match::{Memory, Steps};
 use crate::residency::observed::Slice;
+use crate::residency::recorded_time::PartlyRecorded;
 use crate::table::builder::Builder;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events, Tables};
@@ -103,6 +104,7 @@ pub struct Tenants {
     slices: Vec<Slice>,
     switches: RecordBatch,
     resident: BTreeMap<u32, BTreeMap<u32, Union>>,
+    partly_recorded: PartlyRecorded,
     seen: ByKey<Process, Seen>,
     contexts: BTreeMap<(u32, u32, Option<u32>), BTreeSet<u32>>,
     names: BTreeMap<(u32, u32), String>,
@@ -184,6 +186,7 @@ impl Tenants {
             slices,
             switches,
             resident,
+            partly_recorded: PartlyRecorded::of(session)?,
             seen,
             contexts,
             names,
@@ -468,7 +471,8 @@ impl EventPass for Tenants {
                 seen.contexts.extend(w.context);
                 seen.last_context = w.context;
             }
-            if w.kind == WorkKind::Kernel {
+            // Of kernels that switch records do not reach nothing tells whose context was resident.
+            if w.kind == WorkKind::Kernel && !self.partly_recorded.is_unknown(w.device, w.start_ns) {
                 seen.kernels = seen.kernels.saturating_add(1);
                 for (pid, union) in self.resident.get(&w.device).into_iter().flatten() {
                     if union.contains(w.start_ns) {

@@ -3,4 +3,5 @@
 pub mod inferred;
 pub(crate) mod inferred_single;
 pub mod observed;
+pub(crate) mod recorded_time;
 pub mod summary;

@@ -637,20 +637,31 @@ impl Engine {
         if !later(last_ns) {
             return (self.last_ns.max(last_ns), 0);
         }
-        let creation = creation_contexts(&self.slices);
-        let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for slice in self.slices.iter().filter(|s| !creation.contains(&(s.device, s.hw_context, s.pid))) {
-            if slice.hw_context == hw { &mut own } else { &mut others }.extend(slice.pid);
-        }
-        if let State::Resident { pid, .. } = self.states.get(hw) {
-            own.extend(pid);
-        }
-        let switched =
-            |pid: &Option<u32>| pid.is_some_and(|pid| others.contains(&pid) && !own.contains(&pid));
+        let State::Resident { pid, .. } = self.states.get(hw) else { return (self.last_ns, 0) };
+        let others = self.other_processes(hw, pid);
+        let switched = |pid: &Option<u32>| pid.is_some_and(|pid| others.contains(&pid));
         if work().any(|((_, pid), last_ns)| switched(pid) && later(*last_ns)) {
             return (self.last_ns, last_ns.saturating_sub(self.last_ns));
         }
         (last_ns, 0)
+    }
+
+    /// Processes that had other contexts than `hw`, which is of process `pid`, and none that was resident as it.
+    fn other_processes(&self, hw: u64, pid: Option<u32>) -> BTreeSet<u32> {
+        let creation = creation_contexts(&self.slices);
+        let (mut own, mut others) = (BTreeSet::from_iter(pid), BTreeSet::new());
+        for slice in self.slices.iter().filter(|s| !creation.contains(&(s.device, s.hw_context, s.pid))) {
+            if slice.hw_context == hw { &mut own } else { &mut others }.extend(slice.pid);
+        }
+        &others - &own
+    }
+
+    /// Whether the interval that the first record ends may have begun any time: a process of another context began a
+    /// kernel before that record, and the switch from it was not recorded.
+    fn leads_unseen(&self, leading: &Slice, first_kernel_ns: &BTreeMap<(u32, u32), i64>) -> bool {
+        let before = |ns: &i64| leading.end_ns.saturating_sub(*ns) > WAKE_NS;
+        let began = |pid: &u32| first_kernel_ns.get(&(leading.device, *pid)).is_some_and(before);
+        self.other_processes(leading.hw_context, leading.pid).iter().any(began)
     }
 
     /// Ends the slice of `hw` at `end_ns`.
@@ -692,6 +703,8 @@ impl Engine {
 pub struct Residency {
     engines: BTreeMap<(u32, u32), Engine>,
     shared: BTreeMap<u32, Counting>,
+    /// When the first kernel of a device began, by process; only where that is asked.
+    first_kernel_ns: BTreeMap<(u32, u32), i64>,
     /// When the last work of a device ended, by process.
     last_work_ns: BTreeMap<(u32, Option<u32>), i64>,
     quality: Quality,
@@ -742,7 +755,10 @@ impl Residency {
 
     /// Begins the interval that the first record of a device ends with the first work of its process: a switch to another
     /// context and back would have been recorded.
-    fn lead<'a>(&mut self, work: impl Iterator<Item = Columns<'a>>) -> Result<()> {
+    fn lead<'a, W>(&mut self, work: impl Fn() -> W) -> Result<()>
+    where
+        W: Iterator<Item = (&'static schema::Table, Columns<'a>)>,
+    {
         let mut leading: Vec<_> = self
             .engines
             .iter_mut()
@@ -754,7 +770,19 @@ impl Residency {
         if leading.is_empty() {
             return Ok(());
         }
-        for columns in work {
+        for columns in
+            work().take_while(|(table, _)| table.name != schema::MEMOPS.name).map(|(_, columns)| columns)
+        {
+            let (device, pid, start) =
+                (columns.u32("device_id")?, columns.u32("pid")?, columns.i64("start_ns")?);
+            for (row, (device, start)) in device.values().iter().zip(start.values()).enumerate() {
+                if let Some(pid) = at(pid, row) {
+                    let first = self.first_kernel_ns.entry((*device, pid)).or_insert(*start);
+                    *first = (*first).min(*start);
+                }
+            }
+        }
+        for (_, columns) in work() {
             let (capture, device) = (columns.u32("capture")?, columns.u32("device_id")?);
             let (pid, start) = (columns.u32("pid")?, columns.i64("start_ns")?);
             for (key, process, slice) in &mut leading {
@@ -775,8 +803,8 @@ impl EventPass for Residency {
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("residency", self.done, 0)?;
         let work = [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS];
-        let work = || work.iter().filter_map(|table| events.get(table));
-        for columns in work() {
+        let work = || work.into_iter().filter_map(|table| Some((table, events.get(table)?)));
+        for (_, columns) in work() {
             let (device, pid) = (columns.u32("device_id")?, columns.u32("pid")?);
             let end = columns.i64("end_ns")?;
             for (row, (device, end)) in device.values().iter().zip(end.values()).enumerate() {
@@ -818,7 +846,7 @@ impl EventPass for Residency {
         let clear = rising(time.values()) && one(capture.values());
         if clear || (0..rows.saturating_sub(1)).all(follows) {
             self.follow((0..rows).map(event), watch)?;
-            return self.lead(work());
+            return self.lead(work);
         }
         let mut events: Vec<Event> = (0..rows).map(event).collect();
         events.sort_by_key(|e| (e.capture, e.time_ns, e.device));
@@ -832,7 +860,7 @@ impl EventPass for Residency {
             }
         }
         self.follow(events.into_iter(), watch)?;
-        self.lead(work())
+        self.lead(work)
     }
 
     fn finish(mut self, watch: &dyn Watch) -> Result<Output> {
@@ -903,6 +931,7 @@ impl EventPass for Residency {
                 let taken = covered.entry(key.1).or_default();
                 engine.slices.retain(|s| !taken.iter().any(|(a, b)| *a <= s.start_ns && s.start_ns < *b));
                 let leading = engine.leading.take().filter(|s| s.start_ns < s.end_ns && taken.is_empty());
+                let leading = leading.filter(|s| !engine.leads_unseen(s, &self.first_kernel_ns));
                 engine.slices.splice(0..0, leading);
                 if let Some(first) = engine.first_ns {
                     taken.push((first, engine.last_ns));

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The intervals are the observed ones; on devices without any, the inferred ones. Times and shares are of the window,
-//! from the first to the last activity of any tenant (a context is also resident before that, while it is created).
+//! from the first to the last activity of any tenant (a context is also resident before that, while it is created); of
+//! that, the time that switch records cover, where they cover notably less.
 //! Lengths are of whole intervals.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,7 @@ use crate::base::intervals::{Growing, Union, Walk};
 use crate::base::statistics::{median_ns, nearest_rank};
 use crate::base::watch::Watch;
 use crate::residency::observed::{creation_contexts, Slice};
+use crate::residency::recorded_time::PartlyRecorded;
 use crate::table::builder::Builder;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{EventPass, Events, Tables};
@@ -226,7 +228,7 @@ fn policy(time_slice_ns: i64) -> Option<&'static str> {
 }
 
 impl DeviceResidency {
-    /// First to last activity of anybody; none where nobody's was recorded.
+    /// First to last activity of anybody, where records cover it; none where nobody's was recorded.
     fn window(&self) -> Option<(i64, i64)> {
         self.first_ns.zip(self.last_ns).filter(|(first, last)| first < last)
     }
@@ -287,6 +289,12 @@ impl ResidencySummary {
                 engine.first_ns = engine.first_ns.into_iter().chain(at(first, row)).min();
                 engine.last_ns = engine.last_ns.into_iter().chain(at(last, row)).max();
             }
+        }
+        // Of the time in which nobody is known to have been resident, residency has no share.
+        for (device, (first_ns, last_ns)) in PartlyRecorded::of(session)?.times() {
+            let engine = devices.entry(device).or_default();
+            engine.first_ns = engine.first_ns.map(|ns| ns.max(first_ns));
+            engine.last_ns = engine.last_ns.map(|ns| ns.min(last_ns));
         }
         read_switches(session, &mut devices)?;
         // Slices that another tenant ended, back to back.

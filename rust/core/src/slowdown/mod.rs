@@ -29,6 +29,7 @@ use crate::base::error::Result;
 use crate::base::parallel::ThreadPool;
 use crate::base::statistics::{cliffs_delta, quantile, Resamples};
 use crate::base::watch::Watch;
+use crate::residency::recorded_time::PartlyRecorded;
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{
     compare, measured_units, scatter, units, Blocks, Clock, Compared, Doubt, Figure, ModelDoubt,
@@ -39,6 +40,7 @@ use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
 use crate::table::events::Tables;
+use crate::table::parts::{divide, together};
 use crate::table::schema;
 use crate::table::tenant_lookup::Process;
 use crate::table::work::WorkKind;
@@ -73,6 +75,16 @@ pub struct Baseline {
 const OTHER_AMOUNTS: &str = "the baseline did other amounts of work: operations are held against the mean of their like, percentiles against all its launches, elapsed time against what it took per kernel time";
 const PAUSED: &str = "its host paused once, far longer than otherwise and than in the baseline: without that pause elapsed would be near the lower bound";
 const OTHER_AMOUNTS_PAUSED: &str = "the baseline did other amounts of work: operations are held against the mean of their like, percentiles against all its launches, elapsed time against what it took per kernel time. Its host paused once, far longer than otherwise: without that pause elapsed would be near the lower bound";
+
+/// The tables that are made.
+const TABLES: [&schema::Table; 6] = [
+    &schema::SLOWDOWNS,
+    &schema::TENANT_SLOWDOWNS,
+    &schema::CAUSES,
+    &schema::PAIRWISE_INTERFERENCE,
+    &schema::CONTEXT_STATE,
+    &schema::BASELINE_MATCHES,
+];
 
 struct Row<'a> {
     tenant: &'a Tenancy,
@@ -109,11 +121,30 @@ fn names(tables: &Tables) -> Result<Vec<String>> {
 /// Compares every tenant of a reconstructed session with itself solo: `slowdowns`, `tenant_slowdowns`, `causes`,
 /// `pairwise_interference`, `context_state` and `baseline_matches`. On `threads` threads (0: as many as there are processors), whose number changes
 /// nothing in the tables. Where the session was cut down to a `window` of time, what was cut there counts as nothing:
-/// how long it took is not known.
+/// how long it took is not known. Of a device of which notably less than the time of its kernels is known, that time
+/// counts.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
 pub fn slowdowns(
+    session: &Tables,
+    baselines: &[Baseline],
+    window: Option<(i64, i64)>,
+    threads: usize,
+    watch: &dyn Watch,
+) -> Result<Tables> {
+    // Solo its context was resident, records or not.
+    let solo = |b: &Baseline| -> Result<Baseline> {
+        Ok(Baseline { tables: PartlyRecorded::of(&b.tables)?.forget(&b.tables)?, ..b.clone() })
+    };
+    let baselines = baselines.iter().map(solo).collect::<Result<Vec<_>>>()?;
+    let made = divide(session, &PartlyRecorded::of(session)?.times(), window)?;
+    let made = made.iter().map(|(part, window)| of_part(part, &baselines, *window, threads, watch));
+    together(made.collect::<Result<Vec<_>>>()?, &TABLES)
+}
+
+/// The same of a session of which all time is known.
+fn of_part(
     session: &Tables,
     baselines: &[Baseline],
     window: Option<(i64, i64)>,

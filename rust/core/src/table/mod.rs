@@ -7,6 +7,7 @@ pub mod columns;
 pub mod events;
 pub(crate) mod kernel_names;
 pub mod launch;
+pub(crate) mod parts;
 pub(crate) mod polls;
 pub mod quality;
 pub mod schema;

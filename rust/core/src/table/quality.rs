@@ -87,6 +87,7 @@ counters! {
     SWITCH_END_WITHOUT_START = "switch_end_without_start", Info, "capture", "A save without a restore before it. One per context at the beginning is normal: it was resident when recording began.";
     SWITCH_START_WITHOUT_END = "switch_start_without_end", Info, "capture", "A restore without a save after it. One at the end is normal: the context was resident when recording ended.";
     SWITCH_RECORDS_END_EARLY = "switch_records_end_early", Notice, "capture", "Another process had work after the last context-switch record, so that a switch to it is missing: who was resident from that record on is not known, and counts for nobody.";
+    SWITCH_RECORDS_PARTIAL = "switch_records_partial", Notice, "capture", "Context-switch records cover notably less time than kernels: who was resident in the rest is not known. GPU time, context switches, slowdowns, units of work and forecasts are of the time that they cover.";
     SWITCH_OVERLAP = "switch_overlap", DataLoss, "capture", "Two contexts seem resident at once on one engine: records are lost or their times are noisy.";
     SWITCH_INVALID = "switch_invalid", DataLoss, "capture", "Context-switch records that the driver marked as invalid.";
     SWITCH_RESET = "switch_reset", DataLoss, "capture", "The engine was reset while recording.";
