@@ -276,6 +276,39 @@ def test_bringing_a_context_back_is_seen_without_switch_records() -> None:
         assert latency.value == pytest.approx(true[names[tenant.tenant_id]]["kernel_latency"]["ratio"], rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("first_work_ms", "solo", "said"),
+    [
+        # It had work from the begin of its recording on: nobody knows what it did before.
+        (0, 0, "0.040 of 0.160 s"),
+        # It began with its recording, and created a context first: the other process was solo for 90 ms. Its very first
+        # kernel is no measure.
+        (30, 449, None),
+    ],
+)
+def test_a_process_that_was_not_recorded_is_not_known_to_have_been_idle(
+    tmp_path: Path, first_work_ms: int, solo: int, said: str | None
+) -> None:
+    """Process 7 is recorded from 0 to 100 ms, process 8 from 60 to 160 ms; a kernel takes 200 us, and the next follows."""
+    epoch_ns = 1_790_000_000_000_000_000
+
+    def work(pid: int, first_ms: int, last_ms: int) -> list[dict[str, Any]]:
+        return [kernel(pid, t * US, (t + 200) * US) for t in range(first_ms * 1_000, last_ms * 1_000, 200)]
+
+    # One that began later ends with the other.
+    length_ms = 100 if said else 40
+    kernels = work(8, first_work_ms, length_ms)
+    paths = [
+        write(tmp_path / "a.sqlite", kernels=work(7, 0, 100), duration_ns=100 * MS, epoch_ns=epoch_ns),
+        write(tmp_path / "b.sqlite", kernels=kernels, duration_ns=length_ms * MS, epoch_ns=epoch_ns + 60 * MS),
+    ]
+    session = pyanalyze.load(paths)
+    (row,) = (row for row in session.slowdowns.to_dicts() if row["tenant_id"] == 0)
+    assert row["n_solo"] == solo
+    details = {found["name"]: found["detail"] for found in session.quality.iter_rows(named=True)}
+    assert details.get("captures_partly_together") == said
+
+
 @pytest.mark.parametrize("name", ["running-example-time-slicing", "time-slicing-copies", *ALONE])
 def test_without_launch_calls_no_bound_is_crossed_by_the_truth(name: str, tmp_path: Path) -> None:
     """What stands in a pack: kernels and switch records. Then waiting before a kernel's start cannot be seen."""

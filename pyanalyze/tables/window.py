@@ -51,7 +51,7 @@ _INTERVALS = (
 _POINTS = ("gpu_metrics", "nvml_samples", "allocations")
 _TIMED = (*_INTERVALS, *_POINTS, "switch_events")
 #: Rows of `quality` that say which part of the time was recorded: each part has its own.
-_OF_TIME = ("switch_records_partial",)
+_OF_TIME = ("switch_records_partial", "captures_partly_together")
 
 
 def narrowed(tables: TableSet, window: tuple[int, int] | None, gpu: int | None) -> TableSet:

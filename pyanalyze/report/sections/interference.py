@@ -71,7 +71,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     said = victim_sentence(device)
     blocks.append(Para(said))
     if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
-        blocks.append(_slowdown_table(device, labels))
+        together = (row.detail for row in inputs.report.quality if row.name == "captures_partly_together")
+        blocks.append(_slowdown_table(device, labels, next(together, None)))
     # Where nobody else was there, nothing is missing of interference.
     impact = impact_of(device)
     sole = impact.victim is None and impact.sole_tenant
@@ -118,7 +119,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     return blocks
 
 
-def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
+def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | None) -> Table:
     rows = tuple(
         (
             Cell(labels[t.tenant_id], tone="code"),
@@ -167,6 +168,8 @@ def _slowdown_table(device: Device, labels: Mapping[int, str]) -> Table:
         counts = f"All work of the window counts, also what ran while no other tenant had any{chosen}"
         if (recorded := recorded_ns(device)) is not None:
             counts = f"Work of the {fmt.duration(recorded)} that switch records cover counts, not of the whole window"
+        elif together is not None:
+            counts = f"Work of the time that all captures cover counts ({together}), not of the whole window"
         of = (
             f" {counts}. "
             "Latency begins at the launch: --work FILE measures requests from their own start."

@@ -29,7 +29,7 @@ use crate::residency::inferred::InferredResidency;
 use crate::residency::observed::Residency;
 use crate::residency::recorded_time::PartlyRecorded;
 use crate::residency::summary::ResidencySummary;
-use crate::session::{clock, devices, samples_only};
+use crate::session::{clock, devices, recorded_together, samples_only};
 use crate::simulate::forecast::{self, Fit};
 use crate::simulate::sharing_config::{Recorded, SharingConfig};
 use crate::table::columns::Columns;
@@ -350,6 +350,7 @@ fn reconstruct_within(session: &Tables, window: Option<(i64, i64)>, watch: &dyn 
     }
 
     PartlyRecorded::of(&seen)?.count(&mut quality);
+    recorded_together::count(&seen, &mut quality)?;
     let (overlap, facts) =
         both(|| Overlap::new(&seen)?.run(&seen, watch), || Facts::new(&seen)?.after(&seen, watch))?;
     let facts = facts.beside(overlap.overlaps.clone()).finish(watch)?;

@@ -2,4 +2,5 @@
 
 pub mod clock;
 pub mod devices;
+pub(crate) mod recorded_together;
 pub mod samples_only;

@@ -30,6 +30,7 @@ use crate::base::parallel::ThreadPool;
 use crate::base::statistics::{cliffs_delta, quantile, Resamples};
 use crate::base::watch::Watch;
 use crate::residency::recorded_time::PartlyRecorded;
+use crate::session::recorded_together;
 use crate::slowdown::baseline::{likeness, matched};
 use crate::slowdown::compare::{
     compare, measured_units, scatter, units, Blocks, Clock, Compared, Doubt, Figure, ModelDoubt,
@@ -40,7 +41,7 @@ use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
 use crate::table::events::Tables;
-use crate::table::parts::{divide, together};
+use crate::table::parts::{divide, together, Span};
 use crate::table::schema;
 use crate::table::tenant_lookup::Process;
 use crate::table::work::WorkKind;
@@ -138,9 +139,20 @@ pub fn slowdowns(
         Ok(Baseline { tables: PartlyRecorded::of(&b.tables)?.forget(&b.tables)?, ..b.clone() })
     };
     let baselines = baselines.iter().map(solo).collect::<Result<Vec<_>>>()?;
-    let made = divide(session, &PartlyRecorded::of(session)?.times(), window)?;
+    let made = divide(session, &known_times(session)?, window)?;
     let made = made.iter().map(|(part, window)| of_part(part, &baselines, *window, threads, watch));
     together(made.collect::<Result<Vec<_>>>()?, &TABLES)
+}
+
+/// When it is known of a device what every tenant did and who was resident, where that is notably less than the time of its
+/// kernels: all captures recorded, and switch records, if there are any, reach there.
+fn known_times(session: &Tables) -> Result<BTreeMap<u32, Span>> {
+    let mut times = recorded_together::times(session)?;
+    for (device, (first, last)) in PartlyRecorded::of(session)?.times() {
+        let known = times.entry(device).or_insert((first, last));
+        *known = (known.0.max(first), known.1.min(last));
+    }
+    Ok(times)
 }
 
 /// The same of a session of which all time is known.

@@ -108,6 +108,7 @@ counters! {
     TABLE_NOT_STORED = "table_not_stored", Notice, "capture", "What nsys stores as a table is a view or a virtual table in this file. Those run code that came with the file, so they are not looked at: it counts as absent. Write it into an ordinary table (CREATE TABLE t AS SELECT ...).";
     NO_KERNELS = "no_kernels", Notice, "capture", "No kernel was captured: what the GPU ran is not known.";
     CAPTURES_APART = "captures_apart", Notice, "import", "Captures that do not overlap in time, or cannot be placed on one clock; of one GPU they get no common verdict.";
+    CAPTURES_PARTLY_TOGETHER = "captures_partly_together", Notice, "import", "Captures of one device that recorded notably different times: what a process did while its capture did not record is not known. Slowdowns are of the time that all captures cover.";
     CLOCKS_CONTRADICT = "clocks_contradict", Notice, "import", "The start time of a capture and the switch records that it shares with the first capture do not agree on its place in time; the records were believed. One of the wall clocks was wrong or was set while recording.";
     DUPLICATE_CAPTURE = "duplicate_capture", Notice, "import", "Another export of a recording that is already in the session was left out: read twice, one process would look like two that share the GPU.";
     SAMPLES_UNREAD = "samples_unread", Notice, "import", "A samples or context file that no reader knows.";
