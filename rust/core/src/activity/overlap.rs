@@ -42,6 +42,10 @@ use crate::table::work::{work, Work, WorkKind};
 /// Tenants of a device up to which every pair has a row: an MPS server takes at most 60 clients, a GPU has less memory
 /// than more processes need that are in use.
 pub const MANY_TENANTS: usize = 64;
+/// Shorter than any time slice: those of an H100 and an H200 change the tenant after 2.4 ms and more.
+const QUICK_NS: i64 = 800_000;
+/// A kernel is certainly in flight where it ends so much later: each process times its kernels by itself.
+const CERTAIN_NS: i64 = 20_000;
 
 /// The tables that this pass makes.
 #[derive(Debug, Clone)]
@@ -95,6 +99,8 @@ struct Usage {
     short_busy: Growing,
     /// Busy time with bridged gaps.
     spell_ns: i64,
+    /// The kernel that started last.
+    last_kernel: Option<(i64, i64)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -106,9 +112,19 @@ struct Waiting {
     short: bool,
 }
 
-/// Short kernels of one tenant, seen against another.
+/// Kernels of one tenant, seen against another.
 #[derive(Debug, Default)]
 struct Against {
+    /// Kernels that started while one of the other was in flight, which had started since the tenant's last one; and those
+    /// of them that started so soon after that last one that no time slice fits in between.
+    changes: u64,
+    quick: u64,
+    /// Kernels that started beside one of the other when the tenant's last one was through: changes, all of them, and
+    /// those that started soon after that last one. Kernels of several streams start at once, changes seldom.
+    serial_changes: u64,
+    serial: u64,
+    serial_soon: u64,
+    /// Of short kernels.
     waiting: Vec<Waiting>,
     contended: u64,
     any: u64,
@@ -124,6 +140,14 @@ impl Against {
             self.any = self.any.saturating_add(u64::from(w.any));
             self.short = self.short.saturating_add(u64::from(w.short));
         }
+    }
+
+    /// Quick changes if it made no difference that the other had started a kernel in between.
+    fn quick_expected(&self) -> f64 {
+        if self.serial == 0 {
+            return 0.0;
+        }
+        self.serial_changes as f64 * (self.serial_soon as f64 / self.serial as f64)
     }
 
     /// The other tenant's next work starts at `now`, after it had none since `idle_ns`.
@@ -298,6 +322,24 @@ impl Overlap {
             let pair = (me.min(other), me.max(other));
             self.co_busy.entry(pair).or_default().add(w.start_ns, w.end_ns.min(end_ns));
         }
+        let theirs = usage.last_kernel.filter(|k| k.1 > w.start_ns.saturating_add(CERTAIN_NS));
+        let mine = self.usage.get(me as usize).and_then(|u| u.last_kernel);
+        if let Some((mine, theirs)) = mine.zip(theirs).filter(|_| w.kind == WorkKind::Kernel) {
+            let soon = u64::from(w.start_ns.saturating_sub(mine.0) < QUICK_NS);
+            let serial = u64::from(mine.1 <= w.start_ns);
+            // The other had the engine in between. Its kernel is not through: it can have lost it only as a slice ended.
+            let change = u64::from(mine.0 < theirs.0);
+            let against = self.against.entry((me, other)).or_default();
+            for (count, by) in [
+                (&mut against.changes, change),
+                (&mut against.quick, change & soon),
+                (&mut against.serial_changes, change & serial),
+                (&mut against.serial, serial),
+                (&mut against.serial_soon, serial & soon),
+            ] {
+                *count = count.saturating_add(by);
+            }
+        }
         if !limits.short(w) || w.start_ns > end_ns.saturating_add(limits.bridge_ns) {
             return false;
         }
@@ -369,6 +411,7 @@ impl Overlap {
             return;
         }
         u.kernels = u.kernels.saturating_add(1);
+        u.last_kernel = Some((w.start_ns, w.end_ns));
         if dur_ns <= limits.short_ns {
             u.shorts = u.shorts.saturating_add(1);
             u.short_busy.add(w.start_ns, w.end_ns);
@@ -567,6 +610,20 @@ impl Overlap {
                     })
                     .collect::<Float64Array>(),
             )
+            .put("changes_in_flight", sum(|x| x.changes))
+            .put("quick_changes", sum(|x| x.quick))
+            .put(
+                "quick_changes_expected",
+                pairs
+                    .iter()
+                    .map(|p| {
+                        let known = Some(p).filter(traced);
+                        known.map(|p| {
+                            directed(p.0, p.2).quick_expected() + directed(p.2, p.0).quick_expected()
+                        })
+                    })
+                    .collect::<Float64Array>(),
+            )
             .put_names("basis", pairs.iter().map(|_| Some("observed")))
             .finish(pairs.len())
     }
@@ -706,6 +763,38 @@ mod tests {
         let (contended, any, short, expected) = shorts(&rows);
         assert_eq!((contended, any, short), (20, 20, 0));
         assert!(expected < 0.5, "nothing short of 7 could have been met: {expected}");
+    }
+
+    fn changes(rows: &[K]) -> (u64, u64, f64) {
+        let out = run(Tables::from([("kernels", kernels(rows))]));
+        let o = Columns::new(&schema::OVERLAPS, &out.overlaps);
+        (
+            o.u64("changes_in_flight").unwrap().value(0),
+            o.u64("quick_changes").unwrap().value(0),
+            o.f64("quick_changes_expected").unwrap().value(0),
+        )
+    }
+
+    #[test]
+    fn no_time_slice_fits_between_quick_changes() {
+        // 7 |0======400|  |600====1000|
+        // 8       |300======700|  |900====1300|      7 at 600 and 8 at 900: each 600 us after its last kernel
+        let (seven, eight) = (|from, to| (0, 7, 0, 1, 7, from, to), |from, to| (0, 8, 0, 1, 7, from, to));
+        assert_eq!(
+            changes(&[seven(0, 400), eight(300, 700), seven(600, 1000), eight(900, 1300)]),
+            (2, 2, 2.0)
+        );
+        // 7 |0====2000----4100==4200||4210====6200-- ...
+        // 8           |2100====4100----6200==6300|   7 at 4210 had to wait for a slice of 8
+        assert_eq!(changes(&[seven(0, 4200), eight(2100, 6300), seven(4210, 8000)]), (1, 0, 0.0));
+        // 8 ends within 20 us of the start of 7: clocks may differ so much. And two in a row are no change.
+        assert_eq!(changes(&[seven(0, 400), eight(300, 700), seven(690, 1000)]), (0, 0, 0.0));
+        assert_eq!(changes(&[seven(0, 400), seven(410, 700), eight(500, 900)]), (0, 0, 0.0));
+        // Of four kernels of 7 beside the first of 8, three start 100 us after their last one.
+        let mut rows = vec![seven(0, 50), eight(60, 4000)];
+        rows.extend([2160, 2260, 2360, 2460].map(|at| seven(at, at + 50)));
+        rows.push(eight(4200, 4900));
+        assert_eq!(changes(&rows), (1, 0, 0.75));
     }
 
     #[test]

@@ -251,6 +251,9 @@ pub const OVERLAPS: Table = Table {
         opt("short_overlapping", U64, "one of them was not traced", "Those of them that overlap a kernel of the other, also a long one."),
         opt("short_short_overlapping", U64, "one of them was not traced", "Those of them that overlap a short kernel of the other: shared SMs or shared device, never time-slicing."),
         opt("short_short_expected", F64, "one of them was not traced", "How many of them would do so by chance if neither waited for the other: near zero means that their short kernels rarely could have met."),
+        opt("changes_in_flight", U64, "one of them was not traced", "Kernels that started while one of the other was in flight for 20 us more, which had started since the last kernel of their own tenant."),
+        opt("quick_changes", U64, "one of them was not traced", "Those of them that started less than 0.8 ms after that last kernel: no time slice of the other fits in between, so no context was switched."),
+        opt("quick_changes_expected", F64, "one of them was not traced", "How many of them would do so if it made no difference that the other had started a kernel in between. Counted by kernels that started when the last one of their tenant had ended."),
         BASIS,
     ],
 };
