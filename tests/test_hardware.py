@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 import sqlite3
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import fmean, median
 
@@ -1304,11 +1304,12 @@ def test_a_process_whose_neighbour_was_not_traced_is_never_said_to_be_alone(tmp_
             assert device.sharing.condition is not Condition.UNLESS_UNTRACED_TENANT
 
 
-def without_switches(path: Path, made: Path) -> Path:
+def without_switch_records(path: Path, made: Path) -> Path:
+    """The same recording without switch records."""
     shutil.copy(path, made)
     made.chmod(0o644)
     with contextlib.closing(sqlite3.connect(made)) as database, database:
-        database.execute("DROP TABLE GPU_CONTEXT_SWITCH_EVENTS")
+        database.execute("DROP TABLE IF EXISTS GPU_CONTEXT_SWITCH_EVENTS")
     return made
 
 
@@ -1320,7 +1321,7 @@ def test_without_residency_waits_for_time_slices_are_no_queueing(tmp_path: Path)
         assert known.root_causes is not None
         assert (known.root_causes.not_resident or 0.0) > 0.8
         assert known.root_causes.others is None
-    session = pyanalyze.load(without_switches(path, tmp_path / "a.sqlite"), baselines=solo)
+    session = pyanalyze.load(without_switch_records(path, tmp_path / "a.sqlite"), baselines=solo)
     for tenant, known in zip(session.interference()[0].tenants, recorded, strict=True):
         assert tenant.slowdown.resident is None
         causes = tenant.causes
@@ -1347,6 +1348,62 @@ def test_one_process_without_residency_has_no_execution_slowdown(tmp_path: Path)
     assert tenant.slowdown.resident is None
     assert tenant.causes is not None
     assert (tenant.causes.execution, tenant.causes.queue) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "quick"),
+    [
+        ("h100/slices-A-B", [0]),
+        ("h100/torch-slices-serve-train", [0]),
+        ("h200/slices-long_kernel-B", [0]),
+        ("h200/slices-paced-B", [0]),
+        ("h200/torch-slices-jax_train-decode", [0]),
+        ("h100/mps-50-50-A-B", [445]),
+        ("h100/torch-mps-serve-train", [318]),
+        ("h200/mps-A-B-C", [43, 2, 43]),
+    ],
+)
+def test_no_time_slice_of_real_gpus_is_shorter_than_quick_changes(name: str, quick: list[int]) -> None:
+    """By the kernels' records: started within 0.8 ms of its process's last one, beside one of the other since."""
+    path = H100.parent / f"{name}.sqlite"
+    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as database:
+        kernels = database.execute(
+            "SELECT globalPid, start, end FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start, end"
+        ).fetchall()
+    last: dict[int, tuple[int, int]] = {}
+    found = dict.fromkeys(combinations(sorted({row[0] for row in kernels}), 2), 0)
+    for pid, start, end in kernels:
+        for other, (since, until) in last.items():
+            if other != pid and pid in last and last[pid][0] < since and until > start + 20_000:
+                found[min(pid, other), max(pid, other)] += start - last[pid][0] < 800_000
+        last[pid] = (start, end)
+    overlaps = pyanalyze.load(path).tables.rows("overlaps")
+    assert [row["quick_changes"] for row in overlaps] == list(found.values()) == quick
+
+
+def test_without_switch_records_pairs_tell_an_mps_group_from_the_process_beside_it(tmp_path: Path) -> None:
+    """A and B were clients, C was none. A daemon in the process list makes no client of C."""
+    made = without_switch_records(H100 / "mps-A-B-beside-C.sqlite", tmp_path / "x.sqlite")
+    (device,) = pyanalyze.load(made).report().devices
+    assert device.sharing.mode == "mps+time-slicing"
+    relations = {relation.tenants: relation.relation for relation in device.relations}
+    assert relations == {(0, 1): "side-by-side", (0, 2): "time-sliced", (1, 2): "time-sliced"}
+
+
+@pytest.mark.parametrize(
+    "name", ["h100/slices-A-B", "h100/torch-slices-serve-train", "h200/torch-slices-jax_train-decode"]
+)
+def test_kernels_alone_tell_real_time_slices(tmp_path: Path, name: str) -> None:
+    path = without_switch_records(H100.parent / f"{name}.sqlite", tmp_path / "x.sqlite")
+    assert pyanalyze.load(path).classify()[0].mode == "time-slicing"
+
+
+@pytest.mark.parametrize("name", ["h100/mps-A-B", "h100/mps-50-50-A-B", "h200/mps-A-B-C"])
+def test_kernels_of_real_mps_clients_never_wait_for_slices(tmp_path: Path, name: str) -> None:
+    path = without_switch_records(H100.parent / f"{name}.sqlite", tmp_path / "x.sqlite")
+    verdict = pyanalyze.load(path).classify()[0]
+    assert verdict.mode == ("mps-partitioned" if "50-50" in name else "mps")
+    assert "changes_after_slice" not in {one.name for one in verdict.evidence}
 
 
 def test_counters_are_told_of_who_was_resident() -> None:

@@ -24,7 +24,7 @@ from pyanalyze.analysis.sharing import MODES, RULES, Case, Configured, Fact, evi
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import _agrees
 from pyanalyze.analysis.sharing.details import mps_limit
-from pyanalyze.analysis.sharing.evidence import Pair
+from pyanalyze.analysis.sharing.evidence import Pair, pairs_of
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.observations import SEEN_WHEN
 from pyanalyze.analysis.sharing.segments import segments
@@ -172,6 +172,8 @@ def test_both_sides_of_each_threshold(fact_name: str, below: float, above: float
     }
     if observation == "kernel_durations_inflated_by_slices":
         facts |= {"inflated_share": 0.2, "inflation_ns": 2.2e6, "inflation_ratio_spread": 0.5}
+    if observation == "co_residency_infeasible":
+        facts["inflation_ns"] = 2.2e6
     if observation.startswith("kernel_durations_inflated"):
         facts["deviating_share"] = t.MIN_INFLATED_SHARE
     assert observation not in observe(case({**facts, fact_name: below}))
@@ -204,7 +206,7 @@ def test_slices_add_and_contention_multiplies(
 
 @pytest.mark.parametrize(("n", "seen"), [(t.MIN_CROWDED_STARTS - 1, False), (t.MIN_CROWDED_STARTS, True)])
 def test_few_kernels_beside_wide_ones_say_nothing(n: float, *, seen: bool) -> None:
-    made = {"crowded_start_share": fact(1.0, n=int(n))}
+    made = {"crowded_start_share": fact(1.0, n=int(n)), "inflation_ns": fact(2.2e6)}
     assert ("co_residency_infeasible" in observe(replace(case({}), facts=made))) is seen
 
 
@@ -227,6 +229,8 @@ TESTED_ELSEWHERE = {
     "MIN_KERNELS_TO_SLICES",
     "MAX_UNINTERRUPTED_SHARE",
     "MIN_EXPECTED_SWITCHES",
+    "MIN_QUICK_CHANGES",
+    "MAX_CLOCK_ERROR_NS",
     "MIN_ALTERNATIONS",
     "MIN_ALTERNATION_SHARE",
     "MIN_STREAM_OVERLAP_SHARE",
@@ -466,6 +470,32 @@ def test_two_that_never_follow_each_other_are_together_where_they_would_have() -
     assert not replace(enough, switches=int(t.MIN_ALTERNATIONS)).together
     # Nothing was recorded of switches.
     assert not replace(enough, switches=None).together
+
+
+def test_quick_changes_tell_pairs_that_no_time_slices_parted_from_those_that_wait_for_them() -> None:
+    few = Pair((0, 1), 1_000_000, 0, 0, changes=100, quick_changes=int(t.MIN_QUICK_CHANGES) - 1, quick_expected=100.0)
+    enough = replace(few, quick_changes=int(t.MIN_QUICK_CHANGES))
+    assert (few.together, enough.together) == (False, True)
+    # Between captures whose clocks may be wrong nothing is quick.
+    assert not replace(enough, precise=False).together
+    assert not few.sliced
+    waits = replace(few, quick_changes=0, quick_expected=t.MIN_QUICK_CHANGES)
+    assert (waits.sliced, replace(waits, quick_expected=t.MIN_QUICK_CHANGES - 1).sliced) == (True, False)
+    assert not replace(waits, precise=False).sliced
+
+
+@pytest.mark.parametrize(("error_ns", "precise"), [(t.MAX_CLOCK_ERROR_NS - 1, True), (t.MAX_CLOCK_ERROR_NS, False)])
+def test_times_of_two_captures_are_compared_where_their_clocks_allow_it(error_ns: int, *, precise: bool) -> None:
+    names = ("short_kernels", "short_overlapping", "short_short_overlapping", "short_short_expected")
+    changes = ("changes_in_flight", "quick_changes", "quick_changes_expected")
+    row = {"tenant_a": 0, "tenant_b": 1, "co_busy_ns": 1, **dict.fromkeys((*names, *changes), 0)}
+    usage = [
+        {"tenant_id": n, "capture": n, "name": "a", "traced": True, "resident_ns": None, "kernels": 9} for n in (0, 1)
+    ]
+    (pair,) = pairs_of([row], usage, clock_errors_ns={0: 0, 1: error_ns})
+    assert (pair.one_capture, pair.precise) == (False, precise)
+    (pair,) = pairs_of([row], [one | {"capture": 0} for one in usage], clock_errors_ns={0: error_ns})
+    assert (pair.one_capture, pair.precise) == (True, True)
 
 
 def test_every_threshold_has_both_sides_tested(tmp_path: Path) -> None:

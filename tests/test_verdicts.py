@@ -439,13 +439,14 @@ def test_an_address_ties_an_instance_to_the_board_that_the_node_saw(tmp_path: Pa
 def test_co_residency_infeasible_needs_equal_known_priorities(
     tmp_path: Path, streams: list[tuple[int, int, int]], seen: str | None
 ) -> None:
-    """A's kernels have 10 waves; in each of them a kernel of B with as large blocks starts after two waves."""
+    """A's kernels have 10 waves; those in which one of B starts after two waves, and runs 4 ms, take 4 ms longer."""
     kernels = []
-    for n in range(30):
+    for n in range(90):
         at = n * 12 * MS
         # 1,024 threads: 2 blocks on an SM, 216 at once.
-        kernels.append(kernel(7, at, at + 10 * MS, gridX=2160, blockX=1024))
-        kernels.append(kernel(8, at + 2 * MS, at + 3 * MS, gridX=108, blockX=1024))
+        kernels.append(kernel(7, at, at + (6 if n % 3 else 10) * MS, gridX=2160, blockX=1024))
+        if n % 3 == 0:
+            kernels.append(kernel(8, at + 2 * MS, at + 6 * MS, gridX=108, blockX=1024))
     session = pyanalyze.load(write(tmp_path / "x.sqlite", kernels=kernels, streams=streams))
     told = {"co_residency_infeasible", "co_residency_unlikely"}
     assert names(session) & told == ({seen} if seen else set())
@@ -461,6 +462,110 @@ def test_co_residency_infeasible_needs_more_than_two_waves(tmp_path: Path, waves
         kernels.append(kernel(8, start, start + MS, gridX=108, blockX=1024))
     path = write(tmp_path / "x.sqlite", kernels=kernels, streams=[(7, 7, 0), (8, 7, 0)])
     assert fact(pyanalyze.load(path), "crowded_start_share") == share
+
+
+def test_co_residency_is_doubtful_where_no_kernel_is_longer_than_usual(tmp_path: Path) -> None:
+    """A kernel that leaves SMs free under a cap looks the same: only a longer one was certainly switched out."""
+    kernels = []
+    for n in range(30):
+        at = n * 12 * MS
+        kernels.append(kernel(7, at, at + 10 * MS, gridX=2160, blockX=1024))
+        kernels.append(kernel(8, at + 2 * MS, at + 3 * MS, gridX=108, blockX=1024))
+    session = pyanalyze.load(write(tmp_path / "x.sqlite", kernels=kernels, streams=[(7, 7, 0), (8, 7, 0)]))
+    assert "co_residency_doubtful" in names(session)
+    assert session.classify()[0].mode == "undetermined"
+
+
+# -- kernels that follow each other sooner than time slices ------------------------------------------------------------
+
+
+def capped(pid: int, phase_ns: int, n: int = 300) -> list[dict[str, Any]]:
+    """Kernels of 10 waves and 550 us every 600 us: two such processes, half a period apart, always have both in flight."""
+    starts = (phase_ns + place * 600 * US for place in range(n))
+    return [kernel(pid, at, at + 550 * US, gridX=2160, blockX=1024) for at in starts]
+
+
+def test_large_kernels_that_follow_each_other_too_soon_for_time_slices_are_capped(tmp_path: Path) -> None:
+    kernels = [*capped(7, 0), *capped(8, 300 * US)]
+    path = write(tmp_path / "x.sqlite", kernels=kernels, streams=[(7, 7, 0), (8, 7, 0)])
+    session = pyanalyze.load(path)
+    (row,) = session.tables.rows("overlaps")
+    # Every kernel but the first of each process: 600 us after the last one, beside one that ends 250 us later.
+    assert (row["changes_in_flight"], row["quick_changes"], row["quick_changes_expected"]) == (598, 598, 598.0)
+    assert {"changes_within_slice", "sms_left_free"} <= names(session)
+    verdict = session.classify()[0]
+    # How many waves a kernel has is modelled.
+    assert (verdict.mode, verdict.basis) == ("mps-partitioned", "inferred")
+
+
+def test_kernels_that_wait_a_slice_for_each_other_are_time_sliced(tmp_path: Path) -> None:
+    """Each process has 19 kernels of 100 us in a slice of 2 ms, and one that is switched out for the other's slice."""
+    kernels = []
+    for turn in range(100):
+        at, pid = turn * 2100 * US, 7 + turn % 2
+        # The last kernel of the own slice before ends at once; the last of this one is switched out.
+        kernels += [kernel(pid, at + (100 * n + 60) * US, at + (100 * n + 155) * US) for n in range(18)]
+        kernels.append(kernel(pid, at + 1900 * US, at + 4250 * US))
+    session = pyanalyze.load(write(tmp_path / "x.sqlite", kernels=sorted(kernels, key=lambda row: row["start"])))
+    (row,) = session.tables.rows("overlaps")
+    # The first kernel of each slice but the first of both processes; the 18 others of a slice follow after 100 us. Before
+    # the first slice of process 7 none of the other was in flight, nor is the first kernel of process 8 behind another.
+    assert (row["changes_in_flight"], row["quick_changes"]) == (98, 0)
+    assert row["quick_changes_expected"] == pytest.approx(49 * 18 / 19 + 49 * 900 / 949)
+    assert "changes_within_slice" not in names(session)
+    assert session.classify()[0].mode == "time-slicing"
+
+
+def test_processes_in_the_only_resident_context_are_mps_clients(tmp_path: Path) -> None:
+    """Kernels in between each other, never at once; the one context on the GPU is named after one of the processes."""
+    kernels = [kernel(7 + n % 2, n * MS, n * MS + 400 * US) for n in range(400)]
+    made: dict[str, Any] = {"kernels": kernels, "processes": {7: "a", 8: "b"}}
+    one = pyanalyze.load(write(tmp_path / "x.sqlite", switches=resident(7, 1, 0, 400 * MS), **made))
+    assert "several_in_one_context" in names(one)
+    assert "sole_resident" not in names(one)
+    verdict = one.classify()[0]
+    assert (verdict.mode, verdict.basis) == ("mps", "observed")
+    (device,) = one.report().devices
+    assert [relation.relation for relation in device.relations] == ["side-by-side"]
+    assert all(tenant.gpu_time_share is None or tenant.gpu_time_share < 1.0 for tenant in device.tenants)
+    # Records that were lost may be those of a second context.
+    lost = write(tmp_path / "y.sqlite", switches=resident(7, 1, 0, 400 * MS), lost=[1], **made)
+    assert "several_in_one_context" not in names(pyanalyze.load(lost))
+
+
+@pytest.mark.parametrize("instance", [False, True])
+def test_clocks_of_two_captures_may_be_wrong_by_more_than_short_kernels_last(tmp_path: Path, *, instance: bool) -> None:
+    """Two exports of one host agree to 1 ms: kernels of 100 us that seem to meet may be those of two time slices."""
+    gpus = [INSTANCE if instance else A100]
+
+    def at(pid: int, phase_ns: int) -> list[dict[str, Any]]:
+        return [kernel(pid, phase_ns + n * 300 * US, phase_ns + n * 300 * US + 100 * US) for n in range(400)]
+
+    epoch_ns = 1_790_000_000_000_000_000
+    paths = [
+        write(tmp_path / f"{pid}.sqlite", gpus=gpus, kernels=at(pid, 0), epoch_ns=epoch_ns + (pid - 7) * 50 * US)
+        for pid in (7, 8)
+    ]
+    session = pyanalyze.load(paths)
+    assert session.capture["clock_uncertainty_ns"].to_list() == [0, MS]
+    assert names(session).isdisjoint({"short_kernels_overlap", "changes_within_slice"})
+    assert session.classify()[0].mode == "undetermined"
+    # In one capture they have one clock.
+    both = write(tmp_path / "both.sqlite", gpus=gpus, kernels=at(7, 0) + at(8, 50 * US))
+    assert pyanalyze.load(both).classify()[0].mode == ("mig+mps" if instance else "mps")
+
+
+def test_large_kernels_of_two_exports_that_left_sms_free_were_in_instances_of_their_own() -> None:
+    """Some exports show the board's UUID for each of two instances."""
+    facts = {"busy_ns": 1e9, "traced_tenants": 2, "co_busy_share": 0.5, "crowded_start_share": 0.4}
+    pair = Pair((0, 1), 100 * MS, 0, 0, changes=500, quick_changes=400, one_capture=False)
+    verdict = judge(case(facts, mig_profile="3g.20gb", pairs=[pair]))
+    assert verdict.mode == "undetermined"
+    assert "instances" in {gap.what for gap in verdict.missing}
+    # Processes of one capture tell their instances apart: one of these is capped.
+    assert "instance_unknown" not in observe(
+        case(facts, mig_profile="3g.20gb", pairs=[replace(pair, one_capture=True)])
+    )
 
 
 # -- bounds, and operations that no call launched ---------------------------------------------------------------------

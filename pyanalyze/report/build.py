@@ -275,6 +275,7 @@ def _device(
             tables.of_device("overlaps", verdict.device_id).iter_rows(named=True),
             usage.to_dicts(),
             tables.switched(verdict.device_id),
+            {row["capture"]: row["clock_uncertainty_ns"] for row in tables.rows("capture")},
         )
     if window is not None:
         usage = _resident_within(usage, tables, verdict.device_id, window)
@@ -1099,14 +1100,16 @@ def _relations(
         if small & set(pair) or frozenset(pair) in served:
             continue
         kind, confidence = relation_in_process(tables, *pair, co_busy_ns=row["co_busy_ns"]) or _relation(
-            row, shown.get(pair), verdict, inside=len(group & set(pair))
+            row, shown.get(pair), verdict, inside=len(group & set(pair)), only=len(shown) == 1
         )
         relations.append(Relation(tenants=pair, relation=kind, confidence=confidence, co_busy_ns=row["co_busy_ns"]))
     return relations
 
 
-def _relation(row: dict[str, Any], pair: Pair | None, verdict: Verdict, *, inside: int) -> tuple[RelationKind, float]:
-    """How two tenants shared the device; `inside`: how many of them are in the MPS group."""
+def _relation(
+    row: dict[str, Any], pair: Pair | None, verdict: Verdict, *, inside: int, only: bool
+) -> tuple[RelationKind, float]:
+    """How two tenants shared the device; `inside`: how many of them are in the MPS group; `only`: no other pair ran."""
     if row["co_busy_ns"] == 0 and row["co_resident_ns"] in (None, 0) and row["co_window_ns"] == 0:
         return "apart", 0.95
     traits = TRAITS[verdict.mode]
@@ -1114,14 +1117,16 @@ def _relation(row: dict[str, Any], pair: Pair | None, verdict: Verdict, *, insid
         return "partitioned", verdict.confidence
     if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
         return "side-by-side", verdict.confidence
-    if inside == 1:
+    if inside == 1 or (verdict.mode != Mode.UNDETERMINED and pair is not None and pair.sliced):
         return "time-sliced", verdict.confidence
     # Virtual machines that are time-sliced are no tenants here. Beside an MPS group an untraced tenant may be the
     # server, whose context is that of the group.
     if traits.time_sliced and not traits.vgpu and (pair is not None or not traits.mps):
         return "time-sliced", verdict.confidence
-    # Under MPS nothing switches contexts: what was in flight at one time had blocks on the SMs at one time.
-    at_once = row["short_short_overlapping"] or (traits.mps and row["co_busy_ns"])
+    # Under MPS nothing switches contexts: what was in flight at one time had blocks on the SMs at one time. Of several
+    # tenants some may be no clients: that a server ran does not say whose.
+    all_clients = traits.mps and (only or verdict.basis == "observed")
+    at_once = row["short_short_overlapping"] or (all_clients and row["co_busy_ns"])
     if traits.same_sms and at_once and not traits.time_sliced:
         return "side-by-side", verdict.confidence
     return "unknown", 0.0

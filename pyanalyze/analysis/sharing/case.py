@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from pyanalyze.analysis.hardware import SHORT_KERNEL_NS
 from pyanalyze.analysis.listed import VIDEO_ENGINES
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
@@ -119,6 +120,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     windowed = (tables.selection.start_ns, tables.selection.end_ns) != (None, None)
     whole = bool(tables.paths) and not windowed
     lost = launch_records(tables) if whole and not traced else None
+    errors = {row["capture"]: row["clock_uncertainty_ns"] for row in tables.rows("capture")}
+    records_lost = any(row["count"] for row in tables.rows_where("quality", "name", "switch_events_lost"))
     cases: list[Case] = []
     idle: list[Case] = []
     gpu = tables.selection.gpu
@@ -132,7 +135,9 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         activity = (measured.get("busy_ns"), measured.get("switch_records"))
         quiet = not tenants and not any(fact and fact.value for fact in activity)
         switched = tables.switched(number)
-        pairs = pairs_of(tables.rows_of("overlaps", number), usage, switched)
+        pairs = pairs_of(tables.rows_of("overlaps", number), usage, switched, errors)
+        if whole and not all(pair.precise for pair in pairs):
+            pairs = _overfull(tables, pairs, usage)
         processes = compute_processes(tables, number)
         clients = _listed_clients(tenants, processes)
         contexts = tables.rows_of("contexts", number)
@@ -187,19 +192,45 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 driver=_driver(tables, captures),
                 idle_program=idle_program(tables, number),
                 untraced=_untraced(usage),
+                records_lost=records_lost,
                 served=sum(row["served_by"] is not None for row in tenants),
                 trace=_trace(tables, number),
             )
         )
     if len(tables.paths) == 1 and tables.selection == Selection():
         physical = dict(tables.sources.select("source", "physical_table").iter_rows())
-        if tables.quality.filter(pl.col("name") == "switch_events_lost", pl.col("count") > 0).height:
+        if records_lost:
             # What is made of records with holes takes more than a query.
             physical["switch_events"] = None
         alone, several = len(cases) == 1, _pids_on_several(tables)
         cases = [replace(case, tables=_tables_of(tables, case, physical, several, alone=alone)) for case in cases]
     # Idle GPUs beside a busy one are left out; where nothing ran at all, that is what there is to say.
     return tuple(cases or idle)
+
+
+def _overfull(tables: TableSet, pairs: Sequence[Pair], usage: Sequence[Mapping[str, Any]]) -> tuple[Pair, ...]:
+    """Find pairs whose short kernels do not fit one after the other into their time, whatever their clocks are."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    pieces = tables.batches("kernels", "device_id", "capture", "pid", "start_ns", "end_ns")
+    process = ("device_id", "capture", "pid")
+    # A time slice that is taken away inside of a kernel makes it long.
+    short = [
+        piece.filter(length <= SHORT_KERNEL_NS).group_by(process).agg(length.sum().alias("ns")) for piece in pieces
+    ]
+    if not short:
+        return tuple(pairs)
+    took = {tuple(row[:3]): row[3] for row in pl.concat(short).group_by(process).agg(pl.col("ns").sum()).iter_rows()}
+    of = {row["tenant_id"]: row for row in usage}
+
+    def overfull(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        span_ns = max(one["last_ns"], other["last_ns"]) - min(one["first_ns"], other["first_ns"])
+        work_ns = sum(took.get((row["device_id"], row["capture"], row["pid"]), 0) for row in (one, other))
+        return bool(work_ns > (1 + t.MIN_SHORT_OVERLAP_SHARE) * span_ns)
+
+    return tuple(
+        pair if pair.precise else replace(pair, overfull=overfull(of[pair.tenants[0]], of[pair.tenants[1]]))
+        for pair in pairs
+    )
 
 
 def _turns_would_tell(facts: Mapping[str, Fact]) -> bool:

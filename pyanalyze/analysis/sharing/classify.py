@@ -261,7 +261,13 @@ def _never_together(case: Case) -> Missing | None:
     traced = case.fact("traced_tenants") or 0
     together = case.fact("co_busy_share")
     # Time-sliced tenants have less work in flight at once than by chance: that is what an exclusion shows.
-    told = ("contexts_alternate", "mps_group_time_sliced", "short_kernels_exclude", "kernel_ran_in_preemption")
+    told = (
+        "contexts_alternate",
+        "mps_group_time_sliced",
+        "short_kernels_exclude",
+        "kernel_ran_in_preemption",
+        "several_in_one_context",
+    )
     alternate = any(case.has(name) for name in told)
     # A tenant that is nearly always idle may have met the other often enough all the same.
     if (
@@ -295,6 +301,9 @@ def _basis(evidence: Sequence[Evidence], mode: Mode) -> Basis:
     kinds = {w.basis for w in strong}
     settled = {"sole_resident", "contexts_alternate", "short_kernels_overlap", "busy_without_switches"}
     if _rule(mode).by_absence and not any(w.name in settled for w in evidence):
+        return "inferred"
+    # Of what the mode requires, nothing was recorded: a cap that only modelled waves show.
+    if {w.basis for w in evidence if w.name in _rule(mode).requires_one_of} == {"inferred"}:
         return "inferred"
     if kinds == {"observed"} or (strong and strong[0].basis == "observed"):
         return "observed"

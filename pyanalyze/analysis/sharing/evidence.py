@@ -26,6 +26,7 @@ from pyanalyze.vocabulary import MPS_CUT_NAME, MPS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from pyanalyze.results.sharing import Example
     from pyanalyze.tables.boards import Board
@@ -110,11 +111,51 @@ class Pair:
     short_inside: int = 0
     #: neither has a context of its own in the switch records, an MPS server that launches nothing has one
     through_server: bool = False
+    #: only one context is in the switch records, and it was resident all the time
+    one_context: bool = False
     #: switches from one of them to the other; None: not recorded
     switches: int | None = None
     #: as many switches as the device makes on average in the time when both had work, where each of them alternated
     #: with the one other tenant of the device: of three that are time-sliced every two follow each other
     expected_switches: float = 0.0
+    #: short kernels that would have met by chance if neither waited for the other
+    short_expected: float = 0.0
+    #: kernels that started beside one of the other that had started since the last one of their own tenant; those of
+    #: them that started too soon after that last one for a time slice in between; and as many as usually do
+    changes: int = 0
+    quick_changes: int = 0
+    quick_expected: float = 0.0
+    #: whether one capture has both, or else their clocks differ by too little to matter for any of these
+    one_capture: bool = True
+    precise: bool = True
+    #: whether their short kernels took more time than there was, one after the other
+    overfull: bool = False
+
+    @property
+    def quick(self) -> bool:
+        """Whether no time slice fits between their kernels.
+
+        Examples
+        --------
+        >>> Pair((0, 1), 1_000_000, 0, 0, changes=100, quick_changes=40).quick
+        True
+        """
+        return self.precise and self.quick_changes >= t.MIN_QUICK_CHANGES
+
+    @property
+    def sliced(self) -> bool:
+        """Whether their kernels left each other the time of a slice, or never met, although they usually would have.
+
+        Examples
+        --------
+        >>> Pair((0, 1), 1_000_000, 0, 0, changes=100, quick_expected=60.0).sliced
+        True
+        """
+        if self.together:
+            return False
+        rarely = self.quick_changes <= t.MAX_EXCLUSION_SHARE * self.quick_expected
+        slow = self.precise and self.quick_expected >= t.MIN_QUICK_CHANGES and rarely
+        return slow or (self.excluding and self.short_expected >= t.MIN_EXPECTED_OVERLAP_SHARE * self.short_kernels)
 
     @property
     def together(self) -> bool:
@@ -130,11 +171,8 @@ class Pair:
         if (self.switches or 0) >= t.MIN_ALTERNATIONS:
             return False
         unswitched = self.switches == 0 and self.expected_switches >= t.MIN_EXPECTED_SWITCHES
-        return (
-            unswitched
-            or self.through_server
-            or (enough and self.short_met >= t.MIN_SHORT_OVERLAP_SHARE * self.short_kernels)
-        )
+        met = enough and self.precise and self.short_met >= t.MIN_SHORT_OVERLAP_SHARE * self.short_kernels
+        return unswitched or self.through_server or self.one_context or self.overfull or met or self.quick
 
     @property
     def excluding(self) -> bool:
@@ -153,6 +191,7 @@ def pairs_of(
     overlaps: Iterable[Mapping[str, Any]],
     usage: Sequence[Mapping[str, Any]],
     switched: Mapping[tuple[int, int], int] = MappingProxyType({}),
+    clock_errors_ns: Mapping[int, int | None] = MappingProxyType({}),
 ) -> tuple[Pair, ...]:
     """Read the pairs of traced tenants of one device.
 
@@ -164,6 +203,8 @@ def pairs_of(
         The rows of `tenants` of the device, joined with `tenant_usage`.
     switched
         Switches of the device from one tenant to another; empty: none is recorded.
+    clock_errors_ns
+        By how much the clock of each capture may be wrong; None: not known.
 
     Returns
     -------
@@ -185,6 +226,8 @@ def pairs_of(
     # Null: one of the two was not traced.
     known = ("co_busy_ns", "short_kernels", "short_short_overlapping")
     rates = _switch_rates(usage, switched)
+    captures = {row["tenant_id"]: row["capture"] for row in usage}
+    one_context = _one_context(usage)
     return tuple(
         Pair(
             (one, other),
@@ -193,13 +236,41 @@ def pairs_of(
             row["short_short_overlapping"],
             row["short_overlapping"],
             through_server=one in without and other in without,
+            one_context=one in one_context and other in one_context,
             switches=switched.get((one, other), 0) + switched.get((other, one), 0) if switched else None,
             expected_switches=row["co_busy_ns"] * rates.get(frozenset((one, other)), 0.0),
+            short_expected=row["short_short_expected"],
+            changes=row["changes_in_flight"],
+            quick_changes=row["quick_changes"],
+            quick_expected=row["quick_changes_expected"],
+            one_capture=captures.get(one) == captures.get(other),
+            precise=_precise({captures.get(one), captures.get(other)}, clock_errors_ns),
         )
         for row in overlaps
         for one, other in ((row["tenant_a"], row["tenant_b"]),)
         if all(row[name] is not None for name in known)
     )
+
+
+def _precise(captures: AbstractSet[int | None], errors_ns: Mapping[int, int | None]) -> bool:
+    """Whether times of these captures can be compared to within a part of a short kernel."""
+    errors = [errors_ns.get(capture, 0) for capture in captures if capture is not None]
+    return len(captures) == 1 or sum(t.MAX_CLOCK_ERROR_NS if ns is None else ns for ns in errors) < t.MAX_CLOCK_ERROR_NS
+
+
+def _one_context(usage: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+    """Traced tenants of one capture that all ran while the only context in its switch records was resident.
+
+    Each of several contexts would have been switched in: the records name one MPS client, or its server, for all.
+    """
+    held = [row for row in usage if row["resident_ns"]]
+    busy = [row for row in usage if row["traced"] and row["kernels"] >= t.MIN_ALTERNATIONS]
+    one_capture = len({row["capture"] for row in (*held, *busy)}) == 1
+    if len(held) != 1 or len(busy) < MANY or not one_capture or held[0]["basis"] != "observed":
+        return frozenset()
+    span_ns = max(row["last_ns"] for row in busy) - min(row["first_ns"] for row in busy)
+    always = held[0]["resident_ns"] >= t.SOLE_RESIDENT_SHARE * span_ns
+    return frozenset(row["tenant_id"] for row in busy) if always else frozenset()
 
 
 def _switch_rates(
@@ -289,6 +360,8 @@ class Case:
     idle_program: str | None = None
     #: names of tenants that were resident without being traced
     untraced: Sequence[str] = ()
+    #: whether switch records were lost
+    records_lost: bool = False
     #: tenants whose work goes through an MPS server's context
     served: int = 0
     #: what to trace when it is recorded again
@@ -375,6 +448,7 @@ def observe(case: Case) -> dict[str, Observation]:
         _turns,
         _streams,
         _short_kernels,
+        _changes,
         _co_residency,
         _solitude,
         _counters,
@@ -478,7 +552,8 @@ def _residency(case: Case) -> Iterable[Observation]:
     held = None if top is None or top.n < t.MIN_SLICES else top.value
     # Of the clients of one MPS server the records name one (seen on an H100, driver 580): that the others
     # worked all the same speaks for MPS, and is said below.
-    unnamed = (met or 0) >= t.MIN_CO_BUSY_SHARE
+    one_context = any(pair.one_context for pair in case.pairs)
+    unnamed = (met or 0) >= t.MIN_CO_BUSY_SHARE or one_context
     if held is not None and held >= t.SOLE_RESIDENT_SHARE and could_alternate and not alternate and not unnamed:
         yield _from_fact(
             case,
@@ -511,6 +586,14 @@ def _residency(case: Case) -> Iterable[Observation]:
             f"{fmt.counted(int(switches), 'context switch', 'context switches') if switches else 'no context switch'} "
             "between them",
         )
+    elif one_context and not case.records_lost:
+        yield _from_fact(
+            case,
+            "resident_share_top",
+            "several_in_one_context",
+            "kernels of several processes ran while the only context in the switch records was resident: records name "
+            "one MPS client for the context of all",
+        )
 
 
 def _outsider(case: Case) -> bool:
@@ -528,8 +611,23 @@ def _interrupted_group(case: Case) -> Iterable[Observation]:
     Time slices of two tenants that both have work in flight interrupt a kernel each. Where fewer kernels were
     interrupted than that, and by one and the same time, most of the pair's work ran concurrently.
     """
+    if case.fact("switch_records"):
+        return
+    beside = _sliced_with_group(case)
+    if beside:
+        kernels = sum(pair.changes + pair.short_kernels for pair in beside)
+        yield Observation(
+            "mps_group_time_sliced",
+            float(kernels),
+            "kernels",
+            kernels,
+            "inferred",
+            "some processes ran concurrently, and their kernels waited for time slices of another process: an MPS "
+            "group is time-sliced with it",
+        )
+        return
     excess, spread = case.facts.get("inflation_ns"), case.fact("inflation_spread")
-    if excess is None or not excess.value or spread is None or case.fact("switch_records"):
+    if excess is None or not excess.value or spread is None:
         return
     longest = max((pair.co_busy_ns for pair in case.pairs), default=0)
     due = longest / excess.value
@@ -549,6 +647,12 @@ def _interrupted_group(case: Case) -> Iterable[Observation]:
             f"tenants that were busy at once for {fmt.duration(longest)} would have interrupted {due:.0f}: an MPS "
             "group beside another process",
         )
+
+
+def _sliced_with_group(case: Case) -> list[Pair]:
+    """Find certainly time-sliced pairs of one tenant that ran concurrently with a third, and one that did not."""
+    group = {tenant for pair in case.pairs if pair.together for tenant in pair.tenants}
+    return [pair for pair in case.pairs if pair.sliced and len(group.intersection(pair.tenants)) == 1]
 
 
 #: Compute capabilities of boards that MIG can partition (MIG user guide, supported GPUs): A100 and A30, H100 and
@@ -643,13 +747,21 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
     share = case.facts.get("short_overlap_share")
     if share is None or share.value is None or share.n < t.MIN_SHORT_KERNELS:
         return
-    if share.value >= t.MIN_SHORT_OVERLAP_SHARE and (_mostly_together(case) or not case.pairs):
+    # A clock that is wrong by as much as a short kernel lasts lets them meet by chance, but never keeps them apart.
+    precise = all(pair.precise for pair in case.pairs)
+    if share.value >= t.MIN_SHORT_OVERLAP_SHARE and precise and (_mostly_together(case) or not case.pairs):
         yield _from_fact(
             case,
             "short_overlap_share",
             "short_kernels_overlap",
             f"short kernels of different tenants ran concurrently: {fmt.percent(share.value)} of {share.n} that "
             "started while another tenant was busy, or in a pause of it that time slices could explain",
+        )
+    elif any(pair.overfull for pair in case.pairs):
+        yield _plain(
+            "short_kernels_overlap",
+            "short kernels of different processes took more time than there was: many of them ran concurrently",
+            "inferred",
         )
     elif (
         share.value <= t.MAX_EXCLUSION_SHARE
@@ -666,6 +778,32 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             f"{fmt.percent(case.fact('short_overlap_expected') or 0)} would by chance",
             "short_kernels_contended",
         )
+
+
+def _changes(case: Case) -> Iterable[Observation]:
+    """How soon kernels followed the last one of their tenant where another tenant had started one in between.
+
+    That one is in flight: its tenant did not yield, so that under time-slicing it had the engine for a whole slice.
+    """
+    known = [pair for pair in case.pairs if pair.precise]
+    changes, quick = sum(pair.changes for pair in known), sum(pair.quick_changes for pair in known)
+    if any(pair.quick for pair in known):
+        name, n = "changes_within_slice", quick
+        text = (
+            f"{fmt.counted(n, 'kernel')} started less than 0.8 ms after the last one of their process although another "
+            "process's kernel had started in between and was in flight: a time slice is longer"
+        )
+    elif not quick and any(pair.sliced and pair.quick_expected >= t.MIN_QUICK_CHANGES for pair in known):
+        name, n = "changes_after_slice", changes
+        text = (
+            f"none of {fmt.counted(n, 'kernel')} started less than 0.8 ms after the last one of its process where "
+            "another process's kernel had started in between and was in flight; "
+            f"{sum(pair.quick_expected for pair in known):.0f} would without time slices"
+        )
+    else:
+        return
+    examples = case.facts["co_busy_ns"].examples if "co_busy_ns" in case.facts else ()
+    yield Observation(name, float(n), "kernels", changes, "observed", text, _query(case, name), examples)
 
 
 def _inside_stable(case: Case) -> bool:
@@ -873,40 +1011,52 @@ def _slices(case: Case) -> Iterable[Observation]:
 
 
 def _co_residency(case: Case) -> Iterable[Observation]:
-    """Whether kernels of several tenants were in flight that the SMs could not hold at once."""
+    """Whether kernels of several tenants were in flight that the SMs could not hold at once.
+
+    A large kernel that was switched out is longer than usual by a time slice. One whose client is capped is not: it
+    leaves SMs free all the time.
+    """
     known = _crowded(case, "crowded_start_share")
     # Blocks of a stream of higher priority find room in any wave.
     unknown = _crowded(case, "crowded_start_share_unknown_priority")
-    if known is not None and known >= t.MIN_CROWDED_SHARE:
-        yield _from_fact(
-            case,
-            "crowded_start_share",
-            "co_residency_infeasible",
-            f"{fmt.percent(known)} of {case.facts['crowded_start_share'].n} kernels that started beside another "
-            "tenant's large kernel (3 waves or more, same priority) did so over two waves before its end: it was "
-            "switched out",
+    name = "crowded_start_share" if known is not None else "crowded_start_share_unknown_priority"
+    share = known if known is not None else unknown
+    if share is None or not all(pair.precise for pair in case.pairs):
+        return
+    if share >= t.MIN_CROWDED_SHARE:
+        early = (
+            f"{fmt.percent(share)} of {case.facts[name].n} kernels that started beside another tenant's large kernel "
+            f"(3 waves or more{', same priority' if name == 'crowded_start_share' else ''}) did so over two waves "
+            "before its end"
         )
-    elif known is None and unknown is not None and unknown >= t.MIN_CROWDED_SHARE:
-        yield _from_fact(
-            case,
-            "crowded_start_share_unknown_priority",
-            "co_residency_unlikely",
-            f"{fmt.percent(unknown)} of {case.facts['crowded_start_share_unknown_priority'].n} kernels that "
-            "started beside another tenant's large kernel (3 waves or more) did so over two waves before its end; "
-            "stream priorities are not known",
-        )
+        if any(pair.quick for pair in case.pairs) and not any(pair.sliced for pair in case.pairs):
+            text = f"{early}, and none was switched out: it could not use all SMs"
+            # Each process sees its own instance, and some exports show the board's UUID for each.
+            apart = case.mig_profile is not None and not any(pair.quick and pair.one_capture for pair in case.pairs)
+            yield _from_fact(case, name, "instance_unknown" if apart else "sms_left_free", text)
+        elif known is None:
+            yield _from_fact(case, name, "co_residency_unlikely", f"{early}; stream priorities are not known")
+        elif _switched_out(case):
+            yield _from_fact(case, name, "co_residency_infeasible", f"{early}: it was switched out")
+        else:
+            text = f"{early}: it was switched out, or could not use all SMs"
+            yield _from_fact(case, name, "co_residency_doubtful", text)
     # A time slice of another tenant inside the wide kernel would inflate its waves.
-    elif (case.fact("inflated_share") or 0) <= t.MAX_STABLE_SHARE:
-        name = "crowded_start_share" if known is not None else "crowded_start_share_unknown_priority"
-        share = known if known is not None else unknown
-        if share is not None and share <= t.MAX_PARTIAL_WAVE_SHARE:
-            yield _from_fact(
-                case,
-                name,
-                "starts_in_partial_last_wave",
-                f"{fmt.percent(1 - share)} of {case.facts[name].n} kernels that started beside another "
-                "tenant's large kernel (3 waves or more) did so in its last two waves, as concurrent kernels do",
-            )
+    elif share <= t.MAX_PARTIAL_WAVE_SHARE and (case.fact("inflated_share") or 0) <= t.MAX_STABLE_SHARE:
+        yield _from_fact(
+            case,
+            name,
+            "starts_in_partial_last_wave",
+            f"{fmt.percent(1 - share)} of {case.facts[name].n} kernels that started beside another "
+            "tenant's large kernel (3 waves or more) did so in its last two waves, as concurrent kernels do",
+        )
+
+
+def _switched_out(case: Case) -> bool:
+    """Whether kernels show that time slices of another tenant interrupted them."""
+    interrupted = case.facts.get("inflation_ns")
+    several = interrupted is not None and interrupted.n >= t.MIN_INFLATED
+    return several or any(pair.sliced for pair in case.pairs)
 
 
 def _crowded(case: Case, name: str) -> float | None:

@@ -48,6 +48,9 @@ SEEN_WHEN: Mapping[str, str] = {
         f"Several tenants had kernels in flight for {_percent(t.MIN_CO_BUSY_SHARE)} of the busy time or more, with "
         f"under {t.MIN_ALTERNATIONS:.0f} recorded switches."
     ),
+    "several_in_one_context": (
+        "Switch records show one context, always resident, while several traced processes ran kernels."
+    ),
     # Kernel records of several tenants
     "mps_group_interrupted": (
         f"No switch records: {t.MIN_INFLATED:.0f} kernels or more inflated equally, at most "
@@ -77,9 +80,25 @@ SEEN_WHEN: Mapping[str, str] = {
         f"At most {_percent(t.MAX_EXCLUSION_SHARE)} of {t.MIN_SHORT_KERNELS:.0f} or more short kernels overlap short "
         f"ones of another tenant; chance gives {_percent(t.MIN_EXPECTED_OVERLAP_SHARE)}."
     ),
+    "changes_within_slice": (
+        f"{t.MIN_QUICK_CHANGES:.0f} or more kernels start within {duration(800_000)} of their tenant's last one, "
+        "beside another tenant's that started since."
+    ),
+    "changes_after_slice": (
+        "No kernel follows its tenant's last one so soon beside another tenant's, where chance gives "
+        f"{t.MIN_QUICK_CHANGES:.0f} or more."
+    ),
     "co_residency_infeasible": (
         f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large equal-priority kernel start "
-        "over two waves before its end."
+        "two waves early; kernels were interrupted."
+    ),
+    "co_residency_doubtful": (
+        f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large equal-priority kernel start "
+        "two waves early; none was interrupted."
+    ),
+    "sms_left_free": (
+        f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large kernel start two waves "
+        "early, without time slices."
     ),
     "co_residency_unlikely": (
         f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large kernel (priority unknown) "
@@ -143,7 +162,9 @@ SEEN_WHEN: Mapping[str, str] = {
     # Properties of the device
     "mig_instance": "The device's name or properties are those of a MIG instance, or samples say MIG mode is on.",
     "mig_compute_instance": "The MIG profile has a compute part, such as 1c.3g.20gb.",
-    "instance_unknown": "The capture lists several MIG instances, but not which process used which.",
+    "instance_unknown": (
+        "Several MIG instances are listed, or large kernels left SMs free: which process used which is unknown."
+    ),
     "vgpu_name": "The device's name carries a time-sliced vGPU type, such as T4-4Q.",
     "vgpu_mig_name": "The device's name carries a MIG-backed vGPU type, such as A100X-3-20C.",
     "sms_hidden": "CUDA showed a process fewer SMs than the GPU has, and MIG is not the reason.",

@@ -115,6 +115,20 @@ SELECT avg(ns) FROM (
   SELECT ns FROM turns ORDER BY ns
   LIMIT 2 - (SELECT count(*) FROM turns) % 2 OFFSET ((SELECT count(*) FROM turns) - 1) / 2)
 """
+#: Kernels that started beside one of another process, in flight for 20 us more, that had started since the own last.
+_BESIDE = """
+line AS (
+  SELECT globalPid AS p, start AS s, "end" AS e, lag(start) OVER (PARTITION BY globalPid ORDER BY start, "end") AS own
+  FROM {kernels}),
+other AS (SELECT DISTINCT p AS o FROM line),
+seen AS (
+  SELECT *, sum(p IS o) OVER (PARTITION BY o ORDER BY s, e ROWS UNBOUNDED PRECEDING) AS n FROM line CROSS JOIN other),
+theirs AS (
+  SELECT *, first_value(s) OVER w AS since, first_value(e) OVER w AS until FROM seen WHERE n > 0
+  WINDOW w AS (PARTITION BY o, n ORDER BY s, e))
+SELECT count(*) FROM theirs WHERE p IS NOT o AND own < since AND until > s + 20000
+"""
+_MOST_RESIDENT = f"WITH {_RESIDENT} SELECT 1.0 * max(ns) / sum(ns) FROM resident"  # noqa: S608 - constants
 _PROCESSES = "SELECT count(DISTINCT globalPid) FROM ({processes})"
 _TOGETHER = (
     "SELECT 1.0 * sum(CASE WHEN busy > 1 THEN ns ELSE 0 END) / sum(CASE WHEN busy > 0 THEN ns ELSE 0 END) FROM sweep"
@@ -129,8 +143,11 @@ _QUERIES = {
     "contexts_alternate": f"WITH {_INTERVALS}, {_CHANGES}",
     "mps_group_time_sliced": f"WITH {_INTERVALS}, {_CHANGES}",
     "kernel_ran_in_preemption": f"WITH {_INTERVALS}, {_IN_PREEMPTION}",
-    "sole_resident": f"WITH {_RESIDENT} SELECT 1.0 * max(ns) / sum(ns) FROM resident",  # noqa: S608 - constants
+    "sole_resident": _MOST_RESIDENT,
     "untraced_resident": f"WITH {_RESIDENT} {_UNTRACED}",
+    "several_in_one_context": _MOST_RESIDENT,
+    "changes_within_slice": f"WITH {_BESIDE} AND s - own < 800000",
+    "changes_after_slice": f"WITH {_BESIDE}",
     "busy_without_switches": f"WITH {_WORK}, {_BUSY} {_TOGETHER}",
     "short_kernels_overlap": _SHORT_OVERLAP,
     "turns_in_software": f"WITH {_TURNS}",

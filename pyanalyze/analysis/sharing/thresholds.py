@@ -57,6 +57,11 @@ MAX_EXCLUSION_SHARE = 0.02
 MIN_EXPECTED_OVERLAP_SHARE = 0.10
 #: Above this share both tenants' short kernels ran at the same time.
 MIN_SHORT_OVERLAP_SHARE = 0.10
+#: Kernels that started within 0.8 ms of the last one of their tenant, with one of another tenant started in between and
+#: still in flight, from which on they are no accident: no time slice fits in between. Real captures of an H100 and an
+#: H200 hold none under time-slicing, where such kernels follow after 2.4 ms and more, and 33 to 1601 under MPS with
+#: kernels shorter than that.
+MIN_QUICK_CHANGES = 20.0
 #: Slices' worth of busy time (2.1 ms each) after which a busy other tenant under time-slicing must have left traces.
 MIN_EXPOSURE = 8.0
 #: Kernels that are longer or shorter than their like, for each slice's worth of work that one could have cut: a busy
@@ -108,6 +113,8 @@ MIN_RATIO_TO_EXCESS_SPREAD = 4.0
 #: With kernels of one length only, adding and multiplying are the same: then the excess must be that of a default
 #: slice with its switches (2.0 to 2.3 ms and up to 0.3 ms, DOMAIN.md B4).
 DEFAULT_SLICE_EXCESS_NS = (1.9e6, 2.6e6)
+#: Two captures whose clocks may differ by more do not tell whether kernels of at most 0.2 ms met.
+MAX_CLOCK_ERROR_NS = 20_000
 #: Kernels that started while another tenant's kernel of many waves was in flight, needed to compare.
 MIN_CROWDED_STARTS = 20.0
 #: Share of those for which the blocks of both could not have fitted. Turns: at least 1 - 2.25 / waves, so 0.25 for 3

@@ -22,6 +22,11 @@ RULE = Rule(
             "blocks of one client start in the partial last wave of another, as under MPS",
         ),
         "co_residency_infeasible": (-t.STRONG, "the SMs could not hold blocks of both"),
+        "changes_within_slice": (
+            t.STRONG,
+            "kernels of several processes were in flight at once, and followed each other sooner than time slices",
+        ),
+        "changes_after_slice": (-t.STRONG, "clients of one server do not wait for time slices of each other"),
         "co_residency_unlikely": (-t.MODERATE, "the SMs could hold blocks of both only by priority"),
         "kernel_ran_in_preemption": (-t.DECISIVE, "a kernel was switched out for one of another tenant"),
         "nvml_mps_server": (t.WEAK, "the driver lists an MPS server on the board"),

@@ -14,10 +14,19 @@ CLIENTS: dict[str, tuple[float, str]] = {
         t.STRONG,
         "several tenants were busy at once, without context switches between them",
     ),
+    "several_in_one_context": (
+        t.STRONG,
+        "several processes ran in the only context that was resident, as clients of one server do",
+    ),
     "uninterrupted_together": (
         t.MODERATE,
         "several processes had kernels in flight at once, and none was switched out",
     ),
+    "changes_within_slice": (
+        t.STRONG,
+        "kernels of several processes were in flight at once, and followed each other sooner than time slices",
+    ),
+    "changes_after_slice": (-t.STRONG, "clients of one server do not wait for time slices of each other"),
     "turns_in_software": (-t.STRONG, "clients of one server run at the same time if nothing keeps them apart"),
     "mps_group_time_sliced": (
         -t.DECISIVE,
@@ -47,6 +56,8 @@ CLIENTS: dict[str, tuple[float, str]] = {
     ),
     "co_residency_infeasible": (-t.STRONG, "the SMs could not hold blocks of both"),
     "co_residency_unlikely": (-t.MODERATE, "the SMs could hold blocks of both only by priority"),
+    "co_residency_doubtful": (-t.WEAK, "the SMs could hold blocks of both only under a cap"),
+    "sms_left_free": (-t.STRONG, "a client left SMs free for others: that is `mps-partitioned`"),
     "sm_active_outside_traced_kernels": (
         t.WEAK,
         "SMs were active while no traced kernel ran: this is another process, or work that CUPTI does not record",

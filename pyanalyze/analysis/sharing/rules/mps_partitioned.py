@@ -17,10 +17,11 @@ RULE = Rule(
         "fewer SMs, and a cap set by a command to the daemon leaves no other trace."
     ),
     prior=-t.MODERATE,
-    requires_one_of=frozenset({"mps_percentage", "sms_hidden"}),
+    requires_one_of=frozenset({"mps_percentage", "sms_hidden", "sms_left_free", "co_residency_doubtful"}),
     weights={
         # Capped clients may use different SMs, so that they need not fit on the same ones.
         **{name: weight for name, weight in CLIENTS.items() if not name.startswith("co_residency_")},
+        "sms_left_free": (t.STRONG, "a large kernel leaves SMs free for other clients only under a cap"),
         "mps_percentage": (t.STRONG, "an active thread percentage below 100 was set"),
         "sms_hidden": (
             t.STRONG,

@@ -14,6 +14,7 @@ RULE = Rule(
     weights={
         # Capped clients may use different SMs, so that they need not fit on the same ones.
         **{name: weight for name, weight in CLIENTS.items() if not name.startswith("co_residency_")},
+        "sms_left_free": (t.STRONG, "a large kernel leaves the SMs of other partitions free"),
         "sms_hidden": (t.MODERATE, "clients see the SMs of their partition"),
         "mps_sm_partition": (t.DECISIVE, "a client joins a partition through this variable"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),

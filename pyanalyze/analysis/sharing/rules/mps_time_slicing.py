@@ -22,7 +22,8 @@ RULE = Rule(
         **{
             name: weight
             for name, weight in CLIENTS.items()
-            if name not in ("mps_group_time_sliced", "co_residency_infeasible", "co_residency_unlikely")
+            if name not in ("mps_group_time_sliced", "changes_after_slice", "sms_left_free")
+            and not name.startswith("co_residency_")
         },
         "mps_group_time_sliced": (
             t.DECISIVE + t.STRONG,

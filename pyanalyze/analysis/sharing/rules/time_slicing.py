@@ -34,6 +34,7 @@ RULE = Rule(
         "nvml_several_processes": (t.WEAK, "the driver lists several processes"),
         "one_traced_tenant": (-t.WEAK, "only one process launched work"),
         "sole_resident": (-t.STRONG, "no other tenant was resident"),
+        "several_in_one_context": (-t.DECISIVE, "each of several contexts would have been switched in"),
         "busy_without_switches": (-t.DECISIVE, "several tenants were busy at once, without context switches"),
         "short_kernels_overlap": (-t.DECISIVE, "short kernels of different tenants ran concurrently"),
         "uninterrupted_together": (
