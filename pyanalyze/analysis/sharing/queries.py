@@ -122,10 +122,11 @@ line AS (
   FROM {kernels}),
 other AS (SELECT DISTINCT p AS o FROM line),
 seen AS (
-  SELECT *, sum(p IS o) OVER (PARTITION BY o ORDER BY s, e ROWS UNBOUNDED PRECEDING) AS n FROM line CROSS JOIN other),
+  SELECT *, sum(p IS o) OVER (PARTITION BY o ORDER BY s, p, e ROWS UNBOUNDED PRECEDING) AS n
+  FROM line CROSS JOIN other),
 theirs AS (
   SELECT *, first_value(s) OVER w AS since, first_value(e) OVER w AS until FROM seen WHERE n > 0
-  WINDOW w AS (PARTITION BY o, n ORDER BY s, e))
+  WINDOW w AS (PARTITION BY o, n ORDER BY s, p, e))
 SELECT count(*) FROM theirs WHERE p IS NOT o AND own < since AND until > s + 20000
 """
 _MOST_RESIDENT = f"WITH {_RESIDENT} SELECT 1.0 * max(ns) / sum(ns) FROM resident"  # noqa: S608 - constants
