@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from itertools import pairwise
+from itertools import cycle, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -197,3 +197,39 @@ def launched_after_each_other(path: Path, kernels: int, period_us: int) -> Path:
         ],
         switches=[row for pid, context, start, end in slices for row in resident(pid, context, start, end)],
     )
+
+
+def two_of_three_traced(path: Path, *, waits: bool) -> dict[int, int]:
+    """Three processes take slices of 2.2 ms in turn, 0.08 ms apart, of which the third one was not traced.
+
+    The first two run kernels of 0.23 ms back to back; or, where the program `waits`, 8 at a time and the next 8 after 0.1
+    ms, and yield when they have none. Gives how long each of them was resident.
+    """
+    slice_ns, gap_ns, kernel_ns = 2_200_000, 80_000, 230_000
+    ran: list[tuple[dict[str, Any], int]] = []
+    resident_ns = dict.fromkeys((41, 42), 0)
+    called, begun, left, count = (dict.fromkeys(resident_ns, value) for value in (0, None, 0, 0))
+    now = 0
+    for pid in islice(cycle((41, 42, None)), 600):
+        until = now + slice_ns
+        if pid is None:
+            now = until + gap_ns
+            continue
+        since = now
+        while now < until and called[pid] <= now:
+            if begun[pid] is None:
+                begun[pid], left[pid] = now, kernel_ns
+            part = min(left[pid], until - now)
+            now, left[pid] = now + part, left[pid] - part
+            if not left[pid]:
+                count[pid] += 1
+                ran.append((kernel(pid, begun[pid], now), called[pid]))
+                called[pid] = now + 100_000 if waits and count[pid] % 8 == 0 else max(begun[pid], called[pid] + 5_000)
+                begun[pid] = None
+        if now > since:
+            resident_ns[pid] += now - since
+            now += gap_ns
+    ran.sort(key=lambda one: one[0]["start"])
+    calls = [call(row["globalPid"] >> 24 & 0xFFFFFF, at, at + 4_000, n) for n, (row, at) in enumerate(ran, 1)]
+    write(path, kernels=[row for row, _ in ran], calls=sorted(calls, key=lambda row: row["start"]))
+    return {pid: ns * 1000 // now for pid, ns in resident_ns.items()}

@@ -22,7 +22,18 @@ import generate
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from exports import MS, US, call, copy, kernel, launched_after_each_other, recorded_residency, resident, write
+from exports import (
+    MS,
+    US,
+    call,
+    copy,
+    kernel,
+    launched_after_each_other,
+    recorded_residency,
+    resident,
+    two_of_three_traced,
+    write,
+)  # fmt: skip
 
 import pyanalyze
 from pyanalyze.analysis.advice.options import options
@@ -584,6 +595,29 @@ def test_whose_turn_it_was_is_told_without_switch_records() -> None:
         assert len(found) == 3
         for victim, by in expected.items():
             assert found[victim] == pytest.approx(by, abs=within)
+
+
+def test_of_two_traced_tenants_one_is_not_the_only_aggressor_of_the_other(tmp_path: Path) -> None:
+    """Three alternate, of which the third was not traced: the other traced one has less than half of what each waits."""
+    thousandths = two_of_three_traced(tmp_path / "shared.sqlite", waits=False)
+    starts = [n * 230 * US for n in range(400)]
+    write(
+        tmp_path / "solo.sqlite",
+        kernels=[kernel(41, at, at + 230 * US) for at in starts],
+        calls=[
+            call(41, max(at - 230 * US, 5_000 * n), max(at - 230 * US, 5_000 * n) + 4_000, n + 1)
+            for n, at in enumerate(starts)
+        ],
+    )
+    session = pyanalyze.load(tmp_path / "shared.sqlite", baselines=tmp_path / "solo.sqlite")
+    assert session.classify()[0].mode == "time-slicing"
+    found = shares_of_time(session)
+    assert found
+    for victim, by in found.items():
+        (other,) = by
+        expected = thousandths[other] / (1000 - thousandths[victim])
+        assert expected < 0.5
+        assert by[other] == pytest.approx(expected, abs=0.05)
 
 
 def test_the_caller_may_say_whose_a_baseline_is() -> None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import generate
 import polars as pl
 import pytest
+from exports import two_of_three_traced
 
 import pyanalyze
 from pyanalyze.analysis.occupancy import PlacementPolicy
+from pyanalyze.analysis.residency import inferred_tables
 from pyanalyze.core import _core
 
 if TYPE_CHECKING:
@@ -398,3 +400,16 @@ def test_the_context_of_all_mps_clients_is_idle_where_none_of_them_has_kernels(h
     (device,) = session.report().devices
     assert device.residency_summary is not None
     assert [one.idle_ns for one in device.residency_summary.tenants] == [0]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_time_of_a_process_that_was_not_traced_is_no_residency_of_others(tmp_path: Path, *, waits: bool) -> None:
+    """By the simulation, in thousandths of the time; each of the two cannot have had what the third one had."""
+    true = two_of_three_traced(tmp_path / "a.sqlite", waits=waits)
+    session = pyanalyze.load(tmp_path / "a.sqlite")
+    found = inferred_tables(session.tables, {0: PlacementPolicy("time-sliced")})["inferred_residency"]
+    spans = pl.DataFrame(found).with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
+    window_ns = session.kernels["end_ns"].max() - session.kernels["start_ns"].min()
+    for row in session.tenants.iter_rows(named=True):
+        resident_ns = spans.filter(pl.col("tenant_id") == row["tenant_id"])["ns"].sum()
+        assert resident_ns / window_ns == pytest.approx(true[row["pid"]] / 1000, abs=0.03)

@@ -456,7 +456,11 @@ def inferred_tables(tables: TableSet, policies: Mapping[int, PlacementPolicy]) -
     policies
         Who shares SMs with whom, by device: only a verdict says whether contexts alternate at all.
     """
-    return _core.infer_residency(tables.for_core(), policies, None)
+    # Launched work that waits for its start says that its context is not resident.
+    inferred = any(policy.sharing == "time-sliced" for policy in policies.values()) and not tables.row_count(
+        "residency"
+    )
+    return _core.infer_residency(tables.with_late("api_calls") if inferred else tables.for_core(), policies, None)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,10 @@ SLOW_TIMES = 5
 #: Mean launch call over that of the baseline, from which the host counts as slower than it was alone.
 SLOWER_CALLS = 1.5
 
+#: Where a tenant waits for the GPU, the least part of that time in which the only other traced one has it, unless one
+#: that was not traced takes time as well.
+ONLY_OTHER = 0.75
+
 #: Two baselines fit a tenant alike if their likenesses differ by less; their paces differ if by more of one.
 AS_ALIKE = 0.1
 OTHER_PACE = 0.1
@@ -860,29 +864,37 @@ def _of_time_slices(
     if not TRAITS[verdict.mode].time_sliced or mps_group:
         return {}
     of_device = pl.col("device_id") == verdict.device_id
-    usage = tables.tenant_usage.filter(of_device).select(
+    recorded = tables.tenant_usage.filter(of_device).select(
         "tenant_id", "busy_ns", pl.col("resident_ns").alias("recorded_ns")
     )
     pairs = (
         tables.pairwise_interference.filter(of_device)
         .group_by("victim", "aggressor")
         .agg(pl.col("exposure_ns").max())
-        .filter(pl.len().over("victim") > 1)
-        .join(usage, left_on="aggressor", right_on="tenant_id")
+        .join(recorded, left_on="aggressor", right_on="tenant_id")
     )
-    if pairs.is_empty():
+    several = pl.len().over("victim") > 1
+    if pairs.filter(several | pl.col("recorded_ns").is_null()).is_empty():
         return {}
-    inferred = tables.residency_by_tenant.filter(of_device).select(
-        "tenant_id", pl.col("resident_ns").alias("inferred_ns")
-    )
+    inferred = dict(tables.residency_by_tenant.filter(of_device).select("tenant_id", "resident_ns").iter_rows())
+    inferred_ns = pl.col("aggressor").replace_strict(inferred, default=None, return_dtype=pl.Int64)
     # Exposure is to residency where records have it, else to work in flight.
-    density = pl.when(pl.col("recorded_ns").is_null()).then(pl.col("inferred_ns") / pl.col("busy_ns")).otherwise(1.0)
+    density = pl.when(pl.col("recorded_ns").is_null()).then(inferred_ns / pl.col("busy_ns")).otherwise(1.0)
     took = pl.col("exposure_ns") * density
     known = took.is_not_null().all().over("victim") & (took.sum().over("victim") > 0)
-    shares = pairs.join(inferred, left_on="aggressor", right_on="tenant_id", how="left").select(
-        "victim", "aggressor", pl.when(known).then(took / took.sum().over("victim")).alias("share")
-    )
-    return {(victim, aggressor): share for victim, aggressor, share in shares.iter_rows()}
+    share = pl.when(known).then(took / took.sum().over("victim"))
+    rows = pairs.filter(several).select("victim", "aggressor", share.alias("share")).rows()
+    alone = pairs.filter(~several, pl.col("recorded_ns").is_null()).select("victim", "aggressor")
+    for victim, aggressor in alone.iter_rows():
+        if (calls := tables.calls()) is None:
+            break
+        # One that was not traced may take time slices as well.
+        row = tables.rows_where("tenants", "tenant_id", victim)[0]
+        launches = calls.lazy().filter(of_process(row), named(calls.select("name").unique(), "Launch"))
+        others_ns = _pending_ns(tables, row, launches) - inferred.get(victim, 0)
+        if aggressor in inferred and inferred[aggressor] < ONLY_OTHER * others_ns:
+            rows.append((victim, aggressor, inferred[aggressor] / others_ns))
+    return {(victim, aggressor): share for victim, aggressor, share in rows}
 
 
 def _matrix(

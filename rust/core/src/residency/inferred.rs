@@ -19,6 +19,7 @@
 //! each other's with no time for a slice there, and count as one.
 //!
 //! Where only one tenant was traced, its own kernels tell when it was switched out: see `residency/inferred_single.rs`.
+//! Processes that were not traced take time slices as well: see `residency/inferred_unknown.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -29,6 +30,7 @@ use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS};
 use crate::base::watch::Watch;
 use crate::residency::inferred_single as single;
 use crate::table::builder::Builder;
+use crate::table::calls::{calls, CallsByProcess};
 use crate::table::columns::Columns;
 use crate::table::events::{EventPass, Events, Tables};
 use crate::table::launch::Folded;
@@ -37,6 +39,7 @@ use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, WorkKind};
 
 use crate::residency::inferred_single::Kernel;
+use crate::residency::inferred_unknown::OwnWork;
 
 /// Of a switch_gap: still resident after the last kernel, and already resident before the first.
 const LEAVING: f64 = 0.36;
@@ -351,8 +354,8 @@ struct Device {
     /// `tenants` before.
     groups: Vec<Vec<u32>>,
     seen: Vec<Seen>,
-    /// Of the only tenant that was traced.
-    kernels: Vec<Kernel>,
+    /// In the order of `tenants`.
+    work: Vec<OwnWork>,
 }
 
 impl Device {
@@ -385,6 +388,20 @@ impl Device {
                 let known_ns = last_ns.max(interval.start_within.0);
                 interval.end_within.0 = interval.end_within.0.min(known_ns);
             }
+        }
+    }
+
+    /// Takes back what cannot be a tenant's own: who had it was not traced. Clients that are resident at once do not tell
+    /// of each other.
+    fn leave_unknown(&self, intervals: &mut Vec<ResidencyInterval>, switch_gap: SwitchGap) {
+        for (place, group) in self.groups.iter().enumerate() {
+            let [only] = group.as_slice() else { continue };
+            let Some(work) = self.tenants.binary_search(only).ok().and_then(|n| self.work.get(n)) else {
+                continue;
+            };
+            let (own, others) = intervals.iter().partition::<Vec<_>, _>(|interval| interval.tenant == place);
+            *intervals = others;
+            intervals.extend(work.own(&own, &single::telling(&work.kernels), switch_gap));
         }
     }
 
@@ -472,6 +489,7 @@ pub struct InferredResidency {
     who: Who,
     devices: BTreeMap<u32, Device>,
     signatures: Signatures,
+    calls: CallsByProcess,
     done: u64,
 }
 
@@ -526,7 +544,11 @@ impl InferredResidency {
                 devices.entry(t.device).or_default().tenants.push(t.id);
             }
         }
-        Ok(Self { who, devices, signatures: Signatures::default(), done: 0 })
+        for device in devices.values_mut() {
+            device.work.resize_with(device.tenants.len(), OwnWork::default);
+        }
+        let calls = if devices.is_empty() { CallsByProcess::new() } else { calls(session)? };
+        Ok(Self { who, devices, signatures: Signatures::default(), calls, done: 0 })
     }
 }
 
@@ -538,27 +560,30 @@ impl EventPass for InferredResidency {
         if self.devices.is_empty() {
             return Ok(());
         }
-        let alone = self.devices.values().any(|device| device.tenants.len() == 1);
-        let kernels = events.get(&schema::KERNELS).filter(|_| alone);
-        let signatures = kernels.map_or(Ok(Vec::new()), |kernels| self.signatures.of(&kernels))?;
+        let signatures =
+            events.get(&schema::KERNELS).map_or(Ok(Vec::new()), |kernels| self.signatures.of(&kernels))?;
         let mut last = LastTenant::default();
         for w in work(events)? {
             if self.done.is_multiple_of(4096) {
                 watch.progress("inferred residency", self.done, 0)?;
             }
             self.done = self.done.saturating_add(1);
+            let Some(device) = self.devices.get_mut(&w.device) else { continue };
+            let Some(id) = self.who.of_next(&mut last, w.capture, w.pid, w.device) else { continue };
+            let Ok(tenant) = device.tenants.binary_search(&id) else { continue };
+            let is_kernel = w.kind == WorkKind::Kernel;
+            let Some(work) = device.work.get_mut(tenant) else { continue };
+            let calls = self.calls.get(&(w.capture, w.pid)).filter(|_| is_kernel);
+            let call = calls.zip(w.correlation).and_then(|(calls, id)| calls.find(id, &mut work.hint));
+            // What a kernel waits for may be a copy.
+            work.see(w.start_ns, w.end_ns, call.map(|(_, call)| call.end_ns));
             // Copies have engines of their own.
-            let Some(device) = self.devices.get_mut(&w.device).filter(|_| w.kind != WorkKind::Copy) else {
+            if w.kind == WorkKind::Copy {
                 continue;
-            };
-            let id = self.who.of_next(&mut last, w.capture, w.pid, w.device);
-            if let ([only], true) = (device.tenants.as_slice(), id.is_some()) {
-                if id == Some(*only) {
-                    let of_kernel = || signatures.get(w.row).copied().flatten();
-                    let signature = if w.kind == WorkKind::Kernel { of_kernel() } else { None };
-                    device.kernels.push(Kernel { start_ns: w.start_ns, end_ns: w.end_ns, signature });
-                }
-            } else if let Some(tenant) = id.and_then(|id| device.tenants.binary_search(&id).ok()) {
+            }
+            let signature = if is_kernel { signatures.get(w.row).copied().flatten() } else { None };
+            work.kernels.push(Kernel { start_ns: w.start_ns, end_ns: w.end_ns, signature });
+            if device.tenants.len() > 1 {
                 device.seen.push(Seen { time_ns: w.start_ns, start: true, tenant });
                 // At equal times ends come first: a kernel of no length would end before it starts.
                 let time_ns = w.end_ns.max(w.start_ns.saturating_add(1));
@@ -573,7 +598,8 @@ impl EventPass for InferredResidency {
         for (id, mut device) in self.devices {
             watch.progress("inferred residency", self.done, 0)?;
             if let [only] = device.tenants.as_slice() {
-                if let Some((intervals, slice_ns)) = single::intervals(&device.kernels) {
+                let kernels = device.work.first().map_or(&[][..], |work| &work.kernels);
+                if let Some((intervals, slice_ns)) = single::intervals(kernels) {
                     let slice_ns = slice_ns.map(|ns| ns.round() as i64);
                     rows.extend(intervals.into_iter().map(|interval| (id, *only, interval, slice_ns)));
                 }
@@ -599,6 +625,7 @@ impl EventPass for InferredResidency {
                 engine.see(next);
             }
             engine.finish();
+            device.leave_unknown(&mut intervals, switch_gap);
             device.doubt_the_end(&mut intervals);
             for interval in intervals {
                 for tenant in device.groups.get(interval.tenant).into_iter().flatten() {

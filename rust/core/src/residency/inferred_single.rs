@@ -26,7 +26,7 @@ use crate::residency::inferred::{ResidencyInterval, SwitchGap, SHORTEST_NS, STRE
 /// Fewer kernels of one signature have no usual length.
 const LEAST_KERNELS: usize = 8;
 /// Whoever is switched out at all is gone for longer: a visit of a context without work takes 24 us and two switches.
-const AWAY_NS: i64 = 250_000;
+pub(crate) const AWAY_NS: i64 = 250_000;
 /// And a kernel's own length varies by less.
 const OWN_SPREAD: f64 = 0.2;
 /// A kernel near a whole slice says nothing of when it was cut.
@@ -167,18 +167,34 @@ fn absences(kernels: &[Kernel], usual: &BTreeMap<u32, i64>) -> Vec<Absence> {
             let within = (start.saturating_sub(pause), start);
             found.push(Absence { left: within, back: within, away_ns: pause as f64, pause: true });
         }
-        let Some(own) = kernel.signature.and_then(|signature| usual.get(&signature)) else { continue };
-        let added = end.saturating_sub(start).saturating_sub(*own);
-        if added as f64 > (AWAY_NS as f64).max(OWN_SPREAD * *own as f64) {
+        if let Some((own_ns, added_ns)) = needed_beyond(kernel, usual) {
+            let own = own_ns as i64;
             found.push(Absence {
-                left: (start, start.saturating_add(*own)),
-                back: (end.saturating_sub(*own), end),
-                away_ns: added as f64,
+                left: (start, start.saturating_add(own)),
+                back: (end.saturating_sub(own), end),
+                away_ns: added_ns,
                 pause: false,
             });
         }
     }
     found
+}
+
+/// What a kernel usually takes, and by how much it took longer; `None`: by no more than it varies by itself.
+pub(crate) fn needed_beyond(kernel: &Kernel, usual: &BTreeMap<u32, i64>) -> Option<(f64, f64)> {
+    let own = *usual.get(&kernel.signature?)?;
+    let added = kernel.end_ns.saturating_sub(kernel.start_ns).saturating_sub(own);
+    (added as f64 > (AWAY_NS as f64).max(OWN_SPREAD * own as f64)).then_some((own as f64, added as f64))
+}
+
+/// Usual lengths of a tenant's kernels, where most of its work has one; of other tenants none.
+pub(crate) fn telling(kernels: &[Kernel]) -> BTreeMap<u32, i64> {
+    let usual = usual(kernels);
+    if tells(kernels, &usual) {
+        usual
+    } else {
+        BTreeMap::new()
+    }
 }
 
 /// Where each absence lies if the tenant leaves a slice after it came back.

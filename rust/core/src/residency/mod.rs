@@ -2,6 +2,7 @@
 
 pub mod inferred;
 pub(crate) mod inferred_single;
+pub(crate) mod inferred_unknown;
 pub mod observed;
 pub(crate) mod recorded_time;
 pub mod summary;
