@@ -208,7 +208,9 @@ def two_of_three_traced(path: Path, *, waits: bool) -> dict[int, int]:
     slice_ns, gap_ns, kernel_ns = 2_200_000, 80_000, 230_000
     ran: list[tuple[dict[str, Any], int]] = []
     resident_ns = dict.fromkeys((41, 42), 0)
-    called, begun, left, count = (dict.fromkeys(resident_ns, value) for value in (0, None, 0, 0))
+    called, left, count = (dict.fromkeys(resident_ns, 0) for _ in range(3))
+    # Of kernels that are not done.
+    begun: dict[int, int] = {}
     now = 0
     for pid in islice(cycle((41, 42, None)), 600):
         until = now + slice_ns
@@ -217,7 +219,7 @@ def two_of_three_traced(path: Path, *, waits: bool) -> dict[int, int]:
             continue
         since = now
         while now < until and called[pid] <= now:
-            if begun[pid] is None:
+            if pid not in begun:
                 begun[pid], left[pid] = now, kernel_ns
             part = min(left[pid], until - now)
             now, left[pid] = now + part, left[pid] - part
@@ -225,7 +227,7 @@ def two_of_three_traced(path: Path, *, waits: bool) -> dict[int, int]:
                 count[pid] += 1
                 ran.append((kernel(pid, begun[pid], now), called[pid]))
                 called[pid] = now + 100_000 if waits and count[pid] % 8 == 0 else max(begun[pid], called[pid] + 5_000)
-                begun[pid] = None
+                del begun[pid]
         if now > since:
             resident_ns[pid] += now - since
             now += gap_ns

@@ -408,8 +408,9 @@ def test_time_of_a_process_that_was_not_traced_is_no_residency_of_others(tmp_pat
     true = two_of_three_traced(tmp_path / "a.sqlite", waits=waits)
     session = pyanalyze.load(tmp_path / "a.sqlite")
     found = inferred_tables(session.tables, {0: PlacementPolicy("time-sliced")})["inferred_residency"]
-    spans = pl.DataFrame(found).with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
-    window_ns = session.kernels["end_ns"].max() - session.kernels["start_ns"].min()
-    for row in session.tenants.iter_rows(named=True):
-        resident_ns = spans.filter(pl.col("tenant_id") == row["tenant_id"])["ns"].sum()
-        assert resident_ns / window_ns == pytest.approx(true[row["pid"]] / 1000, abs=0.03)
+    resident_ns = pl.col("end_ns") - pl.col("start_ns")
+    (window_ns,) = session.kernels.select(pl.col("end_ns").max() - pl.col("start_ns").min()).row(0)
+    spans = pl.DataFrame(found).group_by("tenant_id").agg(resident_ns.sum() / window_ns)
+    pids = dict(session.tenants.select("tenant_id", "pid").iter_rows())
+    shares = {pids[tenant]: share for tenant, share in spans.iter_rows()}
+    assert shares == pytest.approx({pid: thousandths / 1000 for pid, thousandths in true.items()}, abs=0.03)
