@@ -450,21 +450,24 @@ def test_no_slowdown_of_a_client_is_above_the_one_that_it_measured() -> None:
 
 @pytest.mark.parametrize(
     ("name", "clients", "outside", "least"),
-    # Least of what they measured is a fifth more. Those of A and B run beside each other, which no record bounds.
+    # They measured 5.7, and 2.7 and 2.8. A and B run beside each other too, which no record bounds.
     [
-        ("mps-small_grid-small_grid-beside-C", (898, 899), 900, 3.0),
-        ("mps-A-B-beside-C", (951, 952), 953, 1.4),
+        ("mps-small_grid-small_grid-beside-C", (898, 899), 900, 4.9),
+        ("mps-A-B-beside-C", (951, 952), 953, 1.5),
     ],
 )
 def test_what_clients_waited_for_while_another_process_was_resident_is_in_the_bound(
     name: str, clients: tuple[int, int], outside: int, least: float
 ) -> None:
-    """By SQL: the latency of all kernels, and what is left of it without the time in which the other was resident."""
+    """By SQL: the latency of all kernels, and what is left of it without the time in which the other was resident.
+
+    Switches from and to the other are between two records of different processes.
+    """
     path = H100 / f"{name}.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as db:
         switches = db.execute(
-            "SELECT tag, timestamp FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) AND "
-            "globalPid / 0x1000000 % 0x1000000 = ? ORDER BY timestamp, tag",
+            "SELECT tag, timestamp, globalPid / 0x1000000 % 0x1000000 = ? FROM GPU_CONTEXT_SWITCH_EVENTS "
+            "WHERE tag IN (7, 8) ORDER BY timestamp, tag",
             (outside,),
         ).fetchall()
         pending = {
@@ -477,7 +480,12 @@ def test_what_clients_waited_for_while_another_process_was_resident_is_in_the_bo
             ).fetchall()
             for pid in clients
         }
-    other = [(before[1], after[1]) for before, after in pairwise(switches) if (before[0], after[0]) == (8, 7)]
+    other = [
+        (before[1], after[1])
+        for before, after in pairwise(switches)
+        if ((before[0], after[0]) == (8, 7) and before[2])
+        or ((before[0], after[0]) == (7, 8) and before[2] != after[2])
+    ]
     (device,) = pyanalyze.load(path).report().devices
     tenants = {tenant.pid: tenant for tenant in device.tenants}
     assert device.interference is not None and device.interference.matrix is not None
