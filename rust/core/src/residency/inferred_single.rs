@@ -187,9 +187,22 @@ pub(crate) fn needed_beyond(kernel: &Kernel, usual: &BTreeMap<u32, i64>) -> Opti
     (added as f64 > (AWAY_NS as f64).max(OWN_SPREAD * own as f64)).then_some((own as f64, added as f64))
 }
 
-/// Usual lengths of a tenant's kernels, where most of its work has one; of other tenants none.
+/// Usual lengths of a tenant's kernels, where most of its work has one and half of the kernels of a signature take no
+/// longer than they vary by themselves: lengths that depend on the data say nothing. Of other tenants none.
 pub(crate) fn telling(kernels: &[Kernel]) -> BTreeMap<u32, i64> {
-    let usual = usual(kernels);
+    let mut usual = usual(kernels);
+    let mut counts: BTreeMap<u32, [usize; 2]> = BTreeMap::new();
+    for kernel in kernels {
+        let Some((signature, own)) = kernel.signature.and_then(|one| Some((one, *usual.get(&one)?))) else {
+            continue;
+        };
+        let longer = (kernel.end_ns.saturating_sub(kernel.start_ns)) as f64 > (1.0 + OWN_SPREAD) * own as f64;
+        let [all, long] = counts.entry(signature).or_default();
+        (*all, *long) = (all.saturating_add(1), long.saturating_add(usize::from(longer)));
+    }
+    usual.retain(|signature, _| {
+        counts.get(signature).is_some_and(|[all, long]| long.saturating_mul(2) < *all)
+    });
     if tells(kernels, &usual) {
         usual
     } else {
@@ -250,6 +263,8 @@ fn fit(absences: &[Absence]) -> Option<f64> {
 mod tests {
     use super::*;
 
+    const MS: i64 = 1_000_000;
+
     /// Kernels of `own_us` back to back, whose tenant holds 2000 us and is gone for 2200.
     fn cut(own_us: i64, count: usize) -> (Vec<Kernel>, Vec<(i64, i64)>) {
         let (mut now, mut kernels, mut intervals) = (0, Vec::new(), vec![(0, 2_000_000)]);
@@ -300,6 +315,15 @@ mod tests {
         let (found, _) = intervals(&kernels).unwrap();
         // Whether the end of the recording ends a interval is not known.
         assert!(matches!(found.len(), 20 | 21), "{:?}", us(&found));
+    }
+
+    #[test]
+    fn lengths_that_depend_on_the_data_are_not_usual() {
+        // Cut kernels are as long as ever but for a few; of others half are over a fifth longer than a quarter of them.
+        assert_eq!(telling(&cut(300, 400).0), BTreeMap::from([(0, 300_000)]));
+        let varied =
+            |n: i64| Kernel { start_ns: n * MS, end_ns: n * MS + 1_000 * (100 + n), signature: Some(0) };
+        assert_eq!(telling(&(0..400).map(varied).collect::<Vec<_>>()), BTreeMap::new());
     }
 
     #[test]
