@@ -81,6 +81,10 @@ pub const CLOCK_ERROR_NS: i64 = 1_000;
 /// Operations that the driver queues for a context; a further launch call blocks.
 pub const QUEUE_DEPTH: u32 = 1_022;
 
+/// With so many operations of a process outstanding on a device the queue may be full: events and waits, of which no record
+/// says how many there are, take entries as well, about as many as operations where each one has its event.
+pub const FULL_QUEUE: u32 = QUEUE_DEPTH / 2;
+
 /// SMs of a TPC, the unit in which MPS percentages are rounded down: steps of two SMs on an H200 (driver R580), 50 % of
 /// the 170 SMs of an RTX 5090 are 84.
 pub const SMS_PER_TPC: u32 = 2;

@@ -18,7 +18,9 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use crate::base::hardware::{DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, PAUSE_NS, SWITCH_NS};
+use crate::base::hardware::{
+    CLOCK_ERROR_NS, DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, FULL_QUEUE, PAUSE_NS, START_NS, SUBMIT_NS, SWITCH_NS,
+};
 use crate::base::maps::{entry, ByKey, NumberMap};
 use crate::base::pauses::{ends_with, is_paced, wake_ns, DelaysAndPauses, IdleTimes, Unit, UntilMoments};
 use crate::base::statistics::{median, median_of, quantiles};
@@ -32,10 +34,6 @@ use crate::table::work::WorkKind;
 const ENOUGH_ALONE: f64 = 5.0;
 /// Beside others for less than this part of its time, an operation counts as undisturbed.
 const CO_RUNNING_PART: i64 = 50;
-/// A launch call of this length, many times the usual, while others work and its own work is done, is held back by
-/// somebody: a limiter, a lock in the driver. Hosts that are slow by themselves stay below.
-const BLOCKED_CALL_NS: i64 = 1_000_000;
-const BLOCKED_CALL_TIMES: i64 = 20;
 /// Of all execution time, this part may be of operations that nobody saw solo.
 const BLIND_PART: f64 = 0.1;
 
@@ -81,8 +79,8 @@ struct Played {
     /// With a host that sleeps until moments instead of for times. Ends are kept until all is played.
     anchored_launch_ns: Vec<i64>,
     anchored_end_ns: Vec<i64>,
-    /// By how much calls that somebody held back return earlier, by the place of their operation: hardly any.
-    held_ns: NumberMap<usize, i64>,
+    /// By how much calls that waited for a place in the launch queue return earlier, by the place of their operation.
+    queued_ns: NumberMap<usize, i64>,
 }
 
 impl Played {
@@ -91,7 +89,7 @@ impl Played {
             again: vec![NOT_PLAYED; operations],
             anchored_launch_ns: vec![0; operations],
             anchored_end_ns: vec![0; operations],
-            held_ns: NumberMap::default(),
+            queued_ns: NumberMap::default(),
         }
     }
 
@@ -113,9 +111,10 @@ impl Played {
     }
 }
 
-/// How long the launch call of an operation takes if nobody holds it back.
-fn call_takes_ns(op: &Op, held_ns: i64) -> i64 {
-    let called_ns = op.called_ns.saturating_sub(op.launch_ns).saturating_sub(held_ns);
+/// How long the launch call of an operation takes until that may start, if it waits by `queued_ns` less for a place in the
+/// launch queue.
+fn call_takes_ns(op: &Op, queued_ns: i64) -> i64 {
+    let called_ns = op.called_ns.saturating_sub(op.launch_ns).saturating_sub(queued_ns);
     // A kernel may start before its launch call returns.
     called_ns.min(op.start_ns.saturating_sub(op.launch_ns)).max(0)
 }
@@ -155,9 +154,9 @@ impl Reference for Replayed<'_> {
         let op = self.tenant.ops.get(place)?;
         let ran_ns = self.lengths.of(&op);
         let begin_ns = end_ns.saturating_sub(ran_ns);
-        let held_ns = self.played.held_ns.get(&place).copied().unwrap_or(0);
+        let queued_ns = self.played.queued_ns.get(&place).copied().unwrap_or(0);
         // Solo it may have started inside of its call.
-        let called_ns = launch_ns.saturating_add(call_takes_ns(&op, held_ns)).min(begin_ns).max(launch_ns);
+        let called_ns = launch_ns.saturating_add(call_takes_ns(&op, queued_ns)).min(begin_ns).max(launch_ns);
         Some(SoloOp {
             latency_ns: end_ns.saturating_sub(launch_ns),
             ran_ns,
@@ -577,12 +576,51 @@ struct Launched {
 }
 
 impl Launched {
-    /// Launched at `start`, behind what its stream does until `free`.
-    fn at(&self, start: i64, free: &mut i64) -> Again {
-        let called_ns = start.saturating_add(self.called_ns);
+    /// Launched at `start` by a call that waits by `queued_ns` less for a place in the launch queue, behind what its stream
+    /// does until `free`.
+    fn at(&self, start: i64, queued_ns: i64, free: &mut i64) -> Again {
+        let called_ns = start.saturating_add(self.called_ns.saturating_sub(queued_ns).max(0));
         let end_ns = called_ns.max(*free).saturating_add(self.took_ns);
         *free = end_ns;
         Again { launch_ns: start, end_ns }
+    }
+}
+
+/// Work that had ended by the end of a call as recorded.
+#[derive(Default)]
+struct Ended {
+    next: usize,
+    last_ns: Option<i64>,
+    /// When the last of it ends again, by reading of the host's pauses.
+    again_ns: [i64; 2],
+}
+
+/// Operations of each tenant that were launched and had not ended, as recorded.
+struct Outstanding {
+    counts: Vec<u32>,
+    next_end: usize,
+}
+
+impl Outstanding {
+    fn at(&mut self, tenant: usize, ns: i64, play: &Play<'_>) -> u32 {
+        while let Some(op) = play.by_end.get(self.next_end).and_then(|op| Some((op, play.ops.get(op)?))) {
+            let (number, op) = op;
+            if op.end_ns > ns {
+                break;
+            }
+            let count = self.counts.get_mut(play.ops.place(number).0).filter(|_| op.call().is_some());
+            if let Some(count) = count {
+                *count = count.saturating_sub(1);
+            }
+            self.next_end += 1;
+        }
+        self.counts.get(tenant).copied().unwrap_or(0)
+    }
+
+    fn launched(&mut self, tenant: usize) {
+        if let Some(count) = self.counts.get_mut(tenant) {
+            *count = count.saturating_add(1);
+        }
     }
 }
 
@@ -627,7 +665,7 @@ struct Play<'a> {
     usual_ns: Vec<i64>,
     brought_back: Vec<bool>,
     prompt_ns: Vec<Prompt>,
-    /// Looked for when a call takes long: most runs have none.
+    /// Looked for when a launch queue may be full: in most runs none is.
     usual_call_ns: OnceCell<i64>,
     /// Operations that a call launched, in order of calls' starts.
     by_call: InOrder,
@@ -677,39 +715,39 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// How long a launch call usually takes.
+    /// How long a launch call usually takes that waits for nothing.
     fn usual_call_ns(&self) -> i64 {
         *self.usual_call_ns.get_or_init(|| {
             let of = |op: Op| op.called_ns.saturating_sub(op.launch_ns);
-            let mut all: Vec<i64> = self.tenants.iter().flat_map(|t| t.ops.iter().map(of)).collect();
-            median_of(&mut all).unwrap_or(0.0) as i64
+            let all = self.tenants.iter().flat_map(|t| t.ops.iter().map(of));
+            median_of(&mut all.filter(|ns| *ns < START_NS).collect::<Vec<_>>())
+                .map_or(SUBMIT_NS, |ns| ns as i64)
         })
     }
 
-    /// The part of a launch call in which somebody held it back.
-    fn held_ns(&self, t: usize, op: &Op, call: &Call) -> i64 {
-        let length = call.end_ns.saturating_sub(call.start_ns);
-        if length < BLOCKED_CALL_NS || length < BLOCKED_CALL_TIMES.saturating_mul(self.usual_call_ns()) {
-            return 0;
+    /// When a call returns again that returns when work ends, by reading of the host's pauses; `None`: no work ended in it,
+    /// shortly before its end.
+    fn returns_ns(&self, call: &Call, ended: &mut Ended, played: &[Played]) -> Option<[i64; 2]> {
+        let until = |op: &u32| self.ops.end_ns(*op) <= call.end_ns.saturating_add(CLOCK_ERROR_NS);
+        while let Some(op) = self.by_end.get(ended.next).filter(until) {
+            ended.last_ns = ended.last_ns.max(Some(self.ops.end_ns(op)));
+            let (t, n) = self.ops.place(op);
+            let ends_ns = played.get(t).and_then(|played| played.ends_ns(n)).unwrap_or_default();
+            ended.again_ns = [ended.again_ns[0].max(ends_ns[0]), ended.again_ns[1].max(ends_ns[1])];
+            ended.next += 1;
         }
-        let Some(tenant) = self.tenants.get(t) else { return 0 };
-        if op.held_up() {
-            return 0;
-        }
-        let others = tenant.others.covered_ns(call.start_ns, call.end_ns);
-        let own = tenant.busy.covered_ns(call.start_ns, call.end_ns);
-        if others.saturating_mul(2) > length && own.saturating_mul(2) < length {
-            length.saturating_sub(self.usual_call_ns())
-        } else {
-            0
-        }
+        let last_ns = ended.last_ns.filter(|last_ns| *last_ns > call.start_ns)?;
+        let after_ns = call.end_ns.saturating_sub(last_ns);
+        let length_ns = call.end_ns.saturating_sub(call.start_ns);
+        let waited = after_ns <= wake_ns(length_ns, call.noticed_within_ns);
+        waited.then(|| ended.again_ns.map(|again_ns| again_ns.saturating_add(after_ns.max(0))))
     }
 
     /// How an operation of a tenant is played, whenever it is launched, by a call that launches `several` or one.
-    fn launched(&self, t: usize, op: &Op, held_ns: i64, several: bool) -> Option<Launched> {
+    fn launched(&self, t: usize, op: &Op, several: bool) -> Option<Launched> {
         let tenant = self.tenants.get(t)?;
         let length = self.lengths.get(t).copied().flatten().map_or(op.ran_ns, |lengths| lengths.of(op));
-        let mut called_ns = call_takes_ns(op, held_ns);
+        let mut called_ns = call_takes_ns(op, 0);
         let rest_ns = op.waited.rest_ns;
         let usual = self.usual_ns.get(t).copied().unwrap_or(0);
         let returned = || {
@@ -746,8 +784,8 @@ impl<'a> Play<'a> {
         let mut stream_ends: Vec<Vec<[i64; 2]>> =
             self.tenants.iter().map(|t| vec![[i64::MIN; 2]; t.streams()]).collect();
         let mut by_call = self.by_call.iter().map(|op| (self.ops.call(op) as usize, op)).peekable();
-        let mut next_end = 0_usize;
-        let (mut last_end, mut last_end_again) = (i64::MIN, [i64::MIN; 2]);
+        let mut ended = Ended { again_ns: [i64::MIN; 2], ..Ended::default() };
+        let mut outstanding = Outstanding { counts: vec![0; self.tenants.len()], next_end: 0 };
         let called_back_ns: Vec<i64> = self.callbacks.iter().map(|callback| callback.0).collect();
         let mut thread_waits = ThreadWaits::of(calls, &called_back_ns);
         let mut callbacks = self.callbacks.iter().peekable();
@@ -796,7 +834,24 @@ impl<'a> Play<'a> {
                 }
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
-            let (mut held_ns, mut waits, mut several) = (0, call.waits, false);
+            let length = call.end_ns.saturating_sub(call.start_ns);
+            // A launch call that found the queue full returned when work of its process ended. However long any other
+            // takes, that is the host's own time: a limiter, a lock, the loading of code.
+            let first = by_call.peek().filter(|(of, _)| *of == number).map(|(_, op)| *op);
+            let full = first.is_some_and(|op| {
+                let queues = self.ops.get(op).is_some_and(|op| !op.ends_inside(&call));
+                queues && outstanding.at(self.ops.place(op).0, call.start_ns, self) >= FULL_QUEUE
+            });
+            let queued = full.then(|| self.returns_ns(&call, &mut ended, &out)).flatten().map(|ends| {
+                let least = length.min(self.usual_call_ns());
+                let mut queued_ns = [0; 2];
+                for ((queued_ns, end), start) in queued_ns.iter_mut().zip(ends).zip(starts) {
+                    *queued_ns = length.saturating_sub(end.saturating_sub(start).max(least));
+                }
+                queued_ns
+            });
+            let queued_ns = queued.unwrap_or_default();
+            let (mut waits, mut several) = (call.waits, false);
             while let Some((of, launched)) = by_call.next_if(|(of, _)| *of <= number) {
                 if of != number {
                     continue;
@@ -809,37 +864,29 @@ impl<'a> Play<'a> {
                 }
                 waits |= op.ends_inside(&call);
                 delays.launched(unit, call.thread, op.signature, shifts[0]);
-                held_ns = self.held_ns(t, &op, &call);
-                if held_ns > 0 {
-                    out.held_ns.insert(n, held_ns);
+                outstanding.launched(t);
+                if queued.is_some() {
+                    out.queued_ns.insert(n, queued_ns[0]);
                 }
-                let Some(launched) = self.launched(t, &op, held_ns, several) else { continue };
+                let Some(launched) = self.launched(t, &op, several) else { continue };
                 let ends = stream_ends.get_mut(t).and_then(|of| of.get_mut(launched.stream as usize));
                 if let Some([free, anchored_free]) = ends {
-                    out.put(n, [launched.at(starts[0], free), launched.at(starts[1], anchored_free)]);
+                    let again = launched.at(starts[0], queued_ns[0], free);
+                    out.put(n, [again, launched.at(starts[1], queued_ns[1], anchored_free)]);
                 }
             }
             if inside {
                 continue;
             }
-            let length = call.end_ns.saturating_sub(call.start_ns).saturating_sub(held_ns);
-            let mut ends = starts.map(|start| start.saturating_add(length));
+            let mut ends = starts;
+            for (end, queued_ns) in ends.iter_mut().zip(queued_ns) {
+                *end = end.saturating_add(length).saturating_sub(queued_ns);
+            }
             let mut waited = false;
-            if waits {
-                let ended = |op: &u32| self.ops.end_ns(*op) <= call.end_ns.saturating_add(1_000);
-                while let Some(op) = self.by_end.get(next_end).filter(ended) {
-                    last_end = last_end.max(self.ops.end_ns(op));
-                    let (t, n) = self.ops.place(op);
-                    let ends_ns = out.get(t).and_then(|played| played.ends_ns(n)).unwrap_or_default();
-                    last_end_again = [last_end_again[0].max(ends_ns[0]), last_end_again[1].max(ends_ns[1])];
-                    next_end += 1;
-                }
-                let after = call.end_ns.saturating_sub(last_end);
-                waited = last_end > call.start_ns && after <= wake_ns(length, call.noticed_within_ns);
-                if waited {
-                    for ((end, start), last) in ends.iter_mut().zip(starts).zip(last_end_again) {
-                        *end = last.saturating_add(after.max(0)).max(start.saturating_add(length.min(1_000)));
-                    }
+            if let Some(returns_ns) = waits.then(|| self.returns_ns(&call, &mut ended, &out)).flatten() {
+                waited = true;
+                for ((end, start), returns_ns) in ends.iter_mut().zip(starts).zip(returns_ns) {
+                    *end = returns_ns.max(start.saturating_add(length.min(1_000)));
                 }
             }
             *shifts = ends.map(|end| call.end_ns.saturating_sub(end));

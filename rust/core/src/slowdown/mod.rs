@@ -1291,6 +1291,55 @@ mod tests {
     }
 
     #[test]
+    fn a_launch_call_that_sleeps_with_an_empty_queue_is_the_hosts_own_time() {
+        // 7's third launch call takes 5 ms, with nothing of its own outstanding, while 8 works: a limiter, which sleeps
+        // solo as well.
+        let session = session(
+            &[
+                (7, "a", 0, 5, 10, 60),
+                (7, "a", 60, 65, 70, 95),
+                (7, "a", 100, 5100, 5105, 5155),
+                (8, "b", 200, 205, 210, 4900),
+            ],
+            &[(7, 5, 62 - 1), (7, 65, 96), (7, 5100, 5156)],
+            &[],
+        );
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let (_, shared, solo) = figure(&made, &session, 7, "elapsed", "counterfactual").unwrap();
+        assert_eq!((shared, solo), (5_155_000, 5_155_000));
+    }
+
+    #[test]
+    fn a_launch_call_that_finds_the_queue_full_waits_for_the_device() {
+        // Kernels of 20 us, 1 us after one another; 8 is resident for 1 ms after the first. 512 calls of 1 us fill the
+        // queue, the next two return 1 us after a kernel ends, the second one 2 us after the first.
+        let mut rows: Vec<K> = Vec::new();
+        for n in 0..514_i64 {
+            let start = if n == 0 { 10 } else { 1010 + 21 * n };
+            let called = match n {
+                512 => (1024, 1052),
+                513 => (1054, 1073),
+                _ => (2 * n, 2 * n + 1),
+            };
+            rows.push((7, "a", called.0, called.1, start, start + 20));
+        }
+        let end = 1010 + 21 * 513 + 20;
+        rows.push((8, "b", 36, 37, 40, 1020));
+        let session = running_throughout(session(
+            &rows,
+            &[(7, 1074, end + 1)],
+            &[(0, 0, 7, 1, -5, 30), (0, 0, 8, 2, 30, 1030), (0, 0, 7, 1, 1030, end + 5)],
+        ));
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        let (_, shared, solo) = figure(&made, &session, 7, "latency", "counterfactual").unwrap();
+        // Solo kernel n ends at 30 + 21 n. When the 513th launch is called, the queue has had room for long: it takes 1 us,
+        // and the last one is called 2 us later, at 1027.
+        let solo_us: i64 = (0..513).map(|n| 30 + 21 * n - 2 * n).sum::<i64>() + 30 + 21 * 513 - 1027;
+        let shared_us: i64 = 30 + (1..513).map(|n| 1030 + 21 * n - 2 * n).sum::<i64>() + end - 1054;
+        assert_eq!((shared, solo), (shared_us * 1000, solo_us * 1000));
+    }
+
+    #[test]
     fn what_the_profiler_held_up_is_left_out_and_counted() {
         // As above with more room; a buffer is flushed in the 16th launch, whose call takes 300 us instead of 2.
         let mut rows: Vec<K> = Vec::new();
