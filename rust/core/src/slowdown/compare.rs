@@ -17,7 +17,6 @@ use crate::slowdown::baseline::Pause;
 use crate::slowdown::counterfactual::{Reference, SoloOp};
 use crate::slowdown::operations::{Op, Tenancy};
 use crate::slowdown::ops::Ops;
-use crate::slowdown::ranges::Range;
 use crate::slowdown::LEAST_ADDED;
 use crate::table::work::WorkKind;
 
@@ -255,7 +254,7 @@ impl Doubt {
         }
     }
 
-    fn bounds(&self, measure: &str, value: f64) -> Option<(f64, f64)> {
+    pub fn bounds(&self, measure: &str, value: f64) -> Option<(f64, f64)> {
         let log = value.ln();
         let (down, up) = match self {
             Self::Scatter(all) => {
@@ -647,85 +646,8 @@ fn lone_pause_ns(ops: &Ops, solo: &impl Reference, clock: &Clock<'_>) -> Option<
     lone.then_some(pause.ns as f64)
 }
 
-/// How long units of work took as recorded, those with operations: from their begin to their end, or that of the last
-/// operation launched inside.
-pub(crate) fn measured_units(
-    tenant: &Tenancy,
-    thread_of: &dyn Fn(&Op) -> Option<u32>,
-    units: &[Range],
-) -> Vec<f64> {
-    let took = |unit: &Range| {
-        let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
-        let inside = tenant.ops.from(from).take_while(|op| op.launch_ns <= unit.end_ns);
-        let mine = inside.filter(|op| unit.thread.is_none() || thread_of(op) == unit.thread);
-        let last = mine.map(|op| op.end_ns).max()?;
-        Some(last.max(unit.end_ns).saturating_sub(unit.start_ns) as f64)
-    };
-    units.iter().filter_map(took).collect()
-}
-
-/// Latency of units of work, from their begin to the end of the last operation launched inside them (or their own end).
-pub(crate) fn units(
-    tenant: &Tenancy,
-    solo: &impl Reference,
-    thread_of: &dyn Fn(&Op) -> Option<u32>,
-    units: &[Range],
-    measured: Option<Vec<f64>>,
-    doubt: &Doubt,
-) -> Vec<Figure> {
-    let (mut shared, mut without) = (Vec::new(), Vec::new());
-    for unit in units {
-        let from = tenant.ops.partition_point(|op| op.launch_ns < unit.start_ns);
-        let inside = (from..).zip(tenant.ops.from(from)).take_while(|(_, op)| op.launch_ns <= unit.end_ns);
-        let (mut last, mut last_alone) = (i64::MIN, i64::MIN);
-        let mut begin_alone = None;
-        for (n, op) in inside {
-            if unit.thread.is_some() && thread_of(&op) != unit.thread {
-                continue;
-            }
-            // It was launched before any unit that lies in the window.
-            if op.early {
-                continue;
-            }
-            let known = solo.of(n).filter(|_| !op.cut());
-            let Some((a, launch)) = known.and_then(|a| Some((a, a.launch_ns?))) else {
-                begin_alone = None;
-                break;
-            };
-            // What its host did before the first launch takes as long solo.
-            begin_alone.get_or_insert(launch.saturating_sub(op.launch_ns.saturating_sub(unit.start_ns)));
-            last = last.max(op.end_ns);
-            last_alone = last_alone.max(launch.saturating_add(a.latency_ns));
-        }
-        let Some(begin) = begin_alone else { continue };
-        let rest = unit.end_ns.saturating_sub(last).max(0);
-        shared.push(last.saturating_add(rest).saturating_sub(unit.start_ns) as f64);
-        without.push(last_alone.saturating_add(rest).saturating_sub(begin) as f64);
-    }
-    let n = shared.len();
-    // What was measured needs no counterpart for each operation: its host is that of the solo run, too.
-    let mut without = measured.unwrap_or(without);
-    let solo_ns = without.iter().sum::<f64>() * n as f64 / without.len().max(1) as f64;
-    let shared_ns = shared.iter().sum::<f64>();
-    if n == 0 || solo_ns <= 0.0 {
-        return Vec::new();
-    }
-    shared.sort_by(f64::total_cmp);
-    without.sort_by(f64::total_cmp);
-    let value = shared_ns / solo_ns;
-    let bounds = doubt.bounds("latency", value).filter(|_| n >= ENOUGH);
-    let mut out = vec![Figure { measure: "latency", value, bounds, n, shared_ns, solo_ns }];
-    for (measure, part) in PERCENTILES {
-        if let (Some(a), Some(b)) = (quantile(&shared, part), quantile(&without, part)) {
-            if b > 0.0 {
-                out.push(Figure { measure, value: a / b, bounds: None, n, shared_ns: a, solo_ns: b });
-            }
-        }
-    }
-    out
-}
-
-const PERCENTILES: [(&str, f64); 3] = [("latency_p50", 0.5), ("latency_p95", 0.95), ("latency_p99", 0.99)];
+pub(crate) const PERCENTILES: [(&str, f64); 3] =
+    [("latency_p50", 0.5), ("latency_p95", 0.95), ("latency_p99", 0.99)];
 
 /// Solves a small system; `None` where it is singular.
 fn solve(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Option<Vec<f64>> {

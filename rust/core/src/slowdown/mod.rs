@@ -18,6 +18,7 @@ pub(crate) mod ops;
 pub(crate) mod others;
 pub(crate) mod ranges;
 mod thread_waits;
+mod units;
 
 use std::collections::BTreeMap;
 
@@ -32,12 +33,11 @@ use crate::base::watch::Watch;
 use crate::residency::recorded_time::PartlyRecorded;
 use crate::session::recorded_together;
 use crate::slowdown::baseline::{likeness, matched};
-use crate::slowdown::compare::{
-    compare, measured_units, scatter, units, Blocks, Clock, Compared, Doubt, Figure, ModelDoubt,
-};
+use crate::slowdown::compare::{compare, scatter, Blocks, Clock, Compared, Doubt, Figure, ModelDoubt};
 use crate::slowdown::counterfactual::{replay, Reference, Refused, SoloOp};
 use crate::slowdown::operations::{CoRun, ContextState, Gathered, Op, Scene, Signatures, Tenancy, Unusual};
 use crate::slowdown::ranges::{named_ranges, NamedRanges, Range};
+use crate::slowdown::units::{measured_units, units, UnitFigures};
 use crate::table::builder::Builder;
 use crate::table::columns::Columns;
 use crate::table::events::Tables;
@@ -94,7 +94,7 @@ struct Row<'a> {
     basis: &'static str,
     compared: Compared,
     /// Units of work by name.
-    units: Vec<(String, Vec<Figure>)>,
+    units: Vec<UnitFigures>,
     reason: Option<&'static str>,
     /// Each operation is held against its own counterpart.
     aligned: bool,
@@ -308,16 +308,16 @@ fn of_units(
     work: &UnitsOfProcess,
     measured: Option<&SoloUnits<'_>>,
     doubt: &Doubt,
-) -> Vec<(String, Vec<Figure>)> {
+) -> Vec<UnitFigures> {
     let calls = scene.calls.get(&tenant.process);
     let thread_of = |op: &Op| calls.and_then(|c| c.thread(op.call()?));
     work.iter()
         .filter(|(_, list)| list.len() >= ENOUGH_UNITS)
         .map(|(name, list)| {
             let measured = measured.and_then(|there| there.of(name));
-            (name.clone(), units(tenant, solo, &thread_of, list, measured, doubt))
+            units(tenant, solo, &thread_of, name, list, measured, doubt)
         })
-        .filter(|(_, figures)| !figures.is_empty())
+        .filter(|units| !units.figures.is_empty())
         .collect()
 }
 
@@ -698,14 +698,15 @@ fn signature_table(rows: &[SignatureRow], signatures: &Signatures) -> Result<Rec
 }
 
 fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
-    let all: Vec<(&Row<'_>, Option<&Figure>, Option<&str>)> = rows
+    let all: Vec<(&Row<'_>, Option<&Figure>, Option<&UnitFigures>)> = rows
         .iter()
         .flat_map(|r| {
             let refused = r.compared.figures.is_empty().then_some((r, None, None));
             let kernels = r.compared.figures.iter().map(move |f| (r, Some(f), None));
-            let units = r.units.iter().flat_map(move |(name, figures)| {
-                figures.iter().map(move |f| (r, Some(f), Some(name.as_str())))
-            });
+            let units = r
+                .units
+                .iter()
+                .flat_map(move |units| units.figures.iter().map(move |f| (r, Some(f), Some(units))));
             kernels.chain(units).chain(refused)
         })
         .collect();
@@ -715,11 +716,18 @@ fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
     let i64s = |pick: &dyn Fn(&Figure) -> f64| {
         all.iter().map(|(_, f, _)| f.map(|f| pick(f).round() as i64)).collect::<Int64Array>()
     };
+    let basis = |r: &Row<'_>, work: Option<&UnitFigures>| {
+        if work.is_some_and(|units| units.modelled) {
+            "inferred"
+        } else {
+            r.basis
+        }
+    };
     Builder::new(&schema::TENANT_SLOWDOWNS)
         .put("tenant_id", all.iter().map(|(r, ..)| Some(r.tenant.id)).collect::<UInt32Array>())
         .put("device_id", all.iter().map(|(r, ..)| Some(r.tenant.device)).collect::<UInt32Array>())
         .put_names("measure", all.iter().map(|(_, f, _)| Some(f.map_or("none", |f| f.measure))))
-        .put_names("work", all.iter().map(|(.., work)| *work))
+        .put_names("work", all.iter().map(|(.., work)| work.map(|units| units.name.as_str())))
         .put_names("against", all.iter().map(|(r, ..)| Some(r.against)))
         .put("baseline", all.iter().map(|(r, ..)| r.baseline).collect::<UInt32Array>())
         .put("value", f64s(&|f| Some(f.value)))
@@ -736,7 +744,7 @@ fn figure_table(rows: &[Row<'_>]) -> Result<RecordBatch> {
         .put("shared_ns", i64s(&|f| f.shared_ns))
         .put("solo_ns", i64s(&|f| f.solo_ns))
         .put("reason", all.iter().map(|(r, ..)| r.reason).collect::<StringArray>())
-        .put_names("basis", all.iter().map(|(r, ..)| Some(r.basis)))
+        .put_names("basis", all.iter().map(|(r, _, work)| Some(basis(r, *work))))
         .finish(all.len())
 }
 
@@ -1337,6 +1345,104 @@ mod tests {
         let solo_us: i64 = (0..513).map(|n| 30 + 21 * n - 2 * n).sum::<i64>() + 30 + 21 * 513 - 1027;
         let shared_us: i64 = 30 + (1..513).map(|n| 1030 + 21 * n - 2 * n).sum::<i64>() + end - 1054;
         assert_eq!((shared, solo), (shared_us * 1000, solo_us * 1000));
+    }
+
+    /// Units of 7 from (us) to (us), given by a caller: of no thread.
+    fn with_units(mut tables: Tables, units: &[(i64, i64)]) -> Tables {
+        let nvtx = Builder::new(&schema::NVTX)
+            .put("capture", units.iter().map(|_| Some(0)).collect::<UInt32Array>())
+            .put("pid", units.iter().map(|_| Some(7)).collect::<UInt32Array>())
+            .put("start_ns", units.iter().map(|u| Some(u.0 * 1000)).collect::<Int64Array>())
+            .put("end_ns", units.iter().map(|u| Some(u.1 * 1000)).collect::<Int64Array>())
+            .put_names("kind", units.iter().map(|_| Some("given")))
+            .put_names("text", units.iter().map(|_| Some("request")))
+            .finish(units.len())
+            .unwrap();
+        tables.insert("nvtx", nvtx);
+        tables
+    }
+
+    /// The latency of the units of 7: shared and solo (ns), and the basis.
+    fn of_requests(made: &Tables) -> Option<(i64, i64, String)> {
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        let row = (0..c.rows()).find(|r| {
+            c.names("work").unwrap().get(*r) == Some("request")
+                && c.names("measure").unwrap().get(*r) == Some("latency")
+        })?;
+        let ns = |name: &str| at(c.i64(name).unwrap(), row).unwrap();
+        let basis = c.names("basis").unwrap().get(row).unwrap_or_default().to_owned();
+        Some((ns("shared_ns"), ns("solo_ns"), basis))
+    }
+
+    /// Requests of 7 that arrive at these times (us): each is a kernel of 100 us, which starts 10 us after its launch, and
+    /// a wait until 2 us after its end. From 50 us after its launch on 8 keeps each from running for `delay`.
+    fn requests(arrivals: &[i64], delay: i64) -> Tables {
+        let (mut rows, mut syncs, mut units): (Vec<K>, Vec<Sync>, Vec<(i64, i64)>) = Default::default();
+        let mut held = vec![];
+        let (mut free, mut resident) = (0, -100);
+        for arrival in arrivals {
+            let from = free.max(*arrival);
+            let end = from + 110 + delay;
+            rows.push((7, "a", from, from + 4, from + 10, end));
+            syncs.push((7, from + 5, end + 2));
+            if delay > 0 {
+                rows.push((8, "b", from + 45, from + 48, from + 50, from + 50 + delay));
+                held.push((0, 0, 7, 1, resident, from + 50));
+                held.push((0, 0, 8, 2, from + 50, from + 50 + delay));
+                resident = from + 50 + delay;
+            }
+            free = end + 2;
+            units.push((*arrival, free));
+        }
+        held.push((0, 0, 7, 1, resident, free + 10));
+        let session = session(&rows, &syncs, &held);
+        with_units(if delay > 0 { running_throughout(session) } else { session }, &units)
+    }
+
+    #[test]
+    fn a_request_that_waits_for_the_one_before_it_waits_for_less_solo() {
+        // Served for 112 us solo and 212 us shared, begun at the later of arrival and end of the one before:
+        // arrives   0   100   150    1000   1300   1350
+        // shared  212   324   486     212    212    374   (ends 212, 424, 636, 1212, 1512, 1724)
+        // solo    112   124   186     112    112    174   (ends 112, 224, 336, 1112, 1412, 1524)
+        let arrivals = [0, 100, 150, 1000, 1300, 1350];
+        let (shared, solo) =
+            ((212 + 324 + 486 + 212 + 212 + 374) * 1000, (112 + 124 + 186 + 112 + 112 + 174) * 1000);
+        let session = requests(&arrivals, 100);
+        let made = slowdowns(&session, &[], None, 0, &Unwatched).unwrap();
+        assert_eq!(of_requests(&made), Some((shared, solo, "inferred".to_owned())));
+        // The service times of a baseline without marks are measured, the waits there are not.
+        let mut alone = requests(&arrivals, 0);
+        alone.remove("nvtx");
+        let baseline = Baseline { tables: alone, tenant: None };
+        let made = slowdowns(&session, &[baseline], None, 0, &Unwatched).unwrap();
+        assert_eq!(of_requests(&made), Some((shared, solo, "inferred".to_owned())));
+        // With marks of the same requests they are.
+        let baseline = Baseline { tables: requests(&arrivals, 0), tenant: None };
+        let made = slowdowns(&session, &[baseline], None, 0, &Unwatched).unwrap();
+        assert_eq!(of_requests(&made), Some((shared, solo, "observed".to_owned())));
+    }
+
+    #[test]
+    fn requests_of_clients_that_wait_for_answers_have_no_arrivals_of_their_own() {
+        // Two clients, each of which sends a request 10 us after its answer: solo they would have come sooner.
+        let mut arrivals = vec![0, 1];
+        for n in 1..9 {
+            arrivals.push(212 * n + 10);
+        }
+        let made = slowdowns(&requests(&arrivals, 100), &[], None, 0, &Unwatched).unwrap();
+        assert_eq!(of_requests(&made), None);
+    }
+
+    #[test]
+    fn what_is_launched_at_the_end_of_a_unit_is_of_the_next_one() {
+        // Back to back: each 212 us shared, 112 us solo, and none has waited.
+        let arrivals: Vec<i64> = (0..6).map(|n| 212 * n).collect();
+        let mut alone = requests(&arrivals.iter().map(|at| at * 3).collect::<Vec<_>>(), 0);
+        alone.remove("nvtx");
+        let baseline = Baseline { tables: alone, tenant: None };
+        let made = slowdowns(&requests(&arrivals, 100), &[baseline], None, 0, &Unwatched).unwrap();
+        assert_eq!(of_requests(&made), Some((6 * 212_000, 6 * 112_000, "observed".to_owned())));
     }
 
     #[test]
