@@ -80,7 +80,9 @@ def test_the_time_of_captures_ends_with_the_last_one(tmp_path: Path, after_s: in
     (uuid,) = pyanalyze.load(captures[0]).devices["uuid"]
     assert uuid is not None
     minute, second = divmod(13 * 60 + 20 + after_s, 60)
-    listed = written(tmp_path / "apps.csv", APPS, f"2026-09-21T14:{minute}:{second:02}.500+00:00, {uuid}, 41, train, 9 MiB")
+    listed = written(
+        tmp_path / "apps.csv", APPS, f"2026-09-21T14:{minute}:{second:02}.500+00:00, {uuid}, 41, train, 9 MiB"
+    )
     assert pyanalyze.load(captures, samples=listed).samples.height == rows
 
 
