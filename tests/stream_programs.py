@@ -305,6 +305,9 @@ class Program:
         """
         late: dict[str, int] = {}
         for one in self.ran:
+            # A later node of a graph comes when its graph begins, whenever the host launched that.
+            if one.graph and any(other.correlation == one.correlation for other in self.ran[: self.ran.index(one)]):
+                continue
             before = [other for other in self.ran if other.stream == one.stream and other.launched_ns < one.launched_ns]
             if any(other.end_ns > one.launched_ns for other in before):
                 continue

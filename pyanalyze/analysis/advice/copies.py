@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.advice import counted, mps
@@ -148,7 +148,7 @@ class Recorded:
     tables: TableSet
     verdict: Verdict
     counted: Sequence[CountedKernel] = ()
-    mps_groups: Mapping[int, frozenset[int]] = NO_GROUPS
+    mps_groups: Mapping[int, frozenset[int]] = field(default_factory=lambda: NO_GROUPS)
 
 
 @dataclass(frozen=True)

@@ -435,7 +435,7 @@ impl<'a> LaunchCalls<'a> {
                 pageable.extend(one.correlation);
             }
         }
-        begin_graphs(&mut found.operations);
+        begin_graphs(&mut found.operations, found.streams.len());
         for (place, call) in calls.iter().enumerate() {
             let held = match self.function(calls, place).0 {
                 Function::Synchronize => Held::Synchronization,
@@ -456,20 +456,25 @@ impl<'a> LaunchCalls<'a> {
     }
 }
 
-/// Lets the nodes of each graph be launched when its first one starts. Operations stand by start.
-fn begin_graphs(operations: &mut [Operation]) {
+/// Lets the nodes of each graph be launched when its first one starts, and what is behind them in their streams no
+/// earlier. Operations stand by start.
+fn begin_graphs(operations: &mut [Operation], streams: usize) {
     let mut began_ns: NumberMap<u32, i64> = NumberMap::default();
-    for one in operations.iter_mut().filter(|one| one.graph_node && one.call.is_some()) {
-        let Some(graph) = one.correlation else { continue };
-        match began_ns.get(&graph) {
-            None => {
-                began_ns.insert(graph, one.start_ns);
-            }
-            Some(began_ns) => {
-                one.launched_ns = one.launched_ns.max(*began_ns).min(one.start_ns);
-                one.later_node = true;
+    let mut least_ns = vec![i64::MIN; streams];
+    for one in operations {
+        let Some(least_ns) = least_ns.get_mut(one.stream) else { continue };
+        if let (Some(graph), true) = (one.correlation, one.graph_node && one.call.is_some()) {
+            match began_ns.get(&graph) {
+                None => {
+                    began_ns.insert(graph, one.start_ns);
+                }
+                Some(began_ns) => {
+                    *least_ns = (*least_ns).max(*began_ns);
+                    one.later_node = true;
+                }
             }
         }
+        one.launched_ns = one.launched_ns.max((*least_ns).min(one.start_ns));
     }
 }
 
