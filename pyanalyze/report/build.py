@@ -1115,7 +1115,8 @@ def _relation(
     traits = TRAITS[verdict.mode]
     if traits.partitioned:
         return "partitioned", verdict.confidence
-    if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together:
+    # Capped clients may have SMs of their own.
+    if verdict.mode != Mode.UNDETERMINED and pair is not None and pair.together and traits.same_sms is not None:
         return "side-by-side", verdict.confidence
     if inside == 1 or (verdict.mode != Mode.UNDETERMINED and pair is not None and pair.sliced):
         return "time-sliced", verdict.confidence

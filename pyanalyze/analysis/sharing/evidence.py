@@ -787,23 +787,24 @@ def _changes(case: Case) -> Iterable[Observation]:
     """
     known = [pair for pair in case.pairs if pair.precise]
     changes, quick = sum(pair.changes for pair in known), sum(pair.quick_changes for pair in known)
+    basis: Basis = "observed"
     if any(pair.quick for pair in known):
         name, n = "changes_within_slice", quick
         text = (
-            f"{fmt.counted(n, 'kernel')} started less than 0.8 ms after the last one of their process although another "
-            "process's kernel had started in between and was in flight: a time slice is longer"
+            f"{fmt.counted(n, 'kernel')} started within 0.8 ms of the last one of their process although another "
+            "process's kernel had started in between: a time slice is longer"
         )
     elif not quick and any(pair.sliced and pair.quick_expected >= t.MIN_QUICK_CHANGES for pair in known):
-        name, n = "changes_after_slice", changes
+        # That none did is no record of a time slice.
+        name, n, basis = "changes_after_slice", changes, "inferred"
         text = (
-            f"none of {fmt.counted(n, 'kernel')} started less than 0.8 ms after the last one of its process where "
-            "another process's kernel had started in between and was in flight; "
-            f"{sum(pair.quick_expected for pair in known):.0f} would without time slices"
+            f"none of {fmt.counted(n, 'kernel')} behind one of another process started within 0.8 ms of the last one "
+            f"of its own; {sum(pair.quick_expected for pair in known):.0f} would without time slices"
         )
     else:
         return
     examples = case.facts["co_busy_ns"].examples if "co_busy_ns" in case.facts else ()
-    yield Observation(name, float(n), "kernels", changes, "observed", text, _query(case, name), examples)
+    yield Observation(name, float(n), "kernels", changes, basis, text, _query(case, name), examples)
 
 
 def _inside_stable(case: Case) -> bool:
