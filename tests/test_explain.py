@@ -172,25 +172,25 @@ def test_parts_of_one_step_show_its_start_once(fixtures: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "doubt", "decided"),
+    ("name", "seed", "doubt", "decided"),
     [
         # One of two containers was traced: a kernel that the other interrupts looks like one that ran longer.
-        ("containers-memory/pod-a", ResidencyDoubt.UNDECIDED, False),
+        ("containers-memory/pod-a", 1, ResidencyDoubt.UNDECIDED, False),
         # Records say when each context was resident.
-        ("rare-tenant-with-streams", None, True),
+        ("rare-tenant-with-streams", 1, None, True),
         # The mode is not certain, but most likely time-slicing; kernels of both tell the slices.
-        ("time-slicing-open-loop.no-switches", ResidencyDoubt.IF_TIME_SLICED, True),
+        ("time-slicing-open-loop.no-switches", 2, ResidencyDoubt.IF_TIME_SLICED, True),
         # As likely MPS as time-slicing.
-        ("time-slicing-copies.no-switches", ResidencyDoubt.UNDECIDED, False),
+        ("time-slicing-copies.no-switches", 1, ResidencyDoubt.UNDECIDED, False),
         # An MPS group beside another process: what alternates faster than contexts switch counts as one.
-        ("mps-outsider.no-switches", None, True),
+        ("mps-outsider.no-switches", 1, None, True),
     ],
 )
 def test_without_switch_records_the_answer_says_how_certain_it_is(
-    name: str, doubt: ResidencyDoubt | None, *, decided: bool
+    name: str, seed: int, doubt: ResidencyDoubt | None, *, decided: bool
 ) -> None:
     scenario = name.partition(".")[0].partition("/")[0]
-    found = pyanalyze.load(generate.built(scenario) / f"{name}.sqlite").explain().result
+    found = pyanalyze.load(generate.built(scenario, seed) / f"{name}.sqlite").explain().result
     assert {group.doubt for group in found.groups} == {doubt}
     slices = {one.kind for unit in found.units for one in unit.segments} & {SegmentKind.TIME_SLICE}
     assert bool(slices) == decided

@@ -62,9 +62,9 @@ class KernelTimes:
         for source in self.sources:
             of = f" (capture {source['capture']})" if len(self.paths) > 1 else ""
             if source["source"] == "kernels" and source["state"] in ("absent", "empty"):
-                why = (
-                    "has no table of kernels" if source["state"] == "absent" else "has no rows in its table of kernels"
-                )
+                # Where nsys says that no kernel came, a table that is not there is empty.
+                there = source["physical_table"] is not None
+                why = "has no rows in its table of kernels" if there else "has no table of kernels"
                 how = recording(switches=False)
                 found.append({"what": "kernels", "why": f"the export{of} {why}", "how": how})
             elif source["source"] == "graph_launches" and source["rows"]:
