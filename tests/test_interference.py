@@ -512,6 +512,23 @@ def test_a_limiter_in_front_of_the_gpu_is_said_first() -> None:
     assert section.index("Check the host first") < section.index("Slowdown (shared over solo)")
 
 
+def test_behind_a_limiter_that_gives_turns_slowdowns_are_lower_bounds() -> None:
+    """Solo the limiter would not hold the launches back; the recording does not say what for it did."""
+    folder = generate.built("limiter-exclusive-quota")
+    truth = json.loads((folder / "limiter-exclusive-quota.truth.json").read_text(encoding="utf-8"))
+    true = {tenant["name"]: tenant["slowdown"] for tenant in truth["tenants"]}
+    assert min(one["elapsed"]["ratio"] for one in true.values()) > 1.5
+    session = pyanalyze.load(folder / "limiter-exclusive-quota.sqlite")
+    for tenant in session.interference()[0].tenants:
+        elapsed, latency = tenant.slowdown.elapsed, tenant.slowdown.latency
+        assert elapsed is not None and latency is not None
+        assert elapsed.from_below and latency.from_below
+        assert elapsed.value < 1.5
+        assert any("the host waits for the limiter" in note for note in tenant.notes)
+    cause = session.report().devices[0].sharing_is_the_cause
+    assert cause is not None and cause.answer == "unknown"
+
+
 def test_a_host_that_is_slower_than_alone_is_said_first(tmp_path: Path) -> None:
     """The same program, once on a host that is short of processors: its kernels are as long as ever."""
     text = (generate.SCENARIOS / "exclusive-slow-host.toml").read_text(encoding="utf-8")

@@ -94,6 +94,10 @@ def judged(job: tuple[str, int, bool]) -> tuple[list[Row], list[tuple[str, str, 
                     "switch": lost["switch_ns"],
                     "execution": lost["execution_ns"],
                 }
+                # What cannot be told apart without residency is one part.
+                unknown = [part for part in parts if getattr(found.causes, part) is None]
+                if unknown:
+                    parts["others"] = sum(parts.pop(part) for part in unknown)
                 unexplained = found.causes.unexplained or 0.0
                 if abs(unexplained) < 0.01:
                     causes += [

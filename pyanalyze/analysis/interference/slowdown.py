@@ -79,6 +79,10 @@ LIMITED = (
     "elapsed: the lower bound is for a limiter that gives a tenant no more of the GPU when it is solo: it would have "
     "taken as long"
 )
+WAITS_FOR_LIMITER = (
+    "at least: the host waits for the limiter in launch calls, for its own share or for that of another tenant, and "
+    "the recording does not tell which"
+)
 ELAPSED_IS_ARRIVALS = (
     "elapsed: from the counterfactual replay, because the baseline's elapsed time depends mostly on when work arrived"
 )
@@ -552,6 +556,19 @@ def _held_back(verdict: Verdict, elapsed: Estimate) -> bool:
     return limited and elapsed.low is not None and elapsed.low > 1
 
 
+def _behind_limiter(estimates: Mapping[str, Estimate | None]) -> tuple[dict[str, Estimate | None], bool]:
+    """Estimates by measure, from below where the replay found nothing, and whether there are such.
+
+    It takes what a host waits for a limiter as the host's own time: solo it may wait less.
+    """
+    bounds = {
+        measure: one.model_copy(update={"low": one.value, "high": None})
+        for measure, one in estimates.items()
+        if measure != "resident" and one is not None and one.low is not None and one.low < 1
+    }
+    return {**estimates, **bounds}, bool(bounds)
+
+
 def _slowed(
     tables: TableSet,
     verdict: Verdict,
@@ -611,6 +628,9 @@ def _slowed(
         notes.append(SLEEPS_UNTIL)
     elif elapsed is not None and elapsed.from_below:
         notes.append(MAY_HAVE_WAITED)
+    if TRAITS[verdict.mode].limited and against == "counterfactual":
+        estimates, behind_limiter = _behind_limiter(estimates)
+        notes += [WAITS_FOR_LIMITER] * behind_limiter
     assumed_ns = assumed_switch_ns(tables, row) if against == "counterfactual" else None
     if assumed_ns is not None:
         share = assumed_ns / row["attributed_ns"]
