@@ -464,7 +464,8 @@ def too_few_text(label: str, split: TimeSplit) -> str:
 def _host_spent(activity: HostActivity, *, short: bool) -> str:
     """What the launching thread did in the host's time; empty: nothing recorded.
 
-    Where it mostly waits for somebody else, for whom: that is no code to look at, and what comes next may be.
+    Where it mostly waits for input, another process or a clock, that: no code of it is slow there, but what comes next
+    may be.
     """
     if activity.most is not None and activity.most.from_outside and (waits := outside_words(activity, rest=not short)):
         return f"Its launching thread {waits}."

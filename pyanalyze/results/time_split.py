@@ -73,7 +73,7 @@ _WAITS_OF: Final[Mapping[WaitsFor, str]] = {
     WaitsFor.FILE: "read readv pread pread64 preadv fread fsync fdatasync",
 }
 _WAITS: Final = {name: what for what, names in _WAITS_OF.items() for name in names.split()}
-#: What somebody else ends, or a clock. Locks and files are the program's own.
+#: What input, another process or a clock ends. Locks and files are the program's own.
 _FROM_OUTSIDE = frozenset({WaitsFor.INPUT, WaitsFor.PEER, WaitsFor.SLEEP})
 
 
@@ -154,8 +154,9 @@ class HostPart(Result):
         >>> [str(one.model_copy(update={"name": name}).waits_for) for name in ("getc", "fgets_unlocked", "mmap")]
         ['input', 'input', 'None']
         """
-        named = self.kind is HostKind.OS and self.name
-        return _WAITS.get(self.name.removesuffix("_unlocked")) if named and self.name else None
+        if self.kind is not HostKind.OS or self.name is None:
+            return None
+        return _WAITS.get(self.name.removesuffix("_unlocked"))
 
     @property
     def from_outside(self) -> bool:

@@ -521,7 +521,7 @@ def _waited(activity: HostActivity | None) -> str:
 
 
 def _outside(name: str, split: TimeSplit) -> Iterator[Advice]:
-    """Advise on the host's waits for somebody else, where nothing else of its time is worth it."""
+    """Advise on waits of the host that no code of it shortens, where nothing else of its time is worth it."""
     outside = None if split.host_activity is None else split.host_activity.longest_outside
     outside_ns = min(_outside_ns(split), split.host_ns)
     if outside is None or outside.waits_for is None or outside_ns < _worth_ns(split.window_ns):

@@ -42,7 +42,7 @@ from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import INFERRED_STATE, NAMED_SHARE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Interference, MatrixCell
     from pyanalyze.results.report import Device, Tenant
@@ -331,16 +331,6 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
 
 def _shares_matrix(device: Device, matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -> list[Block]:
     """Who took the time in which a time-sliced victim waited for several others."""
-    rows = tuple(
-        (
-            Cell(labels.get(c.victim, f"#{c.victim}")),
-            Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
-            value_cell(fmt.percent(c.share)),
-            Cell(fmt.count(c.n)),
-        )
-        for c in sorted(matrix, key=lambda c: (c.victim, -(c.share or 0)))
-    )
-    columns = (Column("Victim"), Column("Aggressor"), Column("Share", numeric=True), Column("n", numeric=True))
     what = "Part of the time that others took between launch and end of the victim's kernels"
     chart = Chart(
         chart_key("matrix", device.device_id),
@@ -351,7 +341,8 @@ def _shares_matrix(device: Device, matrix: Sequence[MatrixCell], labels: Mapping
         f"{what}, in which the aggressor was resident (inferred). How much this aggressor only would slow the victim "
         "is not known: both would get other time slices."
     )
-    blocks: list[Block] = [chart, Table(columns, rows, caption)]
+    shares = [(c, c.share, fmt.percent(c.share)) for c in matrix]
+    blocks: list[Block] = [chart, _pairs_table("Share", shares, labels, caption)]
     if without := pairs_without_figure(device):
         blocks.append(Note("Pairs without a figure", _without_figure(without, labels)))
     return blocks
@@ -376,19 +367,29 @@ def _without_figure(pairs: Mapping[tuple[int, int], str], labels: Mapping[int, s
 
 def _execution_matrix(matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -> list[Block]:
     """Who slowed the execution of whom, between groups of work."""
+    caption = "Pairwise interference: execution with the aggressor as the only other tenant (inferred)."
+    slowed = [(c, c.execution, fmt.ratio(c.execution)) for c in matrix if c.execution is not None]
+    return [_pairs_table("Execution", slowed, labels, caption)]
+
+
+def _pairs_table(
+    title: str,
+    cells: Iterable[tuple[MatrixCell, float | None, str]],
+    labels: Mapping[int, str],
+    caption: str,
+) -> Table:
+    """One figure of each pair, and its text; by victim, the largest first."""
     rows = tuple(
         (
             Cell(labels.get(c.victim, f"#{c.victim}")),
             Cell(labels.get(c.aggressor, f"#{c.aggressor}")),
-            value_cell(fmt.ratio(c.execution)),
+            value_cell(text),
             Cell(fmt.count(c.n)),
         )
-        for c in sorted(matrix, key=lambda c: (c.victim, -(c.execution or 0)))
-        if c.execution is not None
+        for c, _, text in sorted(cells, key=lambda one: (one[0].victim, -(one[1] or 0)))
     )
-    columns = (Column("Victim"), Column("Aggressor"), Column("Execution", numeric=True), Column("n", numeric=True))
-    caption = "Pairwise interference: execution with the aggressor as the only other tenant (inferred)."
-    return [Table(columns, rows, caption)]
+    columns = (Column("Victim"), Column("Aggressor"), Column(title, numeric=True), Column("n", numeric=True))
+    return Table(columns, rows, caption)
 
 
 #: Victims with pairs that have no figure, of which the pairs are named.
