@@ -586,12 +586,15 @@ def _cut(line: str, room: int, *, sentence: bool) -> str:
     'Slowed by b.'
     >>> _cut("a is slow; b is not", 18, sentence=False)
     'a is slow'
+    >>> _cut("kernels take 8.1 %. Of the host's time, its thread waits for 12 %.", 50, sentence=True)
+    'kernels take 8.1 %.'
     """
     line = line[: room - 2].rstrip()
     if line.count("(") > line.count(")"):
         return line[: line.rindex("(")].rstrip()
-    ends = (line.rfind(end) for end in ("; ", ". ", ", "))
-    at = max(ends)
+    # A comma may part what belongs together: a sentence or a clause that ends before it is better.
+    at = max(line.rfind("; "), line.rfind(". "))
+    at = line.rfind(", ") if at <= 0 else at
     if at <= 0:
         return f"{line}…"
     # What is left of a sentence is one.
