@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: Event tables that the analysis reads; the others are read only when asked for.
 ANALYSIS_TABLES = ("kernels", "graph_launches", "memops", "switch_events", "gpu_metrics", "allocations")
-ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "event_calls", "nvtx", "host_calls")
+ON_REQUEST = ("api_calls", "profiler_overhead", "thread_runs", "event_calls", "nvtx", "host_calls", "cpu_samples")
 #: What `tables=` may name.
 EVENT_TABLES = (*ANALYSIS_TABLES, *ON_REQUEST)
 

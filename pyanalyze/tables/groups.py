@@ -45,7 +45,7 @@ _MOST_LEVELS = 32
 _PROCESS = ("capture", "pid")
 _WORK = ("kernels", "memops", "graph_launches")
 #: Tables of a process that all its groups see.
-_SHARED = ("profiler_overhead", "thread_runs", "nvtx", "host_calls")
+_SHARED = ("profiler_overhead", "thread_runs", "nvtx", "host_calls", "cpu_samples")
 
 #: Kernels of collective libraries: NCCL (RCCL has the same names), NVSHMEM, Gloo, MSCCL, symmetric-memory kernels of
 #: PyTorch, custom all-reduce of vLLM, SGLang, TensorRT-LLM and FlashInfer.

@@ -98,6 +98,7 @@ NAMED: Mapping[str, Mapping[str, str]] = {
     "tenants": {"name": "process", "container": "container", "pod": "pod"},
     "kernels": {"name": "kernel", "short_name": "kernel"},
     "nvtx": {"text": "range"},
+    "cpu_samples": {"function": "function", "module": "module"},
     "slowdowns": {"name": "kernel"},
     "tenant_slowdowns": {"work": "range"},
     "nvml_samples": {"process_name": "process", "pods": "pod", "source": "file"},

@@ -74,6 +74,7 @@ class Frames:
     event_calls = Frame()
     nvtx = Frame()
     host_calls = Frame()
+    cpu_samples = Frame()
     allocations = Frame()
     switch_events = Frame()
     gpu_metrics = Frame()
@@ -589,6 +590,10 @@ class TableSet(Frames):
         """Return calls of MPI, of video codecs and of the C library, read from the captures if they were not."""
         return self._late_frame("host_calls")
 
+    def cpu_samples_read(self) -> pl.DataFrame:
+        """Return CPU samples of threads, read from the captures if they were not."""
+        return self._late_frame("cpu_samples")
+
     def cpu_runs(self) -> pl.DataFrame | None:
         """Return when threads were on a CPU, read from the captures if it was not; None: it was not recorded."""
         runs = self._late_frame("thread_runs") if self.paths else None
@@ -676,7 +681,7 @@ class TableSet(Frames):
             return read[0][1]
         offsets = dict(self.capture.select("capture", "clock_offset_ns").iter_rows())
         # Calls about events have no times of their own.
-        times = [column for column in ("start_ns", "end_ns") if column in empty_frame(name).columns]
+        times = [column for column in ("start_ns", "end_ns", "time_ns") if column in empty_frame(name).columns]
         parts = [
             to_frame(table).with_columns(
                 *(pl.col(column) + offsets.get(number, 0) for column in times),
@@ -686,7 +691,7 @@ class TableSet(Frames):
         ]
         late = pl.concat(parts) if parts else empty_frame(name)
         if times:
-            late = late.sort("start_ns", maintain_order=True)
+            late = late.sort(times[0], maintain_order=True)
         for transform in self.late_transforms:
             late = transform(name, late)
         return FrameTable(name, late)

@@ -48,7 +48,7 @@ _INTERVALS = (
     "nvtx",
     "host_calls",
 )
-_POINTS = ("gpu_metrics", "nvml_samples", "allocations")
+_POINTS = ("gpu_metrics", "nvml_samples", "allocations", "cpu_samples")
 _TIMED = (*_INTERVALS, *_POINTS, "switch_events")
 #: Rows of `quality` that say which part of the time was recorded: each part has its own.
 _OF_TIME = ("switch_records_partial", "captures_partly_together")

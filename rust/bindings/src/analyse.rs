@@ -187,6 +187,16 @@ pub(crate) struct HostActivity {
     by_kind: BTreeMap<&'static str, i64>,
     nothing_ns: i64,
     parts: Vec<HostPart>,
+    samples: u64,
+    sampled: Vec<SampledFunction>,
+}
+
+/// CPU samples in one function, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct SampledFunction {
+    function: Option<String>,
+    module: Option<String>,
+    samples: u64,
 }
 
 /// Time in calls of one function, or in one range, as a dictionary.
@@ -244,6 +254,16 @@ pub(crate) fn calls_in_gaps(
                     name: part.name,
                     ns: part.ns,
                     range: part.range,
+                })
+                .collect(),
+            samples: host.samples,
+            sampled: host
+                .sampled
+                .into_iter()
+                .map(|one| SampledFunction {
+                    function: one.function,
+                    module: one.module,
+                    samples: one.samples,
                 })
                 .collect(),
         }),

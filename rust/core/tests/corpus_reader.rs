@@ -175,7 +175,7 @@ fn every_export_loads_and_sums_as_nsys_stats_does() {
             rows.filter(|row| !matches!(named.get(*row), Some("host_calls" | "cpu_samples"))).count();
         assert_eq!(others, 15, "{what}");
         let with_hosts = usize::from(tables.contains_key("host_calls"));
-        assert_eq!(tables.len(), 18 + with_hosts, "{what}");
+        assert_eq!(tables.len(), 19 + with_hosts, "{what}");
         check_devices(&what, &tables);
         check_secrets(&what, &tables);
         if let Some(rows) = expected(&corpus, export, "cuda_gpu_kern_sum") {

@@ -274,7 +274,7 @@ struct Host {
 }
 
 /// Adds up API calls in the gaps of every traced tenant with work, by device and tenant, and what its host did in the rest
-/// of the long ones: in both up to the launch of what ends them. Takes `tenants`, the work, and `api_calls`, `host_calls` and `nvtx` of the session, if there are any.
+/// of the long ones: in both up to the launch of what ends them. Takes `tenants`, the work, and `api_calls`, `host_calls`, `nvtx` and `cpu_samples` of the session, if there are any.
 ///
 /// # Errors
 /// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
@@ -358,7 +358,7 @@ fn hosts(
     let (tid, end): (Folded<'_>, _) = (calls.folded("tid")?, calls.i64("end_ns")?);
     let mut first_calls = first_calls(calls, row_of)?;
     let has_rows = |table: &schema::Table| session.get(table.name).is_some_and(|batch| batch.num_rows() > 0);
-    let hosts_known = [&schema::HOST_CALLS, &schema::NVTX].into_iter().any(has_rows);
+    let hosts_known = [&schema::HOST_CALLS, &schema::NVTX, &schema::CPU_SAMPLES].into_iter().any(has_rows);
     let who = Who::read(session)?;
     let mut last = LastTenant::default();
     let mut hosts: ByKey<Process, Host> = ByKey::default();

@@ -71,6 +71,17 @@ pub struct HostPart {
     pub range: Option<String>,
 }
 
+/// CPU samples in one function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SampledFunction {
+    /// `None`: its file has no symbol for it.
+    pub function: Option<String>,
+    /// The file that has its code; `None`: not known.
+    pub module: Option<String>,
+    /// How many.
+    pub samples: u64,
+}
+
 /// What the host of a tenant did while nothing of it was on the device and no CUDA call ran.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostActivity {
@@ -82,6 +93,10 @@ pub struct HostActivity {
     pub nothing_ns: i64,
     /// Largest first, [`MOST_PARTS`] at most.
     pub parts: Vec<HostPart>,
+    /// CPU samples of the thread that launches what comes next, or of all where that is not known.
+    pub samples: u64,
+    /// The functions that these were in, most samples first, [`MOST_PARTS`] at most.
+    pub sampled: Vec<SampledFunction>,
 }
 
 /// A call or a range of a thread; its name is a place in [`HostEvents::names`].
@@ -94,11 +109,29 @@ struct Event {
     name: u32,
 }
 
+/// A thread on a CPU; what it was in is a place in [`HostEvents::sampled`].
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    time_ns: i64,
+    thread: u32,
+    what: u32,
+}
+
+/// What threads of a process were recorded to be in.
+#[derive(Debug, Default)]
+struct OfProcess {
+    recorded: BTreeSet<HostKind>,
+    events: Vec<Event>,
+    samples: Vec<Sample>,
+}
+
 /// What threads of processes were recorded to be in.
 #[derive(Debug, Default)]
 pub(crate) struct HostEvents {
     names: Vec<Option<String>>,
-    of: ByKey<Process, (BTreeSet<HostKind>, Vec<Event>)>,
+    /// Functions with the files that have their code.
+    sampled: Vec<(Option<String>, Option<String>)>,
+    of: ByKey<Process, OfProcess>,
 }
 
 /// A call, with its name, and the name of the innermost range.
@@ -114,7 +147,7 @@ pub(crate) struct Span {
 }
 
 impl HostEvents {
-    /// Reads what of `host_calls` and `nvtx` lies in time that is `wanted`; nothing else is kept.
+    /// Reads what of `host_calls`, `nvtx` and `cpu_samples` lies in time that is `wanted`; nothing else is kept.
     pub fn read(
         session: &Tables,
         watch: &dyn Watch,
@@ -139,8 +172,8 @@ impl HostEvents {
                     if ranges { Some(HostKind::Range) } else { kind.get(row).and_then(HostKind::of_call) };
                 let Some(kind) = kind else { continue };
                 let process = (capture.value(row), at(pid, row));
-                let Some((recorded, events)) = found.of.entry(process) else { continue };
-                recorded.insert(kind);
+                let Some(of) = found.of.entry(process) else { continue };
+                of.recorded.insert(kind);
                 let start_ns = start.value(row);
                 if start_ns >= end_ns || !wanted(process, start_ns, end_ns) {
                     continue;
@@ -150,13 +183,49 @@ impl HostEvents {
                     found.names.push(key.and_then(|key| text.text(key)).map(str::to_owned));
                     u32::try_from(found.names.len() - 1).unwrap_or(u32::MAX)
                 });
-                events.push(Event { start_ns, end_ns, thread, kind, name });
+                of.events.push(Event { start_ns, end_ns, thread, kind, name });
             }
         }
-        for (_, events) in found.of.values_mut() {
-            events.sort_by_key(|event| event.start_ns);
+        found.read_samples(session, watch, wanted)?;
+        for of in found.of.values_mut() {
+            of.events.sort_by_key(|event| event.start_ns);
+            of.samples.sort_by_key(|sample| sample.time_ns);
         }
         Ok(found)
+    }
+
+    fn read_samples(
+        &mut self,
+        session: &Tables,
+        watch: &dyn Watch,
+        mut wanted: impl FnMut(Process, i64, i64) -> bool,
+    ) -> Result<()> {
+        let Some(batch) = session.get(schema::CPU_SAMPLES.name) else { return Ok(()) };
+        let columns = Columns::new(&schema::CPU_SAMPLES, batch);
+        let (capture, pid, tid) = (columns.u32("capture")?, columns.u32("pid")?, columns.u32("tid")?);
+        let time = columns.i64("time_ns")?;
+        let (function, module) = (columns.names("function")?, columns.names("module")?);
+        let mut places: HashMap<[Option<u32>; 2], u32> = HashMap::new();
+        for row in 0..columns.rows() {
+            if row % PROGRESS_ROWS == 0 {
+                watch.progress("host", row as u64, columns.rows() as u64)?;
+            }
+            let (process, time_ns) = ((capture.value(row), at(pid, row)), time.value(row));
+            if !wanted(process, time_ns, time_ns.saturating_add(1)) {
+                continue;
+            }
+            let (Some(thread), Some(of)) = (at(tid, row), self.of.entry(process)) else { continue };
+            let keys = [function.key(row), module.key(row)];
+            let what = *places.entry(keys).or_insert_with(|| {
+                let [of_function, of_module] = keys;
+                let function = of_function.and_then(|key| function.text(key)).map(str::to_owned);
+                let module = of_module.and_then(|key| module.text(key)).map(str::to_owned);
+                self.sampled.push((function, module));
+                u32::try_from(self.sampled.len() - 1).unwrap_or(u32::MAX)
+            });
+            of.samples.push(Sample { time_ns, thread, what });
+        }
+        Ok(())
     }
 
     /// Whether anything is recorded of the threads of a process.
@@ -166,16 +235,19 @@ impl HostEvents {
 
     /// What the threads of a process did in `spans`, which are disjoint and in order; `None`: nothing was recorded of them.
     pub fn in_spans(&self, process: Process, spans: impl FnOnce() -> Vec<Span>) -> Option<HostActivity> {
-        let (recorded, events) = self.of.get(process)?;
-        let mut sums = BTreeMap::new();
+        let of = self.of.get(process)?;
+        let (mut sums, mut samples) = (BTreeMap::new(), BTreeMap::new());
         let mut now = Now {
-            events,
+            events: &of.events,
             next: 0,
             ends: BinaryHeap::new(),
             by_thread: BTreeSet::new(),
             others: BTreeSet::new(),
         };
         for span in spans() {
+            for sample in of.sampled_in(span) {
+                *samples.entry(sample.what).or_default() += 1;
+            }
             let mut from = span.start_ns;
             now.advance(from);
             while from < span.end_ns {
@@ -185,7 +257,32 @@ impl HostEvents {
                 now.advance(from);
             }
         }
-        Some(self.summed(recorded.clone(), sums))
+        let mut found = self.summed(of.recorded.clone(), sums);
+        found.samples = samples.values().sum();
+        found.sampled = self.functions(samples);
+        Some(found)
+    }
+
+    /// The functions with most samples.
+    fn functions(&self, samples: BTreeMap<u32, u64>) -> Vec<SampledFunction> {
+        // By text: two captures may have the same function in two places.
+        let mut by_name: BTreeMap<&(Option<String>, Option<String>), u64> = BTreeMap::new();
+        for (what, samples) in samples {
+            if let Some(names) = self.sampled.get(what as usize) {
+                *by_name.entry(names).or_default() += samples;
+            }
+        }
+        let mut found: Vec<SampledFunction> = by_name
+            .into_iter()
+            .map(|((function, module), samples)| SampledFunction {
+                function: function.clone(),
+                module: module.clone(),
+                samples,
+            })
+            .collect();
+        found.sort_by_key(|one| Reverse(one.samples));
+        found.truncate(MOST_PARTS);
+        found
     }
 
     fn summed(&self, recorded: BTreeSet<HostKind>, sums: BTreeMap<Doing, i64>) -> HostActivity {
@@ -209,6 +306,17 @@ impl HostEvents {
         found.parts.sort_by_key(|part| Reverse(part.ns));
         found.parts.truncate(MOST_PARTS);
         found
+    }
+}
+
+impl OfProcess {
+    /// Samples in a span of the thread that launches what comes next; of all threads where it is not known.
+    fn sampled_in(&self, span: Span) -> impl Iterator<Item = &Sample> {
+        let first = self.samples.partition_point(|sample| sample.time_ns < span.start_ns);
+        let inside = self.samples.get(first..).unwrap_or_default().iter();
+        inside
+            .take_while(move |sample| sample.time_ns < span.end_ns)
+            .filter(move |sample| span.thread.is_none_or(|thread| sample.thread == thread))
     }
 }
 
@@ -378,6 +486,45 @@ mod tests {
         let found = in_spans(&calls, &[], &[(0, 10, Some(1)), (20, 30, Some(1)), (90, 100, Some(1))]);
         assert_eq!(parts(&found), [(HostKind::Video, "cuvidMapVideoFrame64", 5 + 10 + 5, None)]);
         assert_eq!(found.nothing_ns, 10);
+    }
+
+    /// Function, file, thread and time.
+    type S<'a> = (Option<&'a str>, Option<&'a str>, u32, i64);
+
+    #[test]
+    fn samples_of_the_thread_that_launches_count() {
+        let rows: [S<'_>; 7] = [
+            (Some("parse"), Some("a.out"), 1, 10),
+            (Some("parse"), Some("a.out"), 1, 19),
+            // In no span, of another thread, and at the end of a span, which is no part of it.
+            (Some("parse"), Some("a.out"), 1, 20),
+            (Some("poll"), Some("libc.so.6"), 2, 15),
+            (None, Some("libz.so"), 1, 35),
+            (None, None, 2, 45),
+            (Some("parse"), Some("a.out"), 1, 46),
+        ];
+        let samples = Builder::new(&schema::CPU_SAMPLES)
+            .put("capture", UInt32Array::from(vec![0; rows.len()]))
+            .put("pid", UInt32Array::from(vec![7; rows.len()]))
+            .put("tid", rows.iter().map(|row| Some(row.2)).collect::<UInt32Array>())
+            .put("time_ns", rows.iter().map(|row| Some(row.3)).collect::<Int64Array>())
+            .put_names("function", rows.iter().map(|row| row.0))
+            .put_names("module", rows.iter().map(|row| row.1))
+            .finish(rows.len())
+            .unwrap();
+        let tables = [(schema::CPU_SAMPLES.name, samples)];
+        let events = HostEvents::read(&tables.into(), &Unwatched, |_, _, _| true).unwrap();
+        let spans = [(10, 20, Some(1)), (30, 40, Some(1)), (40, 50, None)];
+        let spans = spans.map(|(start_ns, end_ns, thread)| Span { start_ns, end_ns, thread });
+        let found = events.in_spans((0, Some(7)), || spans.to_vec()).unwrap();
+        let named: Vec<_> = found
+            .sampled
+            .iter()
+            .map(|one| (one.function.as_deref(), one.module.as_deref(), one.samples))
+            .collect();
+        assert_eq!(found.samples, 5);
+        assert_eq!(named, [(Some("parse"), Some("a.out"), 3), (None, None, 1), (None, Some("libz.so"), 1)]);
+        assert_eq!((found.nothing_ns, found.recorded), (30, BTreeSet::new()));
     }
 
     #[test]

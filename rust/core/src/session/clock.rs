@@ -448,7 +448,7 @@ pub fn join(captures: Vec<Tables>, watch: &dyn Watch) -> Result<Tables> {
         let order = EVENT_TABLES.iter().find(|(t, _)| t.name == name).map(|(_, order)| *order);
         let listed = match name {
             "api_calls" | "profiler_overhead" | "thread_runs" | "nvtx" | "host_calls" => Some("start_ns"),
-            "allocations" => Some("time_ns"),
+            "cpu_samples" | "allocations" => Some("time_ns"),
             _ => None,
         };
         if let Some(order) = order.or(listed) {

@@ -859,6 +859,71 @@ pub(super) fn host_calls(reader: &mut Reader<'_>) -> Result<Option<Found>> {
     Ok((!tables.is_empty()).then_some(Found { staged, rows, tables }))
 }
 
+/// Samples of what threads ran on CPUs, each with the function that it was in: the innermost of its call chain.
+pub(super) fn cpu_samples(reader: &mut Reader<'_>) -> Result<Option<Found>> {
+    let Some(plan) = layout::find(reader.database, &layout::CPU_SAMPLE)? else { return Ok(None) };
+    let (frames, mut tables) = innermost_frames(reader)?;
+    let needed = frames.values().flat_map(|frame| [frame.function, frame.module]).flatten().collect();
+    let strings = reader.strings(&needed)?;
+    let named = |id: Option<i64>| strings.get(&id?).map(String::as_str).filter(|text| !text.is_empty());
+    let mut staged = Staged::new(&schema::CPU_SAMPLES);
+    let thread = (staged.column("pid")?, staged.column("tid")?);
+    let time = staged.column("time_ns")?;
+    let (function, module) = (staged.column("function")?, staged.column("module")?);
+    let (id_at, time_at, global_at) = (plan.at("id"), plan.at("time_ns"), plan.at("global_tid"));
+    let mut odd = Odd::default();
+    let rows = reader.scan(&plan, |row| {
+        let number = |place| integer(cell(row, place)).ok().flatten();
+        let Some(at) = number(time_at) else {
+            odd.bad_interval += 1;
+            return Ok(());
+        };
+        let frame = number(id_at).and_then(|id| frames.get(&id)).copied().unwrap_or_default();
+        put_thread(&mut staged, thread, cell(row, global_at), &mut odd);
+        staged.put(time, Some(at));
+        // Folders say where somebody keeps files.
+        let file = named(frame.module).and_then(|path| path.rsplit('/').next());
+        for (slot, text) in [(function, named(frame.function)), (module, file)] {
+            staged.put_name(slot, text.map_or(Value::Null, |text| Value::Text(text.as_bytes())));
+        }
+        staged.end_row();
+        Ok(())
+    })?;
+    odd.report(reader, &plan, "cpu_samples", quality::BAD_INTERVAL);
+    tables.insert(0, plan.table);
+    Ok(Some(Found { staged, rows, tables }))
+}
+
+/// The function that a thread was in, and the file that has its code, as ids of strings.
+#[derive(Debug, Clone, Copy, Default)]
+struct Frame {
+    /// `None`: the file has no symbol for it.
+    function: Option<i64>,
+    module: Option<i64>,
+}
+
+/// The innermost frame of each CPU sample by its id, and the table that they stand in.
+fn innermost_frames(reader: &Reader<'_>) -> Result<(HashMap<i64, Frame>, Vec<String>)> {
+    let mut frames = HashMap::new();
+    let Some(plan) = layout::find(reader.database, &layout::CALL_CHAIN)? else {
+        return Ok((frames, Vec::new()));
+    };
+    let (id_at, depth_at) = (plan.at("id"), plan.at("depth"));
+    let (function_at, module_at) = (plan.at("function"), plan.at("module"));
+    let unresolved_at = plan.at("unresolved");
+    reader.scan(&plan, |row| {
+        let number = |place| integer(cell(row, place)).ok().flatten();
+        if let (Some(id), Some(0)) = (number(id_at), number(depth_at)) {
+            // What stands in the place of a name then is an address.
+            let resolved = number(unresolved_at).unwrap_or(0) == 0;
+            let function = number(function_at).filter(|_| resolved);
+            frames.insert(id, Frame { function, module: number(module_at) });
+        }
+        Ok(())
+    })?;
+    Ok((frames, vec![plan.table]))
+}
+
 /// Memory that processes allocated and freed.
 pub(super) fn allocations(reader: &mut Reader<'_>, devices: &mut Devices) -> Result<Option<Found>> {
     let Some(plan) = layout::find(reader.database, &layout::MEMORY_USAGE)? else { return Ok(None) };

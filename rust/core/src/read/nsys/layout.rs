@@ -176,7 +176,11 @@ sources! {
     /// Calls of the C library that may block.
     OS_CALL = ["OSRT_API"] { start_ns: "start", end_ns: "end", global_tid: "globalTid", name: "nameId" }
     /// Samples of what threads ran on CPUs.
-    CPU_SAMPLE = ["COMPOSITE_EVENTS"] { time_ns: "start" }
+    CPU_SAMPLE = ["COMPOSITE_EVENTS"] { id: "id", time_ns: "start", global_tid: "globalTid" }
+    /// Functions on the stacks of these threads, innermost first.
+    CALL_CHAIN = ["SAMPLING_CALLCHAINS"] {
+        id: "id", function: "symbol", module: "module", unresolved: "unresolved", depth: "stackDepth",
+    }
     /// NVTX.
     NVTX = ["NVTX_EVENTS"] {
         start_ns: "start", end_ns: "end", kind: "eventType", global_tid: "globalTid",
@@ -301,6 +305,7 @@ pub fn physical_tables(want: &super::Want) -> Vec<&'static str> {
         "NVTX" => !want.nvtx,
         "MPI_COLLECTIVE" | "MPI_P2P" | "MPI_START_WAIT" | "MPI_OTHER" | "VIDEO_DECODER" | "VIDEO_ENCODER"
         | "VIDEO_JPEG" | "OS_CALL" => !want.host_calls,
+        "CPU_SAMPLE" | "CALL_CHAIN" => !want.cpu_samples,
         "MEMORY_USAGE" => !want.allocations,
         _ => false,
     };

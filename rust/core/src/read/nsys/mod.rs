@@ -60,6 +60,8 @@ pub struct Want {
     pub nvtx: bool,
     /// `host_calls`.
     pub host_calls: bool,
+    /// `cpu_samples`.
+    pub cpu_samples: bool,
     /// `allocations`.
     pub allocations: bool,
 }
@@ -75,6 +77,7 @@ impl Want {
             event_calls: true,
             nvtx: true,
             host_calls: true,
+            cpu_samples: true,
             ..Self::analysis()
         }
     }
@@ -118,12 +121,13 @@ impl Want {
                 "event_calls" => want.event_calls = true,
                 "nvtx" => want.nvtx = true,
                 "host_calls" => want.host_calls = true,
+                "cpu_samples" => want.cpu_samples = true,
                 "allocations" => want.allocations = true,
                 _ => {
                     return Err(Error::Argument(format!(
                         "{name} is no event table; choose from kernels, graph_launches, memops, \
                          switch_events, gpu_metrics, api_calls, profiler_overhead, thread_runs, event_calls, \
-                         nvtx, host_calls, allocations"
+                         nvtx, host_calls, cpu_samples, allocations"
                     )))
                 }
             }
@@ -466,12 +470,17 @@ impl Reader<'_> {
             &calls,
             events::host_calls(self)
         );
-        // Few programs use such libraries: that they were not traced is no news.
-        sources.retain(|row| row.name != "host_calls" || row.state != "absent");
-        let samples = events::unread(self, &[&layout::CPU_SAMPLE])?;
-        if samples.as_ref().is_some_and(|(rows, _)| *rows > 0) {
-            sources.push(SourceRow::unread("cpu_samples", "--sample=process-tree", samples));
-        }
+        table!(
+            want.cpu_samples,
+            "cpu_samples",
+            "--sample=process-tree",
+            schema::CPU_SAMPLES,
+            ORDER_CPU_SAMPLES,
+            &[&layout::CPU_SAMPLE],
+            events::cpu_samples(self)
+        );
+        // Few programs use such libraries, and samples are of the host: that neither was recorded is no news.
+        sources.retain(|row| !["host_calls", "cpu_samples"].contains(&row.name) || row.rows > 0);
         table!(
             want.allocations,
             "allocations",
@@ -795,6 +804,7 @@ const ORDER_RUNS: &[&str] = &["start_ns", "pid", "tid", "end_ns", "cpu"];
 const ORDER_EVENT_CALLS: &[&str] = &[];
 const ORDER_ALLOCATIONS: &[&str] = &["time_ns", "pid", "device_id", "operation", "memory_kind", "bytes"];
 const ORDER_HOST_CALLS: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind", "name"];
+const ORDER_CPU_SAMPLES: &[&str] = &["time_ns", "pid", "tid", "function", "module"];
 const ORDER_NVTX: &[&str] = &["start_ns", "pid", "tid", "end_ns", "kind", "text", "domain_id"];
 
 #[derive(Debug, Default)]
@@ -891,8 +901,8 @@ fn source_table(capture: u32, rows: &[SourceRow]) -> Result<RecordBatch> {
 const OF_CUDA: [&str; 4] = ["kernels", "copies", "graph_launches", "api_calls"];
 
 /// Tables that are read on request only.
-const ON_REQUEST: [&str; 6] =
-    ["api_calls", "profiler_overhead", "thread_runs", "event_calls", "nvtx", "host_calls"];
+const ON_REQUEST: [&str; 7] =
+    ["api_calls", "profiler_overhead", "thread_runs", "event_calls", "nvtx", "host_calls", "cpu_samples"];
 
 /// First and last time of the event tables that were read; `last_ns` are latest ends that are known.
 ///

@@ -695,6 +695,35 @@ fn overhead_has_its_kind_where_the_export_names_it() {
 }
 
 #[test]
+fn cpu_samples_have_the_innermost_function() {
+    let thread = global(11) | 12;
+    let sql = format!(
+        "CREATE TABLE StringIds (id, value);
+        INSERT INTO StringIds VALUES (1, 'main'), (2, '/home/me/a.out'), (3, 'parse(char*)'), (4, '0x7f00');
+        CREATE TABLE COMPOSITE_EVENTS (id, start, cpu, threadState, globalTid, cpuCycles);
+        INSERT INTO COMPOSITE_EVENTS VALUES (9, 30, 0, 1, {thread}, 1), (7, 10, 0, 1, {thread}, 1),
+            (8, 20, 0, 1, {thread}, 1), (6, NULL, 0, 1, {thread}, 1);
+        CREATE TABLE SAMPLING_CALLCHAINS (id, symbol, module, unresolved, stackDepth);
+        INSERT INTO SAMPLING_CALLCHAINS VALUES (7, 1, 2, NULL, 1), (7, 3, 2, NULL, 0), (8, 4, 2, 1, 0)"
+    );
+    let tables = load(&sql, &Want::all());
+    let rows = table(&tables, "cpu_samples");
+    let (function, module) = (rows.names("function").unwrap(), rows.names("module").unwrap());
+    let time = rows.i64("time_ns").unwrap();
+    let found: Vec<_> = (0..rows.rows()).map(|r| (time.value(r), function.get(r), module.get(r))).collect();
+    let expected = [
+        (10, Some("parse(char*)"), Some("a.out")),
+        // An address is no name.
+        (20, None, Some("a.out")),
+        (30, None, None),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!((rows.u32("pid").unwrap().value(0), rows.u32("tid").unwrap().value(0)), (11, 12));
+    assert_eq!(source(&tables, "cpu_samples"), ("present".to_owned(), 4, false));
+    assert_eq!(source(&load(&sql, &Want::analysis()), "cpu_samples").0, "unread");
+}
+
+#[test]
 fn calls_of_libraries_are_one_table() {
     let thread = global(11) | 12;
     let sql = format!(

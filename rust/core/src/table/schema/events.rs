@@ -235,6 +235,21 @@ pub const HOST_CALLS: Table = Table {
     ],
 };
 
+/// What threads ran on CPUs.
+pub const CPU_SAMPLES: Table = Table {
+    name: "cpu_samples",
+    version: 1,
+    doc: "Samples of threads that ran on a CPU, with the function that each was in, sorted by time. A thread that waits has none.",
+    columns: &[
+        CAPTURE_ID,
+        PID,
+        opt("tid", U32, NO_PID, "Thread id."),
+        col("time_ns", I64, "Time of the sample."),
+        opt("function", Name, "the file has no symbol for it, or no call chain was recorded", "The innermost function of its call chain. Hostile text."),
+        opt("module", Name, "no call chain was recorded", "Name of the file that has its code, without folders. Hostile text."),
+    ],
+};
+
 /// Device memory that processes asked for and gave back.
 pub const ALLOCATIONS: Table = Table {
     name: "allocations",

@@ -176,6 +176,7 @@ pub const TABLES: &[&Table] = &[
     &EVENT_CALLS,
     &NVTX,
     &HOST_CALLS,
+    &CPU_SAMPLES,
     &ALLOCATIONS,
     &SWITCH_EVENTS,
     &GPU_METRICS,
@@ -229,7 +230,7 @@ mod tests {
 
     #[test]
     fn every_table_is_declared_soundly() {
-        assert_eq!(TABLES.len(), 53);
+        assert_eq!(TABLES.len(), 54);
         for table in TABLES {
             let mut seen = std::collections::BTreeSet::new();
             for column in table.columns {

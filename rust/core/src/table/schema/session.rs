@@ -80,7 +80,7 @@ pub const SOURCES: Table = Table {
     doc: "What was looked for in each capture and what was there: the difference between zero and not available.",
     columns: &[
         CAPTURE_ID,
-        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `profiler_overhead`, `thread_runs`, `nvtx`, `host_calls` (calls of MPI, video codecs and the C library; only where there are any), `cpu_samples` (the same), `allocations`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
+        col("source", Name, "`kernels`, `copies`, `graph_launches`, `switch_events`, `gpu_metrics`, `api_calls`, `profiler_overhead`, `thread_runs`, `nvtx`, `host_calls` (calls of MPI, video codecs and the C library; only where there are any), `cpu_samples` (only where there are any), `allocations`, `target_gpu`, `processes`, `diagnostics`, `cuda_devices` (with the SMs that each process sees)."),
         col("state", Name, "`present`: rows were read. `empty`: the table is there without rows. `absent`: no such table. `unread`: there, but not asked for. `removed`: nsys collected rows, and the export has none."),
         col("rows", U64, "Rows in the file; of a table that was not read those that its row ids stand for, which are all there unless somebody deleted some."),
         opt("physical_table", Text, "no such table", "The table of the export it came from."),
