@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -1056,6 +1057,123 @@ def test_host_calls_and_samples_of_the_capture_are_looked_at_before_recording_ag
     action = waiting(tmp_path / "d.sqlite", host_calls={"NVVIDEO_DECODER_API": [host_row("cuvidCreateDecoder", 1, 18)]})
     assert action.action.startswith("Spend less time in cuvidCreateDecoder in train: keep codecs")
     assert action.at_stake_ns == 17 * MS
+
+
+def sampled(rows: Sequence[tuple[float, int | None, int]]) -> dict[str, list[dict[str, Any]]]:
+    """CPU samples: when (ms), the string of the function (none: an address), and the thread; called by string 2."""
+    samples = [
+        {"id": n, "start": round(at * MS), "globalTid": global_pid(41) + thread}
+        for n, (at, _, thread) in enumerate(rows, 1)
+    ]
+    frames = [
+        {"id": n, "symbol": function or 5, "module": 4, "unresolved": None if function else 1, "stackDepth": 0}
+        for n, (_, function, _) in enumerate(rows, 1)
+    ]
+    callers = [
+        {"id": n, "symbol": 2, "module": 4, "unresolved": None, "stackDepth": 1} for n in range(1, len(rows) + 1)
+    ]
+    return {"COMPOSITE_EVENTS": samples, "SAMPLING_CALLCHAINS": [*callers, *frames]}
+
+
+def test_cpu_samples_show_where_the_host_was(tmp_path: Path) -> None:
+    """The host has 1 to 20 ms: of its thread there are 5 samples there, of another one 1, and 1 beside a kernel."""
+    rows = [(0.5, 3, 41), (2, 3, 41), (4, 3, 41), (6, 3, 41), (8, None, 41), (10, 2, 41), (12, 2, 42)]
+    names = ("main", "parse(char*)", "/home/secret/a.out", "0x7f00")
+    path = tmp_path / "a.sqlite"
+    action = waiting(path, names=names, host_calls=sampled(rows))
+    split = split_of(path)
+    assert split.host_activity is not None and split.host_activity.cpu_samples is not None
+    found = split.host_activity.cpu_samples
+    assert found.samples == 5
+    told = [(one.function, one.module, one.samples) for one in found.functions]
+    assert told == [("parse(char*)", "a.out", 3), (None, "a.out", 1), ("main", "a.out", 1)]
+    assert (
+        "CPU samples in that time (n = 5): 60.0 % in parse(char*) (a.out), 20.0 % in a.out (no symbols)" in action.why
+    )
+    # The capture has what another recording would show.
+    assert action.commands == [
+        "nsys-ui REPORT.nsys-rep   # call stacks of its CPU samples show what calls these functions"
+    ]
+    report = pyanalyze.load(path).report()
+    assert "60.0 % in parse(char*) (a.out)" in render_summary(report)
+    told_under_pseudonyms = pyanalyze.load(path).redacted().report().model_dump_json()
+    assert "parse" not in told_under_pseudonyms and '"function":"function-' in told_under_pseudonyms
+
+
+def test_few_cpu_samples_do_not_stand_for_the_host(tmp_path: Path) -> None:
+    names = ("main", "parse(char*)", "/home/secret/a.out", "0x7f00")
+    action = waiting(tmp_path / "a.sqlite", names=names, host_calls=sampled([(2, 3, 41), (4, 3, 41)]))
+    assert "CPU samples in that time (n = 2): 100.0 % in parse(char*) (a.out)" in action.why
+    assert action.commands[0].startswith("nsys profile")
+
+
+def in_no_call_and_no_work(path: Path, pid: int) -> list[tuple[int, int]]:
+    """Spans of gaps above 250 us in which no CUDA call of a process ran, up to the return of what launched the next."""
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as db:
+        of_process = "FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE globalTid >> 24 & 0xFFFFFF = ?"
+        launches = dict(db.execute(f'SELECT correlationId, "end" {of_process}', [pid]))
+        calls = db.execute(f'SELECT start, "end" {of_process} ORDER BY 1', [pid]).fetchall()
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+        work = [
+            row
+            for table in ("KERNEL", "MEMCPY", "MEMSET")
+            if f"CUPTI_ACTIVITY_KIND_{table}" in tables
+            for row in db.execute(
+                f'SELECT start, "end", correlationId FROM CUPTI_ACTIVITY_KIND_{table} '
+                "WHERE globalPid >> 24 & 0xFFFFFF = ?",
+                [pid],
+            )
+        ]
+    spans: list[tuple[int, int]] = []
+    until = None
+    for start, end, correlation in sorted(work):
+        if until is not None and start - until > 250_000:
+            now, last = until, min(max(launches.get(correlation, start), until), start)
+            for from_ns, to_ns in calls:
+                if to_ns <= now or from_ns >= last:
+                    continue
+                if from_ns > now:
+                    spans.append((now, from_ns))
+                now = max(now, to_ns)
+            if now < last:
+                spans.append((now, last))
+        until = end if until is None else max(until, end)
+    return spans
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "function"),
+    [
+        ("raiderstream", "report1.nsys2026.sqlite", "__c_mcopy8_sky"),
+        ("pipit", "saxpy-mpi-cuda_nsys_perlmutter0.sqlite", "main"),
+    ],
+)
+def test_cpu_samples_of_real_hosts_are_those_that_sqlite_counts(
+    corpus: Path, folder: str, name: str, function: str
+) -> None:
+    path = corpus / "exports" / folder / name
+    (tenant,) = pyanalyze.load(path).tenants.filter("traced").to_dicts()
+    spans = in_no_call_and_no_work(path, tenant["pid"])
+    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as db:
+        # Every operation is launched by one thread.
+        ((thread,),) = db.execute(
+            "SELECT DISTINCT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN CUPTI_ACTIVITY_KIND_KERNEL USING (correlationId)"
+        ).fetchall()
+        counted = Counter(
+            symbol
+            for start, end in spans
+            for (symbol,) in db.execute(
+                "SELECT value FROM COMPOSITE_EVENTS AS one JOIN SAMPLING_CALLCHAINS AS frame ON frame.id = one.id "
+                "JOIN StringIds ON StringIds.id = symbol "
+                "WHERE stackDepth = 0 AND unresolved IS NULL AND start >= ? AND start < ? AND globalTid = ?",
+                (start, end, thread),
+            )
+        )
+    found = split_of(path).host_activity
+    assert found is not None and found.cpu_samples is not None
+    top = found.cpu_samples.functions[0]
+    assert (top.function, top.samples) == (function, counted[function])
+    assert counted.most_common(1) == [(function, top.samples)]
 
 
 def test_names_of_ranges_are_bounded_and_visible_and_leave_under_pseudonyms(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyanalyze.results.time_split import (
     READS_OFTEN,
     WAITS_OFTEN,
     CallsBefore,
+    CpuSamples,
     HostActivity,
     HostKind,
     HostPart,
@@ -23,6 +24,7 @@ from pyanalyze.results.time_split import (
     LongestGap,
     MpiCalls,
     ReadBacks,
+    SampledFunction,
     TimeSplit,
 )
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
@@ -165,7 +167,7 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
     firsts: dict[tuple[int, int | None], int] = {}
     # Groups of work of one process are rows of their own.
     devices = Counter((capture, pid) for capture, pid, _ in {(r["capture"], r["pid"], r["device_id"]) for r in usage})
-    wanted = set()
+    wanted, mostly_before = set(), set()
     for row in usage:
         process, first_ns = (row["capture"], row["pid"]), row["first_ns"]
         firsts[process] = min(firsts.get(process, first_ns), first_ns)
@@ -174,6 +176,8 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
         # Calls are read only if the recording began early enough for them to matter.
         if recorded_ns is None or recorded_ns >= SMALL_SHARE * (row["last_ns"] - first_ns):
             wanted.add(process)
+        if recorded_ns is not None and recorded_ns > row["last_ns"] - first_ns:
+            mostly_before.add(process)
     calls = tables.calls() if wanted and not tables.selection.narrowed else None
     if calls is None or calls.is_empty():
         return {}
@@ -198,8 +202,29 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
             call=None if longest is None else _VERSION.sub("", longest),
             call_ns=names[longest],
             devices=devices[capture, pid],
+            cpu_samples=_samples_before(tables, (capture, pid), firsts[capture, pid])
+            if (capture, pid) in mostly_before
+            else None,
         )
     return found
+
+
+def _samples_before(tables: TableSet, process: tuple[int, int | None], first_ns: int) -> CpuSamples | None:
+    """CPU samples of a process before its first operation; None: there are none."""
+    import polars as pl
+
+    capture, pid = process
+    samples = tables.cpu_samples_read().filter(
+        pl.col("capture") == capture, pl.col("pid").eq_missing(pl.lit(pid)), pl.col("time_ns") < first_ns
+    )
+    if samples.is_empty():
+        return None
+    named = samples.select(pl.col("function", "module").cast(pl.String)).group_by("function", "module")
+    most = named.agg(samples=pl.len()).sort("samples", "function", "module", descending=[True, False, False])
+    return CpuSamples(
+        samples=samples.height,
+        functions=[SampledFunction(**row) for row in most.head(_MOST_PARTS).iter_rows(named=True)],
+    )
 
 
 def _notable(calls: CallsBefore | None, window_ns: int) -> CallsBefore | None:
@@ -244,7 +269,7 @@ def _has_gaps(usage: Mapping[str, Any]) -> bool:
 
 def _calls_in_gaps(tables: TableSet) -> dict[tuple[int, int], dict[str, Any]]:
     """CUDA calls while a tenant had nothing on the device, by device and tenant, as the core hands them out."""
-    late = tables.with_late("api_calls", "host_calls", "nvtx")
+    late = tables.with_late("api_calls", "host_calls", "nvtx", "cpu_samples")
     return {(one["device_id"], one["tenant_id"]): one for one in _core.calls_in_gaps(late)}
 
 
@@ -420,6 +445,7 @@ def _host_activity(
         range_ns=by_kind.get(HostKind.RANGE, 0),
         nothing_ns=host["nothing_ns"],
         parts=[HostPart(**part, share=min(part["ns"] / host_ns, 1.0)) for part in largest],
+        cpu_samples=CpuSamples(samples=host["samples"], functions=host["sampled"]) if host["samples"] else None,
     )
     most = activity.most
     if most is None or most.kind is not HostKind.MPI or most.name is None:

@@ -16,6 +16,7 @@ from pyanalyze.results.labels import (
     host_words,
     mps_group_name,
     outside_words,
+    sampled_words,
     tenant_labels,
 )
 from pyanalyze.results.residency import SwitchPart
@@ -447,7 +448,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         said = f"{said} {spent}"
     # What took longer than all that the shares are of changes what is to be looked at first.
     before = None if short else split.calls_before
-    if before is not None and before.ns > split.window_ns:
+    if before is not None and (before.ns > split.window_ns or before.cpu_samples is not None):
         return f"{said} {calls_before_text(label, before)}"
     return said
 
@@ -470,7 +471,12 @@ def _host_spent(activity: HostActivity, *, short: bool) -> str:
     if activity.most is not None and activity.most.from_outside and (waits := outside_words(activity, rest=not short)):
         return f"Its launching thread {waits}."
     spent = host_words(activity, 1)
-    return f"Of the host's time, its launching thread spent {spent}." if spent else ""
+    said = f"Of the host's time, its launching thread spent {spent}." if spent else ""
+    samples = activity.cpu_samples
+    if samples is None or (short and activity.most is not None):
+        return said
+    sampled = f"CPU samples in the host's time {sampled_words(samples, 1 if short else 2)}."
+    return f"{said} {sampled}" if said and not short else sampled
 
 
 def _one_gap(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copies | None) -> str:
@@ -492,9 +498,10 @@ def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True) ->
     named = "" if calls.call is None else f" ({visible(calls.call, 40)} {fmt.duration(calls.call_ns)})"
     anywhere = " on any GPU" if calls.devices > 1 else ""
     left_out = "; these shares leave that out" if shares else ""
-    return (
+    said = (
         f"Before its first operation{anywhere}, CUDA calls of {label} took {fmt.duration(calls.ns)}{named}{left_out}."
     )
+    return said if calls.cpu_samples is None else f"{said} CPU samples until then {sampled_words(calls.cpu_samples)}."
 
 
 def stream_name(context: int | None, stream: int, *, contexts: bool, green: int | None = None) -> str:

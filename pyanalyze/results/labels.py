@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.listed import ListedTenant
     from pyanalyze.results.report import Device, Report, Tenant
-    from pyanalyze.results.time_split import HostActivity, HostPart
+    from pyanalyze.results.time_split import CpuSamples, HostActivity, HostPart
 
 __all__ = [
     "copies_words",
@@ -27,6 +27,7 @@ __all__ = [
     "main_device",
     "mps_group_name",
     "outside_words",
+    "sampled_words",
     "tenant_labels",
 ]
 
@@ -45,6 +46,8 @@ _WAITS_WORDS: Final[Mapping[WaitsFor, str]] = {
     WaitsFor.LOCK: "waits for a lock or another thread",
     WaitsFor.FILE: "reads a file or a pipe",
 }
+#: What nsys calls the file that has the code of the operating system's kernel.
+_KERNEL_MODULE: Final = "[kernel.kallsyms]"
 #: Kinds that a sentence tells: with more it would be too long.
 _MOST_KINDS = 2
 
@@ -181,6 +184,32 @@ def _done_in(part: HostPart) -> str:
     """What the host does in a part of its time, and for how long."""
     does = "is" if part.waits_for is None else _WAITS_WORDS[part.waits_for]
     return f"{does} in {host_part_name(part)} for {fmt.duration(part.ns)}"
+
+
+def sampled_words(samples: CpuSamples, most: int = 2) -> str:
+    """How many CPU samples there are, and which functions most were in; one without a symbol by its file.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.time_split import CpuSamples
+    >>> functions = [{"function": "main", "module": "a.out", "samples": 70}, {"function": None, "module": "libz.so",
+    ...              "samples": 20}]
+    >>> sampled_words(CpuSamples(samples=100, functions=functions))
+    '(n = 100): 70.0 % in main (a.out), 20.0 % in libz.so (no symbols)'
+    """
+    said: list[str] = []
+    for one in samples.functions[:most]:
+        module = "" if one.module is None else visible(one.module, 40)
+        if one.module == _KERNEL_MODULE:
+            what = "the operating system"
+        elif one.function is not None:
+            what = f"{visible(one.function, 40)}{f' ({module})' if module else ''}"
+        else:
+            what = f"{module} (no symbols)" if module else "code without a call chain"
+        share = one.samples / samples.samples
+        if not said or share >= SMALL_SHARE:
+            said.append(f"{fmt.percent(share)} in {what}")
+    return f"(n = {fmt.count(samples.samples)}): {', '.join(said)}"
 
 
 def host_words(activity: HostActivity, most: int = _MOST_KINDS) -> str:

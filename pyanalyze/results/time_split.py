@@ -16,6 +16,7 @@ __all__ = [
     "READS_OFTEN",
     "WAITS_OFTEN",
     "CallsBefore",
+    "CpuSamples",
     "HostActivity",
     "HostKind",
     "HostPart",
@@ -25,6 +26,7 @@ __all__ = [
     "MpiCalls",
     "MpiPattern",
     "ReadBacks",
+    "SampledFunction",
     "TimeSplit",
     "WaitsFor",
 ]
@@ -205,6 +207,25 @@ class MpiCalls(Result):
         return MpiPattern.REGULAR if even else MpiPattern.SCATTERED
 
 
+class SampledFunction(Result):
+    """CPU samples in one function."""
+
+    function: Text | None = Field(
+        description="The innermost function of their call chains; null: its file has no symbol for it. Hostile text."
+    )
+    module: Text | None = Field(
+        description="Name of the file that has its code; null: no call chain was recorded. Hostile text."
+    )
+    samples: int = Field(ge=1, description="How many.")
+
+
+class CpuSamples(Result):
+    """Where a program was when nsys sampled its threads that ran on a CPU: a thread that waits has no samples."""
+
+    samples: int = Field(ge=1, description="All samples.")
+    functions: list[SampledFunction] = Field(description="Those with most, at most 8, most first.")
+
+
 class HostActivity(Result):
     """What the host did in its part of the time. The times of kinds and `nothing_ns` add up to `host_ns`.
 
@@ -222,6 +243,11 @@ class HostActivity(Result):
     parts: list[HostPart] = Field(description="The largest, at most 8, largest first.")
     mpi_calls: MpiCalls | None = Field(
         default=None, description="The MPI function with most time, where most time is in calls of MPI; else null."
+    )
+    cpu_samples: CpuSamples | None = Field(
+        default=None,
+        description="CPU samples in the host's part of gaps above 250 us, of the thread that launches what comes next, "
+        "or of all threads where that is not known; null: none.",
     )
 
     def kind_ns(self, kind: HostKind) -> int:
@@ -353,6 +379,11 @@ class CallsBefore(Result):
     call: Text | None = Field(description="The function with most of it; null: calls have no name. Hostile text.")
     call_ns: int = Field(ge=0, description="That time of it, ns.")
     devices: int = Field(default=1, ge=1, description="Devices that the process had operations on.")
+    cpu_samples: CpuSamples | None = Field(
+        default=None,
+        description="CPU samples of all its threads up to that operation, where that time is longer than that of its "
+        "operations; else, or without any, null.",
+    )
 
 
 class TimeSplit(Result):

@@ -9,7 +9,7 @@ from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import TRACE, recording
 from pyanalyze.results.advice import Advice
-from pyanalyze.results.labels import copies_words, host_part_name, host_words, outside_words
+from pyanalyze.results.labels import copies_words, host_part_name, host_words, outside_words, sampled_words
 from pyanalyze.results.time_split import HostKind, Limit, MpiPattern, WaitsFor
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -42,6 +42,8 @@ ENOUGH_LARGE = 3
 FEW_OF_COPIES = 0.5
 #: Part of its time above which launching, or copying, limits a process that is not the only one.
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
+#: CPU samples from which on they show where the host mostly is: three of five in one function are no chance.
+_ENOUGH_SAMPLES = 5
 #: Calls that are at stake by themselves; what else the host does is to be looked at first.
 _IN_CALLS = (HostKind.MPI, HostKind.VIDEO)
 #: What to do where no code of the program is slow, by what the host waits for.
@@ -485,6 +487,9 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
     spent = "" if activity is None else host_words(activity)
     # What the host did is known of all of its time, not of the gap.
     did = f". Of all {fmt.duration(split.host_ns)}, the host spent {spent}" if spent else ""
+    samples = None if activity is None else activity.cpu_samples
+    if samples is not None:
+        did = f"{did}. CPU samples in that time {sampled_words(samples)}"
     gap = split.one_gap
     if gap is not None and gap.at_start:
         again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"
@@ -574,8 +579,11 @@ def _profile(activity: HostActivity | None, *, sampled: bool) -> str:
     """The command that shows what the host does: what the capture has already, and what it lacks."""
     recorded = () if activity is None else activity.recorded
     kept = [word for word, kind in (("mpi", HostKind.MPI), ("nvvideo", HostKind.VIDEO)) if kind in recorded]
+    samples = None if activity is None else activity.cpu_samples
+    if samples is not None and samples.samples >= _ENOUGH_SAMPLES:
+        return "nsys-ui REPORT.nsys-rep   # call stacks of its CPU samples show what calls these functions"
     # Whether ranges were traced does not show where the program has none.
-    if sampled and HostKind.OS in recorded:
+    if sampled and activity is not None and activity.os_ns:
         return "nsys-ui REPORT.nsys-rep   # its CPU samples and OS calls show what the host does"
     options = () if sampled else ("--sample=process-tree",)
     profile = recording(*options, trace=",".join([TRACE, "osrt", *kept]), switches=False)

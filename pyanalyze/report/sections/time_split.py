@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import calls_before_text, limit_text, part_words, too_few_text
-from pyanalyze.results.labels import host_words, tenant_labels
+from pyanalyze.results.labels import host_words, sampled_words, tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -53,7 +53,12 @@ def _longest_call(split: TimeSplit) -> str:
 
 
 def _host(split: TimeSplit) -> str:
-    return fmt.UNKNOWN if split.host_activity is None else host_words(split.host_activity) or "nothing recorded"
+    if split.host_activity is None:
+        return fmt.UNKNOWN
+    calls, samples = host_words(split.host_activity), split.host_activity.cpu_samples
+    if samples is None:
+        return calls or "nothing recorded"
+    return f"{calls or 'no traced call or range'}; CPU samples {sampled_words(samples)}"
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
