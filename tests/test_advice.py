@@ -17,7 +17,7 @@ import generate
 import polars as pl
 import pytest
 from command_line import run
-from exports import recorded_residency
+from exports import MS, US, call, kernel, recorded_residency, write
 
 import pyanalyze
 from pyanalyze.analysis import mps_daemon
@@ -879,6 +879,27 @@ def test_a_forecast_that_contradicts_what_was_measured_is_none(measured: Estimat
     wrong = "one of the two is wrong" if measured.from_below else "the replay is wrong, or the solo recording had other"
     assert f"configuration says 2.50x: {wrong}" in found.why_not
     assert found.contradicted == ("bound" if measured.from_below else "measured")
+
+
+def test_what_ran_under_a_cap_takes_as_long_under_it_as_it_did(tmp_path: Path) -> None:
+    """864 blocks of 256 threads, 8 to an SM: two waves of 0.5 ms on 54 SMs, one on all 108; the host waits for each."""
+    kernels = [kernel(41, n * MS + 20 * US, (n + 1) * MS + 20 * US, gridX=864) for n in range(0, 400, 2)]
+    calls = [
+        one
+        for n in range(200)
+        for one in (
+            call(41, 2 * n * MS, 2 * n * MS + 10 * US, n + 1),
+            call(41, 2 * n * MS + 11 * US, (2 * n + 1) * MS + 30 * US, 1000 + n, "cudaDeviceSynchronize_v3020"),
+        )
+    ]
+    session = pyanalyze.load(write(tmp_path / "a.sqlite", kernels=kernels, calls=calls))
+    (tenant,) = session.tenants["tenant_id"]
+    capped = SharingConfig("capped", (108,), (Assignment(tenant, sms=54),))
+    rows = forecast(session.tables, 0, [capped, alone(108, tenant)], recorded=capped, time_sliced=False)
+    took = {row["sharing_config"]: row["elapsed_ns"] for row in rows.to_dicts()}
+    assert took["capped"] == pytest.approx(took["recorded"], rel=0.001)
+    # Each of 200 kernels is shorter by one wave.
+    assert took["recorded"] - took[f"alone {tenant}"] == pytest.approx(200 * MS // 2, rel=0.02)
 
 
 def test_advice_names_the_figures_that_contradict_each_other_instead_of_a_forecast() -> None:

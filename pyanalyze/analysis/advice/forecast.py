@@ -229,7 +229,8 @@ def forecast(
     configs
         Ways to share it, each with a name of its own.
     visible_sms
-        SMs that a tenant had while it was recorded, where those were not all (caps).
+        SMs that CUDA showed a tenant while it was recorded, where those were not all (caps). Of a tenant without, the
+        cap in `recorded` counts: its kernels that ran alone ran under that as well.
     time_sliced
         Whether tenants were time-sliced while it was recorded.
     mps_groups
@@ -278,10 +279,11 @@ def forecast(
     if len(set(names)) < len(names) or "recorded" in names:
         raise UsageError("configs need names of their own, other than `recorded`")
     known = Fitted() if fitted is None else fitted
+    capped = {} if recorded is None else {one.tenant_id: one.sms for one in recorded.assignments if one.sms is not None}
     made, known.fit = _core.forecast(
         {**tables.with_calls(), **through_one_client(tables, mps_groups)},
         device_id,
-        visible_sms or {},
+        {**capped, **(visible_sms or {})},
         time_sliced,
         recorded,
         configs,
