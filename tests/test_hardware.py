@@ -27,7 +27,7 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.charts.style import unfolded
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.rendering import draw
-from pyanalyze.report.sentences import aggressors_text, cause_sentence, gpu_time_rows
+from pyanalyze.report.sentences import aggressors_text, cause_sentence, gpu_time_rows, partly_active
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
 
 ROOT = Path(__file__).parent.parent
@@ -323,12 +323,64 @@ def test_what_no_tenant_has_is_not_the_median_of_a_verdict() -> None:
     path = H200 / "node-mps-A-B-beside-C"
     (device,) = pyanalyze.load(path).report().devices
     said = {one.name: one for one in device.sharing.details}
-    assert said["slice"].detail == "median residency intervals of the tenants 925 us to 2.206 ms"
+    # Of the group as of one: records name pid 708 and pid 709 for it.
+    assert said["slice"].detail == "median residency intervals of the tenants 925 us to 2.205 ms"
     # The generation is recorded; what it does stands in NVIDIA's documentation.
     assert said["generation"].basis == "inferred"
     table = run("report", "-f", "txt", path).stdout
     assert "nvidia-cuda-mps-server" in table
     assert re.search(r"^Listed +Kind +pid", table, re.MULTILINE)
+
+
+def test_switch_records_say_nothing_of_single_clients_of_a_group() -> None:
+    """They name pid 708 up to 991 ms and pid 709 up to 776 ms: both for the one context of the group.
+
+    By SQL: what they name for all active tenants, a mean of counters or a track is the group's.
+    """
+    path = H200 / "node-mps-A-B-beside-C"
+    with contextlib.closing(sqlite3.connect(path / "report.sqlite")) as db:
+        records = db.execute(
+            "SELECT timestamp, tag, globalPid / 0x1000000 % 0x1000000 FROM GPU_CONTEXT_SWITCH_EVENTS "
+            "WHERE tag IN (7, 8) ORDER BY timestamp"
+        ).fetchall()
+        counters = db.execute(
+            "SELECT timestamp, value FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) "
+            "WHERE metricName LIKE 'SMs Active%' ORDER BY timestamp"
+        ).fetchall()
+    held = [(a[0], b[0]) for a, b in pairwise(records) if (a[1], b[1]) == (8, 7) and a[2] in (708, 709)]
+    active = [value for (since, _), (at, value) in pairwise(counters) if any(s <= since and at <= e for s, e in held)]
+    session = pyanalyze.load(path)
+    report = session.report()
+    (device,) = report.devices
+    group = [tenant.tenant_id for tenant in device.mps_group()]
+    # From the first restore of the later of the two to the last save of the earlier.
+    starts, ends = (
+        [[t for t, tag, pid in records if tag == edge and (pid == 775) == other] for other in (True, False)]
+        for edge in (8, 7)
+    )
+    assert device.all_at_work is not None
+    both = (device.all_at_work.start_ns, device.all_at_work.end_ns)
+    assert both == (max(map(min, starts)), min(map(max, ends)))
+    assert partly_active(device) is None
+    assert "all active" not in run("summary", path).stdout
+    assert device.gpu_metrics is not None
+    (counted,) = (row for row in device.gpu_metrics.tenants if row.tenant_id in group)
+    assert counted.n == len(active) == 132
+    assert counted.means["SMs Active"] == pytest.approx(fmean(active) / 100)
+    charts = draw(session.analysis, report)
+    for name in ("timeline", "usage"):
+        drawn = str(unfolded(charts[chart_key(name, 0)].to_dict()))
+        assert {"MPS group of 2 clients", "kit (pid 775)"} == set(re.findall(r"'t': '([^']*)'", drawn))
+
+
+def test_the_residency_of_a_group_has_a_track_beside_those_of_its_kernels() -> None:
+    session = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite")
+    charts = draw(session.analysis, session.report())
+    rows = unfolded(charts[chart_key("timeline", 0)].to_dict())["vconcat"][0]["data"]["values"]
+    tracks = {(row["t"], row["l"]) for row in rows}
+    clients = {"kit (pid 951)", "kit (pid 952)"}
+    assert {who for who, what in tracks if what == "residency"} == {"MPS group of 2 clients", "kit (pid 953)"}
+    assert clients <= {who for who, what in tracks if what == "kernels"}
 
 
 def test_one_aggressor_is_not_the_first_of_a_list(corpus: Path) -> None:

@@ -22,13 +22,16 @@ _OTHER = "(?i)frequency|requests"
 _FIRST = ("sms active", "sm active", "compute warps in", "sm issue", "tensor active", "dram read", "dram write")
 
 
-def gpu_metrics_of(tables: TableSet, device_id: int) -> GpuMetrics | None:
+def gpu_metrics_of(tables: TableSet, device_id: int, group: frozenset[int] = frozenset()) -> GpuMetrics | None:
     """Sum up the GPU metrics of a device.
 
     Parameters
     ----------
     tables, device_id
         The device.
+    group
+        What :func:`~pyanalyze.analysis.residency.mps_group` found: records name any of its clients for all, so that
+        the first stands for the group.
 
     Returns
     -------
@@ -48,7 +51,7 @@ def gpu_metrics_of(tables: TableSet, device_id: int) -> GpuMetrics | None:
     here = pl.lit(value=True) if tables.devices.height == 1 else pl.col("device_id") == device_id
     unit = pl.col("unit").cast(pl.String)
     percent = unit.is_in(_PERCENT) | (unit.is_null() & ~pl.col("metric").cast(pl.String).str.contains(_OTHER))
-    held = _resident_alone(tables, device_id)
+    held = _resident_alone(tables, device_id, group)
     parts, owned, first, last = [], [], None, None
     for piece in tables.batches("gpu_metrics", "device_id", "time_ns", "metric", "unit", "value"):
         mine = piece.filter(here)
@@ -89,10 +92,12 @@ def gpu_metrics_of(tables: TableSet, device_id: int) -> GpuMetrics | None:
     )
 
 
-def _resident_alone(tables: TableSet, device_id: int) -> pl.DataFrame:
+def _resident_alone(tables: TableSet, device_id: int, group: frozenset[int]) -> pl.DataFrame:
     """Recorded residency intervals in which nobody else was resident, in order."""
     columns = ("start_ns", "end_ns", "tenant_id")
     of_device = tables.residency.filter(pl.col("device_id") == device_id).select(columns).sort("start_ns")
+    if group:
+        of_device = of_device.with_columns(pl.col("tenant_id").replace(sorted(group), min(group)))
     before, after = pl.col("end_ns").cum_max().shift(1), pl.col("start_ns").shift(-1)
     return of_device.filter(
         (pl.col("start_ns") >= before).fill_null(value=True), (pl.col("end_ns") <= after).fill_null(value=True)

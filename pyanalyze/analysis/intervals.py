@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
     import polars as pl
 
-__all__ = ["covered_until", "outside", "times", "union"]
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["covered_until", "outside", "percentile_ns", "residency_lengths", "times", "union"]
 
 
 #: Before and, without the sign, after every moment of a capture.
@@ -125,3 +130,41 @@ def covered_until(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
     last = moment.join_asof(spans, left_on="at", right_on="start_ns", strategy="backward", coalesce=False)
     inside = pl.min_horizontal("at", "end_ns") - pl.col("start_ns")
     return last.sort("row").select((pl.col("before") + inside).fill_null(0)).to_series()
+
+
+def residency_lengths(tables: TableSet, device_id: int, tenants: Collection[int]) -> list[int]:
+    """Measure the complete residency intervals of some tenants as if they were one, in nanoseconds, shortest first.
+
+    Parameters
+    ----------
+    tables, device_id
+        The device.
+    tenants
+        Clients of one MPS group: records name any of them for the context of all.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> session = pyanalyze.load(capture)
+    >>> len(residency_lengths(session.tables, 0, [0])) == session.residency.filter("complete", tenant_id=0).height
+    True
+    """
+    import polars as pl
+
+    rows = tables.of_device("residency", device_id).filter("complete", pl.col("tenant_id").is_in(list(tenants)))
+    # Contexts that only came into being count for no tenant.
+    own = pl.len().over("tenant_id", "hw_context")
+    rows = rows.filter((own > 2) | (own == own.max().over("tenant_id")))
+    lengths: list[int] = (rows["end_ns"] - rows["start_ns"]).sort().to_list()
+    return lengths
+
+
+def percentile_ns(lengths: Sequence[int], part: float) -> int | None:
+    """Give the length that this part of them is not longer than; None: there is none.
+
+    Examples
+    --------
+    >>> percentile_ns([1, 2, 3, 4], 0.5), percentile_ns([1, 2, 3], 0.5), percentile_ns([], 0.5)
+    (2, 2, None)
+    """
+    return lengths[math.ceil(part * len(lengths)) - 1] if lengths else None

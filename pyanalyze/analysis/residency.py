@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+from pyanalyze.analysis.intervals import percentile_ns, residency_lengths
 from pyanalyze.core import _core
 from pyanalyze.results.labels import mps_group_name
 from pyanalyze.results.model import Text
@@ -346,18 +346,10 @@ def _with_group(
     tables: TableSet, device_id: int, each: Sequence[TenantResidency], group: frozenset[int]
 ) -> list[TenantResidency]:
     """Totals in which the clients of an MPS group are one row, most residency first."""
-    import polars as pl
-
     mine, labels = [one for one in each if one.tenant_id in group], tables.labels(device_id)
-    rows = tables.of_device("residency", device_id).filter("complete", pl.col("tenant_id").is_in(list(group)))
-    # Contexts that only came into being count for no tenant.
-    own = pl.len().over("tenant_id", "hw_context")
-    rows = rows.filter((own > 2) | (own == own.max().over("tenant_id")))
-    lengths = sorted((rows["end_ns"] - rows["start_ns"]).to_list())
+    lengths = residency_lengths(tables, device_id, group)
     whole = len(lengths) == sum(one.slices for one in mine)
-    p10, middle, p90 = (
-        lengths[math.ceil(part * len(lengths)) - 1] if whole and lengths else None for part in (0.1, 0.5, 0.9)
-    )
+    p10, middle, p90 = (percentile_ns(lengths, part) if whole else None for part in (0.1, 0.5, 0.9))
     known = all(one.expired is not None for one in mine)
     together = mine[0].model_copy(
         update={

@@ -25,6 +25,8 @@ def usage(
     *,
     device_id: int = 0,
     window_ns: int | None = None,
+    together: Mapping[int, int] | None = None,
+    alike: Mapping[int, int] | None = None,
     width: int = 720,
 ) -> alt.TopLevelMixin:
     """Busy, resident and attributed time per tenant; what is not known says so instead of showing no bar.
@@ -39,6 +41,10 @@ def usage(
         The device.
     window_ns
         Length of the window, ns: shares in the labels are over it.
+    together
+        Residency of an MPS group, ns, by the id that stands for it: it has that bar only.
+    alike
+        Tenants that have the colour of another one.
     width
         Width of the plotting area in pixels.
 
@@ -50,16 +56,20 @@ def usage(
     True
     """
     mine = only_device(table, device_id).sort("tenant_id").head(MAX_MARKS // len(_KINDS))
-    if mine.is_empty():
+    groups = together or {}
+    known = {row["tenant_id"]: row for row in mine.iter_rows(named=True)}
+    if not (tenants := sorted({*known, *groups})):
         return empty("No tenant of this device is known.")
     rows: list[dict[str, Any]] = []
-    for row in mine.iter_rows(named=True):
+    for tenant in tenants:
         for kind, column, _ in _KINDS:
-            value = row[column]
+            if tenant in groups and column != "resident_ns":
+                continue
+            value = groups[tenant] if tenant in groups else known[tenant][column]
             share = f" ({percent(value / window_ns)})" if value is not None and window_ns else ""
             rows.append(
                 {
-                    "t": label_of(row["tenant_id"], labels),
+                    "t": label_of(tenant, labels),
                     "k": kind,
                     "x": 0 if value is None else value / 1e6,
                     "text": f"{kind} {duration(value)}{share}",
@@ -87,7 +97,7 @@ def usage(
     opacity = alt.Scale(domain=order, range=[value for _, _, value in _KINDS])
     bars = base.mark_bar(cornerRadiusEnd=2).encode(
         x=x,
-        color=alt.Color("t:N", scale=tenant_scale(labels, mine["tenant_id"].to_list()), legend=None),
+        color=alt.Color("t:N", scale=tenant_scale(labels, tenants, alike), legend=None),
         opacity=alt.Opacity("k:O", sort=order, scale=opacity, legend=None),
     )
     # Labels stand at the left end, over the bar: at the right end of a full bar they would leave the plot.

@@ -321,7 +321,8 @@ def _device(
         )
         for tenant in known
     ]
-    if group := analysis.mps_groups.get(verdict.device_id):
+    group = analysis.mps_groups.get(verdict.device_id, frozenset())
+    if group:
         tenants = _with_mps_group(tenants, group, recorded_span_ns, analysis.attributed_in_groups)
     interference = None
     if found is not None:
@@ -342,16 +343,18 @@ def _device(
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
         window=window,
-        all_at_work=_all_at_work(tables, usage, verdict.device_id),
+        all_at_work=_all_at_work(tables, usage, verdict.device_id, group),
         memory=_memory(tables, device, missing),
         sampled=sampled_of(tables, verdict.device_id),
-        gpu_metrics=None if any(tenant.busy_ns for tenant in tenants) else gpu_metrics_of(tables, verdict.device_id),
+        gpu_metrics=None
+        if any(tenant.busy_ns for tenant in tenants)
+        else gpu_metrics_of(tables, verdict.device_id, group),
         name=device["name"],
         sm_count=device["sm_count"],
         compute_capability=None if None in capability else f"{capability[0]}.{capability[1]}",
         mig=_instance(tables, device),
         sharing=verdict.model_copy(update={"missing": missing}),
-        relations=_relations(tables, usage, pairs, verdict, analysis.mps_groups.get(verdict.device_id, frozenset())),
+        relations=_relations(tables, usage, pairs, verdict, group),
         segments=list(analysis.segments[verdict.device_id]) if Part.SEGMENTS in parts else [],
         context_switches=switches,
         residency_summary=summary,
@@ -453,7 +456,7 @@ def _window(usage: pl.DataFrame) -> Window | None:
     return Window(start_ns=first, end_ns=last)
 
 
-def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int) -> Window | None:
+def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int, group: frozenset[int]) -> Window | None:
     """The time between the begin of the last tenant and the end of the first; an MPS server has no work of its own.
 
     Of a time in which nobody had work for long (all wait for the start, say) only what lies before or after counts:
@@ -462,6 +465,13 @@ def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int) -> Windo
     import polars as pl
 
     working = usage.filter(~pl.col("tenant_id").is_in(_serving(usage)), pl.col("first_ns").is_not_null())
+    # Switch records name any client for all of its MPS group: of one that was not traced they are no begin and no end.
+    of_group = pl.col("tenant_id").is_in(list(group))
+    unknown = of_group & pl.col("busy_ns").is_null()
+    working = working.with_columns(
+        first_ns=pl.when(unknown).then(pl.col("first_ns").filter(of_group).min()).otherwise("first_ns"),
+        last_ns=pl.when(unknown).then(pl.col("last_ns").filter(of_group).max()).otherwise("last_ns"),
+    )
     first, last = working["first_ns"].max(), working["last_ns"].min()
     if working.height < 2 or not isinstance(first, int) or not isinstance(last, int) or first >= last:
         return None

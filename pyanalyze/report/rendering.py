@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pyanalyze.analysis.over_time import kernels_within, latencies, timeline, with_attributed
 from pyanalyze.analysis.residency import switch_period_ns
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.analysis.analysis import Analysis
-    from pyanalyze.results.report import Report
+    from pyanalyze.results.report import Device, Report
     from pyanalyze.tables.tableset import TableSet
 
 Format = Literal["html", "md", "json", "txt"]
@@ -161,6 +161,48 @@ def _tracks(tables: TableSet, window: tuple[int, int], here: pl.Expr) -> pl.Data
     return with_attributed(tables, tracks)
 
 
+class _Lane(NamedTuple):
+    """The track of an MPS group: records name any client for all, so that no residency is of one of them.
+
+    Attributes
+    ----------
+    labels
+        Of all tenants, the group among them, without clients that were not traced: nothing is known of each.
+    track
+        The tenant that the residency of each client is drawn as.
+    alike
+        Whose colour the group has.
+    """
+
+    labels: Mapping[int, str]
+    track: Mapping[int, int]
+    alike: Mapping[int, int]
+
+    def residency(self, tracks: pl.DataFrame) -> pl.DataFrame:
+        """Draw the residency of all clients as that of the group; what their kernels and copies show stays theirs."""
+        import polars as pl
+
+        resident = pl.col("track").cast(pl.String).str.contains("residency")
+        return tracks.with_columns(
+            pl.when(resident).then(pl.col("tenant_id").replace(self.track)).otherwise("tenant_id").alias("tenant_id")
+        )
+
+
+def _lane_of(device: Device) -> _Lane:
+    """Give the MPS group of a device a track of its own; without a group every tenant has its own."""
+    labels, group = dict(tenant_labels(device.tenants)), device.mps_group()
+    if not group:
+        return _Lane(labels, {}, {})
+    first = group[0].tenant_id
+    traced = any(t.busy_ns is not None or t.copies is not None for t in group)
+    lane = max(labels) + 1 if traced else first
+    for tenant in group:
+        if tenant.busy_ns is None and tenant.copies is None:
+            del labels[tenant.tenant_id]
+    labels[lane] = holder_text(group[0], device, short=True)
+    return _Lane(labels, {t.tenant_id: lane for t in group}, {lane: first})
+
+
 def draw_two(a: tuple[Analysis, Report], b: tuple[Analysis, Report]) -> alt.TopLevelMixin | None:
     """Draw the timelines of two runs on one axis; None: one of them has no activity.
 
@@ -186,13 +228,14 @@ def draw_two(a: tuple[Analysis, Report], b: tuple[Analysis, Report]) -> alt.TopL
         device = main_device(report)
         if device is None or device.window is None:
             return None
-        labels = tenant_labels(device.tenants)
+        lane = _lane_of(device)
         window = (device.window.start_ns, device.window.end_ns)
-        here = (pl.col("device_id") == device.device_id) & pl.col("tenant_id").is_in(list(labels))
-        tracks = _tracks(analysis.tables, window, here)
+        whose = pl.col("tenant_id").is_in([tenant.tenant_id for tenant in device.tenants])
+        here = (pl.col("device_id") == device.device_id) & whose
+        tracks = lane.residency(_tracks(analysis.tables, window, here))
         if tracks.is_empty():
             return None
-        found.append(Recorded(tracks, labels, window, device.device_id))
+        found.append(Recorded(tracks, lane.labels, window, device.device_id))
     return two_timelines(*found)
 
 
@@ -320,18 +363,20 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         here = pl.col("device_id") == number
         # Work of no tenant that is known stays; of many tenants the page shows the largest.
         mine = here & (pl.col("tenant_id").is_null() | pl.col("tenant_id").is_in(list(labels)))
-        tracks = _tracks(tables, window, mine)
+        lane = _lane_of(device)
+        tracks = lane.residency(_tracks(tables, window, mine))
         if not tracks.is_empty():
             yield (
                 chart_key("timeline", number),
                 charts.timeline(
                     tracks,
-                    labels,
+                    lane.labels,
                     device_id=number,
                     window=window,
                     samples=tables.samples,
-                    switches=tables.switches,
+                    switches=tables.switches.with_columns(pl.col("from_tenant_id", "to_tenant_id").replace(lane.track)),
                     kernels=kernels_within(tables, number, window),
+                    alike=lane.alike,
                 ),
             )
         if not (complete := tables.residency.filter(mine & pl.col("complete"))).is_empty():
@@ -361,9 +406,18 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
                 .replace_strict(attributed, default=None, return_dtype=pl.Int64)
                 .alias("attributed_ns"),
             )
+            # Of all clients together; what each of them had is null in the report.
+            shares = [(t.gpu_time_share or 0.0, lane.track[t.tenant_id]) for t in device.mps_group()[:1]]
             yield (
                 chart_key("usage", number),
-                charts.usage(usage, labels, device_id=number, window_ns=window[1] - window[0]),
+                charts.usage(
+                    usage.filter(pl.col("tenant_id").is_in(list(lane.labels))),
+                    lane.labels,
+                    device_id=number,
+                    window_ns=window[1] - window[0],
+                    together={track: round(share * (window[1] - window[0])) for share, track in shares},
+                    alike=lane.alike,
+                ),
             )
         check = analysis.counter_check(number)
         if check is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from pyanalyze.analysis.hardware import SHORT_KERNEL_NS
+from pyanalyze.analysis.intervals import percentile_ns, residency_lengths
 from pyanalyze.analysis.listed import VIDEO_ENGINES
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
@@ -180,7 +181,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 pids_known=all(row["pid"] is not None for row in tenants if row["traced"]),
                 nvml_processes=processes,
                 nvml_apart_ns=list_apart_ns(tables, number),
-                unlike_medians_ns=_unlike_medians_ns(usage),
+                unlike_medians_ns=_unlike_medians_ns(tables, number, usage, _group(pairs, clients)),
                 nvml_of_board=listed_of_board(tables, number),
                 listed_programs=_listed_programs(tables, number),
                 nvml_together=most_listed_together(tables, number),
@@ -351,10 +352,18 @@ def _untraced(usage: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(row["name"] for row in sorted(held, key=lambda row: -row["resident_ns"]))
 
 
-def _unlike_medians_ns(usage: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
-    """Shortest and longest median of the tenants, where they differ: hardly an interval is as long as that of all."""
-    medians = [row["median_slice_ns"] for row in usage if (row["slices"] or 0) >= ENOUGH_INTERVALS]
-    medians = [ns for ns in medians if ns]
+def _unlike_medians_ns(
+    tables: TableSet, device_id: int, usage: Sequence[Mapping[str, Any]], group: Collection[int]
+) -> tuple[int, int] | None:
+    """Shortest and longest median of the tenants, where they differ: hardly an interval is as long as that of all.
+
+    MPS clients are one: records name any of them for the context of all.
+    """
+    together = sum(row["slices"] or 0 for row in usage if row["tenant_id"] in group)
+    each = [(row["median_slice_ns"], row["slices"] or 0) for row in usage if row["tenant_id"] not in group]
+    if together:
+        each.append((percentile_ns(residency_lengths(tables, device_id, group), 0.5), together))
+    medians = [ns for ns, slices in each if ns and slices >= ENOUGH_INTERVALS]
     return (min(medians), max(medians)) if are_unlike(medians) else None
 
 
@@ -385,6 +394,11 @@ def _client_names(
     )
 
 
+def _group(pairs: Sequence[Pair], clients: Iterable[int]) -> set[int]:
+    """Clients of an MPS server: those that ran concurrently, and those that NVML lists as clients."""
+    return {tenant for pair in pairs if pair.together for tenant in pair.tenants} | set(clients)
+
+
 def _group_switches(
     pairs: Sequence[Pair],
     tenants: Sequence[Mapping[str, Any]],
@@ -395,7 +409,7 @@ def _group_switches(
     if not switched:
         return None
     served = {row["tenant_id"]: row["served_by"] for row in tenants if row["served_by"] is not None}
-    group = {tenant for pair in pairs if pair.together for tenant in pair.tenants} | set(clients)
+    group = _group(pairs, clients)
     holders = {served.get(tenant, tenant) for tenant in group}
     if any(pair.together and pair.through_server for pair in pairs):
         holders |= {row["tenant_id"] for row in tenants if (row["name"] or "").startswith(MPS_CUT_NAME)}

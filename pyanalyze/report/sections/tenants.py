@@ -107,7 +107,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("SM share", "of the SM time of traced tenants, modelled", True),
         Column("Memory", "peak, sampled", True),
     )
-    named = "" if group else "".join(f", recorded under {labels[t.tenant_id]}," for t in for_all)
+    named = "".join(f", recorded under {labels[t.tenant_id]}," for t in for_all)
+    whose = f" The residency of all MPS clients{named} is not drawn." if for_all else ""
+    if group:
+        whose = " The residency of the MPS group is that of all clients: of each it is not known."
     blocks: list[Block] = [Table(columns, tuple(rows), caption)]
     if not no_kernel:
         # Of copies it has no bar.
@@ -115,8 +118,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             chart_key("usage", device.device_id),
             "Busy, resident and attributed time per tenant",
             "Busy: its kernels were in flight, switched out or not. Resident: its context occupied the compute engine. "
-            "Attributed: both at once."
-            + (f" The residency of all MPS clients{named} is not drawn." if for_all else ""),
+            f"Attributed: both at once.{whose}",
         )
         blocks.insert(0, chart)
     if any(t.container or t.pod or t.host_pid is not None for t in device.tenants):

@@ -57,12 +57,11 @@ def _drawn(device: Device) -> Iterator[str]:
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
-    labels = tenant_labels(device.tenants)
-    named = [labels[tenant.tenant_id] for tenant in device.named_for_all()]
-    whose = ""
-    if named:
-        each = named[0] if len(named) == 1 else "any MPS client"
-        whose = f" The residency of all MPS clients is recorded under {each}: that shading is of all."
+    labels, group = tenant_labels(device.tenants), device.mps_group()
+    named = [labels[tenant.tenant_id] for tenant in device.named_for_all() if tenant not in group]
+    whose = f" The residency of all MPS clients is recorded under {named[0]}: that shading is of all." if named else ""
+    if group:
+        whose = " Switch records name any MPS client for all of its group: its residency has one track."
     return [
         Chart(
             chart_key("timeline", device.device_id),
