@@ -60,7 +60,7 @@ def mode_page(rule: Rule) -> str:
     out.append("## What speaks for it and against it\n")
     out.append(
         "Weights are log-likelihood ratios in nats: 0.7 is about 2 to 1, 1.5 about 4 to 1, 3 about 20 to 1, 5 about "
-        f"150 to 1. Before anything is seen: {rule.prior:+.1f}.\n"
+        f"150 to 1. Prior log-odds, before any observation: {rule.prior:+.1f}.\n"
     )
     needed = [*(f"`{name}`" for name in sorted(rule.requires))]
     if rule.requires_one_of:

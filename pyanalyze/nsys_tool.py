@@ -17,7 +17,19 @@ from pyanalyze.errors import CaptureUnreadable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["COUNTERS_NEED", "TRACE", "Nsys", "find_nsys", "message_of", "record_all", "recording", "release", "run"]
+__all__ = [
+    "COUNTERS_NEED",
+    "TRACE",
+    "Nsys",
+    "client_options",
+    "clients_only",
+    "find_nsys",
+    "message_of",
+    "record_all",
+    "recording",
+    "release",
+    "run",
+]
 
 _VERSION = re.compile(r"version\s+(\d+(?:\.\d+)+(?:-\w+)?)")
 
@@ -51,17 +63,64 @@ def recording(*more: str, trace: str = TRACE, switches: bool = True) -> str:
     return " ".join((f"nsys profile -t {trace}", *switch_records, *more, "-o NAME PROGRAM"))
 
 
-def record_all(trace: str = TRACE) -> str:
+def client_options(client: str | None, *, root: bool) -> tuple[str, ...]:
+    """Return what keeps a recorded program a client of its MPS daemon: its variable, and under root the daemon's user.
+
+    Root has another environment, and an MPS server serves one user at a time: the sharing mode would be another.
+
+    Parameters
+    ----------
+    client
+        The variable that clients find their daemon by, with its value, quoted; empty: none is set. None: no client.
+    root
+        Whether nsys runs as root.
+
+    Examples
+    --------
+    >>> client_options("CUDA_MPS_PIPE_DIRECTORY=/tmp/mps", root=True)
+    ('--run-as=USER', '--env-var=CUDA_MPS_PIPE_DIRECTORY=/tmp/mps')
+    >>> client_options(None, root=True)
+    ()
+    """
+    if client is None:
+        return ()
+    return (*(("--run-as=USER",) if root else ()), *((f"--env-var={client}",) if client else ()))
+
+
+def clients_only(options: Sequence[str]) -> str:
+    """Say in a comment of whom :func:`client_options` are: other tenants must not become clients.
+
+    Examples
+    --------
+    >>> clients_only(["--run-as=USER"])
+    '--run-as for MPS clients only, USER: that of their daemon'
+    """
+    names = " and ".join(option.partition("=")[0] for option in options)
+    return f"{names} for MPS clients only, USER: that of their daemon"
+
+
+def record_all(trace: str = TRACE, client: str | None = None) -> str:
     """Return the command that records tenants that were not traced, and how often it is run.
+
+    Parameters
+    ----------
+    trace
+        What is traced.
+    client
+        Of :func:`client_options`: some tenants are MPS clients.
 
     Examples
     --------
     >>> record_all().partition("; ")[0]
     'nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM   # as root'
+    >>> record_all(client="").partition("; one")[0].partition("   # ")[2]
+    'as root; --run-as for MPS clients only, USER: that of their daemon'
     """
+    options = client_options(client, root=True)
+    only = f"{clients_only(options)}; " if options else ""
     return (
-        f"{recording(trace=trace)}   # as root; one for each tenant, at the same time, or one around the process that "
-        "starts them all; then pyanalyze A.nsys-rep B.nsys-rep"
+        f"{recording(*options, trace=trace)}   # as root; {only}one for each tenant, at the same time, or one around "
+        "the process that starts them all; then pyanalyze A.nsys-rep B.nsys-rep"
     )
 
 

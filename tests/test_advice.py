@@ -1186,11 +1186,27 @@ def test_kernels_are_asked_for_where_none_was_traced_under_mps(hardware: Path) -
     """A recording of the node knows that three processes share the GPU, and nothing of what they ran."""
     (advice,) = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B").advise()
     (first,) = advice.actions
-    assert first.action == (
-        "Not enough data to decide: record kernels of all tenants before changing how the GPU is shared"
-    )
+    assert first.action == "Not enough data to decide: record kernels of all tenants before any change"
     assert first.why == "no kernels were traced: who was slowed, and by what, is not known"
-    assert first.commands[0].startswith("nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM")
+    # A root shell has another environment, and an MPS server serves one user: it would record another sharing mode.
+    command, _, comment = first.commands[0].partition("   # ")
+    node = json.loads((hardware.parent / "h200" / "node-mps-A-B" / "node.json").read_text())
+    (pipe,) = set(re.findall(r"CUDA_MPS_PIPE_DIRECTORY\W+?(/[\w/.-]+)", json.dumps(node)))
+    options = f"--run-as=USER --env-var=CUDA_MPS_PIPE_DIRECTORY={pipe}"
+    assert command == f"nsys profile -t cuda,nvtx --gpuctxsw=true {options} -o NAME PROGRAM"
+    assert comment.startswith(
+        "as root; --run-as and --env-var for MPS clients only, USER: that of their daemon; one for"
+    )
+    (device,) = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B").report().devices
+    hows = [gap.how for gap in device.sharing.missing if gap.how.startswith("nsys profile")]
+    assert hows and all(f"--env-var=CUDA_MPS_PIPE_DIRECTORY={pipe}" in how for how in hows)
+
+
+def test_a_command_says_as_whom_it_is_run_where_it_is_broken(hardware: Path) -> None:
+    lines = run("summary", hardware.parent / "h200" / "node-mps-A-B-beside-C").stdout.splitlines()
+    assert len(lines) <= 15
+    (first,) = (number for number, line in enumerate(lines) if "nsys profile" in line)
+    assert lines[first + 1].endswith("-o NAME PROGRAM   # as root")
 
 
 def test_kernels_are_recorded_before_mps_is_advised(hardware: Path, tmp_path: Path) -> None:
@@ -1206,7 +1222,7 @@ def test_kernels_are_recorded_before_mps_is_advised(hardware: Path, tmp_path: Pa
     assert 0.5 < share < 1
     (found,) = pyanalyze.load(export).advise()
     record, mps = found.actions
-    assert record.action.startswith("Not enough data to decide: record kernels of all tenants before changing how")
+    assert record.action.startswith("Not enough data to decide: record kernels of all tenants before any change")
     assert record.commands[0].startswith("nsys profile -t cuda")
     assert mps.action == "Run the tenants under MPS instead of time-slicing"
     said = f"MPS may gain little: all SMs were active in {100 * share:.1f} % of {len(values)} counter samples."

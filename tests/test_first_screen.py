@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -157,8 +159,22 @@ def test_no_sentence_is_cut_in_half(hardware: Path, capture: str) -> None:
 
 def test_one_gap_is_named_where_there_is_no_room_for_what_the_host_did(corpus: Path) -> None:
     """By SQL nothing is on the GPU for 1 628 903 372 ns after the second of 24 operations."""
-    said = " ".join(line.strip() for line in run(corpus / "exports/fuser/report1.sqlite").stdout.splitlines()[:3])
+    said = " ".join(line.strip() for line in run(corpus / "exports/fuser/report1.sqlite").stdout.splitlines()[:4])
     assert "Most of the host's time is one gap of 1.629 s at its start: --start 7476932us leaves it out." in said
+
+
+def test_when_the_gpu_was_first_used_is_said_first(corpus: Path) -> None:
+    """By SQL 11 operations are from 10.25 to 10.29 s of a recording of 10.53 s."""
+    path = corpus / "exports/raiderstream/report1.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        names = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY")
+        union = " UNION ALL ".join(f'SELECT start, "end" FROM {name}' for name in names)
+        first, last = db.execute(f'SELECT min(start), max("end") FROM ({union})').fetchone()
+        (recorded,) = db.execute("SELECT duration FROM ANALYSIS_DETAILS").fetchone()
+    times = [f"{ns / 1e9:.2f} s" for ns in (first, recorded)] + [f"{(last - first) / 1e6:.2f} ms"]
+    lines = run("summary", path).stdout.splitlines()
+    assert lines[0] == "GPU         first used {} into {} of recording, then for {}".format(*times)
+    assert lines[-1].startswith(f"Analysed    Tesla V100-PCIE-32GB (device 0); {times[2]} of {times[1]} from 2024")
 
 
 def test_why_a_baseline_is_not_used_is_said(fixtures: Path) -> None:
@@ -191,5 +207,5 @@ def test_next_to_nothing_is_no_block_of_a_bar(corpus: Path) -> None:
 def test_other_gpus_without_work_take_no_room_of_a_command(corpus: Path) -> None:
     """By SQL the capture lists 4 GPUs, and kernels ran on one of them."""
     screen = run("summary", str(corpus / "exports" / "pipit" / "perlmutter-cloverleaf-cuda.sqlite")).stdout
-    assert "Analysed    NVIDIA A100-SXM4-80GB (device 0), 1 of 4 GPUs; 342.4 ms from" in screen
+    assert "Analysed    NVIDIA A100-SXM4-80GB (device 0), 1 of 4 GPUs; 342.4 ms of 1.198 s" in screen
     assert "ncu --set full" in screen

@@ -27,7 +27,7 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.charts.style import unfolded
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.rendering import draw
-from pyanalyze.report.sentences import aggressors_text, cause_sentence, gpu_time_rows, partly_active
+from pyanalyze.report.sentences import aggressors_text, cause_sentence, cut_sentences, gpu_time_rows, partly_active
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
 
 ROOT = Path(__file__).parent.parent
@@ -381,6 +381,61 @@ def test_the_residency_of_a_group_has_a_track_beside_those_of_its_kernels() -> N
     clients = {"kit (pid 951)", "kit (pid 952)"}
     assert {who for who, what in tracks if what == "residency"} == {"MPS group of 2 clients", "kit (pid 953)"}
     assert clients <= {who for who, what in tracks if what == "kernels"}
+
+
+def test_why_a_group_has_more_of_the_gpu_than_a_process_outside_of_it() -> None:
+    """By SQL all complete intervals of pid 775 are under 0.8 slices of 2.2 ms, and none of the group is.
+
+    The daemon's variable is in the environment of the clients, and in that of pid 775 is none.
+    """
+    path = H200 / "node-mps-A-B-beside-C"
+    with contextlib.closing(sqlite3.connect(path / "report.sqlite")) as db:
+        records = db.execute(
+            "SELECT timestamp, tag, globalPid / 0x1000000 % 0x1000000 FROM GPU_CONTEXT_SWITCH_EVENTS "
+            "WHERE tag IN (7, 8) ORDER BY timestamp"
+        ).fetchall()
+        lengths = [(b[0] - a[0], a[2] == 775) for a, b in pairwise(records) if (a[1], b[1]) == (8, 7)]
+        slice_ns = median(ns for ns, alone in lengths if not alone)
+        early = sum(ns < 0.8 * slice_ns for ns, alone in lengths if alone)
+        whole = sum(ns >= 0.8 * slice_ns for ns, alone in lengths if not alone)
+        assert (early, whole, len(lengths)) == (309, 309, 618)
+        (device,) = pyanalyze.load(path).report().devices
+        (found,) = (one for one in device.sharing.evidence if one.name == "mps_group_time_sliced")
+        assert found.sql is not None
+        assert db.execute(found.sql).fetchone() == (found.n,) == (618,)
+    assert found.examples
+    said = " ".join(run("report", "-f", "txt", path).stdout.split())
+    assert "kit (pid 775) yielded in 309 of 309 intervals, after 925 us (median), and then waited" in said
+    assert "MPS group of 2 clients used up 309 of 309, 2.205 ms each" in said
+    processes = json.loads((path / "node.json").read_text())["processes"]
+    has = {pid for pid in (708, 709, 775) if "CUDA_MPS_PIPE_DIRECTORY" in processes[str(pid)]["environment"]}
+    assert has == {708, 709}
+    assert "was set for kit (pid 708) and kit (pid 709), not for kit (pid 775) (configured)." in said
+
+
+def test_what_an_export_lacks_is_missing_and_not_idle() -> None:
+    """nsys collected 3686 switch records in 3.001 s; by SQL the export holds 1238, the last at 998.68 ms."""
+    path = H200 / "node-mps-A-B-beside-C"
+    with contextlib.closing(sqlite3.connect(path / "report.sqlite")) as db:
+        held, last = db.execute("SELECT count(*), max(timestamp) FROM GPU_CONTEXT_SWITCH_EVENTS").fetchone()
+        (said,) = (
+            re.search(r"switch events collected:\s*(\d+)", text)
+            for (text,) in db.execute("SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%switch events collected%'")
+        )
+    assert said is not None
+    assert (held, int(said[1]), last) == (1238, 3686, 998_675_653)
+    report = pyanalyze.load(path).report()
+    (capture,) = report.captures
+    assert capture.switch_records is not None
+    assert (capture.switch_records.held, capture.switch_records.collected) == (1238, 3686)
+    (text,) = cut_sentences(report)
+    assert text.endswith("(34 %). The last record is at 998.7 ms of 3.001 s; what followed is missing, not idle")
+    assert "34 % of the switch records, up to 998.7 ms of 3.001 s; the rest is missing" in run("summary", path).stdout
+    assert " ".join(text.split()) in " ".join(run("report", "-f", "txt", path).stdout.split())
+    # Of a whole export nothing is said.
+    whole = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").report()
+    assert [one.switch_records for one in whole.captures] == [None]
+    assert cut_sentences(whole) == []
 
 
 def test_one_aggressor_is_not_the_first_of_a_list(corpus: Path) -> None:
@@ -1298,7 +1353,7 @@ def test_no_single_length_is_said_of_intervals_of_two_lengths(corpus: Path) -> N
     path = corpus / "exports/ctxsw-ada-timeslice/paging__ada-1.nsys2026.sqlite"
     text = " ".join(run("residency", path).stdout.split())
     assert "Median residency interval 25.4 us to 2.130 ms complete intervals, of each tenant" in text
-    assert "Context switches of the whole recording." in text
+    assert "Context switches of the whole export." in text
     assert "Switches 59 between contexts with work" in text
 
 

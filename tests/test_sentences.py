@@ -711,7 +711,7 @@ def test_counters_of_an_untraced_gpu_say_what_time_they_are_of(hardware: Path) -
     # 19.907264 - 0.427047 ms of a window of 998.249 ms are 1.95 %.
     assert gpu_metrics_text(device) == (
         f"SMs active {active}, {warps} of all warp slots in use, SM Issue {issue}, DRAM Read {read} "
-        "(mean of 199 samples over 19.90 ms, 2.0 % of the window)"
+        "(mean of 199 samples over 19.90 ms, 2.0 % of the window, at its start)"
     )
 
 
@@ -722,6 +722,7 @@ def test_counters_of_an_untraced_gpu_say_what_time_they_are_of(hardware: Path) -
         (9, 100, "4 samples in the window"),
         (11, 100, "4 samples over 89 ns, 89.0 % of the window"),
         (-100, 100, "4 samples over 200 ns, the window has 100 ns"),
+        (50, 60, "4 samples over 10 ns, 10.0 % of the window, 50 ns after its start"),
         (-100, 0, "4 samples over 100 ns, 0.0 % of the window"),
     ],
 )

@@ -59,6 +59,17 @@ class Daemon:
         return f"{_assigned((PIPE, self.pipe), (LOGS, self.logs))}{MPS_CONTROL} -d"
 
     @property
+    def client(self) -> str:
+        """Variable by which its clients find it, with its value; empty: they need none.
+
+        Examples
+        --------
+        >>> Daemon(pipe="/tmp/my mps").client, Daemon().client
+        ("CUDA_MPS_PIPE_DIRECTORY='/tmp/my mps'", '')
+        """
+        return _assigned((PIPE, self.pipe)).rstrip()
+
+    @property
     def reach(self) -> tuple[str, ...]:
         """Commands after which processes that start are its clients: a second daemon would not start beside a first.
 

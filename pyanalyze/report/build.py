@@ -16,7 +16,7 @@ from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, lost_launches, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
-from pyanalyze.nsys_tool import COUNTERS_NEED, TRACE, record_all, recording
+from pyanalyze.nsys_tool import COUNTERS_NEED, TRACE, client_options, clients_only, record_all, recording
 from pyanalyze.report.sentences import partly_active, why_sharing
 from pyanalyze.report.shown import MOST_TENANTS
 from pyanalyze.results.advice import MigProfile, MpsPercentage, SharingOption
@@ -34,6 +34,7 @@ from pyanalyze.results.report import (
     Memory,
     Mig,
     QualityRow,
+    RecordsHeld,
     Report,
     Tenant,
     Tool,
@@ -149,7 +150,7 @@ def assemble(
     """
     analysis.precompute(parts)
     tables = analysis.tables
-    captures = tables.capture.to_dicts()
+    captures, cut = tables.capture.to_dicts(), _switch_records(tables)
     without_events = _without_events(tables)
     advised: Sequence[DeviceAdvice] = ()
     if Part.ADVICE in parts:
@@ -171,6 +172,7 @@ def assemble(
                 end_ns=None if c["capture"] in without_events else c["end_ns"],
                 recording_start_ns=c["recording_start_ns"],
                 recording_end_ns=c["recording_end_ns"],
+                switch_records=cut.get(c["capture"]),
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
                 driver_version=c["driver_version"],
@@ -213,6 +215,18 @@ def assemble(
         view=_view(tables),
         grouped_by=None if tables.groups is None else tables.groups.by,
     )
+
+
+def _switch_records(tables: TableSet) -> dict[int, RecordsHeld]:
+    """Count context-switch records by capture, where an export holds fewer than nsys collected."""
+    lacking = {row["capture"]: row["count"] for row in tables.rows_where("quality", "name", "switch_records_cut")}
+    rows = tables.rows_where("sources", "source", "switch_events") if lacking else []
+    held = {row["capture"]: row["rows"] for row in rows}
+    return {
+        capture: RecordsHeld(held=held[capture], collected=held[capture] + count)
+        for capture, count in lacking.items()
+        if count and capture in held
+    }
 
 
 def _gpus_without_work(tables: TableSet, shown: set[int]) -> int:
@@ -830,7 +844,7 @@ def _how_options(
     # Where a capture lost its kernels, tracing them again is no answer.
     lost = any(gap.what == "kernel_records" for gap in verdict.missing)
     if untraced.height and not lost:
-        return record_all()
+        return record_all(client=_client(tables, verdict.device_id, verdict.mode))
     if not (lost or usage["traced"].any()):
         return _how_kernels(verdict)
     # No forecast does without the SM count, of copies either.
@@ -889,10 +903,12 @@ def _interference(
     known = {t.tenant_id for t in found.tenants} - {t.tenant_id for t in silent}
     blind = sorted(set(tenants) - {t.tenant_id for t in found.tenants})
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent], mode)
+    client = _client(tables, found.device_id, mode)
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
         timed = tables.nvml_samples["time_ns"].null_count() < tables.row_count("nvml_samples")
-        how = _OTHERS if tenants else f"{record_all(trace)}; {_LATENCIES}" if timed else record_all(trace)
+        again = record_all(trace, client)
+        how = _OTHERS if tenants else f"{again}; {_LATENCIES}" if timed else again
         if tenants and TRAITS[mode].vgpu:
             # No list of processes in one virtual machine has those of another.
             why, how = "only this virtual machine is known, and others may have time slices of the same GPU", solo
@@ -915,12 +931,12 @@ def _interference(
         if baselines and not found.tenants:
             files = fmt.names([one.path.name for one in baselines], _NAMED)
             why += f", so they were not compared with {files}"
-            solo = record_all(trace)
+            solo = record_all(trace, client)
     if any(t.is_group for t in found.tenants):
         # A group has no recording of its own.
         solo = "record a run in which each group also executes while no other does"
     if silent or blind:
-        missing.append(Missing(what="slowdown", why=why, how=solo if silent else record_all()))
+        missing.append(Missing(what="slowdown", why=why, how=solo if silent else record_all(client=client)))
     if not known or len(tenants) < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None
@@ -932,10 +948,14 @@ def _interference(
             "every tenant: "
         )
         text += why or "some are not known"
-        missing.append(
-            Missing(what="interference.figures", why=text, how=record_all() if blind and not silent else solo)
-        )
+        how = record_all(client=client) if blind and not silent else solo
+        missing.append(Missing(what="interference.figures", why=text, how=how))
     return found.figures
+
+
+def _client(tables: TableSet, device_id: int, mode: Mode) -> str | None:
+    """What keeps a recorded program a client of the MPS daemon of a device; None: its tenants are no clients."""
+    return daemon_on(tables, device_id).client if TRAITS[mode].mps else None
 
 
 def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: Mode) -> str:
@@ -949,7 +969,9 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
     names = [labels[number] for number in here["tenant_id"]]
     each = [labels[number] for number in wanted if labels[number] in names] or names
     if not each:
-        return f"{recording()}   # as root; each tenant, first solo, then with the others"
+        options = client_options(_client(tables, device_id, mode), root=True)
+        only = f"{clients_only(options)}; " if options else ""
+        return f"{recording(*options)}   # as root; {only}each tenant, first solo, then with the others"
     name, *others = each
     file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', name).strip('-.') or 'tenant'}.solo"
     daemon = daemon_on(tables, device_id)

@@ -23,9 +23,11 @@ from pyanalyze.report.sampled_text import (
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
 from pyanalyze.report.sentences import (
     clock_sentences,
+    cut_sentences,
     defined_window,
     files_not_read,
     grouped_text,
+    late_text,
     lead_sentences,
     other_gpus_text,
     sampled_sentence,
@@ -107,8 +109,10 @@ def lay_out(
 def lead_of(report: Report, device: Device) -> tuple[str, ...]:
     """The first sentences; where only samples are known, who is listed and how it was used."""
     if not only_sampled(report, device):
-        others = other_gpus_text(report, device)
-        return (*lead_sentences(device), others) if others else lead_sentences(device)
+        others, late = other_gpus_text(report, device), late_text(report, device)
+        slow, *rest = lead_sentences(device)
+        slow = f"The GPU was {late}. {slow}" if late else slow
+        return (slow, *rest, others) if others else (slow, *rest)
     who = sharing_sentence(report, device) or set_up_text(report, device)
     use, sampled = use_sentence(device), sampled_sentence(device)
     parts = [
@@ -129,6 +133,8 @@ def _notes(report: Report) -> Iterator[Note]:
         yield Note("Part of the capture", view_text(report))
     if report.grouped_by is not None:
         yield Note("Tenants", full_stop(capital(grouped_text(report.grouped_by))))
+    for text in cut_sentences(report):
+        yield Note("The export was cut", f"{text}.", "warning")
     lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
     if lost:
         names = sorted({row.name for row in lost})

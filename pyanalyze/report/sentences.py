@@ -80,6 +80,7 @@ __all__ = [
     "clock_sentences",
     "copies_only",
     "counted_sms",
+    "cut_sentences",
     "defined_window",
     "estimate_text",
     "files_not_read",
@@ -92,6 +93,7 @@ __all__ = [
     "holder_text",
     "id_text",
     "inferred_switch",
+    "late_text",
     "lead_sentences",
     "length_text",
     "longer_recording",
@@ -112,6 +114,7 @@ __all__ = [
     "samples_not_used",
     "samples_text",
     "share_of_residency",
+    "share_of_run",
     "slowdown_text",
     "solo_first",
     "stream_name",
@@ -1256,6 +1259,31 @@ def length_text(report: Report, device: Device) -> str:
     return length if recording is None else f"{length} of {fmt.duration(recording[1] - recording[0])} recorded"
 
 
+def share_of_run(report: Report, device: Device, ns: int | None) -> str:
+    """A time as a share of the whole recording, where the window is a small part of it; empty: it is not.
+
+    What takes most of a short window may be next to nothing of the run.
+    """
+    recording = None if ns is None or cut_sentences(report) else longer_recording(report, device)
+    if recording is None or ns is None:
+        return ""
+    whole = recording[1] - recording[0]
+    return f"{fmt.percent(ns / whole)} of the {fmt.duration(whole)} recorded"
+
+
+def late_text(report: Report, device: Device) -> str:
+    """When a device was first used in a recording of which its window is a small part; empty: it is not.
+
+    Shares of the window are not shares of the run: who waits for the run has to know both.
+    """
+    recording = longer_recording(report, device)
+    if recording is None or device.window is None or not device.tenants or cut_sentences(report):
+        return ""
+    first, last = recording
+    after, length = fmt.duration(device.window.start_ns - first), fmt.duration(_window_ns(device))
+    return f"first used {after} into {fmt.duration(last - first)} of recording, then for {length}"
+
+
 def window_text(report: Report, device: Device | None) -> str:
     """The time window in UTC."""
     if device is None or device.window is None:
@@ -1284,8 +1312,44 @@ def defined_window(report: Report, device: Device | None) -> str:
     if recording is not None:
         around = ((device.window.start_ns - recording[0], "before"), (recording[1] - device.window.end_ns, "after"))
         parts = [f"{fmt.duration(ns)} {where} it" for ns, where in around if ns > 0]
-        what += f"; shares leave out what was recorded outside it ({fmt.names(parts)})"
+        outside = "what was recorded outside it"
+        if cut_sentences(report):
+            # Of a time whose records were removed nothing says that anybody stopped.
+            outside = "what is outside it, where the export lacks records"
+        what += f"; shares leave out {outside} ({fmt.names(parts)})"
     return f"{window_text(report, device)}{what}"
+
+
+def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
+    """Say of each export that lacks a notable part of the switch records where they end, and what that means.
+
+    Short: for one line of the summary, behind a label.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> cut_sentences(pyanalyze.load(capture).report())
+    []
+    """
+    said = []
+    for capture in report.captures:
+        records = capture.switch_records
+        if records is None or not records.held or records.share >= ALMOST_ALL:
+            continue
+        which = "The export" if len(report.captures) == 1 else f"The export {visible(capture.path, 60)}"
+        part = fmt.percent(records.share, 0)
+        all_of = f"{fmt.count(records.held)} of {fmt.count(records.collected)} context-switch records"
+        first, last, end = capture.recording_start_ns, capture.recording_end_ns, capture.end_ns
+        where = ""
+        if first is not None and last is not None and end is not None and end - first < ALMOST_ALL * (last - first):
+            where = f"{fmt.duration(end - first)} of {fmt.duration(last - first)}"
+        if short:
+            until = f", up to {where}" if where else ""
+            said.append(f"{part} of the switch records{until}; the rest is missing, not idle")
+        else:
+            rest = f". The last record is at {where}; what followed" if where else "; the rest"
+            said.append(f"{which} holds {all_of} that nsys collected ({part}){rest} is missing, not idle")
+    return said
 
 
 def processes_text(count: int) -> str:
@@ -1436,7 +1500,11 @@ def samples_text(device: Device, found: CounterCheck | GpuMetrics) -> str:
         return f"{said} in the window"
     if length > whole:
         return f"{said} over {fmt.duration(length)}, the window has {fmt.duration(whole)}"
-    return f"{said} over {fmt.duration(length)}, {fmt.percent(inside / whole)} of the window"
+    where = ""
+    if 0 < inside < _HALF * whole:
+        after = found.start_ns - window.start_ns
+        where = f", {fmt.duration(after)} after its start" if after > length else ", at its start"
+    return f"{said} over {fmt.duration(length)}, {fmt.percent(inside / whole)} of the window{where}"
 
 
 def _apart(device: Device, start_ns: int, end_ns: int) -> str:
@@ -1481,9 +1549,12 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
         counted = f"hardware counter, mean of {samples_text(device, check)}"
         parts.append(f"SMs active: {fmt.percent(check.sm_active)} ({counted}).")
     elif device.occupancy is not None:
-        active = bounded_text(device.occupancy.sm_active)
+        bounded = device.occupancy.sm_active
         known = occupancy_basis(device.occupancy)
-        parts.append(f"SMs active, mean over the window: {active}{by_traced(device)} ({known}, 95 % interval).")
+        # One number is no interval.
+        if fmt.percent(bounded.low) != fmt.percent(bounded.high):
+            known += ", 95 % interval"
+        parts.append(f"SMs active, mean over the window: {bounded_text(bounded)}{by_traced(device)} ({known}).")
     elif (metrics := gpu_metrics_text(device)) is not None:
         parts.append(f"By hardware counters: {metrics}.")
     else:

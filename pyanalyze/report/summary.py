@@ -27,6 +27,7 @@ from pyanalyze.report.sampled_text import (
 )
 from pyanalyze.report.sentences import (
     KIND_WORDS,
+    TO_DO,
     UNREAD,
     aggressors_text,
     agreement_text,
@@ -34,11 +35,13 @@ from pyanalyze.report.sentences import (
     bound_text,
     cause_sentence,
     clock_sentences,
+    cut_sentences,
     files_not_read,
     gpu_metrics_text,
     gpu_time_rows,
     gpu_time_text,
     grouped_text,
+    late_text,
     length_text,
     limit_text,
     lost_streams_text,
@@ -48,6 +51,7 @@ from pyanalyze.report.sentences import (
     percentile_text,
     sampled_sentence,
     samples_not_used,
+    share_of_run,
     slowdown_text,
     solo_first,
     switching_text,
@@ -163,6 +167,7 @@ def _worst_device(report: Report) -> Device | None:
 
 def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     slow = _slow(device, impact_of(device))
+    late = [_line("GPU", text)] if (text := late_text(report, device)) else []
     metrics = gpu_metrics_text(device)
     counters = [] if metrics is None else _lines("Counters", metrics, 2)
     facts = [
@@ -172,6 +177,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
         *_baseline(device),
         *_others(report, device),
         _line("Missing", _missing(device)),
+        *(_line("Export cut", said) for said in cut_sentences(report, short=True)[:1]),
         *_lost(report),
         # The recording lasted longer than the window, which the length is of.
         _line("Analysed", _analysed(report, device)),
@@ -181,17 +187,24 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     # All at a glance where that leaves out no more than the modes over time; else bars go before the second half of the
     # advice. What is left out stands in the report.
     ways = [(4, True), (4, False)]
-    tries = [(most, way, beside) for most in (_AT_A_GLANCE, room) for way in ways for beside in (False, True)]
-    tries += [(room, way, False) for way in ((2, True), (2, False))]
-    for most_lines, (most, over_time), beside in tries:
-        mode, advice = _lines("Mode", _mode(device, over_time=over_time), 2), _advice(device, most)
+    tries = [
+        # When the GPU was first used is told before all that, unless it takes the room of a command.
+        (most + len(first), way, beside, first)
+        for first in ([late, []] if late else [[]])
+        for most in (_AT_A_GLANCE, room - len(first))
+        for way in ways
+        for beside in (False, True)
+    ]
+    tries += [(room, way, False, late) for way in ((3, True), (3, False), (2, True), (2, False))]
+    for most_lines, (most, over_time), beside, first in tries:
+        mode, advice = _lines("Mode", _mode(device, over_time=over_time), 2), _advice(report, device, most)
         if report.grouped_by is not None:
             mode.append(_line("Tenants", grouped_text(report.grouped_by)))
-        left = min(most_lines, room) - len(slow) - len(mode) - len(counters) - len(advice) - len(facts)
+        left = min(most_lines, room) - len(first) - len(slow) - len(mode) - len(counters) - len(advice) - len(facts)
         gpu_time = _gpu_time(device, max(left, 1), beside=beside)
         if len(gpu_time) <= left and left >= wanted + (0 if beside else below):
             break
-    return [*slow, *mode, *gpu_time, *counters, *advice, *facts][:room]
+    return [*first, *slow, *mode, *gpu_time, *counters, *advice, *facts][:room]
 
 
 def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
@@ -226,7 +239,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     left = room - len(before) - len(after) - len(facts) - _ADVICE_LINES
     # What is known of each tenant leaves less room for the whole.
     whole = [] if sampled is None else _whole("Sampled", sampled, 2 if use is None or left > 1 else 1)
-    advice = _advice(device, max(min(left + _ADVICE_LINES - len(whole), 4), 1))
+    advice = _advice(report, device, max(min(left + _ADVICE_LINES - len(whole), 4), 1))
     return [*before, *whole, *after, *advice, *facts][:room]
 
 
@@ -290,9 +303,9 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Answer", cause, 2)]
     if impact.sole_tenant:
         return _lines("Answer", cause, 3)
-    # How to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
+    # Where it is said how to capture it stands under "Missing"; whose slowdown is not known, the line above may say.
     slowdown = slowdown_text(device, with_rest=impact.reason is not Reason.OTHERS_UNKNOWN)
-    return [*_sentences("Slowdown", outside_report(slowdown), 2), *_lines("Answer", cause, 3)]
+    return [*_sentences("Slowdown", slowdown.replace(TO_DO, ""), 2), *_lines("Answer", cause, 3)]
 
 
 def _and_more(tenants: int) -> str:
@@ -364,8 +377,12 @@ def _analysed(report: Report, device: Device) -> str:
         parts[0] = of_all
     while len("; ".join(parts)) > room and len(parts) > 1:
         parts.pop()
-    told = "; ".join([parts[0], longer, *parts[2:]])
-    return told if longer and len(parts) > 1 and len(told) <= room else "; ".join(parts)
+    if not longer or len(parts) < 2:
+        return "; ".join(parts)
+    # That the window is a small part of the recording says more than when it was.
+    ways = (longer, longer.replace(" recorded from", " from"), length_text(report, device))
+    told = ["; ".join([parts[0], way, *parts[2:]]) for way in ways]
+    return next((way for way in told if len(way) <= room), "; ".join(parts))
 
 
 def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
@@ -424,7 +441,7 @@ def _bar(row: GpuTime, *, narrow: bool) -> str:
     return f"{'█' * dark}{'░' * (whole - dark)} {fmt.percent(row.with_work)} with kernels"
 
 
-def _advice(device: Device, most: int) -> list[str]:
+def _advice(report: Report, device: Device, most: int) -> list[str]:
     """The one action with its expected gain, and its first command in full."""
     action, asked, gain = "No advice follows from this evidence", [], ""
     mean: list[str] = []
@@ -439,18 +456,23 @@ def _advice(device: Device, most: int) -> list[str]:
         elif not advice.bound and asked and device.sharing.mode != Mode.UNDETERMINED:
             gain = " Expected gain: not known."
         elif advice.bound and (asked or advice.at_stake_ns is not None):
-            gain = f" Upper bound of the gain: {full_stop(visible(advice.bound, None))}"
+            of_run = share_of_run(report, device, advice.at_stake_ns)
+            bound = f"{visible(advice.bound, None)}{f'; {of_run}' if of_run else ''}"
+            gain = f" Upper bound of the gain: {full_stop(bound)}"
     elif (first := solo_first(device)) is not None:
         action, asked = full_stop(first[0]), [first[1]]
     # A command is never cut: one that needs more lines is printed by `advise`.
     room = SUMMARY_COLUMNS - _LABEL - 2
     text, shell = next(filter(lambda one: one[1], ((text, continued(text, room)) for text in asked)), ("", []))
     # A comment says when, where and as whom: it stays where it needs no line of its own.
-    shell = [text] if shell and len(text) <= room else shell
+    shell = [text] if shell and len(text) <= room else _with_clauses(shell, text, room)
     commands = sum(not text.startswith("#") for text in asked)
     if shell and commands > 1:
         shell[-1] = _first_of(shell[-1], commands, room)
-    fits = len(shell) <= max(most - 2, 1)
+    # Where there is little room an unknown gain goes before the command does.
+    gain_first = most > _ADVICE_LINES or (device.advice[:1] and (device.advice[0].expected or device.advice[0].bound))
+    needed = 2 if gain_first else len(_lines("Do", full_stop(action), 2))
+    fits = len(shell) <= max(most - needed, 1)
     shown, elsewhere = (shell, "") if fits else ([], f" `pyanalyze advise` shows {_commands(commands)}.")
     lines = min(most - len(shown), 2 if fits else 3)
     # Clauses that do not fit are left out, and so is a gain of which none fits: half of it says something else.
@@ -464,6 +486,21 @@ def _advice(device: Device, most: int) -> list[str]:
     else:
         said = _lines("Do", action + elsewhere, lines)
     return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
+
+
+def _with_clauses(shell: list[str], text: str, room: int) -> list[str]:
+    """A command with as many clauses of its comment as its last line has room for: as whom it is run comes first.
+
+    Examples
+    --------
+    >>> _with_clauses(["ps"], "ps   # as root; while it runs; then again", 30)
+    ['ps   # as root; while it runs']
+    """
+    _, _, comment = text.partition("   # ")
+    clauses = comment.split("; ") if shell and comment else []
+    while clauses and len(last := f"{shell[-1]}   # {'; '.join(clauses)}") > room:
+        clauses.pop()
+    return [*shell[:-1], last] if clauses else shell
 
 
 def _mean_change(device: Device, best: SharingOption) -> list[str]:
@@ -596,7 +633,8 @@ def _cut(line: str, room: int, *, sentence: bool) -> str:
     at = max(line.rfind("; "), line.rfind(". "))
     at = line.rfind(", ") if at <= 0 else at
     if at <= 0:
-        return f"{line}…"
+        # Half a word says nothing.
+        return f"{line.rpartition(' ')[0] or line} …"
     # What is left of a sentence is one.
     return f"{line[:at]}, …" if line[at] == "," else line[:at] + "." * (line[at] == "." or sentence)
 

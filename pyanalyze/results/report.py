@@ -97,6 +97,24 @@ class Clock(Result):
     uncertainty_ns: int | None = Field(description="Half width of the error of that origin, ns; null: not known.")
 
 
+class RecordsHeld(Result):
+    """Records of an export from which rows were removed, or that was exported in part."""
+
+    held: int = Field(ge=0, description="Records in the export.")
+    collected: int = Field(ge=0, description="Records that nsys says it collected: more than the export holds.")
+
+    @property
+    def share(self) -> float:
+        """Part of them that the export holds.
+
+        Examples
+        --------
+        >>> RecordsHeld(held=1, collected=4).share
+        0.25
+        """
+        return self.held / self.collected
+
+
 class Capture(Result):
     """One export that was read."""
 
@@ -115,6 +133,11 @@ class Capture(Result):
     )
     recording_end_ns: int | None = Field(
         default=None, description="Recording stopped, ns from the origin; null: the same."
+    )
+    switch_records: RecordsHeld | None = Field(
+        default=None,
+        description="Context-switch records, where the export lacks some: that time is missing, not idle. Null: nsys "
+        "does not say that it collected more.",
     )
     clock_offset_ns: int | None = Field(
         description="Added to the capture's own times to get positions, ns; null: could not be placed."

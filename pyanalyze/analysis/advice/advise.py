@@ -413,9 +413,10 @@ def _actions(
             if traits.promises.lacks(required):
                 yield _isolated(tables, verdict, required, held, device, compared.why_not)
         elif verdict.mode != Mode.UNDETERMINED:
-            if not (traits.time_sliced or any(tenant.traced for tenant in held)):
-                yield record_kernels("who was slowed, and by what, is not known")
             daemon = daemon_on(tables, verdict.device_id)
+            if not (traits.time_sliced or any(tenant.traced for tenant in held)):
+                client = daemon.client if traits.mps else None
+                yield record_kernels("who was slowed, and by what, is not known", client)
             bounded = _without_switching(tables, verdict.device_id, held)
             yield from simple_bounds(
                 verdict,
@@ -1158,9 +1159,12 @@ def _own_time(
         key = (verdict.device_id, tenant)
         if sole:
             known = _small_grids(tables, verdict.device_id, split.top_kernel)
+            few_blocks = bool(known)
             known = known or _resource_used_up(tables, verdict.device_id, tenant)
             sampled = "cpu_samples" in tables.sources["source"].cast(pl.String)
-            yield from own_time.of_process(name, split, copies.get(key), known=known, sampled=sampled)
+            yield from own_time.of_process(
+                name, split, copies.get(key), known=known, few_blocks=few_blocks, sampled=sampled
+            )
         else:
             yield from own_time.of_shared_process(name, split, copies.get(key))
         used = streams.get(key)

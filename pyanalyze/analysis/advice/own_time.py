@@ -20,7 +20,7 @@ from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection, HostMemory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyanalyze.results.copies import Copies, Migrations
+    from pyanalyze.results.copies import Copies, CopyKind, Migrations
     from pyanalyze.results.time_split import HostActivity, MpiCalls, TimeSplit
 
 __all__ = ["ncu_filter", "of_copies", "of_process", "of_shared_process"]
@@ -63,7 +63,13 @@ _CALLS = (
 
 
 def of_process(
-    name: str, split: TimeSplit, copies: Copies | None = None, *, known: str = "", sampled: bool = False
+    name: str,
+    split: TimeSplit,
+    copies: Copies | None = None,
+    *,
+    known: str = "",
+    few_blocks: bool = False,
+    sampled: bool = False,
 ) -> Iterator[Advice]:
     """Advise the only process of a device: one item for each part of its time that is worth it.
 
@@ -75,6 +81,8 @@ def of_process(
         What it copied; None: not known.
     known
         What the grids of its top kernel leave of the device, or which resource its kernels use up.
+    few_blocks
+        Whether those grids have fewer blocks than the device has SMs.
     sampled
         Whether the capture has samples of what ran on CPUs.
 
@@ -100,7 +108,10 @@ def of_process(
                 continue  # Others are in flight all the same.
             item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
             why = limit is Limit.KERNELS and known and not split.mostly_graphs and not _nearly_empty(split)
-            yield item.model_copy(update={"action": f"{item.action}: {known}"}) if why else item
+            if why:
+                more = ". Launch more blocks, or smaller ones, if the work can be divided" if few_blocks else ""
+                item = item.model_copy(update={"action": f"{item.action}: {known}", "why": f"{item.why}{more}"})
+            yield item
         elif limit is Limit.HOST:
             yield from _outside(name, split)
     yield from special
@@ -184,7 +195,7 @@ def _told_ns(name: str, split: TimeSplit, copies: Copies | None) -> int:
         return read_ns
     moved = copies.migrations if any(_prefetched(name, copies)) else None
     by_faults_ns = 0 if moved is None else _by_faults_ns(moved)[1]
-    return read_ns + by_faults_ns + sum(item.at_stake_ns or 0 for item in _pinned(name, copies))
+    return read_ns + by_faults_ns + sum(_pinning_ns(kind) for kind in _worth_pinning(copies))
 
 
 def _by_faults_ns(moved: Migrations) -> tuple[int, int]:
@@ -194,14 +205,22 @@ def _by_faults_ns(moved: Migrations) -> tuple[int, int]:
     return moved.faulted_ns, moved.faulted_exposed_ns
 
 
+def _pinning_ns(kind: CopyKind) -> int:
+    """What pinned memory saves as far as the capture shows it: a faster rate, and kernels that can run beside."""
+    return min((pinning_saves_ns(kind) or 0) + (kind.hideable_ns or 0), kind.exposed_ns)
+
+
+def _worth_pinning(copies: Copies) -> Iterator[CopyKind]:
+    """Copies of pageable memory that kept kernels from running for a notable time."""
+    for kind in copies.pageable:
+        if _pinning_ns(kind) >= _worth_ns(copies.window_ns) and kind.bytes >= STAGED_BYTES * kind.copies:
+            yield kind
+
+
 def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
     """Advise pinned memory where copies of pageable memory kept kernels from running for a notable time."""
-    for kind in copies.pageable:
+    for kind in _worth_pinning(copies):
         saved_ns, hidden_ns = pinning_saves_ns(kind), kind.hideable_ns or 0
-        # Pinned copies are faster, which the capture may show, and can run beside kernels where there are some.
-        most_ns = min((saved_ns or 0) + hidden_ns, kind.exposed_ns)
-        if most_ns < _worth_ns(copies.window_ns) or kind.bytes < STAGED_BYTES * kind.copies:
-            continue
         expected = None
         if saved_ns:
             expected = (
@@ -210,10 +229,13 @@ def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
             )
         there = kind.direction is CopyDirection.TO_DEVICE
         way = "to the device" if there else "to the host"
+        # Pinned copies are faster, and asynchronous ones run beside kernels and host work: all of their time may go.
+        most_ns = kind.exposed_ns
         share = most_ns / copies.window_ns
-        bound = f"{fmt.duration(most_ns)}, {fmt.percent(share)} of its time"
-        if hidden_ns:
-            bound = f"{bound}, if they run beside kernels{', earlier or in parts' if there else ' after them'}"
+        bound = f"{fmt.duration(most_ns)}, {fmt.percent(share)} of its time, if they run beside kernels or host work"
+        if 0 < hidden_ns < most_ns:
+            when = "earlier or in parts" if there else "after them"
+            bound = f"{bound}; beside kernels alone {fmt.duration(hidden_ns)} ({when})"
         yield Advice(
             action=f"Use pinned memory for the copies of {name} {way}",
             commands=[],
@@ -420,7 +442,10 @@ def _what_to_do(
                 hidden = (
                     f"can hide {fmt.duration(hidden_ns)} of that at most" if hidden_ns else "cannot hide any of that"
                 )
-                shared = f"Overlap with its kernels {hidden}, copying less all of it.{pinned} {shared}"
+                host = ""
+                if split.host_ns >= _worth_ns(split.window_ns):
+                    host = " Overlap with host work (double buffering) may hide more: do not synchronise right after."
+                shared = f"Overlap with its kernels {hidden}, copying less all of it.{host}{pinned} {shared}"
             else:
                 shared = f"{pinned} {shared}".strip()
             return action, [], f"{words} were in flight without a kernel for {part}. {shared}"

@@ -270,7 +270,8 @@ def simple_bounds(
     bound, waits, busy = None, "", ""
     if not any(t.traced for t in tenants):
         # Whether their kernels leave SMs to others decides what MPS gains, and nothing is known of a kernel.
-        yield record_kernels("whether they leave SMs to other tenants is not known")
+        unknown_what = "whether they leave SMs to other tenants is not known"
+        yield record_kernels(unknown_what, daemon.client if traits.mps else None)
         active = all_active()
         if active is not None and active[0] >= MOSTLY_ACTIVE and active[1] >= MIN_COUNTER_SAMPLES:
             share, samples = fmt.percent(active[0]), fmt.count(active[1])
@@ -314,8 +315,10 @@ def simple_bounds(
     )
 
 
-def record_kernels(unknown: str) -> Advice:
+def record_kernels(unknown: str, client: str | None = None) -> Advice:
     """Ask for the kernels of tenants of which none was traced, without which something is not known.
+
+    With `client`, tenants are MPS clients that find their daemon by it.
 
     Examples
     --------
@@ -323,8 +326,8 @@ def record_kernels(unknown: str) -> Advice:
     'no kernels were traced: who was slowed is not known'
     """
     return Advice(
-        action="Not enough data to decide: record kernels of all tenants before changing how the GPU is shared",
-        commands=[record_all()],
+        action="Not enough data to decide: record kernels of all tenants before any change",
+        commands=[record_all(client=client)],
         expected=None,
         bound=None,
         why=f"no kernels were traced: {unknown}",

@@ -17,7 +17,7 @@ from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, MPS_PERCENTAGE, mig_sm
 from pyanalyze.analysis.mps_daemon import DEFAULT_LOGS, daemon_of, server_ran
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.queries import query, text_literal
-from pyanalyze.nsys_tool import TRACE, record_all, recording
+from pyanalyze.nsys_tool import TRACE, client_options, record_all, recording
 from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
@@ -517,14 +517,18 @@ def _residency(case: Case) -> Iterable[Observation]:
             "another process",
         )
     elif alternate and len(case.listed_clients) >= MANY and case.group_switches is not None and _outsider(case):
-        yield _plain(
+        # Records name any client for the context of all: switches from one client to another are none, and no query of
+        # the export tells them apart.
+        same = switches == case.group_switches
+        found = _from_fact(
+            case,
+            "switches_between_tenants",
             "mps_group_time_sliced",
             f"{case.group_switches} context switches between MPS clients, as NVML lists "
             f"{' and '.join(case.listed_clients)}, and processes that are none",
-            "inferred",
-            float(case.group_switches),
-            "switches",
         )
+        value = float(case.group_switches)
+        yield replace(found, value=value, n=case.group_switches, basis="inferred", sql=found.sql if same else None)
     elif alternate and case.group_switches is not None and _mostly_together(case):
         # Others alternated before the group came, or after it: the mode changed. Named is that of most of the time.
         group_ns = sum(pair.co_busy_ns for pair in case.pairs if pair.together)
@@ -1379,6 +1383,14 @@ def lost_launches(records: LaunchRecords) -> Missing:
     return Missing(what="kernel_records", why=records.describe(), how=how)
 
 
+def _client(case: Case) -> str | None:
+    """The variable by which MPS clients found their daemon, with its value; None: nobody is known to be one."""
+    if not any(map(case.has, ("nvml_mps_clients", "mps_client_connected", "mps_group_time_sliced"))):
+        return None
+    pipe = case.setting("CUDA_MPS_PIPE_DIRECTORY")
+    return "" if pipe is None or not pipe.value else f"{pipe.key}={shell_word(pipe.value)}"
+
+
 def gaps(case: Case) -> list[Missing]:
     """List what is not available and would have helped.
 
@@ -1399,6 +1411,7 @@ def gaps(case: Case) -> list[Missing]:
     ['context_switches', 'process_list']
     """
     found: list[Missing] = []
+    client = _client(case)
     if not case.fact("switch_records"):
         state = case.sources.get("switch_events", "absent")
         why = {
@@ -1410,7 +1423,7 @@ def gaps(case: Case) -> list[Missing]:
             "present": "no context-switch record belongs to this GPU",
             "removed": "nsys collected context-switch records, and the export has none",
         }.get(state, "the context-switch table was not read")
-        again = f"{recording(trace=case.trace)}   # as root"
+        again = f"{recording(*client_options(client, root=True), trace=case.trace)}   # as root"
         branch = case.driver_branch
         if branch is not None and branch < _SWITCH_RECORDS_FROM and state in ("absent", "empty"):
             why = f"driver {case.driver} records no context switches: that takes r{_SWITCH_RECORDS_FROM} or newer"
@@ -1422,7 +1435,7 @@ def gaps(case: Case) -> list[Missing]:
                 why += f"; nsys says that it could not record any there: no root, a container, {old}"
                 again += "; on the host, not in a container; WSL2 has none"
         # Where nothing was traced there is no recording to repeat: it takes one of every tenant.
-        how = again if case.captured else record_all(case.trace)
+        how = again if case.captured else record_all(case.trace, client)
         if state == "removed":
             how = HOW["whole_export"]
         traced = case.setting("gpu_context_switch_trace")
@@ -1440,7 +1453,7 @@ def gaps(case: Case) -> list[Missing]:
                 how = ""
             if case.sources.get("kernels") != "present":
                 why += ", and without a traced program nsys may write none"
-                how = record_all(case.trace)
+                how = record_all(case.trace, client)
         if case.mig_profile is not None:
             how = ""
             # Where the table is there and empty that is said above.
@@ -1450,7 +1463,9 @@ def gaps(case: Case) -> list[Missing]:
         found.append(lost_launches(case.launches))
     elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         why = "the capture has no CUDA kernels" if case.captured else "there is no capture, only samples"
-        how = recording(trace=case.trace, switches=False)
+        how = recording(*client_options(client, root=False), trace=case.trace, switches=False)
+        if client and case.idle_program is None:
+            how += "   # --env-var for MPS clients only, as the user of their daemon"
         if case.idle_program is not None:
             why = "CUDA was traced, and no traced program ran a kernel while nsys recorded"
             how += "   # as before, until the program has used the GPU: "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, solo_first, why_missing, why_missing_or_nothing
+from pyanalyze.report.sentences import LONG, share_of_run, solo_first, why_missing, why_missing_or_nothing
 from pyanalyze.results.advice import numbers_of, times_slower
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -54,6 +54,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             # The bounds of a forecast are not the most that can be gained.
             f"{'Bounds' if item.expected else 'Upper bound of the gain'}: {visible(item.bound, LONG)}."
             if item.bound
+            else "",
+            f"That is {of_run}."
+            if item.bound and (of_run := share_of_run(inputs.report, device, item.at_stake_ns))
             else "",
             # Looking for something changes nothing by itself.
             "Expected gain: not known."

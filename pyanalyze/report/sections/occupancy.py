@@ -194,9 +194,23 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             )
             blocks.append(Table(columns, rows, "Resources that keep theoretical occupancy below 100 % (modelled)."))
         else:
-            blocks.append(Para("Theoretical occupancy is 100 %: no resource of the SM limits it (modelled)."))
+            text = "Theoretical occupancy is 100 %: no resource of the SM limits it (modelled)."
+            blocks.append(Para(f"{text}{_too_few_blocks(device, inputs.kernels)}"))
     blocks += _kernel_blocks(device, inputs.kernels)
     return blocks
+
+
+def _too_few_blocks(device: Device, kernels: pl.DataFrame | None) -> str:
+    """Say that no grid fills the SMs once, where that is so: then its blocks limit how full they are."""
+    waves = (
+        []
+        if kernels is None
+        else [r["waves"] for r in kernels.iter_rows(named=True) if r["device_id"] == device.device_id]
+    )
+    known = [one for one in waves if one is not None]
+    if not known or len(known) < len(waves) or max(known) >= 1:
+        return ""
+    return f" But the largest grid fills {fmt.percent(max(known))} of one wave: too few blocks leave SMs empty."
 
 
 def _counters(device: Device, metrics: GpuMetrics) -> list[Block]:

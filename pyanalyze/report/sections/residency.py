@@ -80,7 +80,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         rows.append(("Reasons for the ends of intervals", text, _reasons_note(switches), "observed"))
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis=basis)) for a, b, c, basis in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Scope"), Column("Basis"))
-    blocks.append(Table(columns, cells, "Context switches of the whole recording."))
+    blocks.append(Table(columns, cells, "Context switches of the whole export."))
     if switches.count:
         blocks.append(_switch_parts(device, switches))
     blocks += _slice_tables(device)
@@ -208,13 +208,13 @@ def _slice_tables(device: Device) -> list[Block]:
     )
     parts = [
         _time_slice(summary),
-        f"fairness of GPU time (Jain's index, 1 is equal) {summary.jain:.3f}, "
+        f"fairness of GPU time of these {len(rows)} (Jain's index, 1 is equal) {summary.jain:.3f}, "
         f"over the whole {of_time}, also while a tenant had no work"
         if summary.jain is not None and len(rows) > 1
         else "",
     ]
     said = "; ".join(part for part in parts if part)
-    scope = f"{summary.basis}; those of the whole recording count"
+    scope = f"{summary.basis}; those of the whole export count"
     caption = f"Residency intervals per tenant ({scope}){f': {said}' if said else ''}.{whole_intervals(device)}"
     if any(t.expired is not None for t in summary.tenants):
         caption += (
@@ -226,7 +226,31 @@ def _slice_tables(device: Device) -> list[Block]:
             " The time slice is not known: too few intervals of one length ended while their context had work. "
             "Contexts that run out of work alternate earlier, whatever the time slice."
         )
-    return [Table(columns, rows, caption)]
+    split = _split_text(device, summary)
+    return [*([Para(split)] if split else []), Table(columns, rows, caption)]
+
+
+#: Part of the intervals that another tenant followed: a tenant with so many of one end has that end.
+_MOSTLY = 0.95
+
+
+def _split_text(device: Device, summary: ResidencySummary) -> str:
+    """Why two tenants do not have the GPU equally: one yields, and waits while the other uses up its time slices."""
+    labels, ended = residency_labels(device), [t for t in summary.tenants if (t.expired or 0) + (t.yielded or 0)]
+    if len(ended) != 2 or len(summary.tenants) != 2:
+        return ""
+    yields, uses_up = sorted(ended, key=lambda t: (t.expired or 0) / ((t.expired or 0) + (t.yielded or 0)))
+    counts = [((t.expired or 0) + (t.yielded or 0)) for t in (yields, uses_up)]
+    early, whole = yields.yielded or 0, uses_up.expired or 0
+    if min(counts) < ENOUGH_INTERVALS or early < _MOSTLY * counts[0] or whole < _MOSTLY * counts[1]:
+        return ""
+    first, second = (labels.get(t.tenant_id, f"tenant {t.tenant_id}") for t in (yields, uses_up))
+    return (
+        f"{first} yielded in {fmt.count(early)} of {fmt.count(counts[0])} intervals, after "
+        f"{fmt.duration(yields.median_slice_ns)} (median), and then waited for the time slice of {second}. "
+        f"{second} used up {fmt.count(whole)} of {fmt.count(counts[1])}, {fmt.duration(uses_up.median_slice_ns)} each "
+        "(inferred). That divides the GPU time."
+    )
 
 
 def _most(tenant: ResidencyTotals) -> str:

@@ -25,7 +25,7 @@ from pyanalyze.vocabulary import TRAITS, Mode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyanalyze.results.report import Device
+    from pyanalyze.results.report import Device, Report
     from pyanalyze.results.sharing import Evidence, Relation
 
 
@@ -33,7 +33,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     sharing = device.sharing
     blocks: list[Block] = [Para(full_stop(visible(sharing.summary, LONG)) or verdict_sentence(device))]
     if sharing.agrees is False:
-        text = f"{sharing.configured} was configured, {sharing.found}."
+        text = f"{sharing.configured} was configured, {sharing.found}.{_no_clients(device, inputs.report)}"
         blocks.append(Note("Not shared as configured", text, "warning"))
     else:
         blocks.append(Para(f"Configured mode: {agreement_text(device)}.", "muted"))
@@ -145,6 +145,25 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
         blocks.append(Table(columns, rows, "Relation of each pair of tenants."))
     return blocks
+
+
+#: By what a client finds its MPS daemon.
+_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+
+
+def _no_clients(device: Device, report: Report) -> str:
+    """Name the tenants outside of an MPS group that were not given its daemon, where their environment is known."""
+    group, labels = device.mps_group(), tenant_labels(device.tenants)
+    settings = [one for one in (*report.settings, *device.settings) if one.pid is not None]
+    given = {one.pid: one.source for one in settings if one.key == _PIPE}
+    # The same reader gives other variables of a process whose environment it read.
+    read = {one.pid for one in settings if one.key.isupper() and one.source in given.values()}
+    pids = {t.tenant_id: t.pid if t.host_pid is None else t.host_pid for t in device.tenants}
+    inside = [labels[t.tenant_id] for t in group if pids[t.tenant_id] in given]
+    outside = [labels[t.tenant_id] for t in device.tenants if t not in group and pids[t.tenant_id] in read - set(given)]
+    if not inside or not outside or len(inside) < len(group):
+        return ""
+    return f" {_PIPE} was set for {fmt.names(inside)}, not for {fmt.names(outside)} (configured)."
 
 
 def _unknown_relation(relation: Relation, device: Device) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
+from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
+from pyanalyze.report.blocks import Block, Cell, Column, Fold, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import calls_before_text, limit_text, part_words, too_few_text
 from pyanalyze.results.labels import host_words, sampled_words, tenant_labels
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
 
 #: What parts exclude, below the titles of their columns.
 _OF_PARTS = {Limit.COPIES: "no kernel in flight", Limit.WAITING: "launched, not started"}
+
+#: Every moment of a process counts as the first of these that applies.
+_FIRST_THAT_APPLIES = (Limit.KERNELS, Limit.COPIES, Limit.WAITING, Limit.API_CALLS, Limit.LAUNCHES, Limit.HOST)
+_GAP = f"{LAUNCH_GAP_NS // 1000} us"
+_COUNTS = {
+    Limit.KERNELS: "a kernel is in flight, switched out or not",
+    Limit.COPIES: "a copy, a memset or a migration is in flight",
+    Limit.WAITING: "the launch call of the next operation has returned",
+    Limit.API_CALLS: (
+        f"a CUDA call runs in a gap over {_GAP}; in shorter gaps one that is no launch and not asynchronous"
+    ),
+    Limit.LAUNCHES: f"the gap is at most {_GAP}, and the launching thread is not in MPI or a video codec",
+    Limit.HOST: "none of the above",
+}
 
 
 def _top_kernel(split: TimeSplit) -> str:
@@ -94,11 +109,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     )
     caption = (
         "Observed parts of each tenant's own time, which may be shorter than the window; from kernels to host they add "
-        "up to 100 %. A kernel counts from its start to its end, switched out or not. A gap counts as queued work "
-        "once the launch call of the next operation has returned. The rest of a gap of up to 250 us counts as "
-        "launching, but for CUDA calls other than launches, asynchronous calls, and event records and waits. Such a "
-        "call, for example a synchronous copy, counts as CUDA call, as does any call in longer gaps. Where "
-        "no call ran, or the launching thread was in MPI or a video codec, the host does."
+        "up to 100 %. Each moment is in one part: see What each part counts."
     )
     if any(_part(split, Limit.API_CALLS).startswith("at most") for _, split in splits):
         caption += " Calls are not read where gaps are a small part: their time is in launching and host."
@@ -106,7 +117,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         caption += " Work that waits in gaps of up to 250 us was queued in time: start latency and dependencies remain."
     before = [calls_before_text(label, split.calls_before) for label, split in splits if split.calls_before is not None]
     texts = [said, *few, *(text for text in before if text not in said)]
-    return [*(Para(text) for text in texts if text), Table(columns, rows, caption)]
+    counts = tuple((Cell(capital(part_words(one, copies))), Cell(_COUNTS[one])) for one in _FIRST_THAT_APPLIES)
+    heads = (Column("Part"), Column("Counts while", "nothing above it applies"))
+    legend = Fold("What each part counts", (Table(heads, counts),))
+    return [*(Para(text) for text in texts if text), Table(columns, rows, caption), legend]
 
 
 SECTION = DeviceSection("time-split", "Where the time went", _blocks)
