@@ -315,7 +315,7 @@ def test_a_synchronous_copy_counts_in_short_gaps_and_the_caption_says_so(tmp_pat
     (split,) = session.analysis.time_splits.values()
     assert (split.api_call, split.api_calls_ns) == ("cudaMemcpy", 220 * 6 * US)
     page = render_markdown(session.report())
-    assert "for example a synchronous copy, counts as CUDA call" in page
+    assert "in shorter gaps one that is no launch and not asynchronous, such as a synchronous copy" in page
     assert "enqueues nothing" not in page
 
 

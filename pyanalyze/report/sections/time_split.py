@@ -31,7 +31,8 @@ _COUNTS = {
     Limit.COPIES: "a copy, a memset or a migration is in flight",
     Limit.WAITING: "the launch call of the next operation has returned",
     Limit.API_CALLS: (
-        f"a CUDA call runs in a gap over {_GAP}; in shorter gaps one that is no launch and not asynchronous"
+        f"a CUDA call runs in a gap over {_GAP}; in shorter gaps one that is no launch and not "
+        "asynchronous, such as a synchronous copy"
     ),
     Limit.LAUNCHES: f"the gap is at most {_GAP}, and the launching thread is not in MPI or a video codec",
     Limit.HOST: "none of the above",
