@@ -57,8 +57,8 @@ SEEN_WHEN: Mapping[str, str] = {
         f"{_percent(t.MAX_INTERRUPTED_SHARE)} of what time slices would interrupt."
     ),
     "uninterrupted_together": (
-        f"No switch records, no MIG: time slices would have interrupted kernels {t.MIN_SLICES_DUE:.0f} times or more; "
-        f"at most {_percent(t.MAX_UNINTERRUPTED_SHARE)} of that shows."
+        f"No switch records, no MIG: of {t.MIN_SLICES_DUE:.0f} or more interruptions that time slices would cause, "
+        f"at most {_percent(t.MAX_UNINTERRUPTED_SHARE)} show."
     ),
     "turns_in_software": (
         f"Kernels of different processes never meet: each has the GPU repeatedly, for over "
@@ -85,24 +85,24 @@ SEEN_WHEN: Mapping[str, str] = {
         "beside another tenant's that started since."
     ),
     "changes_after_slice": (
-        f"No kernel starts within {duration(800_000)} of its tenant's last one beside another tenant's that started "
-        f"since, where chance gives {t.MIN_QUICK_CHANGES:.0f} or more."
+        f"No kernel follows its tenant's last one within {duration(800_000)} beside another tenant's; chance gives "
+        f"{t.MIN_QUICK_CHANGES:.0f} or more."
     ),
     "co_residency_infeasible": (
-        f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large equal-priority kernel start "
-        "over two of its waves before its end; kernels were interrupted."
+        f"Kernels were interrupted; {_percent(t.MIN_CROWDED_SHARE)} or more beside another tenant's large "
+        "equal-priority one start over two waves before its end."
     ),
     "co_residency_doubtful": (
-        f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large equal-priority kernel start "
-        "over two of its waves before its end; none was interrupted."
+        f"Kernels ran uninterrupted; {_percent(t.MIN_CROWDED_SHARE)} or more beside another tenant's large "
+        "equal-priority one start over two waves before its end."
     ),
     "sms_left_free": (
-        f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large kernel start over two of "
-        "its waves before its end, without time slices."
+        f"Without time slices, {_percent(t.MIN_CROWDED_SHARE)} or more kernels beside another tenant's large one start "
+        "over two waves before its end."
     ),
     "co_residency_unlikely": (
         f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large kernel (priority unknown) "
-        "start over two of its waves before its end."
+        "start over two waves before its end."
     ),
     "starts_in_partial_last_wave": (
         f"All but {_percent(t.MAX_PARTIAL_WAVE_SHARE)} of kernels beside another tenant's large kernel started in its "
