@@ -192,6 +192,11 @@ class Impact:
     also_slowed: tuple[Victim, ...] = ()
 
     @property
+    def slowed(self) -> bool:
+        """Whether a tenant was slowed, whoever caused it."""
+        return self.victim is not None and self.victim.slowed
+
+    @property
     def answer(self) -> Answer:
         """Whether sharing is the cause."""
         return ANSWERS[self.reason]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Note, Page, Section
 from pyanalyze.report.sampled_text import (
     engines_sentence,
@@ -111,7 +112,12 @@ def lead_of(report: Report, device: Device) -> tuple[str, ...]:
     if not only_sampled(report, device):
         others, late = other_gpus_text(report, device), late_text(report, device)
         slow, *rest = lead_sentences(device)
-        slow = f"The GPU was {late}. {slow}" if late else slow
+        first_used = [f"The GPU was {late}."] if late else []
+        # Who is slowed comes first; who is not has to know what the shares are of.
+        if impact_of(device).slowed:
+            rest = [*first_used, *rest]
+        else:
+            slow = " ".join([*first_used, slow])
         return (slow, *rest, others) if others else (slow, *rest)
     who = sharing_sentence(report, device) or set_up_text(report, device)
     use, sampled = use_sentence(device), sampled_sentence(device)

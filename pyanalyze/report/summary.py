@@ -166,8 +166,10 @@ def _worst_device(report: Report) -> Device | None:
 
 
 def _device_lines(report: Report, device: Device, room: int) -> list[str]:
-    slow = _slow(device, impact_of(device))
-    late = [_line("GPU", text)] if (text := late_text(report, device)) else []
+    impact = impact_of(device)
+    slow = _slow(device, impact)
+    # Who is slowed comes first; who is not has to know what the shares are of.
+    late = [_line("GPU", text)] if not impact.slowed and (text := late_text(report, device)) else []
     metrics = gpu_metrics_text(device)
     counters = [] if metrics is None else _lines("Counters", metrics, 2)
     facts = [
