@@ -309,6 +309,8 @@ MODES: Final[tuple[Mode, ...]] = tuple(Mode)
 MPS_CONTROL: Final = "nvidia-cuda-mps-control"
 MPS_SERVER: Final = "nvidia-cuda-mps-server"
 MPS_CUT_NAME: Final = "nvidia-cuda-mps"
+#: What NVML calls the type of a process that is a client of an MPS server.
+MPS_CLIENT: Final = "M+C"
 
 
 # Thresholds that several layers share -------------------------------------------------------------------------------

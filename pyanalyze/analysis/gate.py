@@ -171,8 +171,9 @@ def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
         status: Status = "inconclusive"
         how = _first_command(sharing.missing)
         if sharing.configured is None:
-            detail = f"the configured mode is not known; {sharing.found}"
-            how = "--context with nvidia-smi -L, MPS or kubectl output"
+            gap = next((one for one in sharing.missing if one.what == "configured_mode"), None)
+            detail = f"the configured mode is not known{f' ({gap.why})' if gap else ''}; {sharing.found}"
+            how = (gap.how if gap else "") or "--context with nvidia-smi -L, MPS or kubectl output"
         elif sharing.taken_from_configuration:
             detail = f"{sharing.mode} is taken from the configuration: no record shows it, so nothing can be compared"
         else:

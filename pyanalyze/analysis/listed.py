@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Basis
 
-__all__ = ["Listed", "configured_sharing", "listed_tenants"]
+__all__ = ["Listed", "configured_sharing", "listed_tenants", "sharing_of"]
 
 #: How busy a device was, best first: all are shares of time, under MIG only the later ones have values.
 UTILIZATION = (("gpu_utilization_pct", 100.0), ("gr_engine_active_ratio", 1.0), ("sm_active_ratio", 1.0))
 #: Engines beside the SMs that the driver counts, for the whole device and for each process.
 VIDEO_ENGINES = ("encoder", "decoder", "jpeg", "ofa")
+#: Label of a node whose GPUs the device plugin offers once each.
+_NOT_SHARED = "none"
 _STRATEGIES = {"time-slicing": Mode.TIME_SLICING, "mps": Mode.MPS}
 
 
@@ -130,14 +132,14 @@ def listed_tenants(tables: TableSet) -> Listed:
     settings = [_setting(row) for row in tables.configured.iter_rows(named=True)]
     places = tables.configured["device_id"].to_list()
     devices = tables.devices["device_id"].sort().to_list()
-    sharing = {number: configured_sharing([_setting(row) for row in tables.settings_of(number)]) for number in devices}
+    sharing = {number: sharing_of(tables, number) for number in devices}
     drafts = [*_processes(tables)]
     drafts += _pods(tables, sharing)
     _name_pods(drafts, settings)
     _add_clients(drafts, settings, places)
     _add_requests(drafts, settings)
     _add_claims(drafts, tables, settings)
-    _place(drafts, tables, settings)
+    _place(drafts, tables)
     _limits(drafts, sharing)
     made = [(draft.device_id, _tenant(draft, tables, drafts)) for draft in drafts]
     return Listed(
@@ -153,8 +155,28 @@ def _setting(row: Mapping[str, Any]) -> Setting:
     return Setting(source=str(row["source"]), key=str(row["key"]), value=row["value"], pid=row["pid"])
 
 
+def sharing_of(tables: TableSet, device_id: int) -> ConfiguredSharing:
+    """Say how settings share a device, and which nodes' settings were not applied to it.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sharing_of(pyanalyze.load(capture).tables, 0).shared
+    False
+    """
+    found = configured_sharing(_setting(row) for row in tables.settings_of(device_id))
+    others = tables.concerned.other_nodes(device_id)
+    if not others:
+        return found
+    products = list(dict.fromkeys(node.product or "" for node in others))
+    mine = len(tables.concerned.candidates.get(device_id, ()))
+    return found.model_copy(update={"other_nodes": products, "candidate_nodes": mine})
+
+
 def configured_sharing(settings: Iterable[Setting]) -> ConfiguredSharing:
     """Say how settings share a device; the names of resources and products say only that they do.
+
+    The label of a node is what took effect there: beside it, configurations that the cluster holds say nothing.
 
     Examples
     --------
@@ -167,14 +189,18 @@ def configured_sharing(settings: Iterable[Setting]) -> ConfiguredSharing:
     """
     rows = [(setting.key, parse_pairs(setting.value)) for setting in settings]
     chosen = {fields["plugin_config"] for key, fields in rows if key == "k8s_node" and "plugin_config" in fields}
+    labels = {fields["sharing"] for key, fields in rows if key == "k8s_node" and "sharing" in fields}
     said = [
         fields
         for key, fields in rows
         # A config map may hold several configurations; the label of the node chooses one.
         if key == "k8s_sharing" and (not chosen or fields.get("config", None) in {None, *chosen})
+        if not labels or "node" in fields or "claim" in fields
     ]
     strategies = {fields["strategy"] for fields in said if "strategy" in fields}
     replicas = {fields["replicas"] for fields in said if "replicas" in fields}
+    if labels == {_NOT_SHARED} and not said:
+        replicas = {"1"}
     named = any(
         fields.get("resource", "").endswith(".shared") or fields.get("product", "").endswith("-SHARED")
         for _, fields in rows
@@ -451,24 +477,29 @@ def _add_claims(drafts: list[_Draft], tables: TableSet, settings: Sequence[Setti
             drafts.append(waiting)
 
 
-def _place(drafts: list[_Draft], tables: TableSet, settings: Sequence[Setting]) -> None:
-    """Place pods of a node with one GPU: they can be on no other."""
+def _place(drafts: list[_Draft], tables: TableSet) -> None:
+    """Place pods of a node with one GPU, and clients of the daemon that serves the only GPU: there is no other."""
     boards = tables.devices.filter(pl.col("mig_profile").is_null())["device_id"].to_list()
     instances = tables.devices.filter(pl.col("mig_profile").is_not_null())
-    fields = [parse_pairs(s.value) for s in settings if s.key == "k8s_node"]
-    gpus = {f["node"]: bounded_int(f.get("gpus", ""), 1, 1 << 10) for f in fields if "node" in f}
+    known = tables.concerned
     nodes = {draft.node for draft in drafts if draft.node is not None}
-    lonely = len(nodes) <= 1 and all(gpus.get(node or "", 1) in (None, 1) for node in nodes)
+    gpus = {name: node.gpus for name, node in known.nodes.items()}
     for draft in drafts:
-        if draft.device_id is not None or draft.kind == "graphics":
+        if draft.device_id is not None or draft.kind == "graphics" or len(boards) > 1:
             continue
         profiles = [r.partition("nvidia.com/mig-")[2] for r in draft.requested if "nvidia.com/mig-" in r]
         fitting = instances.filter(pl.col("mig_profile").is_in(profiles))["device_id"].to_list()
-        if not lonely or (profiles and len(fitting) != 1) or len(boards) > 1:
-            continue
         only = fitting if profiles else boards if instances.is_empty() else []
-        if len(only) == 1:
-            draft.device_id, draft.placed_by = only[0], "inferred"
+        if len(only) != 1 or (known.served.get(only[0]) is False and draft.kind in ("mps-client", "mps-server")):
+            continue
+        if draft.node is not None:
+            # Of several nodes that may have the GPU, nothing says whose pods are on it.
+            mine = [name for name in nodes if known.may_be_of(only[0], name)]
+            if mine != [draft.node] or gpus.get(draft.node) not in (None, 1):
+                continue
+        elif nodes and (len(nodes) > 1 or any(gpus.get(node) not in (None, 1) for node in nodes)):
+            continue
+        draft.device_id, draft.placed_by = only[0], "inferred"
 
 
 def _limits(drafts: list[_Draft], sharing: Mapping[int, ConfiguredSharing]) -> None:

@@ -244,7 +244,7 @@ def _gpus_without_work(tables: TableSet, shown: set[int]) -> int:
 
 def _set_up(listed: Listed, device_id: int) -> ConfiguredSharing | None:
     found = listed.sharing.get(device_id)
-    return found if found is not None and found.shared else None
+    return found if found is not None and (found.shared or found.replicas == 1 or found.other_nodes) else None
 
 
 def _view(tables: TableSet) -> View | None:

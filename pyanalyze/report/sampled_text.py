@@ -140,8 +140,8 @@ def set_up_text(report: Report, device: Device) -> str | None:
     """How settings share a device, such as `time-slicing, 4 replicas`; None where none speaks of sharing."""
     parts = []
     found = device.configured_sharing
-    board = device.gpu_uuid or device.uuid
-    instances = [d for d in report.devices if d.mig is not None and d.gpu_uuid == board]
+    board = _board_of(device)
+    instances = [d for d in report.devices if d.mig is not None and board is not None and _board_of(d) == board]
     listed = ", ".join(_instance_text(d) for d in instances)
     if device.mig is not None:
         numbers = [f"{name} {n}" for name, n in (("GI", device.mig.gi), ("CI", device.mig.ci)) if n is not None]
@@ -152,12 +152,20 @@ def set_up_text(report: Report, device: Device) -> str | None:
         parts.append(f"MIG, {len(instances)} instance{'' if len(instances) == 1 else 's'}: {listed}")
     elif device.sharing.configured is not None and TRAITS[device.sharing.configured].mig_instance:
         parts.append("MIG is enabled; no input lists its instances")
-    caps = _caps(report, device)
+    # What an MPS daemon was told concerns the devices that it serves.
+    configured = device.sharing.configured
+    caps = _caps(report, device) if configured is not None and TRAITS[configured].mps else []
     if found is None:
         mode = device.sharing.configured
         words = [str(mode)] if mode is not None and not parts else []
         return "; ".join([*parts, *([", ".join([*words, *caps])] if words or caps else [])]) or None
     return "; ".join([*parts, ", ".join([_strategy_text(found), *caps])])
+
+
+def _board_of(device: Device) -> str | int | None:
+    """What tells the board of a device: its UUID, else its index in tables that print none; None: nothing does."""
+    uuid = device.gpu_uuid or (None if device.mig is not None else device.uuid)
+    return uuid or (None if device.sampled is None else device.sampled.gpu_index)
 
 
 def _caps(report: Report, device: Device) -> list[str]:
@@ -175,6 +183,10 @@ def _caps(report: Report, device: Device) -> list[str]:
 def _strategy_text(found: ConfiguredSharing) -> str:
     if found.conflict:
         return "settings name different strategies"
+    if found.other_nodes and not found.shared:
+        return f"not known: {found.nodes_text}"
+    if not found.shared:
+        return "not shared, each GPU is offered once"
     if found.strategy is None:
         return "shared; no input says by which strategy"
     return f"{found.strategy}{'' if found.replicas is None else f', {found.replicas} replicas'}"

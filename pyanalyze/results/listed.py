@@ -7,7 +7,12 @@ from typing import Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Number, Result, Text
+from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import Basis, Mode
+
+#: Products of nodes that one sentence names.
+_NODES = 2
 
 __all__ = ["ConfiguredSharing", "ListedKind", "ListedTenant", "SampledShare", "Setting"]
 
@@ -74,6 +79,23 @@ class ConfiguredSharing(Result):
     strategy: Mode | None = Field(description="By which strategy; null: nothing says so, or settings contradict.")
     replicas: int | None = Field(description="Into how many replicas it is offered; null: not said.")
     conflict: bool = Field(description="Settings that apply to it name different strategies.")
+    other_nodes: list[Text] = Field(
+        default=[],
+        description="Products of listed nodes whose settings are not applied to it, empty text: no label; empty: none.",
+    )
+    candidate_nodes: int = Field(
+        default=0, description="How many of these nodes may have it, where they are set up differently; 0: none may."
+    )
+
+    @property
+    def nodes_text(self) -> str:
+        """Why the settings of nodes are not applied, such as `the listed node has NVIDIA-L40S, not this GPU`."""
+        if self.candidate_nodes:
+            return f"{self.candidate_nodes} listed nodes may have this GPU and are set up differently"
+        shown = [visible(one or "GPUs of unknown product", 60) for one in self.other_nodes[:_NODES]]
+        more = len(self.other_nodes) - len(shown)
+        shown += [f"{more} other products"] if more else []
+        return f"the listed node{'s have' if len(self.other_nodes) > 1 else ' has'} {fmt.names(shown)}, not this GPU"
 
 
 class Setting(Result):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
+from pyanalyze.tables.concerned import Concerned, Machine
 from pyanalyze.tables.frames import ON_REQUEST, FrameTable, declarations, to_frame
-from pyanalyze.text.pairs import names_gpu
+from pyanalyze.text.pairs import names_gpu, parse_pairs
 from pyanalyze.text.visible import program, told_apart
 
 if TYPE_CHECKING:
@@ -354,7 +355,8 @@ class TableSet(Frames):
     def settings_of(self, device_id: int) -> list[dict[str, Any]]:
         """Return the rows of `configured` that concern a device: its own, and those of its machine.
 
-        Of captures of several machines, what names neither a GPU nor came with a capture concerns none.
+        Of captures of several machines, what names neither a GPU nor came with a capture concerns none. What concerns
+        other nodes of a cluster, or an MPS daemon of other GPUs, is left out (:class:`Concerned`).
 
         Examples
         --------
@@ -369,9 +371,45 @@ class TableSet(Frames):
             for row in self.rows("configured")
             if row["device_id"] == device_id
             or (
-                row["device_id"] is None and not names_gpu(row["value"]) and (not several or row["capture"] in captures)
+                row["device_id"] is None
+                and not names_gpu(row["value"])
+                and (not several or row["capture"] in captures)
+                and self.concerned.concerns(row, device_id)
             )
         ]
+
+    @cached_property
+    def concerned(self) -> Concerned:
+        """Which settings of a cluster or of an MPS daemon concern which device.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> dict(pyanalyze.load(capture).tables.concerned.nodes)
+        {}
+        """
+        rows = self.rows("configured")
+        return Concerned.of(rows, {row["device_id"]: self._machine(row, rows) for row in self.rows("devices")})
+
+    def _machine(self, device: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> Machine:
+        number = device["device_id"]
+        samples = self.samples_of(number)
+        hosts = {row["capture"]: row["host_hash"] for row in self.rows("capture")}
+        texts = [] if samples.is_empty() else samples["pods"].drop_nulls().unique().to_list()
+        pods = {"/".join(one.split("/")[:2]) for text in texts for one in text.split(" ")}
+        listed = None
+        if not (rows := self.process_samples_of(number)).is_empty():
+            columns = (rows["pid"], rows["process_type"], rows["process_name"])
+            listed = sorted({(pid, kind, name or "") for pid, kind, name in zip(*columns, strict=True)}, key=str)
+        pids = {pid for pid, _, _ in listed or ()}
+        named = [parse_pairs(row["value"]) for row in settings if row["key"] == "k8s_pod" and row["pid"] in pids]
+        return Machine(
+            device["name"],
+            frozenset({device["uuid"], device["gpu_uuid"]} - {None}),
+            hosts.get(device["capture"]),
+            frozenset(pods | {fields["pod"] for fields in named if "pod" in fields}),
+            listed,
+        )
 
     def of_device(self, name: str, device_id: int) -> pl.DataFrame:
         """Return the rows of a device; where they stand together, without looking at those of the others.

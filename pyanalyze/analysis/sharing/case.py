@@ -9,12 +9,11 @@ import polars as pl
 
 from pyanalyze.analysis.hardware import SHORT_KERNEL_NS
 from pyanalyze.analysis.intervals import percentile_ns, residency_lengths
-from pyanalyze.analysis.listed import VIDEO_ENGINES
+from pyanalyze.analysis.listed import VIDEO_ENGINES, sharing_of
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
 from pyanalyze.analysis.sharing.evidence import (
     MANY,
-    MPS_CLIENT,
     Case,
     Configured,
     Fact,
@@ -41,7 +40,7 @@ from pyanalyze.tables.tableset import Selection
 from pyanalyze.text.escape import visible
 from pyanalyze.text.pairs import parse_pairs
 from pyanalyze.text.visible import program
-from pyanalyze.vocabulary import ENOUGH_INTERVALS, MPS_CUT_NAME, are_unlike
+from pyanalyze.vocabulary import ENOUGH_INTERVALS, MPS_CLIENT, MPS_CUT_NAME, are_unlike
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -162,6 +161,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                     Configured(str(r["source"]), str(r["key"]), r["value"], r["pid"])
                     for r in tables.settings_of(number)
                 ],
+                set_up=sharing_of(tables, number),
                 sources=_source_states(tables, captures),
                 tenants=list(tables.labels(number).values()),
                 green_contexts=sum(bool(row["is_green"]) for row in contexts),

@@ -6,12 +6,14 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.listed import configured_sharing
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.calibration import calibration, state
 from pyanalyze.analysis.sharing.condition import condition_of, covers, others_open
 from pyanalyze.analysis.sharing.details import details
 from pyanalyze.analysis.sharing.evidence import HOW, Case, Observation, gaps, observe
 from pyanalyze.analysis.sharing.rules import RULES, Rule
+from pyanalyze.results.listed import Setting
 from pyanalyze.results.model import Missing, Text
 from pyanalyze.results.sharing import Alternative, Evidence, Sharing
 from pyanalyze.text import format as fmt
@@ -159,6 +161,8 @@ def judge(case: Case) -> Verdict:
 
 def _configured_missing(case: Case) -> Missing:
     """Say why the configured mode is not known: of what is missing the last, for it would change no other answer."""
+    if case.set_up is not None and case.set_up.other_nodes:
+        return Missing(what="configured_mode", why=case.set_up.nodes_text, how=HOW["node"])
     mps = case.has("mps_daemon_idle") or case.has("mps_pipe") or bool(case.mps_clients)
     no_mps = not mps and (case.mps_clients == 0 or case.no_mps_process)
     # In a pod the objects of Kubernetes still say something.
@@ -347,16 +351,14 @@ def _configured(case: Case) -> Mode | None:
     return offered
 
 
-#: What Kubernetes' strategies make of a device, and of a MIG instance.
-_OFFERED = {"strategy=mps": Mode.MPS, "strategy=time-slicing": Mode.TIME_SLICING}
+#: What Kubernetes' strategies make of a MIG instance.
 _INSIDE_INSTANCE = {Mode.MPS: Mode.MIG_MPS, Mode.TIME_SLICING: Mode.MIG_TIME_SLICING}
 
 
 def _offered(case: Case) -> Mode | None:
-    """How Kubernetes offers the GPU to several, where everything that was attached says the same."""
-    rows = (row.value.split() for row in case.configured if row.key == "k8s_sharing")
-    strategies = {word for words in rows for word in words if word.startswith("strategy=")}
-    return _OFFERED.get(strategies.pop()) if len(strategies) == 1 else None
+    """How Kubernetes offers the GPU to several, where everything that concerns it says the same."""
+    rows = (Setting(source=row.source, key=row.key, value=row.value, pid=row.pid) for row in case.configured)
+    return (case.set_up or configured_sharing(rows)).strategy
 
 
 def _agrees(configured: Mode | None, mode: Mode) -> bool | None:

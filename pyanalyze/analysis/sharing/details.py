@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
-from pyanalyze.analysis.sharing.evidence import MANY, MPS_CLIENT
+from pyanalyze.analysis.sharing.evidence import MANY
 from pyanalyze.results.sharing import SWITCH_OVERHEAD, Detail
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_int
-from pyanalyze.vocabulary import SMALL_SHARE, TRAITS
+from pyanalyze.vocabulary import MPS_CLIENT, SMALL_SHARE, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,12 +22,13 @@ from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.shell import shell_word
-from pyanalyze.vocabulary import MPS_CUT_NAME, MPS_SERVER
+from pyanalyze.vocabulary import MPS_CLIENT, MPS_CUT_NAME, MPS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from pyanalyze.results.listed import ConfiguredSharing
     from pyanalyze.results.sharing import Example
     from pyanalyze.tables.boards import Board
     from pyanalyze.tables.launch_records import LaunchRecords
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 #: From how many tenants on they can meet.
 MANY = 2
-#: The type of an MPS client in the driver's lists.
-MPS_CLIENT = "M+C"
 #: Variables of software limiters begin so.
 LIMITERS = ("CUDA_DEVICE_SM_LIMIT", "CUDA_DEVICE_MEMORY_LIMIT", "NVSHARE_")
 
@@ -53,6 +52,7 @@ HOW = {
     "whole_export": "nsys export --type sqlite REPORT.nsys-rep   # of the recording, with all tables and rows",
     "instances": "nvidia-smi -L > gpus.txt; nvidia-smi mig -lgi > instances.txt   # then each as --context; or export "
     "with nsys 2025 or newer",
+    "node": "kubectl get node NODE -o json > node.json   # the node of this GPU; then as --context",
     "configured_mode": "nvidia-smi -L > gpus.txt   # MIG; in Kubernetes: kubectl get nodes,pods,configmaps -A -o json "
     "> objects.json; then each as --context",
     "co_run": "record while the workloads run at the same time",
@@ -307,6 +307,8 @@ class Case:
     sources: Mapping[str, str]
     #: names of the tenants with CUDA activity or residency worth the name
     tenants: Sequence[str]
+    #: how Kubernetes offers it; None: ask `configured`
+    set_up: ConfiguredSharing | None = None
     green_contexts: int = 0
     #: how many of these have neither a number of SMs nor a TPC mask in the export
     green_contexts_unsized: int = 0
