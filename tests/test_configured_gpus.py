@@ -9,6 +9,7 @@ import pytest
 
 import pyanalyze
 from pyanalyze.report.sampled_text import set_up_text
+from pyanalyze.report.summary import render_summary
 from pyanalyze.results.check import Limits
 
 if TYPE_CHECKING:
@@ -206,3 +207,96 @@ def test_instances_of_one_board_are_not_those_of_another(tmp_path: Path) -> None
     by_name = {d.listed[0].name: d for d in report.devices if d.listed}
     assert "GI 2" in (set_up_text(report, by_name["python3"]) or "")
     assert set_up_text(report, by_name["tritonserver"]) is None
+
+
+def first_screen(*files: Path) -> str:
+    """What the program prints of files, on one line."""
+    return " ".join(render_summary(answer(*files)).split())
+
+
+def test_pods_hold_the_gpus_of_their_node_until_they_end(tmp_path: Path) -> None:
+    """One GPU for two pods is shared by them; eight GPUs for eight are held. Ended and waiting pods hold none."""
+    objects = [
+        node("n1", "NVIDIA-L40S-SHARED", 1, "time-slicing", 4),
+        node("n2", "NVIDIA-H100-80GB-HBM3", 8, "none", 1),
+        *(pod(name, "n1") for name in ("run-a", "run-b")),
+        pod("done", "n1", "Succeeded"),
+        pod("crashed", "n1", "Failed"),
+        pod("waiting", None, "Pending"),
+        pod("big", "n2", gpus=8),
+    ]
+    file = written(tmp_path, "cluster.json", *objects)
+    report = answer(file)
+    assert {one.name for one in report.listed} == {"run-a", "run-b", "big"}
+    assert {(one.pod, one.phase) for one in report.pods_without_gpu} == {
+        ("done", "Succeeded"),
+        ("crashed", "Failed"),
+        ("waiting", "Pending"),
+    }
+    assert [[one.name for one in found.tenants] for found in report.nodes] == [["run-a", "run-b"], ["big"]]
+    said = first_screen(file)
+    assert "1 GPU (NVIDIA-L40S), time-slicing, 4 replicas: run-a and run-b share its GPU" in said
+    assert "8 GPUs (NVIDIA-H100-80GB-HBM3), not shared, each GPU is offered once: big holds all 8 GPUs" in said
+    assert "Configured" not in said
+    beside = first_screen(written(tmp_path, "gpu.csv", GPU), file)
+    assert "on other nodes: run-a and run-b" in beside
+    assert "big: no input says on which GPU" in beside
+
+
+LGI = """\
++---------------------------------------------------------+
+| GPU instances:                                          |
+| GPU   Name               Profile  Instance   Placement  |
+|                            ID       ID       Start:Size |
+|=========================================================|
+|   0  MIG 1g.10gb           19        9          6:1     |
++---------------------------------------------------------+
+|   0  MIG 3g.40gb            9        2          0:4     |
++---------------------------------------------------------+
+"""
+PS = """\
+$ echo ps | nvidia-cuda-mps-control
+PID       ID    SERVER    DEVICE             NAMESPACE      COMMAND
+9012      1     8810      GPU-11111111-2222  4026531836     python3
+"""
+SERVER = """\
+[2026-06-25 14:00:00.850 Server  8810] Creating server context on device 0 (NVIDIA A100-SXM4-80GB)
+[2026-06-25 14:00:00.900 Server  8810] Active Threads Percentage set to 50.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "configured"),
+    [
+        (LGI, "GPU 0", "MIG on GPU 0: 1g.10gb (GI 9) and 3g.40gb (GI 2)"),
+        (PS, "GPU-11111111-2222", "mps"),
+        (SERVER, "MPS device 0 (NVIDIA A100-SXM4-80GB)", "mps, each client at most 50 % of the threads"),
+    ],
+)
+def test_gpus_that_only_settings_name_are_named(tmp_path: Path, text: str, gpu: str, configured: str) -> None:
+    said = first_screen(written(tmp_path, "settings.txt", text))
+    assert f"not known: no sample or capture of a GPU; settings name {gpu} " in said
+    assert f"Configured {configured} " in said
+
+
+def test_instances_that_a_table_does_not_show_are_a_conflict(tmp_path: Path) -> None:
+    """The table says that MIG is disabled on GPU 0, the listing has instances of it."""
+    listed = [(0, "N/A", 41201, "C", "python3"), (1, "N/A", 41377, "C", "tritonserver")]
+    smi = written(tmp_path, "smi.txt", table([(0, "Disabled"), (1, "Disabled")], listed))
+    report = answer(smi, written(tmp_path, "lgi.txt", LGI))
+    said = {device.listed[0].name: set_up_text(report, device) for device in report.devices}
+    assert "MIG instances are listed (GPU 0: 1g.10gb (GI 9)" in (said["python3"] or "")
+    assert "samples show none" in (said["python3"] or "")
+    assert said["tritonserver"] is None
+
+
+def test_a_policy_chooses_among_configurations(tmp_path: Path) -> None:
+    sliced = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - name: nvidia.com/gpu\n      replicas: 4\n"
+    data = {"any": sliced, "other": sliced.replace("timeSlicing", "mps")}
+    configs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
+    chosen = {"devicePlugin": {"config": {"name": "c", "default": "any"}}}
+    policy = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "p"}, "spec": chosen}
+    menu, alone = written(tmp_path, "cm.json", configs), written(tmp_path, "policy.json", policy)
+    assert "settings name different strategies: time-slicing and mps" in first_screen(menu)
+    assert "Configured time-slicing, 4 replicas " in first_screen(menu, alone)
+    assert "Configured configuration any of the device plugin; no input holds it" in first_screen(alone)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE
-from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare, Setting
+from pyanalyze.results.listed import ConfiguredSharing, ListedNode, ListedTenant, SampledShare, Setting, WithoutGpu
 from pyanalyze.tables.process_lists import graphics_only
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import parse_pairs
@@ -33,6 +33,8 @@ __all__ = ["Listed", "configured_sharing", "listed_tenants", "sharing_of"]
 UTILIZATION = (("gpu_utilization_pct", 100.0), ("gr_engine_active_ratio", 1.0), ("sm_active_ratio", 1.0))
 #: Engines beside the SMs that the driver counts, for the whole device and for each process.
 VIDEO_ENGINES = ("encoder", "decoder", "jpeg", "ofa")
+#: Resource of whole GPUs, or of their replicas.
+_GPU = "nvidia.com/gpu"
 #: Label of a node whose GPUs the device plugin offers once each.
 _NOT_SHARED = "none"
 _STRATEGIES = {"time-slicing": Mode.TIME_SLICING, "mps": Mode.MPS}
@@ -54,6 +56,10 @@ class Listed:
         Settings that concern each device.
     general
         Settings that concern no single device.
+    nodes
+        Nodes of Kubernetes that have GPUs.
+    without_gpu
+        Pods that ask for GPUs and hold none.
     """
 
     by_device: Mapping[int, tuple[ListedTenant, ...]]
@@ -61,6 +67,8 @@ class Listed:
     sharing: Mapping[int, ConfiguredSharing]
     settings: Mapping[int, tuple[Setting, ...]]
     general: tuple[Setting, ...]
+    nodes: tuple[ListedNode, ...] = ()
+    without_gpu: tuple[WithoutGpu, ...] = ()
 
     @cached_property
     def in_cluster(self) -> bool:
@@ -93,6 +101,7 @@ class _Draft:
     gi: int | None = None
     ci: int | None = None
     requested: list[str] = field(default_factory=list)
+    gpus: int | None = None
     share: float | None = None
     utilization: SampledShare | None = None
     engines: dict[str, SampledShare] = field(default_factory=dict)
@@ -148,6 +157,13 @@ def listed_tenants(tables: TableSet) -> Listed:
         sharing,
         {number: tuple(s for s, place in zip(settings, places, strict=True) if place == number) for number in devices},
         tuple(s for s, place in zip(settings, places, strict=True) if place is None),
+        _nodes(tables, [one for _, one in made]),
+        tuple(
+            WithoutGpu(namespace=namespace, pod=name, phase=phase)
+            for text, phase in _without_gpu(settings).items()
+            for namespace, name in (_split(text),)
+            if name is not None
+        ),
     )
 
 
@@ -181,19 +197,21 @@ def configured_sharing(settings: Iterable[Setting]) -> ConfiguredSharing:
     Examples
     --------
     >>> row = Setting(source="kubernetes", key="k8s_sharing", value="strategy=time-slicing replicas=4", pid=None)
-    >>> configured_sharing([row])
-    ConfiguredSharing(shared=True, strategy='time-slicing', replicas=4, conflict=False)
+    >>> found = configured_sharing([row])
+    >>> found.strategy, found.replicas, found.conflict
+    ('time-slicing', 4, False)
     >>> shared = Setting(source="kubernetes", key="k8s_resource", value="resource=nvidia.com/gpu.shared", pid=None)
     >>> configured_sharing([shared]).shared, configured_sharing([shared]).strategy
     (True, None)
     """
     rows = [(setting.key, parse_pairs(setting.value)) for setting in settings]
     chosen = {fields["plugin_config"] for key, fields in rows if key == "k8s_node" and "plugin_config" in fields}
+    chosen = chosen or {fields["config"] for key, fields in rows if key == "k8s_policy" and "config" in fields}
     labels = {fields["sharing"] for key, fields in rows if key == "k8s_node" and "sharing" in fields}
     said = [
         fields
         for key, fields in rows
-        # A config map may hold several configurations; the label of the node chooses one.
+        # A config map may hold several configurations; the label of the node chooses one, else the policy.
         if key == "k8s_sharing" and (not chosen or fields.get("config", None) in {None, *chosen})
         if not labels or "node" in fields or "claim" in fields
     ]
@@ -210,6 +228,7 @@ def configured_sharing(settings: Iterable[Setting]) -> ConfiguredSharing:
         strategy=_STRATEGIES.get(next(iter(strategies))) if len(strategies) == 1 else None,
         replicas=bounded_int(next(iter(replicas)), 1, 1 << 20) if len(replicas) == 1 else None,
         conflict=len(strategies) > 1,
+        strategies=[mode for name, mode in _STRATEGIES.items() if name in strategies],
     )
 
 
@@ -420,20 +439,54 @@ def _container(drafts: list[_Draft], fields: Mapping[str, str], source: str) -> 
 
 
 def _add_requests(drafts: list[_Draft], settings: Sequence[Setting]) -> None:
-    """What containers ask Kubernetes for, and the caps in their environment."""
+    """What containers ask Kubernetes for, and the caps in their environment; a pod that holds no GPU is no tenant."""
+    idle = _without_gpu(settings)
     for setting in settings:
         if setting.pid is not None or setting.key not in ("k8s_pod", "k8s_env"):
             continue
         fields = parse_pairs(setting.value)
+        if fields.get("pod") in idle:
+            continue
         for draft in _container(drafts, fields, setting.source):
             if "resource" in fields:
                 draft.requested.append(f"{fields.get('count', '1')} {fields['resource']}")
+                if fields["resource"].removesuffix(".shared") == _GPU:
+                    draft.gpus = (draft.gpus or 0) + (bounded_int(fields.get("count", "1"), 0, 1 << 10) or 0)
             elif "claim" in fields:
                 draft.requested.append(f"claim {fields['claim']}")
             cap = bounded_int(fields.get(MPS_PERCENTAGE, ""), 1, 100)
             if cap is not None:
                 draft.requested.append(f"{cap} % of the MPS threads")
                 draft.share = cap / 100
+
+
+def _without_gpu(settings: Sequence[Setting]) -> dict[str, str]:
+    """Pods that hold no GPU, with their phase: they have ended, or are on no node yet."""
+    fields = (parse_pairs(one.value) for one in settings if one.key == "k8s_pod" and one.pid is None)
+    return {one["pod"]: one["phase"] for one in fields if {"pod", "phase"} <= one.keys()}
+
+
+def _nodes(tables: TableSet, tenants: Sequence[ListedTenant]) -> tuple[ListedNode, ...]:
+    """Nodes with GPUs, how each was set up to share them, and the tenants on each."""
+    devices = tables.devices["device_id"].sort().to_list()
+    settings = [_setting(row) for row in tables.configured.iter_rows(named=True)]
+    of_all = [one for one in settings if "node" not in parse_pairs(one.value)]
+    found = []
+    for name, node in tables.concerned.nodes.items():
+        mine = [one for one in settings if parse_pairs(one.value).get("node") == name]
+        if not any(one.key in ("k8s_node", "k8s_resource") for one in mine):
+            continue
+        found.append(
+            ListedNode(
+                name=name,
+                product=node.product,
+                gpus=node.gpus,
+                sharing=configured_sharing([*of_all, *mine]),
+                tenants=[one for one in tenants if one.node == name and one.computes],
+                device_ids=[number for number in devices if tables.concerned.may_be_of(number, name)],
+            )
+        )
+    return tuple(found)
 
 
 def _add_claims(drafts: list[_Draft], tables: TableSet, settings: Sequence[Setting]) -> None:
@@ -507,7 +560,7 @@ def _limits(drafts: list[_Draft], sharing: Mapping[int, ConfiguredSharing]) -> N
     for draft in drafts:
         found = None if draft.device_id is None else sharing.get(draft.device_id)
         asks = any("nvidia.com/gpu" in text for text in draft.requested)
-        if found is None or found.replicas is None or not asks:
+        if found is None or not found.shared or found.replicas is None or not asks:
             continue
         draft.requested.append(f"one of {found.replicas} replicas")
         if found.strategy is not None and TRAITS[found.strategy].mps and draft.share is None:
@@ -529,6 +582,7 @@ def _tenant(draft: _Draft, tables: TableSet, everyone: Sequence[_Draft]) -> List
         placed_by=draft.placed_by,
         mig=_instance(draft, tables),
         requested=", ".join(dict.fromkeys(draft.requested)) or None,
+        requested_gpus=draft.gpus,
         requested_share=draft.share,
         utilization=draft.utilization,
         engines=draft.engines,

@@ -145,7 +145,7 @@ def read(
     if configured:
         from pyanalyze.inputs.context import identities, place_context
 
-        configured = place_context(configured, to_frame(joined["devices"]))
+        configured = place_context(configured, to_frame(joined["devices"]), to_frame(joined["nvml_samples"]))
         configured, unplaced = with_machine(configured, to_frame(joined["devices"]), machines)
         if unplaced:
             quality.append(("settings_not_placed", f"settings ({', '.join(unplaced)}) {_NOT_PLACED}"))

@@ -210,6 +210,8 @@ def assemble(
         ],
         gpus_without_work=_gpus_without_work(tables, {verdict.device_id for verdict in analysis.verdicts}),
         listed=list(listed.elsewhere),
+        nodes=list(listed.nodes),
+        pods_without_gpu=list(listed.without_gpu),
         settings=list(listed.general),
         samples_not_used=list(tables.samples_not_used),
         view=_view(tables),

@@ -9,12 +9,15 @@ from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.numbers import bounded_int
+from pyanalyze.text.pairs import parse_pairs
 from pyanalyze.vocabulary import MEMORY_RESERVE, SMALL_SHARE, TRAITS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyanalyze.report.blocks import Block
     from pyanalyze.results.association import Association
-    from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, SampledShare
+    from pyanalyze.results.listed import ConfiguredSharing, ListedNode, ListedTenant, SampledShare, Setting
     from pyanalyze.results.report import Device, Report, Sampled
 
 __all__ = [
@@ -26,6 +29,8 @@ __all__ = [
     "gpu_text",
     "health_parts",
     "idle_note",
+    "named_gpus",
+    "node_sentences",
     "only_sampled",
     "outside_window",
     "sampled_times",
@@ -150,6 +155,8 @@ def set_up_text(report: Report, device: Device) -> str | None:
         parts.append(f"MIG instance {said}{among}")
     elif instances:
         parts.append(f"MIG, {len(instances)} instance{'' if len(instances) == 1 else 's'}: {listed}")
+    elif listed_there := _listed_instances(device.settings):
+        parts.append(f"MIG instances are listed ({'; '.join(listed_there)}), but samples show none")
     elif device.sharing.configured is not None and TRAITS[device.sharing.configured].mig_instance:
         parts.append("MIG is enabled; no input lists its instances")
     # What an MPS daemon was told concerns the devices that it serves.
@@ -170,7 +177,11 @@ def _board_of(device: Device) -> str | int | None:
 
 def _caps(report: Report, device: Device) -> list[str]:
     """What an MPS server was told of all of its clients."""
-    general = [one for one in (*device.settings, *report.settings) if one.pid is None]
+    return _caps_of([*device.settings, *report.settings])
+
+
+def _caps_of(settings: Sequence[Setting]) -> list[str]:
+    general = [one for one in settings if one.pid is None]
     percentages = {one.value for one in general if one.key == "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"}
     limits = {one.value.partition("=")[2] for one in general if one.key == "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"}
     parts = [f"each client at most {visible(one, 8)} % of the threads" for one in percentages if len(percentages) == 1]
@@ -182,7 +193,7 @@ def _caps(report: Report, device: Device) -> list[str]:
 
 def _strategy_text(found: ConfiguredSharing) -> str:
     if found.conflict:
-        return "settings name different strategies"
+        return f"settings name different strategies: {fmt.names([str(mode) for mode in found.strategies])}"
     if found.other_nodes and not found.shared:
         return f"not known: {found.nodes_text}"
     if not found.shared:
@@ -193,9 +204,79 @@ def _strategy_text(found: ConfiguredSharing) -> str:
 
 
 def general_sentence(report: Report) -> str | None:
-    """How settings of no single device share GPUs; None where none speaks of sharing."""
+    """How settings of no single device share GPUs; None where none speaks of sharing, or each node says its own."""
+    if report.nodes:
+        return None
+    instances = _listed_instances(report.settings)
     found = configured_sharing(report.settings)
-    return _strategy_text(found) if found.shared else None
+    mps = any(one.key in ("mps_server", "mps_client", "mps_device") for one in report.settings)
+    parts = [f"MIG on {'; '.join(instances)}"] if instances else []
+    if found.shared:
+        parts.append(_strategy_text(found))
+    elif mps:
+        parts.append(", ".join(["mps", *_caps_of(report.settings)]))
+    policies = [parse_pairs(one.value).get("config", "") for one in report.settings if one.key == "k8s_policy"]
+    if policies and not found.shared:
+        parts.append(f"configuration {visible(policies[0], 40)} of the device plugin; no input holds it")
+    return "; ".join(parts) or None
+
+
+def _listed_instances(settings: Sequence[Setting]) -> list[str]:
+    """MIG instances that `mig -lgi` or `-lci` lists, board by board, such as `GPU 0: 1g.10gb (GI 9)`."""
+    for key in ("mig_compute_instance", "mig_gpu_instance"):
+        boards: dict[str, list[str]] = {}
+        for one in settings:
+            fields = parse_pairs(one.value) if one.key == key else {}
+            if {"gpu", "gi", "profile"} <= fields.keys():
+                compute = f", CI {visible(fields['ci'], 4)}" if "ci" in fields else ""
+                text = f"{visible(fields['profile'], 20)} (GI {visible(fields['gi'], 4)}{compute})"
+                boards.setdefault(fields["gpu"], []).append(text)
+        if boards:
+            return [f"GPU {visible(board, 8)}: {fmt.names(found, _NAMED)}" for board, found in boards.items()]
+    return []
+
+
+def named_gpus(report: Report) -> list[str]:
+    """GPUs that settings name where no sample or capture shows one, as the settings name them."""
+    found: dict[str, None] = {}
+    for one in report.settings:
+        fields = parse_pairs(one.value) if one.key.startswith(("mig_", "mps_", "gpu")) else {}
+        index = fields.get("gpu", fields.get("device", "") if one.key == "mps_device" else "")
+        if fields.get("uuid", "").startswith(("GPU-", "MIG-")):
+            found[visible(fields["uuid"], 44)] = None
+        elif index.isdecimal():
+            name = f" ({visible(fields['name'], 40)})" if "name" in fields else ""
+            found[f"{'MPS device' if one.key == 'mps_device' else 'GPU'} {index[:8]}{name}"] = None
+    found |= {_gpus_text(node): None for node in report.nodes}
+    return list(found)
+
+
+def _gpus_text(node: ListedNode) -> str:
+    product = visible((node.product or "unknown product").removesuffix("-SHARED"), 60)
+    return f"GPUs ({product})" if node.gpus is None else f"{fmt.counted(node.gpus, 'GPU')} ({product})"
+
+
+def node_sentences(report: Report) -> list[str]:
+    """Say of each node without a device in the report how it is set up and which pods hold its GPUs."""
+    return [_node_sentence(node) for node in report.nodes if not node.device_ids]
+
+
+def _node_sentence(node: ListedNode) -> str:
+    found = node.sharing
+    how = _strategy_text(found) if found.shared or found.replicas == 1 else "sharing not known"
+    labels = listed_labels(node.tenants)
+    names = [labels[number] for number in range(len(node.tenants))]
+    if not names:
+        return f"{_gpus_text(node)}, {how}: no listed pod holds a GPU"
+    several = len(names) > 1
+    asked = [one.requested_gpus for one in node.tenants]
+    if node.gpus == 1:
+        whose = "share its GPU" if several else "holds its GPU"
+    elif not found.shared and None not in asked and sum(one or 0 for one in asked) == node.gpus:
+        whose = f"hold{'' if several else 's'} all {node.gpus} GPUs"
+    else:
+        whose = f"{'are' if several else 'is'} there; no input says on which GPU"
+    return f"{_gpus_text(node)}, {how}: {fmt.names(names, _NAMED)} {whose}"
 
 
 def _instance_text(device: Device) -> str:
@@ -244,10 +325,22 @@ def _them(pods: list[str]) -> str:
 
 
 def unplaced_sentence(report: Report) -> str | None:
-    """Name the compute tenants of which no input says the GPU; None where there are none."""
+    """Name the compute tenants of which no input says the GPU, and pods that hold none; None where there are none.
+
+    Those of nodes without a device in the report are on a GPU of theirs.
+    """
     labels = listed_labels(report.listed)
-    names = [labels[number] for number, one in enumerate(report.listed) if one.computes]
-    return f"{fmt.names(names, _NAMED)}: no input says on which GPU" if names else None
+    elsewhere = {node.name for node in report.nodes if not node.device_ids}
+    mine = [(labels[number], one.node) for number, one in enumerate(report.listed) if one.computes]
+    names = [label for label, node in mine if node not in elsewhere]
+    others = [label for label, node in mine if node in elsewhere]
+    parts = [f"{fmt.names(names, _NAMED)}: no input says on which GPU"] if names else []
+    if others and report.devices:
+        parts.append(f"on other nodes: {fmt.names(others, _NAMED)}")
+    if report.pods_without_gpu:
+        pods = [f"{visible(one.pod, 40)} ({visible(one.phase, 12)})" for one in report.pods_without_gpu]
+        parts.append(f"without a GPU: {fmt.names(pods, _NAMED)}")
+    return "; ".join(parts) or None
 
 
 def association_text(found: Association) -> str:

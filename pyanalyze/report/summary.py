@@ -17,6 +17,8 @@ from pyanalyze.report.sampled_text import (
     engines_sentence,
     general_sentence,
     health_parts,
+    named_gpus,
+    node_sentences,
     only_sampled,
     set_up_text,
     sharing_sentence,
@@ -102,6 +104,8 @@ _RULE = "│ "
 _ONLY_SURER = ("process_list", "mps_clients", "configured_mode")
 #: Lines that an action with its command takes, where only samples are known.
 _ADVICE_LINES = 3
+#: GPUs that one sentence names, and nodes that get a line of their own.
+_NAMED_GPUS, _NODES = 3, 4
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -136,10 +140,12 @@ def render_summary(report: Report) -> str:
     """
     device = _worst_device(report)
     if device is None:
-        configured = general_sentence(report)
+        configured, named = general_sentence(report), named_gpus(report)
+        known = f"not known: no sample or capture of a GPU; settings name {fmt.names(named, _NAMED_GPUS)}"
         lines = [
-            _line("Mode", "no GPU was found in the input"),
-            *([] if configured is None else [_line("Configured", configured)]),
+            *_lines("Mode", known if named else "no GPU was found in the input", 2),
+            *([] if configured is None else _lines("Configured", configured, 2)),
+            *(line for said in node_sentences(report)[:_NODES] for line in _lines("Node", said, 2)),
             *_not_read(report),
             *_unplaced(report),
         ]

@@ -14,7 +14,7 @@ from pyanalyze.vocabulary import Basis, Mode
 #: Products of nodes that one sentence names.
 _NODES = 2
 
-__all__ = ["ConfiguredSharing", "ListedKind", "ListedTenant", "SampledShare", "Setting"]
+__all__ = ["ConfiguredSharing", "ListedKind", "ListedNode", "ListedTenant", "SampledShare", "Setting", "WithoutGpu"]
 
 ListedKind = Literal["process", "graphics", "mps-server", "mps-client", "pod", "claim"]
 
@@ -48,6 +48,9 @@ class ListedTenant(Result):
     )
     mig: Text | None = Field(description="MIG instance: profile, GPU instance and compute instance.")
     requested: Text | None = Field(description="What it asked for, such as `1 nvidia.com/gpu.shared`.")
+    requested_gpus: int | None = Field(
+        default=None, description="How many devices of the resource for GPUs it asks for; null: none, or not known."
+    )
     requested_share: Number | None = Field(
         description="Part of the device that it is limited to; null: no limit is set (time-slicing sets none)."
     )
@@ -72,6 +75,14 @@ class ListedTenant(Result):
         return self.kind not in ("graphics", "mps-server")
 
 
+class WithoutGpu(Result):
+    """A pod that asks for a GPU and holds none."""
+
+    namespace: Text | None = Field(description="Kubernetes namespace.")
+    pod: Text = Field(description="Kubernetes pod.")
+    phase: Text = Field(description="Succeeded or Failed: it has ended; Pending: it is on no node yet.")
+
+
 class ConfiguredSharing(Result):
     """How the device was set up to be shared."""
 
@@ -79,6 +90,7 @@ class ConfiguredSharing(Result):
     strategy: Mode | None = Field(description="By which strategy; null: nothing says so, or settings contradict.")
     replicas: int | None = Field(description="Into how many replicas it is offered; null: not said.")
     conflict: bool = Field(description="Settings that apply to it name different strategies.")
+    strategies: list[Mode] = Field(default=[], description="Every strategy that they name.")
     other_nodes: list[Text] = Field(
         default=[],
         description="Products of listed nodes whose settings are not applied to it, empty text: no label; empty: none.",
@@ -96,6 +108,17 @@ class ConfiguredSharing(Result):
         more = len(self.other_nodes) - len(shown)
         shown += [f"{more} other products"] if more else []
         return f"the listed node{'s have' if len(self.other_nodes) > 1 else ' has'} {fmt.names(shown)}, not this GPU"
+
+
+class ListedNode(Result):
+    """A node of Kubernetes with GPUs, and the tenants on it."""
+
+    name: Text = Field(description="Hash of its name.")
+    product: Text | None = Field(description="Product of its GPUs, as its label says; null: no label.")
+    gpus: int | None = Field(description="How many GPUs it has; null: not said.")
+    sharing: ConfiguredSharing = Field(description="How its GPUs were set up to be shared.")
+    tenants: list[ListedTenant] = Field(description="Pods that hold GPUs of it.")
+    device_ids: list[int] = Field(description="Devices of this report that may be its GPUs; empty: none.")
 
 
 class Setting(Result):

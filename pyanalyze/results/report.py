@@ -26,7 +26,7 @@ from pyanalyze.results.interference import (
     Throughput,
     UnitsOfWork,
 )
-from pyanalyze.results.listed import ConfiguredSharing, ListedTenant, Setting
+from pyanalyze.results.listed import ConfiguredSharing, ListedNode, ListedTenant, Setting, WithoutGpu
 from pyanalyze.results.model import Fraction, Missing, Number, Result, Text, rounded
 from pyanalyze.results.occupancy import GpuMetrics, Occupancy, SmWarps
 from pyanalyze.results.residency import ContextSwitches, ResidencySlice, ResidencySummary
@@ -522,6 +522,10 @@ class Report(Result):
         "nothing.",
     )
     listed: list[ListedTenant] = Field(default=[], description="Tenants of which no input says the GPU.")
+    nodes: list[ListedNode] = Field(default=[], description="Nodes of Kubernetes with GPUs; empty: none is listed.")
+    pods_without_gpu: list[WithoutGpu] = Field(
+        default=[], description="Listed pods that ask for a GPU and hold none: no tenants."
+    )
     settings: list[Setting] = Field(default=[], description="Settings of the inputs that concern no single device.")
     view: View | None = Field(default=None, description="null: all of the captures, names as recorded.")
     grouped_by: Text | None = Field(

@@ -148,7 +148,8 @@ def _device_plugin(
     """Time-slicing and MPS by the device plugin, where they are not what is configured."""
     found = listed.sharing.get(verdict.device_id)
     current = None if found is None else found.strategy
-    replicas = max(tenants, 2) if found is None or found.replicas is None else found.replicas
+    # Without replicas, or with one, the GPU is not shared yet.
+    replicas = max(tenants, 2) if found is None or not found.shared or found.replicas is None else found.replicas
     on_mig = _on_mig(listed, verdict, device)
     major = device.get("compute_major")
     impossible = any(one.name == "mps_impossible" for one in verdict.evidence)

@@ -112,8 +112,14 @@ def read_context(path: str | os.PathLike[str]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 
 
-def place_context(frames: Sequence[pl.DataFrame], devices: pl.DataFrame) -> list[pl.DataFrame]:
-    """Tie rows to the devices of a session: by UUID, or by nvidia-smi's index where a listing gives its UUID.
+#: Readers of what one machine says of its own GPUs: indexes in them are those of its samples.
+_OF_MACHINE = (nvidia_smi_list.READER.name, mig_listing.READER.name, compute_policy.READER.name)
+
+
+def place_context(
+    frames: Sequence[pl.DataFrame], devices: pl.DataFrame, samples: pl.DataFrame | None = None
+) -> list[pl.DataFrame]:
+    """Tie rows to the devices of a session: by UUID, or by nvidia-smi's index where a listing or samples tell whose.
 
     Parameters
     ----------
@@ -121,6 +127,8 @@ def place_context(frames: Sequence[pl.DataFrame], devices: pl.DataFrame) -> list
         What :func:`read_context` returned, one per file; a listing in one file serves the others.
     devices
         The table `devices`.
+    samples
+        The table `nvml_samples`: tables of nvidia-smi print an index and no UUID. None: there are none.
 
     Returns
     -------
@@ -143,12 +151,25 @@ def place_context(frames: Sequence[pl.DataFrame], devices: pl.DataFrame) -> list
         for value in frame.filter(pl.col("key").cast(pl.String) == "gpu")["value"]:
             fields = parse_pairs(value)
             by_index.setdefault(fields.get("gpu", ""), fields.get("uuid", ""))
-    return [
-        frame.with_columns(
-            pl.Series("device_id", [_device(value, known, by_index) for value in frame["value"]], dtype=pl.UInt32)
-        )
-        for frame in frames
-    ]
+    sampled = {} if samples is None else _sampled_indexes(samples)
+    placed = []
+    for frame in frames:
+        sources = frame["source"].cast(pl.String) if "source" in frame.columns else [""] * frame.height
+        numbers = [
+            _device(value, known, by_index, sampled if source in _OF_MACHINE else {})
+            for source, value in zip(sources, frame["value"], strict=True)
+        ]
+        placed.append(frame.with_columns(pl.Series("device_id", numbers, dtype=pl.UInt32)))
+    return placed
+
+
+def _sampled_indexes(samples: pl.DataFrame) -> dict[str, int]:
+    """Devices by the index that samples give each board, where they give it to no other."""
+    boards = samples.filter(pl.col("mig_gi").is_null(), pl.col("pid").is_null())
+    found: dict[str, set[int]] = {}
+    for index, device in boards.select("gpu_index", "device_id").drop_nulls().unique().iter_rows():
+        found.setdefault(str(index), set()).add(device)
+    return {index: devices.pop() for index, devices in found.items() if len(devices) == 1}
 
 
 def identities(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -180,10 +201,12 @@ def identities(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     )
 
 
-def _device(value: str, known: dict[str, int], by_index: dict[str, str]) -> int | None:
+def _device(value: str, known: dict[str, int], by_index: dict[str, str], sampled: dict[str, int]) -> int | None:
     fields = parse_pairs(value)
     uuid = fields.get("uuid") or by_index.get(fields.get("gpu", ""))
-    if uuid is None or not uuid.startswith(("GPU-", "MIG-")):
+    if uuid is None:
+        return sampled.get(fields.get("gpu", ""))
+    if not uuid.startswith(("GPU-", "MIG-")):
         return None
     # `ps` of the MPS daemon prints the first part of a UUID.
     matches = {device for full, device in known.items() if full == uuid or full.startswith(f"{uuid}-")}

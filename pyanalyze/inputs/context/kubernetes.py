@@ -1,4 +1,4 @@
-"""`kubectl get node|pod|configmap|resourceclaim|resourceslice -o json|yaml`: who was given what of which GPU.
+"""Objects of `kubectl get -o json|yaml`: nodes, pods, config maps, policies, claims. Who was given what of which GPU?
 
 Objects are full of secrets (environment, annotations, config data), so everything is by allow-list: labels and
 resources of NVIDIA, the variables of the recorder with values that are one plain word, and configurations of
@@ -7,10 +7,12 @@ the device plugin and of mig-parted. Annotations, commands and arguments are nev
 Keys: `k8s_node` (labels: `node=... sharing=time-slicing replicas=4 mig_config=all-1g.10gb ...`), `k8s_resource`
 (`node=... resource=nvidia.com/gpu.shared capacity=4 allocatable=4`), `k8s_sharing` (as in a device-plugin
 configuration, with `config=` where a config map holds several), `k8s_pod` (`pod=namespace/name node=...
-container=main resource=nvidia.com/gpu count=1`), `k8s_owner` (`pod=... owner=StatefulSet/train`, or
-`none`), `k8s_env` (`pod=... container=... CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`), `k8s_claim` (`claim=namespace/name
+container=main resource=nvidia.com/gpu count=1`; with `phase=` where the pod holds none), `k8s_owner` (`pod=...
+owner=StatefulSet/train`, or `none`), `k8s_env` (`pod=... container=... CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50`),
+`k8s_claim` (`claim=namespace/name
 device=gpu-0 pods=...`), `k8s_request` (`claim=namespace/name class=mig.nvidia.com count=1`), `k8s_device` (`node=...
-device=gpu-0 uuid=GPU-... profile=1g.10gb`: what a driver offers for claims).
+device=gpu-0 uuid=GPU-... profile=1g.10gb`: what a driver offers for claims), `k8s_policy` (`config=any`: what
+the GPU operator applies to nodes without a label of their own, of a config map with several).
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ _OBJECT = re.compile(r"^[ \t]*\{", re.MULTILINE)
 _YAML_OBJECT = re.compile(r"^(?:apiVersion|items|kind):", re.MULTILINE)
 #: Strategies for sharing: the word of dynamic resource allocation, and that of the device plugin, which rows hold.
 _STRATEGIES = {"TimeSlicing": "time-slicing", "MPS": "mps"}
+#: Phases of pods whose devices are free again.
+_ENDED = ("Succeeded", "Failed")
 #: Deeper than Kubernetes nests lists of lists.
 _MAX_DEPTH = 4
 
@@ -135,8 +139,16 @@ def _node(item: dict[str, Any]) -> Iterator[Row]:
             yield Row("k8s_resource", value)
 
 
+def _phase(item: dict[str, Any]) -> str | None:
+    """The phase of a pod that holds no device: it has ended, or is on no node yet. None: it may hold one."""
+    phase = plain(_dict(item, "status").get("phase"))
+    waits = phase == "Pending" and not _dict(item, "spec").get("nodeName")
+    return phase if phase in _ENDED or waits else None
+
+
 def _pod(item: dict[str, Any]) -> Iterator[Row]:
     pod, node = _name(item), _host(_dict(item, "spec").get("nodeName"))
+    phase = _phase(item)
     owners = _list(item, "metadata", "ownerReferences")
     if not owners:
         yield Row("k8s_owner", pairs(pod=pod, owner=NO_OWNER))
@@ -150,10 +162,11 @@ def _pod(item: dict[str, Any]) -> Iterator[Row]:
         for resource in sorted(limits):
             if _RESOURCE.fullmatch(resource):
                 count = plain(limits[resource])
-                yield Row("k8s_pod", pairs(pod=pod, node=node, container=name, resource=resource, count=count))
+                asked = pairs(pod=pod, node=node, container=name, resource=resource, count=count, phase=phase)
+                yield Row("k8s_pod", asked)
         for claim in _list(container, "resources", "claims"):
             wanted = plain(_dict(claim).get("name"))
-            yield Row("k8s_pod", pairs(pod=pod, node=node, container=name, claim=wanted))
+            yield Row("k8s_pod", pairs(pod=pod, node=node, container=name, claim=wanted, phase=phase))
         for variable in _list(container, "env"):
             # Only what stands here itself: never through a secret, a config map or a field.
             key, value = _dict(variable).get("name"), plain(_dict(variable).get("value"))
@@ -231,10 +244,17 @@ def _slice(item: dict[str, Any]) -> Iterator[Row]:
         )
 
 
+def _policy(item: dict[str, Any]) -> Iterator[Row]:
+    config = plain(_dict(item, "spec", "devicePlugin", "config").get("default"))
+    if config is not None:
+        yield Row("k8s_policy", pairs(config=config))
+
+
 _KINDS: dict[str, Callable[[dict[str, Any]], Iterator[Row]]] = {
     "Node": _node,
     "Pod": _pod,
     "ConfigMap": _config_map,
+    "ClusterPolicy": _policy,
     "ResourceClaim": _claim,
     "ResourceSlice": _slice,
 }
