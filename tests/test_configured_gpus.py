@@ -6,8 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 import pyanalyze
+from pyanalyze.cli import cli
 from pyanalyze.report.sampled_text import set_up_text
 from pyanalyze.report.summary import render_summary
 from pyanalyze.results.check import Limits
@@ -300,3 +302,48 @@ def test_a_policy_chooses_among_configurations(tmp_path: Path) -> None:
     assert "settings name different strategies: time-slicing and mps" in first_screen(menu)
     assert "Configured time-slicing, 4 replicas " in first_screen(menu, alone)
     assert "Configured configuration any of the device plugin; no input holds it" in first_screen(alone)
+
+
+def test_requests_without_effect_are_named(tmp_path: Path) -> None:
+    """NVIDIA: of more than one time-sliced replica no larger share follows. Only clients of MPS read its variables."""
+    pods = [pod("train", "n1", gpus=2), pod("web", "n1", CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="30"), pod("plain", "n1")]
+    sliced = written(tmp_path, "s.json", node("n1", "NVIDIA-L40S-SHARED", 2, "time-slicing", 4), *pods)
+    said = first_screen(sliced)
+    assert "Do Let train request 1 replica instead of 2. " in said
+    assert "Do Take CUDA_MPS_ACTIVE_THREAD_PERCENTAGE from web, or share its node by MPS. " in said
+    assert "plain" not in said.partition("Do ")[2]
+    by_verb = CliRunner().invoke(cli, ["advise", str(sliced)]).output
+    assert "request 1 replica instead of 2" in by_verb
+    assert "nothing was measured" in by_verb
+    other = written(tmp_path, "m.json", node("n1", "NVIDIA-L40S-SHARED", 2, "mps", 4), *pods)
+    assert "Do " not in first_screen(other)
+
+
+@pytest.mark.parametrize(
+    ("verb", "missing"), [("residency", "Context switches"), ("interference", "Kernels"), ("occupancy", "Kernels")]
+)
+def test_a_command_that_needs_a_capture_says_so(tmp_path: Path, verb: str, missing: str) -> None:
+    said = CliRunner().invoke(cli, [verb, str(written(tmp_path, "gpu.csv", GPU))]).output
+    assert f"Not available. {missing}: there is no capture, only samples." in said
+    assert "nsys profile -t cuda,nvtx" in said
+
+
+def test_interference_shows_what_latencies_go_with(tmp_path: Path) -> None:
+    """Of 200 seconds "train" is busy in every second block of ten, and the latencies are double there."""
+    busy = [second // 10 % 2 == 1 for second in range(200)]
+    times = [f"{14 + second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}" for second in range(200)]
+    rows = "".join(
+        f" 20260625   {time}    0      41201     C     20     20      -      -    web\n"
+        f" 20260625   {time}    0      41377     C     {70 if on else '-'}     10      -      -    train\n"
+        for time, on in zip(times, busy, strict=True)
+    )
+    head = "#Date       Time        gpu         pid   type     sm    mem    enc    dec    command\n"
+    head += "#YYYYMMDD   HH:MM:SS    Idx           #    C/G      %      %      %      %    name\n"
+    latencies = "time,latency_ms\n" + "".join(
+        f"2026-06-25T{time},{20 + n % 3 if on else 10 + n % 2}\n"
+        for n, (time, on) in enumerate(zip(times, busy, strict=True))
+    )
+    files = [written(tmp_path, "pmon.txt", head + rows), "--work", written(tmp_path, "lat.csv", latencies)]
+    said = CliRunner().invoke(cli, ["interference", *map(str, files)]).output
+    assert "latency goes with train" in said
+    assert "an association, not a cause" in " ".join(said.split())

@@ -73,7 +73,7 @@ SHOWN: Mapping[str, Shown] = {
     ),
     "interference": Shown(
         _WHERE
-        | {"host", "interference", "sharing_is_the_cause", "tenants", "window", "all_at_work"}
+        | {"associations", "host", "interference", "sharing_is_the_cause", "tenants", "window", "all_at_work"}
         | {"all_at_work_launched_ns"},
         _WHO
         | {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.analysis.advice.settings import without_effect
 from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.impact import impact_of
@@ -211,6 +212,7 @@ def assemble(
         gpus_without_work=_gpus_without_work(tables, {verdict.device_id for verdict in analysis.verdicts}),
         listed=list(listed.elsewhere),
         nodes=list(listed.nodes),
+        settings_advice=list(without_effect(listed.nodes)) if Part.ADVICE in parts else [],
         pods_without_gpu=list(listed.without_gpu),
         settings=list(listed.general),
         samples_not_used=list(tables.samples_not_used),

@@ -105,7 +105,9 @@ _ONLY_SURER = ("process_list", "mps_clients", "configured_mode")
 #: Lines that an action with its command takes, where only samples are known.
 _ADVICE_LINES = 3
 #: GPUs that one sentence names, and nodes that get a line of their own.
-_NAMED_GPUS, _NODES = 3, 4
+_NAMED_GPUS, _NODES = 3, 3
+#: Settings without effect that are named.
+_SETTINGS = 2
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -148,6 +150,11 @@ def render_summary(report: Report) -> str:
             *(line for said in node_sentences(report)[:_NODES] for line in _lines("Node", said, 2)),
             *_not_read(report),
             *_unplaced(report),
+            *(
+                line
+                for one in report.settings_advice[:_SETTINGS]
+                for line in _lines("Do", f"{visible(one.action, None)}. {capital(visible(one.why, None))}.", 3)
+            ),
         ]
         for row in report.quality:
             if row.name.startswith("samples_") and row.name != UNREAD and row.severity != "info":

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Commands, Facts, Fold, Note, Page, Para, Table, is_empty
 from pyanalyze.report.layout import lay_out
-from pyanalyze.report.sentences import outside_report
+from pyanalyze.report.sampled_text import association_text, named_gpus
+from pyanalyze.report.sections.advice import settings_blocks
+from pyanalyze.report.sections.base import Inputs
+from pyanalyze.report.sentences import LONG, missing_words, outside_report
+from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text import format as fmt
+from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital, full_stop
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,16 +64,45 @@ def render_text(
     >>> "GPU time and context switches" in render_text(report, sections=("residency",))
     True
     """
-    return text_page(lay_out(report, kernels, command=command), sections, width)
+    return text_page(lay_out(report, kernels, command=command), sections, width, instead=_instead(report, sections))
 
 
-def text_page(page: Page, sections: Sequence[str] = (), width: int = TABLE_WIDTH) -> str:
-    """A laid-out page as plain text; only these sections, or all."""
+#: What a section of a trace needs, as it is called among what is not available.
+_NEEDS = {"residency": "context_switches", "interference": "kernels", "occupancy": "kernels"}
+
+
+def _instead(report: Report, sections: Sequence[str]) -> list[Block]:
+    """What a command says that has none of its sections to show: what is known all the same, and what is missing."""
+    inputs = Inputs(report, main_device(report))
+    if inputs.main is None:
+        settings = settings_blocks(None, inputs) if "advice" in sections else []
+        why = "No sample or capture of a GPU was given" if named_gpus(report) else "No GPU was found in the input"
+        return [*settings, Para(f"{why}: nothing was measured. `pyanalyze INPUT` shows what settings say.")]
+    blocks: list[Block] = []
+    if "interference" in sections:
+        found = [(device, one) for device in report.devices for one in device.associations]
+        blocks += [Para(f"{device_title(device)}: {association_text(one)}.") for device, one in found]
+    for wanted in dict.fromkeys(_NEEDS[section] for section in sections if section in _NEEDS):
+        gap = next((one for one in inputs.main.sharing.missing if one.what == wanted), None)
+        if gap is not None:
+            said = f"{capital(missing_words(gap.what))}: {visible(gap.why, LONG)}"
+            blocks += [
+                Note("Not available", full_stop(said)),
+                *([Commands((visible(gap.how, LONG),))] if gap.how else []),
+            ]
+    return blocks
+
+
+def text_page(
+    page: Page, sections: Sequence[str] = (), width: int = TABLE_WIDTH, *, instead: Sequence[Block] = ()
+) -> str:
+    """A laid-out page as plain text; only these sections, or all. Where it has none of them, `instead`."""
     out = [page.title, "=" * len(page.title), page.subtitle, ""]
     for note in page.notes:
         out += [f"! {note.title.upper()}: {note.text}", ""]
     # The first sentences speak of everything; a part speaks for itself.
     out += [] if sections else ["\n".join(_wrap(line, _WIDTH)) for line in page.lead]
+    shown = False
     for section in page.sections:
         if sections and section.id.partition("-")[0] not in sections:
             continue
@@ -75,8 +110,11 @@ def text_page(page: Page, sections: Sequence[str] = (), width: int = TABLE_WIDTH
         # A chart by itself leaves nothing to read.
         if not lines:
             continue
+        shown = True
         title = f"{section.title}: {section.device}" if section.device else section.title
         out += [*([""] if out[-1] else []), title, "-" * len(title), *lines]
+    if sections and not shown:
+        out += [line for block in instead for line in _block(block, width)]
     return "\n".join(out).rstrip() + "\n"
 
 

@@ -523,6 +523,9 @@ class Report(Result):
     )
     listed: list[ListedTenant] = Field(default=[], description="Tenants of which no input says the GPU.")
     nodes: list[ListedNode] = Field(default=[], description="Nodes of Kubernetes with GPUs; empty: none is listed.")
+    settings_advice: list[Advice] = Field(
+        default=[], description="Requests and variables of pods that have no effect on their node."
+    )
     pods_without_gpu: list[WithoutGpu] = Field(
         default=[], description="Listed pods that ask for a GPU and hold none: no tenants."
     )

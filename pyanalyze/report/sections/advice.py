@@ -38,7 +38,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ]
         if device.missing_for("options"):
             found.append(f"Sharing configurations were not compared. {why_missing(device, 'options')}")
-        return [*blocks, Para(" ".join(part for part in found if part))]
+        return [*blocks, Para(" ".join(part for part in found if part)), *settings_blocks(device, inputs)]
     numbers = numbers_of(device.advice)
     either = [number for number, item in zip(numbers, device.advice, strict=True) if item.exclusive]
     for number, item in zip(numbers, device.advice, strict=True):
@@ -72,7 +72,17 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             # On lines of its own, so that it can be copied whole.
             undo = tuple(visible(line, None) for line in _NEXT_COMMAND.split(item.undo))
             blocks += [Para("Undo:", "muted"), Commands(undo)]
-    return [*blocks, *_compared(device)]
+    return [*blocks, *settings_blocks(device, inputs), *_compared(device)]
+
+
+def settings_blocks(device: Device | None, inputs: Inputs) -> list[Block]:
+    """What pods of the cluster ask for without effect, once: with the main device, or without any."""
+    if device is not inputs.main:
+        return []
+    return [
+        Note(visible(one.action, 200), full_stop(capital(visible(one.why, LONG))))
+        for one in inputs.report.settings_advice
+    ]
 
 
 #: How caps of each strategy are chosen.
