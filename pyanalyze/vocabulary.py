@@ -309,7 +309,8 @@ MODES: Final[tuple[Mode, ...]] = tuple(Mode)
 MPS_CONTROL: Final = "nvidia-cuda-mps-control"
 MPS_SERVER: Final = "nvidia-cuda-mps-server"
 MPS_CUT_NAME: Final = "nvidia-cuda-mps"
-#: What NVML calls the type of a process that is a client of an MPS server.
+#: What NVML calls the type of a process with a compute context of its own, and that of a client of an MPS server.
+COMPUTE: Final = "C"
 MPS_CLIENT: Final = "M+C"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import parse_pairs
-from pyanalyze.vocabulary import MPS_CLIENT, MPS_SERVER
+from pyanalyze.vocabulary import MPS_CLIENT, MPS_CUT_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -247,4 +247,4 @@ def _served(rows: Sequence[Mapping[str, Any]], machines: Mapping[int, Machine]) 
 
 def _of_mps(process: tuple[int, str | None, str], pids: set[int]) -> bool:
     pid, kind, name = process
-    return pid in pids or kind == MPS_CLIENT or MPS_SERVER in name
+    return pid in pids or kind == MPS_CLIENT or MPS_CUT_NAME in name

@@ -20,6 +20,7 @@ __all__ = [
     "listed_of_board",
     "most_listed_together",
     "process_memory",
+    "sampled_busy",
     "unlisted_tenants",
 ]
 
@@ -149,6 +150,24 @@ def compute_processes(tables: TableSet, device_id: int) -> list[tuple[int, str, 
         return None
     rows = listed.unique(subset=["pid"], keep="first", maintain_order=True).sort("pid")
     return [(row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)]
+
+
+def sampled_busy(tables: TableSet, device_id: int) -> frozenset[int]:
+    """Return the processes on a device of which a sample shows that their kernels ran, by host pid.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sampled_busy(pyanalyze.load(capture).tables, 0)
+    frozenset()
+    """
+    import polars as pl
+
+    rows = _of_processes(tables, device_id)
+    if rows.is_empty():
+        return frozenset()
+    used = (pl.col("metric").cast(pl.String) == "process_sm_pct") & (pl.col("value") > 0)
+    return frozenset(rows.filter(used)["pid"])
 
 
 def _of_processes(tables: TableSet, device_id: int) -> pl.DataFrame:

@@ -34,6 +34,7 @@ from pyanalyze.tables.process_lists import (
     list_apart_ns,
     listed_of_board,
     most_listed_together,
+    sampled_busy,
     unlisted_tenants,
 )
 from pyanalyze.tables.tableset import Selection
@@ -180,6 +181,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 instances_unassigned=_unassigned(tables, device, tenants),
                 pids_known=all(row["pid"] is not None for row in tenants if row["traced"]),
                 nvml_processes=processes,
+                nvml_busy=sampled_busy(tables, number),
                 nvml_apart_ns=list_apart_ns(tables, number),
                 unlike_medians_ns=_unlike_medians_ns(tables, number, usage, _group(pairs, clients)),
                 nvml_of_board=listed_of_board(tables, number),

@@ -22,7 +22,8 @@ from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.shell import shell_word
-from pyanalyze.vocabulary import MPS_CLIENT, MPS_CUT_NAME, MPS_SERVER
+from pyanalyze.text.visible import program
+from pyanalyze.vocabulary import COMPUTE, MPS_CLIENT, MPS_CUT_NAME, MPS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -336,6 +337,8 @@ class Case:
     pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    #: of these, by pid, those of which samples show that their kernels ran
+    nvml_busy: AbstractSet[int] = frozenset()
     #: how long before the window (negative: after it) that list was taken; 0: in it
     nvml_apart_ns: int = 0
     #: shortest and longest median of the residency intervals of its tenants, where these differ; None: they do not
@@ -1339,6 +1342,7 @@ def _nvml(case: Case) -> Iterable[Observation]:
             "sampled",
             f"NVML lists MPS clients (type {MPS_CLIENT}){_taken(case)}",
         )
+    yield from _outside_mps(case)
     together = len(clients) if case.nvml_together is None else case.nvml_together
     # A list that lacks traced processes cannot show that there were no others.
     if len(clients) == 1 and not case.unlisted:
@@ -1361,6 +1365,29 @@ def _nvml(case: Case) -> Iterable[Observation]:
             f"NVML lists {together} compute processes{' beside the MPS server' if servers else ''} on the GPU"
             f"{' at a time' if together < len(clients) else ''}{_taken(case)}",
         )
+
+
+def _outside_mps(case: Case) -> Iterable[Observation]:
+    """Processes that are listed beside MPS clients and are none: their work is time-sliced with the server's."""
+    listed = case.nvml_processes or ()
+    clients = [pid for pid, _, kind in listed if kind == MPS_CLIENT]
+    # Of others the list gives no type, or a type of graphics.
+    outside = [(pid, name) for pid, name, kind in listed if kind == COMPUTE and MPS_CUT_NAME not in name]
+    if not clients or not outside:
+        return
+    busy = [(pid, name) for pid, name in outside if pid in case.nvml_busy]
+    both = bool(busy) and not case.nvml_busy.isdisjoint(clients)
+    found = busy if both else outside
+    names = fmt.names([f"{program(name) or 'process'} (pid {pid})" for pid, name in found], 3)
+    said = f"NVML lists {fmt.counted(len(found), 'process', 'processes')} outside of MPS (type {COMPUTE}): {names}"
+    yield Observation(
+        "outside_mps_busy" if both else "nvml_outside_mps",
+        float(len(found)),
+        "processes",
+        len(found),
+        "sampled",
+        f"{said}{'; its kernels ran, as those of clients did' if both else ''}{_taken(case)}",
+    )
 
 
 def _taken(case: Case) -> str:

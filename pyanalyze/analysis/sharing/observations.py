@@ -193,5 +193,7 @@ SEEN_WHEN: Mapping[str, str] = {
     "nvml_mps_server": "NVML or nvidia-smi lists nvidia-cuda-mps-server on the GPU.",
     "nvml_mps_clients": "NVML or nvidia-smi lists processes of type M+C.",
     "nvml_one_process": "NVML or nvidia-smi lists one compute process, and no traced process is missing from the list.",
+    "nvml_outside_mps": "NVML or nvidia-smi lists processes of type C beside those of type M+C, busy or not.",
+    "outside_mps_busy": "Samples show that kernels of processes of type C ran, and those of processes of type M+C.",
     "nvml_several_processes": "NVML or nvidia-smi lists several compute processes on the GPU at a time.",
 }

@@ -16,13 +16,13 @@ RULE = Rule(
         "processes that seldom meet."
     ),
     prior=t.RARE,
-    requires_one_of=frozenset({"mps_group_time_sliced", "mps_group_interrupted"}),
+    requires_one_of=frozenset({"mps_group_time_sliced", "mps_group_interrupted", "outside_mps_busy"}),
     weights={
         # Contexts alternate, and the SMs hold no blocks of the process outside beside those of the group.
         **{
             name: weight
             for name, weight in CLIENTS.items()
-            if name not in ("mps_group_time_sliced", "changes_after_slice", "sms_left_free")
+            if name not in ("mps_group_time_sliced", "changes_after_slice", "sms_left_free", "nvml_outside_mps")
             and not name.startswith("co_residency_")
         },
         "mps_group_time_sliced": (
@@ -33,6 +33,7 @@ RULE = Rule(
             t.DECISIVE,
             "kernels were switched out by time slices, but fewer than if no two tenants ran concurrently",
         ),
+        "outside_mps_busy": (t.DECISIVE, "a process outside of the group ran kernels, and clients did"),
         "kernel_ran_in_preemption": (t.MODERATE, "a tenant's kernel was switched out for another tenant's"),
         "untraced_resident": (t.WEAK, "an untraced process was resident"),
         "pre_volta": (-t.DECISIVE, "this chip is older than Volta: that is `mps-pre-volta`"),
