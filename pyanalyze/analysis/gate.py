@@ -41,6 +41,10 @@ __all__ = ["check", "parts_of", "read_limits"]
 CONFIG_FILES = ("pyanalyze.toml", "pyproject.toml")
 
 
+#: Why no threshold but that of memory is decided without a capture.
+_ONLY_SAMPLES = "samples and settings observe nothing: this gate needs a capture"
+
+
 def check(
     report: Report,
     limits: Limits,
@@ -87,14 +91,16 @@ def check(
     active = [device for device in report.devices if device.tenants]
     if not active:
         # Samples only, or a capture in which nothing ran: but for memory, every threshold is asked of nobody.
-        why = "no activity of any tenant was recorded"
+        captured = any(capture.nsys_version for capture in report.captures)
+        why = "no activity of any tenant was recorded" if captured else _ONLY_SAMPLES
         how = record_all()
         sampled = [d for d in report.devices if d.memory is not None and d.memory.peak_bytes is not None]
         for gate in limits.asked():
             if gate == "max_memory" and sampled:
                 found += [outcome for device in sampled for outcome in _memory(device, limits)]
             else:
-                found.append(Outcome(gate, "no GPU", "inconclusive", why, how=how))
+                subjects = [device_title(device) for device in report.devices] or ["no GPU"]
+                found += [Outcome(gate, subject, "inconclusive", why, how=how) for subject in subjects]
         return Checked(tuple(found), inconclusive)
     for device in active:
         for gate, look in _GATES.items():
