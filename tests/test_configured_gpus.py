@@ -347,3 +347,50 @@ def test_interference_shows_what_latencies_go_with(tmp_path: Path) -> None:
     said = CliRunner().invoke(cli, ["interference", *map(str, files)]).output
     assert "latency goes with train" in said
     assert "an association, not a cause" in " ".join(said.split())
+
+
+def pmon(*processes: tuple[int, str, str, str]) -> str:
+    """Two samples of pmon: pid, type, share of time and name of each process."""
+    head = "#Time        gpu         pid   type     sm    mem    enc    dec    command\n"
+    head += "#HH:MM:SS    Idx           #    C/G      %      %      %      %    name\n"
+    return head + "".join(
+        f" 10:00:0{second}       0      {pid}   {kind:>3}     {share}     10      -      -    {name}\n"
+        for second in (1, 2)
+        for pid, kind, share, name in processes
+    )
+
+
+def test_a_plain_process_beside_mps_clients_is_time_sliced_with_them(tmp_path: Path) -> None:
+    """Type C has a context of its own: where both work, MPS alone does not describe the GPU. A server computes nothing."""
+    client, plain = (41377, "M+C", "30", "tritonserver"), (41201, "C", "60", "python3")
+    mixed = answer(written(tmp_path, "a.txt", pmon(client, plain))).devices[0].sharing
+    assert mixed.mode == "mps+time-slicing"
+    assert "python3 (pid 41201)" in mixed.summary
+    idle = answer(written(tmp_path, "b.txt", pmon(client, (41201, "C", "0", "python3")))).devices[0].sharing
+    assert idle.mode == "mps"
+    assert any("python3 (pid 41201)" in one.detail for one in idle.evidence)
+    server = (8810, "C", "5", "nvidia-cuda-mps")
+    alone = answer(written(tmp_path, "c.txt", pmon(client, server))).devices[0].sharing
+    assert alone.mode == "mps"
+    assert not any("outside of MPS" in one.detail for one in alone.evidence)
+
+
+def test_a_gate_on_samples_says_what_it_needs(tmp_path: Path) -> None:
+    file = written(tmp_path, "a.txt", pmon((41377, "M+C", "30", "a"), (41378, "M+C", "30", "b")))
+    checked = CliRunner().invoke(cli, ["check", str(file), "--expect-mode", "mps"])
+    assert checked.output.startswith("check: inconclusive")
+    said = "INCONCLUSIVE  expect-mode (GPU of unknown name (device 0)): samples and settings observe nothing"
+    assert said in checked.output
+
+
+def test_a_guest_is_sent_to_the_host_of_its_virtual_gpu(tmp_path: Path) -> None:
+    guest = written(tmp_path, "gpu.csv", GPU.replace("NVIDIA H100 80GB HBM3", "GRID P4-1Q"))
+    assert "Do Look at the vGPU host" in first_screen(guest)
+    assert "nvidia-smi vgpu -q" in first_screen(guest)
+
+
+def test_settings_in_the_place_of_a_saved_report_are_sent_to_their_option(tmp_path: Path) -> None:
+    file = written(tmp_path, "objects.json", node("n1", "NVIDIA-L40S", 1, "none", 1))
+    refused = CliRunner().invoke(cli, ["check", "--expect-agreement", str(file)])
+    assert "--context" in str(refused.exception) + refused.output
+    assert "Field required" not in str(refused.exception) + refused.output

@@ -90,12 +90,23 @@ def read_saved(path: str | os.PathLike[str]) -> Report:
                 f"{path} was written by pyanalyze {writer}, this is {_core.__version__}: their keys differ "
                 f"({where}: {first['msg']}); make the report again from the captures"
             ) from error
+        if (what := _settings_of(Path(path))) is not None:
+            raise NotACapture(
+                f"{path} holds {what} and is not a saved report: give it with --context, beside a capture or samples"
+            ) from error
         raise NotACapture(
             f"{path} is not a saved report ({where}: {first['msg']}); `pyanalyze report -f json` writes one"
         ) from error
     if not within_64_bits(read.model_dump()):
         raise NotACapture(f"{path} is not a saved report: it has numbers of more than 64 bits")
     return read
+
+
+def _settings_of(path: Path) -> str | None:
+    """What a reader of configuration calls a file; None: none knows anything in it."""
+    from pyanalyze.inputs.context import formats_of
+
+    return next(iter(formats_of(path)), None)
 
 
 def _writer(body: bytes) -> str | None:

@@ -24,6 +24,7 @@ from pyanalyze.analysis.advice.simple import (
     Resident,
     in_turn,
     kept_apart,
+    look_at_host,
     record_first,
     record_kernels,
     simple_bounds,
@@ -41,7 +42,7 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
 from pyanalyze.text.visible import visible
-from pyanalyze.vocabulary import MEMORY_RESERVE, MOST_COPIES, TRAITS, WORTH_IT, Mode, unless
+from pyanalyze.vocabulary import ENOUGH_UNITS, MEMORY_RESERVE, MOST_COPIES, TRAITS, WORTH_IT, Mode, unless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -222,6 +223,7 @@ def advise_device(
             listed=sum(one.computes for one in listed.by_device.get(verdict.device_id, ())),
             in_kernels=in_kernels,
             too_few=next((split.operations for split in here if split.too_few), None),
+            fewest=min((split.operations for split in here if split.operations is not None), default=None),
             kube=kube,
         )
     )
@@ -317,6 +319,7 @@ def _actions(
     listed: int,
     in_kernels: bool,
     too_few: int | None,
+    fewest: int | None,
     kube: bool,
 ) -> Iterator[Advice]:
     """What decides or fails first; then by the time at stake; then what changes nothing."""
@@ -347,7 +350,7 @@ def _actions(
         yield from missing_first
     if compared.options:
         if stays:
-            yield _stay(compared, required, verdict, kube=kube)
+            yield _stay(compared, required, verdict, kube=kube, fewest=fewest)
             yield from _for_tail(compared, verdict.mode, kube=kube)
         yield from _stricter(compared, verdict.mode, kube=kube)
         yield from _no_instance(compared)
@@ -414,7 +417,9 @@ def _actions(
                 yield _isolated(tables, verdict, required, held, device, compared.why_not)
         elif verdict.mode != Mode.UNDETERMINED:
             daemon = daemon_on(tables, verdict.device_id)
-            if not (traits.time_sliced or any(tenant.traced for tenant in held)):
+            if traits.vgpu:
+                yield look_at_host()
+            elif (traits.mps or not traits.time_sliced) and not any(tenant.traced for tenant in held):
                 client = daemon.client if traits.mps else None
                 yield record_kernels("who was slowed, and by what, is not known", client)
             bounded = _without_switching(tables, verdict.device_id, held)
@@ -965,7 +970,15 @@ def _commands(option: Option, compared: Options, mode: Mode, *, kube: bool) -> t
     )
 
 
-def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict, *, kube: bool) -> Advice:
+def _stay(
+    compared: Options,
+    required: tuple[Requirement, ...],
+    verdict: Verdict,
+    *,
+    kube: bool,
+    fewest: int | None = None,
+) -> Advice:
+    """Say why to change nothing; `fewest`: operations of the tenant with the fewest, None: not counted."""
     best = compared.recommended
     if best is None:
         return isolating.own_gpus(
@@ -1003,8 +1016,13 @@ def _stay(compared: Options, required: tuple[Requirement, ...], verdict: Verdict
     if tail is not None:
         # `_for_tail` gives it, or `_stricter` where it isolates more: both follow.
         why = f"{why}. If the p99 latency of {fmt.names(tail[1])} matters more: {_named(tail[0])} (next advice)"
+    # A replay of a few operations, which no solo recording checks, speaks for those only.
+    few = fewest is not None and fewest < ENOUGH_UNITS and not compared.solo_measured
+    if few:
+        why = f"{why}. This is not certain: a tenant ran only {fmt.counted(fewest or 0, 'operation')}"
+        first = f"{first}. Record the tenants for longer, or each solo, to be sure"
     return Advice(
-        action=f"Keep {kept}{' in this instance' if inside else ''}: {why}",
+        action=f"Keep {kept}{' in this instance' if inside else ''}{' for now' if few else ''}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
         expected=f"modelled slowdown, not measured: as it is ({_named(now)}): {_each(now)}{other}",

@@ -333,3 +333,24 @@ def record_kernels(unknown: str, client: str | None = None) -> Advice:
         why=f"no kernels were traced: {unknown}",
         undo=None,
     )
+
+
+def look_at_host() -> Advice:
+    """Send a guest to the host of its virtual GPU, which alone lists the other guests.
+
+    Examples
+    --------
+    >>> look_at_host().commands[0].partition("   # ")[0]
+    'nvidia-smi vgpu -q'
+    """
+    return Advice(
+        action="Look at the vGPU host: it lists the other virtual machines of the GPU, their use and the scheduler",
+        commands=[
+            "nvidia-smi vgpu -q   # on the host: guests, vGPU types, scheduling policy",
+            "nvidia-smi vgpu -u   # on the host: use by each virtual machine",
+        ],
+        expected=None,
+        bound=None,
+        why="a guest does not see other virtual machines: whether and by whom it is slowed, only the host shows",
+        undo=None,
+    )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.inputs.context.base import Reader, Row
 
-__all__ = ["READERS", "identities", "place_context", "read_context"]
+__all__ = ["READERS", "formats_of", "identities", "place_context", "read_context"]
 
 READERS: tuple[Reader, ...] = (
     nvidia_smi_list.READER,
@@ -110,6 +110,21 @@ def read_context(path: str | os.PathLike[str]) -> pl.DataFrame:
         raise SamplesUnreadable(f"{os.fspath(path)}: no known context format; known are {formats}")
     rows = [(None, reader.name, row.pid, None, row.key, row.value) for reader, row in found]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+
+
+def formats_of(path: str | os.PathLike[str]) -> list[str]:
+    """Name the formats of configuration that are found in a file; none where it cannot be read as text.
+
+    Examples
+    --------
+    >>> formats_of(capture)
+    []
+    """
+    try:
+        text = _text(Path(path))
+    except (SamplesUnreadable, OSError):
+        return []
+    return [reader.title for reader in READERS if reader.sniff(text)]
 
 
 #: Readers of what one machine says of its own GPUs: indexes in them are those of its samples.
