@@ -1108,6 +1108,9 @@ struct Samples {
     value: Slot,
     known: HashMap<i64, Option<u32>>,
     no_device: u64,
+    /// Of which type and time the last value was: those of one sample follow each other.
+    last: Option<(i64, i64)>,
+    samples: u64,
 }
 
 impl Samples {
@@ -1122,6 +1125,8 @@ impl Samples {
             staged,
             known: HashMap::new(),
             no_device: 0,
+            last: None,
+            samples: 0,
         })
     }
 
@@ -1139,6 +1144,7 @@ impl Samples {
             .entry(type_id)
             .or_insert_with(|| devices.only().or_else(|| devices.listed_gpu(type_id & 0xFF)));
         self.no_device += u64::from(slot.is_none());
+        self.samples += u64::from(self.last.replace((type_id, time)) != Some((type_id, time)));
         self.staged.put(self.device, slot.map(i64::from));
         self.staged.put(self.time, Some(time));
         self.staged.put_name(self.metric, Value::Text(name.0.as_bytes()));
@@ -1151,6 +1157,7 @@ impl Samples {
         reader.count(quality::METRICS_DEVICE_UNKNOWN, self.no_device, "");
         reader.count(quality::METRIC_UNNAMED, unnamed, "");
         reader.count(quality::BAD_INTERVAL, untimed, "gpu_metrics without a time");
+        reader.counter_samples = Some(self.samples);
         Found { staged: self.staged, rows, tables: vec![table] }
     }
 }

@@ -180,7 +180,8 @@ fn read_with<T>(
             detail: format!("none of the tables {} is there", layout::MARKS.join(", ")),
         });
     }
-    let mut reader = Reader { database: &database, capture, watch, quality: Quality::default() };
+    let mut reader =
+        Reader { database: &database, capture, watch, quality: Quality::default(), counter_samples: None };
     match read(&mut reader) {
         // Damage that a writer causes under our eyes is no damage: say what really happened.
         Err(damage @ Error::Damaged { .. }) => database.close().map_err(Error::from).and(Err(damage)),
@@ -232,6 +233,8 @@ struct Reader<'a> {
     capture: u32,
     watch: &'a dyn Watch,
     quality: Quality,
+    /// Samples of hardware counters in the export, if they were read.
+    counter_samples: Option<u64>,
 }
 
 /// What has nsys record kernels, and graphs as a whole.
@@ -239,6 +242,8 @@ const KERNELS_BY: &str = "-t cuda";
 /// How to get what nsys collected and the export lacks.
 const EXPORT_AGAIN: &str =
     "nsys export --type sqlite REPORT.nsys-rep   # of the recording, with all tables and rows";
+/// One in so many counter samples may be missing in a whole export: of real ones two in 4,633 were.
+const SAMPLES_LEFT_OUT: u64 = 100;
 const GRAPHS_BY: &str = "-t cuda --cuda-graph-trace=graph";
 
 /// One row of `sources`.
@@ -281,20 +286,18 @@ impl Reader<'_> {
             ),
         ];
         for (name, collected, counter, what) in others {
-            let Some(row) = sources.iter_mut().find(|row| row.name == name && row.rows < collected) else {
+            let Some(row) = sources.iter_mut().find(|row| row.name == name) else { continue };
+            // A sample has a row for each counter, and a whole export lacks the first or the last one.
+            let of_counters = self.counter_samples.filter(|_| name == "gpu_metrics");
+            let held = of_counters.unwrap_or(row.rows);
+            if held.saturating_add(of_counters.map_or(0, |_| collected / SAMPLES_LEFT_OUT)) >= collected {
                 continue;
-            };
-            let held = row.rows;
+            }
             if held == 0 {
                 (row.state, row.how) = ("removed", EXPORT_AGAIN);
             }
-            let detail = match (held, name) {
-                (0, _) => format!("none of {collected} {what} that nsys collected are in the export"),
-                (_, "gpu_metrics") => {
-                    format!("{held} values are in the export, of {collected} {what} that nsys collected, each with one value or more")
-                }
-                _ => format!("{held} of {collected} {what} that nsys collected are in the export"),
-            };
+            let part = if held == 0 { "none".to_owned() } else { held.to_string() };
+            let detail = format!("{part} of {collected} {what} that nsys collected are in the export");
             self.count(counter, collected - held, detail);
         }
     }
