@@ -237,8 +237,8 @@ def test_pods_hold_the_gpus_of_their_node_until_they_end(tmp_path: Path) -> None
     }
     assert [[one.name for one in found.tenants] for found in report.nodes] == [["run-a", "run-b"], ["big"]]
     said = first_screen(file)
-    assert "1 GPU (NVIDIA-L40S), time-slicing, 4 replicas: run-a and run-b share its GPU" in said
-    assert "8 GPUs (NVIDIA-H100-80GB-HBM3), not shared, each GPU is offered once: big holds all 8 GPUs" in said
+    assert "1 GPU (NVIDIA-L40S), time-slicing, 4 replicas. run-a and run-b share its GPU" in said
+    assert "8 GPUs (NVIDIA-H100-80GB-HBM3), not shared, each GPU is offered once. big holds all 8 GPUs" in said
     assert "Configured" not in said
     beside = first_screen(written(tmp_path, "gpu.csv", GPU), file)
     assert "on other nodes: run-a and run-b" in beside
@@ -394,3 +394,14 @@ def test_settings_in_the_place_of_a_saved_report_are_sent_to_their_option(tmp_pa
     refused = CliRunner().invoke(cli, ["check", "--expect-agreement", str(file)])
     assert "--context" in str(refused.exception) + refused.output
     assert "Field required" not in str(refused.exception) + refused.output
+
+
+def test_many_nodes_keep_the_first_screen(tmp_path: Path) -> None:
+    objects: list[dict[str, Any]] = []
+    for number in range(9):
+        objects.append(node(f"n{number}", f"NVIDIA-A{number}-SXM4-80GB-SHARED", 2, "time-slicing", 4))
+        objects += [pod(f"a-pod-with-a-long-name-{number}-{each}", f"n{number}", gpus=2) for each in range(9)]
+    screen = render_summary(answer(written(tmp_path, "many.json", *objects)))
+    assert len(screen.splitlines()) <= 15
+    assert max(map(len, screen.splitlines())) <= 100
+    assert screen.splitlines()[-1].startswith("Versions")

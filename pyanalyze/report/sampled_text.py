@@ -267,16 +267,16 @@ def _node_sentence(node: ListedNode) -> str:
     labels = listed_labels(node.tenants)
     names = [labels[number] for number in range(len(node.tenants))]
     if not names:
-        return f"{_gpus_text(node)}, {how}: no listed pod holds a GPU"
+        return f"{_gpus_text(node)}, {how}. No listed pod holds a GPU"
     several = len(names) > 1
     asked = [one.requested_gpus for one in node.tenants]
     if node.gpus == 1:
-        whose = "share its GPU" if several else "holds its GPU"
-    elif not found.shared and None not in asked and sum(one or 0 for one in asked) == node.gpus:
-        whose = f"hold{'' if several else 's'} all {node.gpus} GPUs"
+        whose = " share its GPU" if several else " holds its GPU"
+    elif found.replicas == 1 and None not in asked and sum(one or 0 for one in asked) == node.gpus:
+        whose = f" hold{'' if several else 's'} all {node.gpus} GPUs"
     else:
-        whose = f"{'are' if several else 'is'} there; no input says on which GPU"
-    return f"{_gpus_text(node)}, {how}: {fmt.names(names, _NAMED)} {whose}"
+        whose = ": no input says on which GPU"
+    return f"{_gpus_text(node)}, {how}. {fmt.names(names, _NAMED)}{whose}"
 
 
 def _instance_text(device: Device) -> str:

@@ -159,7 +159,7 @@ def render_summary(report: Report) -> str:
         for row in report.quality:
             if row.name.startswith("samples_") and row.name != UNREAD and row.severity != "info":
                 lines += _lines("Samples", visible(row.detail or row.name, None), 3)
-        lines.append(_line("Versions", versions_text(report)))
+        lines = [*lines[: SUMMARY_LINES - report.synthetic - 1], _line("Versions", versions_text(report))]
     else:
         make = _sampled_lines if only_sampled(report, device) else _device_lines
         lines = make(report, device, SUMMARY_LINES - report.synthetic)
