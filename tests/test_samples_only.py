@@ -206,8 +206,8 @@ def test_without_times_there_is_nothing_to_draw_or_to_hold_latencies_against(tmp
 def test_info_says_what_the_samples_hold() -> None:
     result = CliRunner().invoke(cli, ["info", "--samples", str(SAMPLES / "query.xml")], catch_exceptions=False)
     assert "samples only, no capture, driver 535.161.08" in result.output
-    # Of each of two answers 13 values, the driver and one process.
-    assert "query.xml (nvidia-smi-query-xml): 30 rows of 15 metrics, 0 not available" in result.output
+    # Of each of two answers 13 values, the versions of driver and CUDA, and one process.
+    assert "query.xml (nvidia-smi-query-xml): 32 rows of 16 metrics, 0 not available" in result.output
     result = CliRunner().invoke(cli, ["info", "--samples", str(SAMPLES / "pmon.txt")], catch_exceptions=False)
     assert "pmon.txt (nvidia-smi-pmon): 6 rows of 3 metrics, 2 not available" in result.output
 

@@ -76,7 +76,9 @@ def read_latencies(path: Path, samples: pl.DataFrame, origin_ns: int | None) -> 
         raise UsageError(f"{path}: latencies need a column {', '.join(_TIMES)} and one of {', '.join(_UNITS)}, or end")
     if samples.height and samples["time_ns"].null_count() == samples.height:
         raise UsageError(f"{path}: latencies need samples with times to compare with, and these have none")
-    known = samples.select("time_local_ns", "time_ns").drop_nulls().head(1).rows()
+    # Those of samples without dates are before 1970.
+    dated = samples.filter(pl.col("time_local_ns") >= 0)
+    known = dated.select("time_local_ns", "time_ns").drop_nulls().head(1).rows()
     local_ns = known[0][0] - known[0][1] if known else None
     rows = []
     for number, row in enumerate(given, start=2):

@@ -23,6 +23,7 @@ use arrow_select::take::take_record_batch;
 
 use crate::base::error::{Error, Result};
 use crate::base::watch::Watch;
+use crate::read::samples::is_undated;
 use crate::table::builder::replace;
 use crate::table::columns::{at, Columns};
 use crate::table::events::{concat, Tables, EVENT_TABLES};
@@ -530,7 +531,8 @@ pub fn place_samples(samples: &RecordBatch, session: &Tables, quality: &mut Qual
             clock.trace_from_utc(UtcNs(utc))
         } else {
             let zone_ns = zone_s.map(|s| i64::from(s).saturating_mul(1_000_000_000));
-            let utc = at(local, row).zip(zone_ns).and_then(|(local, zone)| local.checked_sub(zone));
+            let dated = at(local, row).filter(|time| !is_undated(*time));
+            let utc = dated.zip(zone_ns).and_then(|(local, zone)| local.checked_sub(zone));
             let time = utc.and_then(|utc| clock.trace_from_utc(UtcNs(utc)));
             by_zone = by_zone.saturating_add(u64::from(time.is_some()));
             time

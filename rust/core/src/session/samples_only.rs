@@ -82,18 +82,11 @@ pub fn session(samples: &[Tables]) -> Result<Tables> {
 
     let mut session: Tables = schema::TABLES.iter().map(|t| (t.name, t.empty())).collect();
     session.retain(|name, _| IN_A_SESSION.contains(name));
-    let mut drivers = BTreeSet::new();
-    for row in 0..columns.rows() {
-        if columns.names("metric")?.get(row) == Some("driver_version") {
-            drivers.extend(text_at(columns.text("text")?, row).map(str::to_owned));
-        }
-    }
-    // Drivers of two machines are no one's.
-    let driver = drivers.pop_first().filter(|_| drivers.is_empty());
+    let versions = (only_text(&columns, "driver_version")?, only_text(&columns, "cuda_version")?);
     let last = times.iter().flatten().max().copied();
     let sources: BTreeSet<&str> =
         (0..columns.rows()).filter_map(|row| columns.names("source").ok()?.get(row)).collect();
-    session.insert(schema::CAPTURE.name, capture(&sources, driver, origin.filter(|_| is_utc), last)?);
+    session.insert(schema::CAPTURE.name, capture(&sources, versions, origin.filter(|_| is_utc), last)?);
     session.insert(schema::DEVICES.name, devices(&known)?);
     session.insert(schema::CONFIGURED.name, configured(&known)?);
     session.insert(schema::SOURCES.name, absent()?);
@@ -103,6 +96,17 @@ pub fn session(samples: &[Tables]) -> Result<Tables> {
     counts.push(quality.table()?);
     session.insert(schema::QUALITY.name, concat(&schema::QUALITY, &counts)?);
     Ok(session)
+}
+
+/// The one text that all rows of a metric have: versions of two machines are no one's.
+fn only_text(columns: &Columns<'_>, metric: &str) -> Result<Option<String>> {
+    let (metrics, text) = (columns.names("metric")?, columns.text("text")?);
+    let mut found: BTreeSet<&str> = (0..columns.rows())
+        .filter(|row| metrics.get(*row) == Some(metric))
+        .filter_map(|row| text_at(text, row))
+        .filter(|text| !samples::is_unavailable(text))
+        .collect();
+    Ok(found.pop_first().filter(|_| found.is_empty()).map(str::to_owned))
 }
 
 /// Offsets of the world's time zones from UTC, in minutes, those in summer included.
@@ -123,7 +127,11 @@ fn one_clock(columns: &Columns<'_>, quality: &mut Quality) -> Result<(bool, Vec<
     let source = columns.names("source")?;
     let rows = columns.rows();
     let Some(of_utc) = span(utc.iter().flatten()) else {
-        let placed = (0..rows).filter(|row| at(local, *row).is_some()).count() as u64;
+        // Times without a date are on no clock but their own.
+        let dated = local.iter().flatten().any(|time| !samples::is_undated(time));
+        let clock: Vec<Option<i64>> =
+            local.iter().map(|time| time.filter(|time| !dated || !samples::is_undated(*time))).collect();
+        let placed = clock.iter().flatten().count() as u64;
         let said = "sampled values: no capture tells the time zone, so they are shown as written";
         quality.add(None, quality::SAMPLES_LOCAL_TIME, placed, said);
         quality.add(
@@ -132,9 +140,10 @@ fn one_clock(columns: &Columns<'_>, quality: &mut Quality) -> Result<(bool, Vec<
             rows as u64 - placed,
             "sampled values without a time",
         );
-        return Ok((false, local.iter().collect()));
+        return Ok((false, clock));
     };
-    let only_local = |row: usize| at(local, row).filter(|_| at(utc, row).is_none());
+    let only_local =
+        |row: usize| at(local, row).filter(|time| at(utc, row).is_none() && !samples::is_undated(*time));
     let mut files: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
     for row in 0..rows {
         if let (Some(time), Some(file)) = (only_local(row), source.get(row)) {
@@ -161,7 +170,7 @@ fn one_clock(columns: &Columns<'_>, quality: &mut Quality) -> Result<(bool, Vec<
         }
     }
     let timeless =
-        (0..rows).filter(|row| at(utc, *row).is_none() && at(local, *row).is_none()).count() as u64;
+        (0..rows).filter(|row| at(utc, *row).is_none() && only_local(*row).is_none()).count() as u64;
     quality.add(None, quality::SAMPLES_NOT_ALIGNED, timeless, "sampled values without a time");
     let placed = (0..rows)
         .map(|row| {
@@ -318,7 +327,7 @@ fn complete_instances(keys: &mut [Option<Key>]) {
 
 fn capture(
     sources: &BTreeSet<&str>,
-    driver: Option<String>,
+    (driver, cuda): (Option<String>, Option<String>),
     utc_origin: Option<i64>,
     last: Option<i64>,
 ) -> Result<RecordBatch> {
@@ -331,6 +340,7 @@ fn capture(
         .put("size_bytes", Int64Array::from(vec![i64::try_from(size).unwrap_or(i64::MAX)]))
         .put("product", StringArray::from(vec![PRODUCT]))
         .put("driver_version", StringArray::from(vec![driver]))
+        .put("cuda_driver_version", StringArray::from(vec![cuda]))
         .put("start_ns", Int64Array::from(vec![last.map(|_| 0)]))
         .put("end_ns", Int64Array::from(vec![last]))
         .put("utc_origin_ns", Int64Array::from(vec![utc_origin]))

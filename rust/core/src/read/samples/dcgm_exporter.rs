@@ -71,6 +71,7 @@ pub(super) fn subject(labels: &Labels) -> Subject {
         gpu_name: get("modelName").cloned(),
         mig_gi: get("GPU_I_ID").and_then(|v| v.parse().ok()),
         mig_profile: get("GPU_I_PROFILE").cloned(),
+        driver_version: get("DCGM_FI_DRIVER_VERSION").cloned(),
         pods: pod(labels),
         ..Subject::default()
     }
@@ -244,6 +245,24 @@ DCGM_FI_DEV_GPU_UTIL{gpu="0"}
         assert_eq!(quality.count(SAMPLES_ABOVE_ONE), 1);
         assert_eq!(quality.count(SAMPLES_UNAVAILABLE), 1);
         assert!(!format!("{table:?}{:?}", quality.table().unwrap()).contains("SECRET"));
+    }
+
+    #[test]
+    fn the_driver_is_a_label_of_every_series() {
+        let line = |name: &str, gpu: u32| {
+            format!("DCGM_FI_{name}{{gpu=\"{gpu}\",DCGM_FI_DRIVER_VERSION=\"535.104.12\"}} 5\n")
+        };
+        let text = line("DEV_GPU_UTIL", 0) + &line("DEV_GPU_UTIL", 1) + &line("DEV_GPU_TEMP", 0);
+        assert_eq!(
+            shown(&read_text(text.as_bytes()).0.unwrap()),
+            [
+                "0|||||driver_version|535.104.12",
+                "0|||||gpu_utilization_pct|5",
+                "1|||||driver_version|535.104.12",
+                "1|||||gpu_utilization_pct|5",
+                "0|||||temperature_c|5",
+            ]
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! means that nothing could be measured (utilisation under MIG): it stays text and never becomes zero.
 
 use super::metric::{reading, tidy, Reading, Unit, DMON};
-use super::time::{parse_date, time_of_day, Time};
+use super::time::{parse_date, time_of_day, Time, Undated};
 use super::{Lines, Reader, SampleClock, Samples, Subject};
 use crate::base::error::Result;
 
@@ -35,6 +35,7 @@ fn words(line: &str) -> Option<Vec<String>> {
 
 fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
     let (mut names, mut heads): (Vec<String>, Vec<String>) = Default::default();
+    let mut undated = Undated::default();
     while let Some(line) = lines.next()? {
         if line.starts_with('#') {
             // Repeated every screen.
@@ -45,7 +46,7 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
             }
             continue;
         }
-        let Some((subject, readings)) = row(&names, &heads, &line) else {
+        let Some((subject, readings)) = row(&names, &heads, &line, &mut undated) else {
             samples.skip(lines.number);
             continue;
         };
@@ -57,7 +58,12 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
     Ok(())
 }
 
-fn row(names: &[String], heads: &[String], line: &str) -> Option<(Subject, Vec<(String, Reading)>)> {
+fn row(
+    names: &[String],
+    heads: &[String],
+    line: &str,
+    undated: &mut Undated,
+) -> Option<(Subject, Vec<(String, Reading)>)> {
     let mut subject = Subject::default();
     let mut readings = Vec::new();
     let (mut day, mut clock) = (None, None);
@@ -81,9 +87,10 @@ fn row(names: &[String], heads: &[String], line: &str) -> Option<(Subject, Vec<(
             }
         }
     }
-    // A time without its date (`-o T`) cannot be placed.
-    if let (Some(day), Some(clock)) = (day, clock) {
-        subject.set_time(Time::Local(day * 86_400_000_000_000 + clock));
+    match (day, clock) {
+        (Some(day), Some(clock)) => subject.set_time(Time::Local(day * 86_400_000_000_000 + clock)),
+        (None, Some(clock)) => subject.set_time(undated.place(clock)),
+        (_, None) => {}
     }
     cells.next().is_none().then_some((subject, readings))
 }
@@ -159,6 +166,22 @@ mod tests {
         // `date -u -d '2026-06-20 17:05:19' +%s` is 1781975119.
         let c = Columns::new(&NVML_SAMPLES, &table);
         assert_eq!(c.i64("time_local_ns").unwrap().value(0), 1_781_975_119_000_000_000);
+    }
+
+    #[test]
+    fn times_without_a_date_are_some_time_apart() {
+        let text = "#Time        gpu     sm  tviol
+#HH:MM:SS    Idx      %   bool
+ 23:59:58       0     90      0
+ 23:59:59       0    100      1
+ 00:00:01       0    100      0
+";
+        let table = read_text(text.as_bytes()).0.unwrap();
+        let times = Columns::new(&NVML_SAMPLES, &table).i64("time_local_ns").unwrap().clone();
+        // Two rows of the table for each line.
+        assert_eq!(times.value(2) - times.value(0), 1_000_000_000);
+        assert_eq!(times.value(4) - times.value(2), 2_000_000_000);
+        assert!(times.iter().flatten().all(super::super::is_undated));
     }
 
     #[test]

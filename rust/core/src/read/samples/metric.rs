@@ -223,8 +223,20 @@ pub(super) const TREE: &[(&str, &str, Unit)] = &[
     ("ecc_errors/volatile/sram_uncorrectable", "ecc.errors.uncorrected.volatile.sram", Unit::Plain),
     ("ecc_errors/volatile/sram_uncorrectable_parity", "ecc.errors.uncorrected.volatile.sram.parity", Unit::Plain),
     ("ecc_errors/volatile/sram_uncorrectable_secded", "ecc.errors.uncorrected.volatile.sram.secded", Unit::Plain),
-    ("ecc_errors/volatile/sram_uncorrectable_sec-ded", "ecc.errors.uncorrected.volatile.sram.secded", Unit::Plain),
+    ("ecc_errors/volatile/sram_uncorrectable_sec_ded", "ecc.errors.uncorrected.volatile.sram.secded", Unit::Plain),
     ("ecc_errors/volatile/dram_uncorrectable", "ecc.errors.uncorrected.volatile.dram", Unit::Plain),
+    // What needs a reset or another board, under the names of `--query-gpu` where it has it.
+    ("gpu_recovery_action", "gpu_recovery_action", Unit::Words),
+    ("ecc_errors/channel_repair_pending", "channel_repair_pending", Unit::Words),
+    ("ecc_errors/tpc_repair_pending", "tpc_repair_pending", Unit::Words),
+    ("ecc_errors/unrepairable_memory", "unrepairable_memory", Unit::Words),
+    ("remapped_rows/pending", "remapped_rows.pending", Unit::Words),
+    ("remapped_rows/remapped_row_pending", "remapped_rows.pending", Unit::Words),
+    ("remapped_rows/remapping_failure_occurred", "remapped_rows.failure", Unit::Words),
+    ("remapped_rows/remapped_row_failure", "remapped_rows.failure", Unit::Words),
+    ("retired_pages/pending_page_blacklist", "retired_pages.pending", Unit::Words),
+    ("retired_pages/pending_blacklist", "retired_pages.pending", Unit::Words),
+    ("retired_pages/pending_retirement", "retired_pages.pending", Unit::Words),
 ];
 
 /// A DCGM field.
@@ -457,7 +469,8 @@ pub(super) fn reading(cell: &str, unit: Unit) -> Reading {
         },
     };
     // Rust reads `inf` and `nan` as numbers; no GPU reports either.
-    let Some(value) = number.parse::<f64>().ok().filter(|v| v.is_finite()) else { return text() };
+    let plain = number.parse::<f64>().ok().or_else(|| decimal_comma(number));
+    let Some(value) = plain.filter(|v| v.is_finite()) else { return text() };
     let scale = match (unit, suffix) {
         (Unit::MiB, "" | "MiB" | "MB") => 1_048_576.0,
         (Unit::MiB, "KiB") => 1024.0,
@@ -478,6 +491,14 @@ pub(super) fn reading(cell: &str, unit: Unit) -> Reading {
     } else {
         text()
     }
+}
+
+/// `300,10`, as some locales write it. Three digits behind the comma may be thousands: that is no licence to guess.
+fn decimal_comma(number: &str) -> Option<f64> {
+    let (whole, fraction) = number.split_once(',')?;
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let known = digits(whole) && digits(fraction) && fraction.len() != 3;
+    known.then(|| format!("{whole}.{fraction}").parse().ok())?
 }
 
 /// Whether a value is one of a GPU: none is beyond what 64 bits hold, and answers give bytes and counts in so many.

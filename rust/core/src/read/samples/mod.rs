@@ -32,6 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
+pub(crate) use time::is_undated;
 
 use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray, UInt32Array};
 
@@ -118,7 +119,10 @@ pub fn read(path: &Path, watch: &dyn Watch, quality: &mut Quality) -> Result<Rec
     samples.unmeasured_under_mig();
     let source = path.display().to_string();
     let skipped = samples.skipped + lines.too_long;
-    let first = samples.first_skipped.map(|n| format!(", first in line {n}")).unwrap_or_default();
+    let first = samples.first_skipped.take().map_or_else(String::new, |(line, why)| {
+        let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+        format!(", first in line {line}{why}")
+    });
     quality.add(None, quality::ROWS_SKIPPED, skipped, format!("{source}{first}"));
     quality.add(None, quality::SAMPLES_PER_POD, samples.per_pod, source.as_str());
     samples.count_odd(&source, quality);
@@ -252,6 +256,8 @@ struct Subject {
     pods: Option<String>,
     /// Profile of the instance, such as `1g.10gb`: written once per instance, as the metric `mig_profile`.
     mig_profile: Option<String>,
+    /// A label of every series: written once per GPU, as the metric `driver_version`.
+    driver_version: Option<String>,
 }
 
 impl Subject {
@@ -299,9 +305,12 @@ struct Samples {
     /// Subject, metric, value, text.
     rows: Vec<(usize, String, Option<f64>, Option<String>)>,
     skipped: u64,
-    first_skipped: Option<u64>,
+    /// The first row that was left out, and why where that can be said in general.
+    first_skipped: Option<(u64, Option<String>)>,
     /// Instances whose profile was written: GPU and instance.
     profiled: BTreeSet<(Option<String>, Option<u32>, Option<u32>)>,
+    /// GPUs whose driver was written.
+    versioned: BTreeSet<(Option<String>, Option<u32>)>,
     /// Rows left out because they repeat the value of a GPU for another pod.
     per_pod: u64,
 }
@@ -314,7 +323,12 @@ impl Samples {
         subject.process_name = subject.process_name.map(|name| program(&name));
         let profile = subject.mig_profile.take();
         let instance = (subject.gpu_uuid.clone(), subject.gpu_index, subject.mig_gi);
+        let driver = subject.driver_version.take();
+        let gpu = (subject.gpu_uuid.clone(), subject.gpu_index);
         self.subjects.push(subject);
+        if let Some(driver) = driver.filter(|_| self.versioned.insert(gpu)) {
+            self.metric("driver_version".to_owned(), Reading::Text(driver));
+        }
         if let Some(profile) = profile.filter(|_| self.profiled.insert(instance)) {
             self.metric("mig_profile".to_owned(), Reading::Text(profile));
         }
@@ -332,7 +346,14 @@ impl Samples {
 
     fn skip(&mut self, line: u64) {
         self.skipped += 1;
-        self.first_skipped.get_or_insert(line);
+        self.first_skipped.get_or_insert((line, None));
+    }
+
+    /// Leaves out a row whose number of cells is not that of its header.
+    fn skip_uneven(&mut self, line: u64, cells: usize, columns: usize) {
+        self.skipped += 1;
+        let why = || format!("{cells} values for {columns} columns");
+        self.first_skipped.get_or_insert_with(|| (line, Some(why())));
     }
 
     /// The driver has no utilisation of a GPU or instance under MIG; some tools write 0 for that.

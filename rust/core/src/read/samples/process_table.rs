@@ -5,7 +5,7 @@
 //! the driver shows `-` for every process. Both stay text, neither becomes zero.
 
 use super::metric::{reading, Reading, PMON};
-use super::time::{parse_date, time_of_day, Time};
+use super::time::{parse_date, time_of_day, Time, Undated};
 use super::{Lines, Reader, SampleClock, Samples, Subject};
 use crate::base::error::Result;
 
@@ -26,6 +26,7 @@ fn header(line: &str) -> Option<Vec<String>> {
 
 fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
     let mut names: Vec<String> = Vec::new();
+    let mut undated = Undated::default();
     while let Some(line) = lines.next()? {
         if line.starts_with('#') {
             // Repeated every screen; the second line of each holds units.
@@ -34,7 +35,7 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
             }
             continue;
         }
-        let Some((subject, readings)) = row(&names, &line) else {
+        let Some((subject, readings)) = row(&names, &line, &mut undated) else {
             samples.skip(lines.number);
             continue;
         };
@@ -46,7 +47,11 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
     Ok(())
 }
 
-fn row(names: &[String], line: &str) -> Option<(Subject, Vec<(&'static str, Reading)>)> {
+fn row(
+    names: &[String],
+    line: &str,
+    undated: &mut Undated,
+) -> Option<(Subject, Vec<(&'static str, Reading)>)> {
     let mut subject = Subject::default();
     let mut readings = Vec::new();
     let (mut day, mut clock) = (None, None);
@@ -72,9 +77,10 @@ fn row(names: &[String], line: &str) -> Option<(Subject, Vec<(&'static str, Read
             }
         }
     }
-    // A time without its date (`-o T`) cannot be placed.
-    if let (Some(day), Some(clock)) = (day, clock) {
-        subject.set_time(Time::Local(day * 86_400_000_000_000 + clock));
+    match (day, clock) {
+        (Some(day), Some(clock)) => subject.set_time(Time::Local(day * 86_400_000_000_000 + clock)),
+        (None, Some(clock)) => subject.set_time(undated.place(clock)),
+        (_, None) => {}
     }
     cells.next().is_none().then_some((subject, readings))
 }

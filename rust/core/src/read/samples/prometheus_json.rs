@@ -35,17 +35,25 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
         result.ok_or_else(|| lines.refuse("no data.result in the answer of Prometheus".to_owned()))?;
     // By metric, then by time: what is equal for all pods at one time is one value of the GPU.
     let mut families: BTreeMap<(String, i64), Family> = BTreeMap::new();
+    // Values without a name of what they are.
+    let mut nameless: u64 = 0;
     for (number, series) in (1..).zip(result) {
         lines.watch.progress("samples", lines.done, lines.size)?;
         let Some((name, unit, labels)) = head_of(series) else {
             samples.skip(number);
             continue;
         };
-        // A query for other exporters as well.
-        let Some(name) = name else { continue };
-        let subject = subject(&labels);
         let points = series.get("values").and_then(Value::as_array).map(Vec::as_slice);
         let points = points.or_else(|| series.get("value").map(std::slice::from_ref));
+        let Some(name) = name else {
+            // With a name it is of another exporter, which the query asked for as well.
+            if !labels.contains_key("__name__") {
+                nameless += points.unwrap_or_default().len() as u64;
+                samples.skip(number);
+            }
+            continue;
+        };
+        let subject = subject(&labels);
         for point in points.unwrap_or_default() {
             let Some((time, value)) = point_of(point) else {
                 samples.skip(number);
@@ -56,6 +64,13 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
             let family = families.entry((name.clone(), time)).or_default();
             family.add(subject, dcgm_reading(value, unit), samples);
         }
+    }
+    if families.is_empty() && nameless > 0 {
+        let detail = format!(
+            "{nameless} values without a metric name: avg, max and other functions drop it; query the metric itself \
+             (DCGM_FI_...), or keep __name__ in by (...)"
+        );
+        return Err(lines.refuse(detail));
     }
     for ((metric, _), mut family) in families {
         family.emit(&metric, samples);
@@ -137,6 +152,10 @@ mod tests {
         let moment = r#"{"status":"success","data":{"resultType":"vector","result":[
             {"metric":{"__name__":"DCGM_FI_PROF_SM_ACTIVE","gpu":"2"},"value":[1781975119.493,"0.5"]}]}}"#;
         assert_eq!(shown(&read_text(moment.as_bytes()).0.unwrap()), ["2|||||sm_active_ratio|0.5"]);
+        let nameless =
+            answer(r#"{"metric":{"UUID":"GPU-1"},"values":[[1781975119,"97"],[1781975149,"50"]]}"#);
+        let message = read_text(nameless.as_bytes()).0.unwrap_err().to_string();
+        assert!(message.contains("2 values without a metric name"), "{message}");
         let error = r#"{"status":"error","errorType":"bad_data","error":"too many points"}"#;
         let message = read_text(error.as_bytes()).0.unwrap_err().to_string();
         assert!(message.contains("too many points"), "{message}");

@@ -14,21 +14,45 @@ fn is_header_first(head: &[String]) -> bool {
     head.first().is_some_and(|line| is_header(line))
 }
 
-/// A header names at least one metric that is known, and no process.
 fn is_header(line: &str) -> bool {
-    let names = || line.split(',');
-    !line.starts_with('#') && names().any(is_known_metric) && !names().any(|n| split_unit(n).0 == "pid")
+    separator(line).is_some()
+}
+
+/// What stands between the columns of a header, which names at least one metric that is known, and no process.
+/// Spreadsheets write semicolons where the comma is the decimal sign.
+fn separator(line: &str) -> Option<char> {
+    let found = [',', ';', '\t'].into_iter().find(|mark| line.split(*mark).any(is_known_metric))?;
+    let process = line.split(found).any(|name| split_unit(name).0 == "pid");
+    (!line.starts_with('#') && !process).then_some(found)
+}
+
+/// Cells of a row. nvidia-smi puts a blank behind each comma between values: a decimal comma has none.
+fn cells(line: &str, mark: char, columns: usize) -> Vec<&str> {
+    let plain: Vec<&str> = line.split(mark).map(str::trim).collect();
+    if mark == ',' && plain.len() > columns {
+        let spaced: Vec<&str> = line.split(", ").map(str::trim).collect();
+        if spaced.len() == columns {
+            return spaced;
+        }
+    }
+    plain
 }
 
 fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
     let mut fields: Vec<Field> = Vec::new();
+    let mut mark = ',';
     while let Some(line) = lines.next()? {
         // Logs that are appended to repeat their header, with other columns perhaps.
-        if is_header(&line) {
-            fields = line.split(',').map(field).collect();
+        if let Some(found) = separator(&line) {
+            mark = found;
+            fields = line.split(mark).map(field).collect();
             continue;
         }
-        let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+        let cells = cells(&line, mark, fields.len());
+        if cells.len() != fields.len() {
+            samples.skip_uneven(lines.number, cells.len(), fields.len());
+            continue;
+        }
         match subject(&fields, &cells) {
             Some(subject) => samples.subject(subject),
             None => {
@@ -132,6 +156,35 @@ mod tests {
         let table = read_text(text.as_bytes()).0.unwrap();
         assert_eq!(Columns::new(&NVML_SAMPLES, &table).f64("value").unwrap().iter().flatten().count(), 0);
         assert_eq!(shown(&table)[3], "0|||||memory_free_bytes|[Requested functionality has been deprecated]");
+    }
+
+    #[test]
+    fn decimal_commas_and_semicolons_of_other_locales() {
+        let comma = "index, power.draw [W], utilization.gpu [%]
+0, 300,10 W, 37 %
+0, [N/A], 38 %
+0, 1,234 W, 39 %
+";
+        let expected = [
+            "0|||||power_w|300.1",
+            "0|||||gpu_utilization_pct|37",
+            "0|||||power_w|[N/A]",
+            "0|||||gpu_utilization_pct|38",
+            // Thousands or thousandths: nobody knows.
+            "0|||||power_w|1,234 W",
+            "0|||||gpu_utilization_pct|39",
+        ];
+        for text in [comma.to_owned(), comma.replace(", ", ";"), comma.replace(", ", "\t")] {
+            let (table, quality) = read_text(text.as_bytes());
+            assert_eq!(shown(&table.unwrap()), expected, "{text}");
+            assert_eq!(quality.count(ROWS_SKIPPED), 0);
+        }
+        // Without a blank behind the separators a decimal comma is no different from them.
+        let (table, quality) = read_text(comma.replace(", ", ",").as_bytes());
+        assert_eq!(table.unwrap().num_rows(), 2);
+        assert_eq!(quality.count(ROWS_SKIPPED), 2);
+        let said = format!("{:?}", quality.table().unwrap());
+        assert!(said.contains("first in line 2 (4 values for 3 columns)"), "{said}");
     }
 
     #[test]

@@ -40,6 +40,7 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
             match (label.as_str(), value) {
                 ("timestamp", Some(value)) => log.time = parse_ctime(value).or_else(|| parse_time(value)),
                 ("driver_version", Some(value)) => log.driver = Some(value.to_owned()),
+                ("cuda_version", Some(value)) => log.cuda = Some(value.to_owned()),
                 ("attached_gpus", Some(value)) => log.attached = value.parse().ok(),
                 (other, None) if other.starts_with("gpu_") && text.starts_with("GPU ") => {
                     log.gpus.push(Gpu::default());
@@ -151,6 +152,7 @@ GPU 00000000:01:00.0
             "0|GPU-1||||gpu_utilization_pct|N/A",
             "0|GPU-1||||power_average_w|294.94",
             "0|GPU-1||||driver_version|580.1",
+            "0|GPU-1||||cuda_version|13.0",
             "0|GPU-1||||sm_count|14",
             "0|GPU-1||||memory_used_bytes|12582912",
             "0|GPU-1|77|./burn|C|process_memory_bytes|10485760",
@@ -158,9 +160,41 @@ GPU 00000000:01:00.0
         ];
         assert_eq!(rows, [expected, expected].concat());
         let c = Columns::new(&NVML_SAMPLES, &table);
-        assert_eq!(c.u32("mig_gi").unwrap().iter().take(12).flatten().collect::<Vec<_>>(), [3; 4]);
+        assert_eq!(c.u32("mig_gi").unwrap().iter().take(13).flatten().collect::<Vec<_>>(), [3; 4]);
         assert_eq!(c.i64("time_local_ns").unwrap().value(0), 1_781_975_119_000_000_000);
         assert_eq!(quality.count(ROWS_SKIPPED), 0);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_gpu() {
+        let text = "==============NVSMI LOG==============
+Attached GPUs : 1
+GPU 0000:01:00.0
+    GPU Recovery Action : Reset
+    ECC Errors
+        Volatile
+            SRAM Uncorrectable Parity : 1
+            SRAM Uncorrectable SEC-DED : 20
+            DRAM Uncorrectable : 300
+        Channel Repair Pending : Yes
+        TPC Repair Pending : No
+    Remapped Rows
+        Pending : Yes
+        Remapping Failure Occurred : Yes
+";
+        assert_eq!(
+            shown(&read_text(text.as_bytes()).0.unwrap()),
+            [
+                "0|||||gpu_recovery_action|Reset",
+                "0|||||ecc.errors.uncorrected.volatile.sram.parity|1",
+                "0|||||ecc.errors.uncorrected.volatile.sram.secded|20",
+                "0|||||ecc.errors.uncorrected.volatile.dram|300",
+                "0|||||channel_repair_pending|Yes",
+                "0|||||tpc_repair_pending|No",
+                "0|||||remapped_rows.pending|Yes",
+                "0|||||remapped_rows.failure|Yes",
+            ]
+        );
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(super) struct Log {
     /// GPUs of the machine; the answer holds fewer with `-i`.
     pub(super) attached: Option<usize>,
     pub(super) driver: Option<String>,
+    pub(super) cuda: Option<String>,
     pub(super) gpus: Vec<Gpu>,
 }
 
@@ -119,8 +120,10 @@ impl Log {
             }
             samples.subject(board.clone());
             metrics(&gpu.values, samples);
-            if let Some(driver) = &self.driver {
-                samples.metric("driver_version".to_owned(), reading(driver, Unit::Words));
+            for (metric, version) in [("driver_version", &self.driver), ("cuda_version", &self.cuda)] {
+                if let Some(version) = version {
+                    samples.metric(metric.to_owned(), reading(version, Unit::Words));
+                }
             }
             for instance in &gpu.instances {
                 samples.subject(Subject {

@@ -126,6 +126,7 @@ fn put(log: &mut Log, stack: &[String], value: &str) {
     match below {
         [name] if name == "timestamp" => log.time = parse_ctime(value).or_else(|| parse_time(value)),
         [name] if name == "driver_version" => log.driver = Some(value.trim().to_owned()),
+        [name] if name == "cuda_version" => log.cuda = Some(value.trim().to_owned()),
         [name] if name == "attached_gpus" => log.attached = value.trim().parse().ok(),
         [gpu, rest @ ..] if gpu == "gpu" && !rest.is_empty() => {
             let Some(gpu) = log.gpus.last_mut() else { return };

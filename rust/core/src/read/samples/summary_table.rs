@@ -38,7 +38,8 @@ fn sniff(head: &[String]) -> bool {
 fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
     let mut time: Option<Time> = None;
     let mut part = Part::Gpus;
-    let mut gpu: Option<Subject> = None;
+    let mut gpu: Option<Board> = None;
+    let mut versions: Vec<(&'static str, String)> = Vec::new();
     while let Some(line) = lines.next()? {
         if let Some(found) = parse_ctime(&line) {
             time = Some(found);
@@ -54,14 +55,14 @@ fn read(lines: &mut Lines<'_>, samples: &mut Samples) -> Result<()> {
         };
         let first = cells.first().copied().unwrap_or_default();
         if is_title(&line) {
-            (part, gpu) = (Part::Gpus, None);
+            (part, gpu, versions) = (Part::Gpus, None, versions_of(first));
         } else if first.starts_with("MIG devices:") {
             part = Part::Instances;
         } else if first.starts_with("Processes:") {
             part = Part::Processes;
         } else {
             match part {
-                Part::Gpus => gpu_line(&cells, gpu.take(), new, samples, &mut gpu),
+                Part::Gpus => gpu_line(&cells, gpu.take(), new, &versions, samples, &mut gpu),
                 Part::Instances => instance_line(&cells, new(), samples),
                 Part::Processes => process_line(first, new(), samples),
             }
@@ -76,13 +77,35 @@ fn cells(line: &str) -> Option<Vec<&str>> {
     (!inner.starts_with('=')).then(|| inner.split('|').map(str::trim).collect())
 }
 
-/// Three lines of a GPU: its number and name; power, memory and utilisation; its MIG mode.
+/// A GPU whose lines are being read.
+struct Board {
+    subject: Subject,
+    /// Uncorrected ECC errors since the driver was loaded; under MIG and without ECC a word stands there.
+    uncorrected: Option<Reading>,
+}
+
+/// `NVIDIA-SMI 570.86.15  Driver Version: 570.86.15  CUDA Version: 12.8`.
+fn versions_of(title: &str) -> Vec<(&'static str, String)> {
+    let after = |label: &str| title.split_once(label)?.1.split_whitespace().next().map(str::to_owned);
+    let said = [("driver_version", "Driver Version:"), ("cuda_version", "CUDA Version:")];
+    said.into_iter().filter_map(|(metric, label)| Some((metric, after(label)?))).collect()
+}
+
+/// A count of errors; `None` for the words that stand in its place (`N/A`, `Off`, `On`).
+fn errors(word: Option<&str>) -> Option<Reading> {
+    Some(reading(word?, Unit::Plain)).filter(|found| matches!(found, Reading::Number(_)))
+}
+
+const UNCORRECTED: &str = "ecc.errors.uncorrected.volatile.total";
+
+/// Three lines of a GPU: its number, name and ECC errors; power, memory and utilisation; its MIG mode.
 fn gpu_line(
     cells: &[&str],
-    known: Option<Subject>,
+    known: Option<Board>,
     new: impl Fn() -> Subject,
+    versions: &[(&'static str, String)],
     samples: &mut Samples,
-    next: &mut Option<Subject>,
+    next: &mut Option<Board>,
 ) {
     let [left, middle, right] = cells else { return };
     let words: Vec<&str> = left.split_whitespace().collect();
@@ -97,11 +120,12 @@ fn gpu_line(
                 samples.subject(subject.clone());
                 samples.metric("driver_model.current".to_owned(), Reading::Text((*last).to_owned()));
             }
-            *next = Some(subject);
+            let uncorrected = errors(right.split_whitespace().next());
+            *next = Some(Board { subject, uncorrected });
             return;
         }
     }
-    let Some(subject) = known else { return };
+    let Some(Board { subject, uncorrected }) = known else { return };
     let right: Vec<&str> = right.split_whitespace().collect();
     if let Some((used, total)) = of_total(middle) {
         samples.subject(subject.clone());
@@ -121,7 +145,13 @@ fn gpu_line(
             put("gpu_utilization_pct", reading(busy, Unit::Plain));
             put("compute_mode", Reading::Text(compute_mode(&mode.join(" ")).to_owned()));
         }
-        *next = Some(subject);
+        if let Some(uncorrected) = uncorrected {
+            put(UNCORRECTED, uncorrected);
+        }
+        for (metric, version) in versions {
+            put(metric, reading(version, Unit::Words));
+        }
+        *next = Some(Board { subject, uncorrected: None });
     } else if let ([], [mode]) = (words.as_slice(), right.as_slice()) {
         // A star: another mode is pending.
         let mode = mode.trim_end_matches('*');
@@ -157,8 +187,12 @@ fn instance_line(cells: &[&str], mut subject: Subject, samples: &mut Samples) {
     samples.subject(subject);
     samples.metric("memory_used_bytes".to_owned(), used);
     samples.metric("memory_total_bytes".to_owned(), total);
-    if let Some(sms) = sms.split_whitespace().next() {
+    let mut words = sms.split_whitespace();
+    if let Some(sms) = words.next() {
         samples.metric("sm_count".to_owned(), reading(sms, Unit::Plain));
+    }
+    if let Some(uncorrected) = errors(words.next()) {
+        samples.metric(UNCORRECTED.to_owned(), uncorrected);
     }
 }
 
@@ -231,17 +265,32 @@ mod tests {
                 "0|||||temperature_c|55",
                 "0|||||gpu_utilization_pct|N/A",
                 "0|||||compute_mode|Default",
+                "0|||||driver_version|535.129.03",
+                "0|||||cuda_version|12.2",
                 "0|||||mig_mode|Enabled",
                 "0|||||memory_used_bytes|5270142976",
                 "0|||||memory_total_bytes|42144366592",
                 "0|||||sm_count|42",
+                "0|||||ecc.errors.uncorrected.volatile.total|0",
                 "0||4711|/opt/serve me|C|process_memory_bytes|5242880000",
             ]
         );
         let c = Columns::new(&NVML_SAMPLES, &table);
-        assert_eq!((c.u32("mig_gi").unwrap().value(7), c.u32("mig_gi").unwrap().value(10)), (2, 2));
+        assert_eq!((c.u32("mig_gi").unwrap().value(9), c.u32("mig_gi").unwrap().value(13)), (2, 2));
         assert_eq!(c.i64("time_local_ns").unwrap().value(0), 1_781_975_119_000_000_000);
         assert_eq!(c.text("gpu_name").unwrap().value(0), "NVIDIA A100-SXM4-80GB");
+    }
+
+    #[test]
+    fn uncorrected_errors_and_versions() {
+        let text = BOARD.to_owned()
+            + "|   1  NVIDIA A100-SXM4-80GB          On  | 00000000:0B:00.0 Off |                    2 |
+| N/A   84C    P0             398W / 400W |  80120MiB /  81920MiB |    100%   E. Process |
+";
+        let rows = shown(&read_text(text.as_bytes()).0.unwrap());
+        assert!(rows.contains(&"1|||||ecc.errors.uncorrected.volatile.total|2".to_owned()), "{rows:?}");
+        assert!(rows.contains(&"1|||||driver_version|535.129.03".to_owned()), "{rows:?}");
+        assert!(rows.contains(&"1|||||cuda_version|12.2".to_owned()), "{rows:?}");
     }
 
     #[test]

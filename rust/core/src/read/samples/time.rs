@@ -7,6 +7,33 @@ pub(super) enum Time {
     Local(i64),
 }
 
+/// Days before 1970 that times without a date are put on: no date that is read lies there.
+const UNDATED_DAYS: i64 = 365;
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// Whether a local time is one of a file that writes no dates, see [`Undated`].
+pub(crate) fn is_undated(local_ns: i64) -> bool {
+    local_ns < 0
+}
+
+/// Times without a date (`-o T`): as if from 1969-01-01 on. How far they lie apart is known, when they were is not.
+#[derive(Debug, Default)]
+pub(super) struct Undated {
+    day: i64,
+    last: i64,
+}
+
+impl Undated {
+    pub(super) fn place(&mut self, clock: i64) -> Time {
+        // Half a day back is a midnight; a little back is a clock that was set.
+        if clock < self.last - DAY_NS / 2 {
+            self.day = (self.day + 1).min(UNDATED_DAYS - 1);
+        }
+        self.last = clock;
+        Time::Local((self.day - UNDATED_DAYS) * DAY_NS + clock)
+    }
+}
+
 /// Days since 1970-01-01 of a date of the Gregorian calendar; `None` for an impossible one.
 pub(super) fn days(year: i64, month: i64, day: i64) -> Option<i64> {
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

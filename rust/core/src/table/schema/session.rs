@@ -212,7 +212,7 @@ pub const NVML_SAMPLES: Table = Table {
         col("source", Name, "The file."),
         col("format", Name, "Reader, such as `nvidia-smi-query-gpu`."),
         opt("time_utc_ns", I64, "the file has no times, or only local ones whose zone is not known", "UTC epoch time."),
-        opt("time_local_ns", I64, "the file has no local times", "Local wall-clock time as if it were UTC."),
+        opt("time_local_ns", I64, "the file has no local times", "Local wall-clock time as if it were UTC; of a file without dates (`-o T`) as if from 1969-01-01 on."),
         opt("time_ns", I64, "cannot be placed on the session clock", "Session time."),
         opt("gpu_index", U32, "not in the file", "nvidia-smi index."),
         opt("gpu_uuid", Text, "not in the file", "`GPU-...` or `MIG-...`."),
