@@ -41,7 +41,7 @@ def test_several_files_of_one_gpu_are_one_device_on_one_clock() -> None:
 
 
 def test_samples_given_as_captures_are_samples(fixtures: Path, tmp_path: Path) -> None:
-    """A file of text that a reader knows is taken for what it is; any other is refused as before."""
+    """A file of text that a reader knows is taken for what it is; of any other it is said what is known."""
     beside = [SAMPLES / "dcgm-exporter.prom", SAMPLES / "recording.jsonl"]
     assert pyanalyze.load(beside).nvml_samples.equals(pyanalyze.load(samples=beside).nvml_samples)
     demo = fixtures / "demo-time-slicing.sqlite"
@@ -50,7 +50,7 @@ def test_samples_given_as_captures_are_samples(fixtures: Path, tmp_path: Path) -
     assert with_lists.nvml_samples.height > 0
     notes = tmp_path / "notes.txt"
     notes.write_text("it was slow\n")
-    with pytest.raises(NotACapture, match=r"notes\.txt is not a SQLite file"):
+    with pytest.raises(NotACapture, match=r"notes\.txt: no known format; known are: nvidia-smi"):
         pyanalyze.load([demo, notes])
 
 

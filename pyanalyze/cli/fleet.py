@@ -66,12 +66,18 @@ def command(captures: tuple[str, ...], output: Path, *, memory: str | None, quie
     """
     from pyanalyze.export.write import naming
     from pyanalyze.fleet import analyse
+    from pyanalyze.fleet.plan import left_beside
+    from pyanalyze.text.escape import visible
 
     with ProgressLine(quiet=quiet) as report, naming(output):
         fleet = analyse(captures, output, memory=memory, progress=report, **options)
     for failure in fleet.failures:
         say(failure.message)
     out(_table(fleet))
+    if not quiet and (beside := left_beside(captures)):
+        names = fmt.names([visible(str(path), limit=None) for path in beside], 3)
+        several = len(beside) > 1
+        say(f"not read: {names} {'are no captures' if several else 'is no capture'}; give samples to `pyanalyze`")
     return fleet.exit_code
 
 

@@ -174,6 +174,20 @@ def find(patterns: Sequence[str | os.PathLike[str]]) -> tuple[list[Path], list[s
     return sorted(found), without
 
 
+def left_beside(patterns: Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """Return the files of named folders that are no captures: samples and listings are not read beside a fleet.
+
+    Examples
+    --------
+    >>> left_beside([capture])
+    []
+    """
+    from pyanalyze.inputs.beside import is_text
+
+    inside = (path for folder in map(Path, patterns) if folder.is_dir() for path in folder.iterdir())
+    return sorted(path for path in inside if not path.name.startswith(".") and is_text(path))
+
+
 def _matching(pattern: str) -> Iterator[str]:
     """Paths that a pattern means: as `glob`, but ``**`` enters every folder once, links in a circle or not."""
     parts = Path(pattern).parts

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.core import _core
 from pyanalyze.errors import SamplesUnreadable
 from pyanalyze.files import head_of
+from pyanalyze.inputs.other_formats import other_format
 
 if TYPE_CHECKING:
     import os
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 512
 #: A listing in a file of samples is looked for up to this size: pasted terminals and dumps are smaller.
 _MAX_LISTING_BYTES = 4 << 20
+#: How readers begin to say that they do not know a format; anything else they say is the reason.
+_UNKNOWN = ("no known format", "no known context format")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,12 @@ class Beside:
     unread: dict[Path, str]
 
 
-def read_beside(samples: Sequence[PathLike], context: Sequence[PathLike], progress: Progress | None = None) -> Beside:
+def read_beside(
+    samples: Sequence[PathLike],
+    context: Sequence[PathLike],
+    progress: Progress | None = None,
+    shown: Mapping[Path, str] | None = None,
+) -> Beside:
     """Read samples and configuration.
 
     People do not know which of their files is which, and a pasted terminal is both: what one kind of reader does not
@@ -56,6 +64,8 @@ def read_beside(samples: Sequence[PathLike], context: Sequence[PathLike], progre
         Files, as they were named.
     progress
         Called as ``progress(stage, done, total)``.
+    shown
+        Of files that stand in place of pipes: how these were named.
 
     Raises
     ------
@@ -83,18 +93,37 @@ def read_beside(samples: Sequence[PathLike], context: Sequence[PathLike], progre
         listed, why_not_listed = _listing(Path(file), must=path in as_context or sampled is None)
         if listed is None and path not in as_samples:
             sampled, _ = _samples(file, progress)
+        name = (shown or {}).get(Path(file))
         if sampled is not None:
-            found.samples.append(sampled)
+            found.samples.append(sampled if name is None else _called(sampled, str(file), name))
         if listed is not None:
             found.configured.append(listed)
         if sampled is None and listed is None:
             # The path first, however long the list of what is known.
-            found.unread[path] = f"{file}: {(why or why_not_listed).partition(f'{file}: ')[2]}"
+            reason = (why or why_not_listed).partition(f"{file}: ")[2]
+            other = other_format(file) if reason.startswith(_UNKNOWN) else None
+            found.unread[path] = f"{name or file}: {reason}" if other is None else f"{name or file} {other}"
     return found
 
 
+def _called(tables: Mapping[str, object], path: str, name: str) -> dict[str, object]:
+    """Tables of a file that stands in place of a pipe, under the name of the pipe."""
+    import polars as pl
+
+    from pyanalyze.tables.frames import to_frame
+
+    columns = {"nvml_samples": "source", "quality": "detail"}
+    return {
+        # Tables of the core, or frames of what was converted.
+        key: to_frame(table).with_columns(  # type: ignore[arg-type]
+            pl.col(columns[key]).cast(pl.String).str.replace(path, name, literal=True)
+        )
+        for key, table in tables.items()
+    }
+
+
 def is_text(file: PathLike) -> bool:
-    """Whether a file may be one of samples or configuration, and is no capture.
+    """Whether a file may be one of samples or configuration, and is no capture; PowerShell writes UTF-16.
 
     Examples
     --------
@@ -102,7 +131,10 @@ def is_text(file: PathLike) -> bool:
     False
     """
     path = Path(file)
-    return path.is_file() and b"\0" not in head_of(path, _HEAD_BYTES)
+    if not path.is_file():
+        return False
+    head = head_of(path, _HEAD_BYTES)
+    return b"\0" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
 def _samples(file: PathLike, progress: Progress | None) -> tuple[Mapping[str, object] | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,14 @@ from pyanalyze.inputs.blocks import MeasuredBlocks, read_blocks
 from pyanalyze.inputs.listed_devices import with_listed, with_uuids
 from pyanalyze.inputs.machines import machines_of, unplaced_samples, with_machine
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
+from pyanalyze.inputs.other_formats import CAPTURE_SUFFIXES
+from pyanalyze.inputs.pipes import refuse_pipes, refuse_urls, spooled
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
 from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
 from pyanalyze.tables.memory import hold
 from pyanalyze.tables.names import named
 from pyanalyze.tables.tableset import TableSet, reconstructed
+from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.shell import shell_word
 
@@ -89,11 +93,38 @@ def read(
     >>> read(capture).tables.kernels.height > 0
     True
     """
+    given = (_listed(captures), _listed(samples), _listed(context))
+    refuse_urls(itertools.chain(*given, *map(_listed, (baselines, blocks, () if work is None else work))))
+    refuse_pipes((*_listed(blocks), *(split_name(str(file))[1] for file in _listed(baselines))))
+    with spooled(*given) as ((captures, samples, context), shown):
+        return _read(
+            captures, samples, context, shown, baselines, work, blocks, tenants, tables, reconstruct, keep_going,
+            strict, memory, progress,
+        )  # fmt: skip
+
+
+def _read(
+    captures: Sequence[PathLike],
+    samples: Sequence[PathLike],
+    context: Sequence[PathLike],
+    shown: Mapping[Path, str],
+    baselines: PathLike | Sequence[PathLike],
+    work: PathLike | None,
+    blocks: PathLike | Sequence[PathLike],
+    tenants: Mapping[str, int | PathLike] | None,
+    tables: Sequence[str],
+    reconstruct: bool,  # noqa: FBT001
+    keep_going: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001
+    memory: str | int | None,
+    progress: Progress | None,
+) -> Inputs:
+    """As :func:`read`, of files alone; `shown`: how those are called that stand in place of pipes."""
     unknown = sorted(set(tables) - set(EVENT_TABLES))
     if unknown:
         raise UsageError(f"there is no event table {', '.join(unknown)}; choose from {', '.join(EVENT_TABLES)}")
     hold(memory)
-    paths, files, context, raw = _with_recordings(_listed(captures), _listed(samples), _listed(context))
+    paths, files, context, raw = _with_recordings(captures, samples, context)
     texts = [path for path in paths if is_text(path)]
     paths, files = [path for path in paths if path not in texts], [*files, *texts]
     names = {name: who if isinstance(who, int) else Path(who) for name, who in (tenants or {}).items()}
@@ -104,17 +135,18 @@ def read(
     failures: list[Failure] = []
     packs: list[Unpacked] = []
     machines: tuple[int, ...] = ()
-    beside = read_beside(files, context, progress)
-    # Whoever names samples or settings without their option means the same; what no reader knows is no capture either,
-    # and its reader says so.
-    paths = [*paths, *(text for text in texts if beside.unread.pop(Path(text).absolute(), None))]
+    beside = read_beside(files, context, progress, shown)
+    # Whoever names samples or settings without their option means the same; what no reader knows is no capture either.
+    refused = {Path(text): why for text in texts if (why := beside.unread.pop(Path(text).absolute(), None)) is not None}
+    refused |= {copy: f"{shown[copy]} is a pipe: save the capture to a file first" for copy in shown if copy in paths}
+    paths = [*paths, *(text for text in texts if Path(text) in refused)]
     if strict and beside.unread:
         raise SamplesUnreadable("; ".join(beside.unread.values()))
     quality.extend(("samples_unread", detail) for detail in beside.unread.values())
     if paths or not (files or context):
         found = find_captures(paths)
         with importing("polars"):
-            read = _read_captures(found, tables, kept, failures, quality, progress, keep_going, packs)
+            read = _read_captures(found, tables, kept, failures, quality, progress, keep_going, packs, refused)
         _refuse_two_boards(read, kept)
         machines = machines_of(read)
         joined: dict[str, AnyTable] = dict(_core.join_captures(read, progress))
@@ -134,12 +166,13 @@ def read(
                 "`pyanalyze export` has them; for a verdict sample nvidia-smi --query-gpu=timestamp,uuid,... as well"
             )
             quality.append(("samples_other_gpu", detail))
+    unused = _of_no_gpu(to_frame(joined["nvml_samples"])) if joined["devices"].num_rows else []
     of_its_time: pl.DataFrame | None = None
-    unused: list[str] = []
     if kept and joined["nvml_samples"].num_rows:
         rows = to_frame(joined["nvml_samples"]), to_frame(joined["capture"])
-        unused = of_another_time(*rows)
-        quality.extend(("samples_not_aligned", detail) for detail in unused)
+        apart = of_another_time(*rows)
+        quality.extend(("samples_not_aligned", detail) for detail in apart)
+        unused += apart
         of_its_time = answering(*rows)
     configured = [*_of_packs(packs, machines), *beside.configured]
     if configured:
@@ -181,6 +214,17 @@ def read(
     solo, summaries = _read_baselines(_listed(baselines), tables, progress)
     measured = tuple(read_blocks(Path(path)) for path in _listed(blocks))
     return Inputs(read_set, (*failures, *raw), solo, summaries, measured)
+
+
+def _of_no_gpu(samples: pl.DataFrame) -> list[str]:
+    """Say which DCGM entities samples have values of, and of no known GPU; empty: none."""
+    import polars as pl
+
+    lost = samples.filter(pl.col("device_id").is_null() & pl.col("entity").is_not_null())
+    if lost.is_empty():
+        return []
+    names = fmt.names(lost["entity"].cast(pl.String).unique(maintain_order=True).to_list(), 4)
+    return [f"DCGM {names}: values of no known GPU, as dcgmi names none; a scrape of dcgm-exporter does"]
 
 
 def _of_packs(packs: Sequence[Unpacked], machines: Sequence[int]) -> Iterator[pl.DataFrame]:
@@ -299,12 +343,20 @@ def _read_captures(
     progress: Progress | None,
     keep_going: bool,  # noqa: FBT001
     packs: list[Unpacked],
+    refused: Mapping[Path, str] | None = None,
 ) -> list[dict[str, _core.Table]]:
-    """Read captures, each recording once; says in the lists what was kept and what was not."""
+    """Read captures, each recording once; says in the lists what was kept and what was not.
+
+    Texts that are no captures are in `refused`, with the reason.
+    """
     read: list[dict[str, _core.Table]] = []
     recordings: list[_Recording] = []
     for path in paths:
         try:
+            why = (refused or {}).get(path)
+            # Of a file that is called like a capture it is said what is wrong with the capture.
+            if why is not None and path.suffix not in CAPTURE_SUFFIXES:
+                raise NotACapture(why)
             if is_pack(path):
                 from pyanalyze.inputs.pack import unpack
 

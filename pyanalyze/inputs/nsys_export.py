@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.core import _core
 from pyanalyze.errors import NotACapture
 from pyanalyze.files import head_of
+from pyanalyze.inputs.other_formats import other_format
 
 if TYPE_CHECKING:
     import os
@@ -22,15 +23,6 @@ __all__ = ["PACK_ID", "exported", "importing", "is_pack", "told_from_other_forma
 
 #: `PRAGMA application_id` of a pack, which stands in the header of the file: "PyAn".
 PACK_ID = 0x5079416E
-
-#: How files begin that were made smaller for the journey -> what unpacks them.
-_COMPRESSED = {
-    b"\x1f\x8b": "gunzip",
-    b"PK\x03\x04": "unzip",
-    b"\x28\xb5\x2f\xfd": "unzstd",
-    b"\xfd7zXZ": "unxz",
-    b"BZh": "bunzip2",
-}
 
 
 def exported(path: Path, tables: Sequence[str]) -> str:
@@ -80,19 +72,14 @@ def is_pack(path: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def told_from_other_formats(path: Path) -> Iterator[None]:
-    """Say what to do with a file that is a capture or an answer in another form; regular files only: others block."""
+    """Say what to do with a file that is a capture or an answer in another form."""
     try:
         yield
     except NotACapture as error:
-        head = head_of(path, 8) if path.is_file() else b""
-        tool = next((tool for magic, tool in _COMPRESSED.items() if head.startswith(magic)), None)
-        if tool is not None:
-            raise NotACapture(f"{path} is compressed; decompress it first ({tool}) and give the result") from error
-        if head.startswith(b"{"):
-            raise NotACapture(
-                f"{path} is JSON; a saved report goes to compare, check and --baseline; other commands need a capture"
-            ) from error
-        raise
+        said = other_format(path)
+        if said is None:
+            raise
+        raise NotACapture(f"{path} {said}") from error
 
 
 @contextmanager
