@@ -312,6 +312,9 @@ MPS_CUT_NAME: Final = "nvidia-cuda-mps"
 #: What NVML calls the type of a process with a compute context of its own, and that of a client of an MPS server.
 COMPUTE: Final = "C"
 MPS_CLIENT: Final = "M+C"
+#: Keys of settings: a server that failed, and a client that waits behind the server of another user.
+MPS_FAULT: Final = "mps_fault"
+MPS_PENDING: Final = "mps_client_pending"
 
 
 # Thresholds that several layers share -------------------------------------------------------------------------------

@@ -322,7 +322,7 @@ def _process_share(own: pl.DataFrame, engine: str) -> SampledShare | None:
     if values.is_empty():
         return None
     mean = _mean(values) / 100
-    return SampledShare(value=mean, low=mean * len(values) / rows.height, high=mean, n=len(values))
+    return SampledShare(value=mean, low=mean * len(values) / rows.height, high=mean, n=len(values), listed=rows.height)
 
 
 def _process_memory(values: pl.Series) -> tuple[int | None, int | None, int | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from pyanalyze.analysis.listed import UTILIZATION, VIDEO_ENGINES
-from pyanalyze.results.report import Sampled, Throttling
+from pyanalyze.results.report import Fault, Sampled, Throttling
 from pyanalyze.results.sampled import SampledCounter
 from pyanalyze.tables.process_lists import compute_processes
 from pyanalyze.text.numbers import bounded_int
@@ -54,6 +54,17 @@ _MASKS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active", "dcgm
           "dcgm.dev_clocks_event_reasons")  # fmt: skip
 _UNCORRECTED = ("ecc.errors.uncorrected.volatile.", "dcgm.dev_ecc_dbe_vol_", "ecc_double_bit_errors")
 _CORRECTED = ("ecc.errors.corrected.volatile.", "dcgm.dev_ecc_sbe_vol_", "ecc_single_bit_errors")
+#: Flags of the driver by metric, of nvidia-smi and of DCGM: what each says where it is set.
+_FAULTS: dict[str, Fault] = {
+    "remapped_rows.failure": "row-remapping-failed",
+    "dcgm.dev_row_remap_failure": "row-remapping-failed",
+    "unrepairable_memory": "unrepairable-memory",
+    "remapped_rows.pending": "row-remapping-pending",
+    "dcgm.dev_row_remap_pending": "row-remapping-pending",
+    "channel_repair_pending": "channel-repair-pending",
+    "tpc_repair_pending": "tpc-repair-pending",
+    "retired_pages.pending": "page-retirement-pending",
+}
 #: Usual intervals between samples from which on there is a hole: one sample that is late or lost is none.
 _HOLE = 3
 _NO_VALUES = pl.Series("value", [], pl.Float64)
@@ -98,7 +109,7 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     indices = here["gpu_index"].drop_nulls().unique()
     return Sampled(
         gpu_index=indices[0] if len(indices) == 1 else None,
-        n=max([1, len(moments), *(counter.n for counter in counters.values())]),
+        n=max([1, len(moments), *(counter.n for counter in counters.values()), _lists(here)]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
         covered_share=_covered(times, moments),
@@ -116,7 +127,32 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         xid=_xid(values),
         ecc_uncorrected=_errors(values, _UNCORRECTED),
         ecc_corrected=_errors(values, _CORRECTED),
+        faults=_faults(whole),
+        recovery_action=_recovery_action(whole),
     )
+
+
+def _faults(whole: Mapping[str, pl.DataFrame]) -> list[Fault] | None:
+    """Flags that were set in any sample, each once; None where nobody asked."""
+    said = {
+        metric: [
+            value > 0 if value is not None else text == "Yes"
+            for value, text in whole[metric].select("value", "text").iter_rows()
+            if value is not None or text in ("Yes", "No")
+        ]
+        for metric in _FAULTS
+        if metric in whole
+    }
+    if not any(said.values()):
+        return None
+    return list(dict.fromkeys(_FAULTS[metric] for metric, flags in said.items() if any(flags)))
+
+
+def _recovery_action(whole: Mapping[str, pl.DataFrame]) -> str | None:
+    """The last word of the driver on it; what it does not support is none."""
+    rows = whole.get("gpu_recovery_action")
+    texts = [] if rows is None else [text for text in rows["text"] if text and text[0] != "[" and text != "N/A"]
+    return texts[-1] if texts else None
 
 
 def _moments(here: pl.DataFrame) -> pl.Series:
@@ -128,6 +164,12 @@ def _moments(here: pl.DataFrame) -> pl.Series:
     rows = here if of_device.is_empty() else of_device
     each = [own["time_ns"].drop_nulls().unique() for own in rows.partition_by("format")]
     return max(each, key=len).sort()
+
+
+def _lists(here: pl.DataFrame) -> int:
+    """How often processes were listed: rows of one process and metric. Without times only this counts them."""
+    rows = here.filter(pl.col("pid").is_not_null()).group_by("format", "pid", "metric").len()
+    return int(rows["len"].max() or 0)  # type: ignore[arg-type]  # an integer
 
 
 def _covered(times: pl.Series, moments: pl.Series) -> float | None:
@@ -176,6 +218,10 @@ def _throttling(whole: Mapping[str, pl.DataFrame], values: Mapping[str, pl.Serie
             reason = metric.partition(".")[2]
             if reason in _REASONS and len(values[metric]):
                 flags.setdefault(reason, []).extend(value > 0 for value in values[metric])
+    # `dmon` has one bit per sample for temperature.
+    heat = _values(values, "thermal_violation")
+    if len(heat):
+        flags["thermal_limit"] = [value > 0 for value in heat]
     for bit, reason in REASON_BITS.items():
         if masks and reason not in flags:
             flags[reason] = [bool(mask & bit) for mask in masks]

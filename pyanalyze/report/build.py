@@ -580,14 +580,27 @@ def _memory(tables: TableSet, device: dict[str, Any], missing: list[Missing]) ->
     rows = tables.board_samples_of(device["device_id"]).get("memory_used_bytes")
     used = None if rows is None else rows["value"].max()
     peak = int(used) if isinstance(used, float) else None
-    if device["memory_bytes"] is None and peak is None:
+    total = device["memory_bytes"] if device["memory_bytes"] is not None else _used_and_free(tables, device)
+    if total is None and peak is None:
         return None
-    total = device["memory_bytes"]
     if total is not None and peak is not None and peak > total:
         why = f"samples show {fmt.bytes_(peak)} in use, and the device has {fmt.bytes_(total)}: these are several GPUs"
         missing.append(Missing(what="memory.total_bytes", why=why, how="give the files of one GPU"))
         total = None
     return Memory(total_bytes=total, peak_bytes=peak)
+
+
+def _used_and_free(tables: TableSet, device: dict[str, Any]) -> int | None:
+    """The memory that samples account for, where none has the total: DCGM writes its parts; None: not both of them."""
+    whole = tables.board_samples_of(device["device_id"])
+    parts = [whole[name] for name in ("memory_used_bytes", "memory_free_bytes") if name in whole]
+    values = [part["value"].drop_nulls() for part in parts]
+    if len(values) < 2 or any(one.is_empty() for one in values):
+        return None
+    reserved = whole.get("memory_reserved_bytes")
+    kept = 0 if reserved is None else reserved["value"].max() or 0
+    # What is used more is free less: of any moment the sum is the same.
+    return int(values[0][-1] + values[1][-1] + kept)
 
 
 def _context_switches(tables: TableSet, device_id: int, span_ns: int, recorded: int | None) -> ContextSwitches | None:

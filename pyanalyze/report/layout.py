@@ -13,7 +13,7 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Note, Page, Section
 from pyanalyze.report.sampled_text import (
     engines_sentence,
-    health_parts,
+    health_of_all,
     only_sampled,
     set_up_text,
     sharing_sentence,
@@ -96,7 +96,10 @@ def lay_out(
     main = main_device(report)
     inputs = Inputs(report, main, kernels, command, generated_with)
     if main is None:
-        lead: tuple[str, ...] = ("No GPU was found in what was read.",)
+        lead: tuple[str, ...] = (
+            "No GPU was found in what was read.",
+            *(f"{capital(wrong)}." for wrong in health_of_all(report, sentences=True)),
+        )
         subtitle = "no device"
     else:
         lead = lead_of(report, main)
@@ -125,7 +128,7 @@ def lead_of(report: Report, device: Device) -> tuple[str, ...]:
         f"Use of the GPU{f', {basis}' if (basis := use_basis(device)) else ''}: {use}." if use else "",
         f"{capital(busier)}." if (busier := engines_sentence(device)) is not None else "",
         f"Sampled: {sampled}." if sampled else "",
-        *(f"{capital(wrong)}." for wrong in health_parts(device)),
+        *(f"{capital(wrong)}." for wrong in health_of_all(report, sentences=True)),
     ]
     texts = (f"{who}." if who else "", " ".join(part for part in parts if part), verdict_sentence(device))
     return tuple(text for text in texts if text)

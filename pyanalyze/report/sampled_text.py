@@ -10,7 +10,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.numbers import bounded_int
 from pyanalyze.text.pairs import parse_pairs
-from pyanalyze.vocabulary import MEMORY_RESERVE, SMALL_SHARE, TRAITS
+from pyanalyze.vocabulary import MEMORY_RESERVE, MPS_FAULT, MPS_PENDING, SMALL_SHARE, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyanalyze.report.blocks import Block
     from pyanalyze.results.association import Association
     from pyanalyze.results.listed import ConfiguredSharing, ListedNode, ListedTenant, SampledShare, Setting
-    from pyanalyze.results.report import Device, Report, Sampled
+    from pyanalyze.results.report import Device, Fault, Report, Sampled
 
 __all__ = [
     "association_text",
@@ -27,6 +27,7 @@ __all__ = [
     "engines_text",
     "general_sentence",
     "gpu_text",
+    "health_of_all",
     "health_parts",
     "idle_note",
     "named_gpus",
@@ -89,7 +90,18 @@ REASON_WORDS = {
     "sw_thermal_slowdown": "thermal (software)",
     "hw_thermal_slowdown": "thermal (hardware)",
     "hw_power_brake_slowdown": "power brake",
+    "thermal_limit": "temperature limit",
 }
+_FAULT_WORDS: dict[Fault, str] = {
+    "row-remapping-failed": "row remapping failed",
+    "unrepairable-memory": "memory that cannot be repaired",
+    "row-remapping-pending": "row remapping pending",
+    "channel-repair-pending": "channel repair pending",
+    "tpc-repair-pending": "TPC repair pending",
+    "page-retirement-pending": "page retirement pending",
+}
+#: The word of the driver for nothing to do.
+_NO_ACTION = "None"
 
 
 def only_sampled(report: Report, device: Device) -> bool:
@@ -370,10 +382,19 @@ def _share(found: SampledShare) -> str:
     return fmt.percent(found.value)
 
 
-def engines_text(tenant: ListedTenant) -> str:
+def _share_in_words(found: SampledShare) -> str:
+    """The same in a sentence: in how many samples there was a value, where some have none."""
+    if found.value is None or found.listed is None or found.n == found.listed:
+        return _share(found)
+    of = fmt.counted(found.listed, "sample")
+    return f"{fmt.percent(found.value)} (in {fmt.count(found.n)} of {of}; the others have no value)"
+
+
+def engines_text(tenant: ListedTenant, *, in_words: bool = False) -> str:
     """Sampled use of the engines beside the SMs, those that were used; empty: none was, or none was sampled."""
     used = {name: share for name, share in tenant.engines.items() if share.high}
-    return ", ".join(f"{_ENGINES[name]} {_share(share)}" for name, share in used.items())
+    say = _share_in_words if in_words else _share
+    return ", ".join(f"{_ENGINES[name]} {say(share)}" for name, share in used.items())
 
 
 def engines_sentence(device: Device) -> str | None:
@@ -439,6 +460,12 @@ def sampled_times(tenant: ListedTenant) -> int | None:
     return max((share.n for share in shares), default=None)
 
 
+def _listed_times(tenant: ListedTenant) -> int | None:
+    """How many samples list a tenant of which use was sampled, those without a value included; None: none."""
+    shares = [*([] if tenant.utilization is None else [tenant.utilization]), *tenant.engines.values()]
+    return max((share.listed or share.n for share in shares), default=None)
+
+
 def _used(device: Device) -> list[tuple[ListedTenant, str]]:
     """Compute tenants of which use or memory was sampled, with their labels."""
     labels = listed_labels(device.listed)
@@ -452,7 +479,7 @@ def _used(device: Device) -> list[tuple[ListedTenant, str]]:
 def use_basis(device: Device) -> str:
     """How many samples the use of tenants is a mean of, and for what part of the sampled time lists name them."""
     found = [one for one, _ in _used(device)]
-    counts = sorted({n for one in found if (n := sampled_times(one)) is not None})
+    counts = sorted({n for one in found if (n := _listed_times(one)) is not None})
     parts = []
     if counts:
         several = f"{fmt.count(counts[0])} to " if len(counts) > 1 else ""
@@ -476,8 +503,8 @@ def use_sentence(device: Device) -> str | None:
     found.sort(key=lambda pair: (-_busy(pair[0]), -(pair[0].memory_peak_bytes or 0)))
     each = []
     for one, label in found[:4]:
-        parts = [f"kernels {share_text(one)}"] if one.utilization is not None else []
-        parts += [engines] if (engines := engines_text(one)) else []
+        parts = [f"kernels {_share_in_words(one.utilization)}"] if one.utilization is not None else []
+        parts += [engines] if (engines := engines_text(one, in_words=True)) else []
         parts += [memory_text(one)] if one.memory_peak_bytes is not None else []
         each.append(f"{label} {', '.join(parts)}")
     more = f"; {len(found) - 4} more" if len(found) > 4 else ""
@@ -518,20 +545,60 @@ def throttling_text(device: Device) -> str:
 
 
 def health_parts(device: Device) -> list[str]:
-    """What is wrong with a device by its samples: throttling, full memory, Xid and ECC errors; empty: nothing is."""
-    found, parts = device.sampled, []
+    """What is wrong with a device by its samples, worst first; empty: nothing is."""
+    return [text for _, text in _wrong(device)]
+
+
+def _wrong(device: Device) -> list[tuple[int, str]]:
+    """What is wrong, with its rank: broken memory, errors of programs, full memory, slow clocks."""
+    found, parts = device.sampled, list[tuple[int, str]]()
     if found is None:
         return []
-    throttling = found.throttling
-    if throttling is not None and (throttling.shares or throttling.power_limited or throttling.thermal_limited):
-        parts.append(f"clocks throttled: {throttling_text(device)}")
+    if found.ecc_uncorrected:
+        parts.append((0, fmt.counted(found.ecc_uncorrected, "uncorrected ECC error")))
+    if found.faults:
+        parts.append((0, ", ".join(_FAULT_WORDS[fault] for fault in found.faults)))
+    if found.recovery_action not in (None, _NO_ACTION):
+        parts.append((0, f"the driver asks for: {visible(found.recovery_action, 40)}"))
+    if found.xid:
+        parts.append((1, f"Xid {', '.join(map(str, found.xid))}"))
     memory = device.memory
     if memory is not None and memory.total_bytes and memory.peak_bytes is not None:
         free = memory.total_bytes - memory.peak_bytes
         if free < MEMORY_RESERVE * memory.total_bytes:
-            parts.append(f"memory almost full: {fmt.bytes_(free)} of {fmt.bytes_(memory.total_bytes)} free at the peak")
-    if found.xid:
-        parts.append(f"Xid {', '.join(map(str, found.xid))}")
-    if found.ecc_uncorrected:
-        parts.append(f"{fmt.count(found.ecc_uncorrected)} uncorrected ECC errors")
+            said = f"memory almost full: {fmt.bytes_(free)} of {fmt.bytes_(memory.total_bytes)} free at the peak"
+            parts.append((2, said))
+    throttling = found.throttling
+    if throttling is not None and (throttling.shares or throttling.power_limited or throttling.thermal_limited):
+        parts.append((3, f"clocks throttled: {throttling_text(device)}"))
     return parts
+
+
+def health_of_all(report: Report, *, sentences: bool = False) -> list[str]:
+    """What is wrong with MPS and with each device, the worst device first; of several devices each is named.
+
+    `sentences`: each part stands by itself, and names its device.
+    """
+    unwell = [(found, device) for device in report.devices if (found := _wrong(device))]
+    unwell.sort(key=lambda pair: (pair[0][0][0], -len(pair[0]), pair[1].device_id))
+    settings = [*report.settings, *(one for device in report.devices for one in device.settings)]
+    said = _failed_servers(settings)
+    for found, device in unwell:
+        texts = [text for _, text in found]
+        name = f"device {device.device_id}: " if len(report.devices) > 1 else ""
+        said += [f"{name if sentences or not number else ''}{text}" for number, text in enumerate(texts)]
+    return [*said, *_waiting_clients(settings)]
+
+
+def _failed_servers(settings: Sequence[Setting]) -> list[str]:
+    pids = dict.fromkeys(one.pid for one in settings if one.key == MPS_FAULT)
+    names = ["MPS server" if pid is None else f"MPS server {pid}" for pid in pids]
+    return [f"{name} failed with a fatal GPU error: its clients must be restarted" for name in names]
+
+
+def _waiting_clients(settings: Sequence[Setting]) -> list[str]:
+    pids = list(dict.fromkeys(str(one.pid) for one in settings if one.key == MPS_PENDING and one.pid is not None))
+    if not pids:
+        return []
+    who = f"MPS client {pids[0]} waits" if len(pids) == 1 else f"MPS clients {fmt.names(pids, 4)} wait"
+    return [f"{who}: the MPS server of another user is running"]

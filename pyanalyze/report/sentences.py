@@ -63,6 +63,7 @@ __all__ = [
     "HOST_MEMORY_WORDS",
     "KIND_WORDS",
     "LONG",
+    "ROWS_SKIPPED",
     "STREAM_REASONS",
     "UNREAD",
     "GpuTime",
@@ -1373,6 +1374,8 @@ def baselines_not_used(device: Device) -> list[str]:
 
 #: Name of the quality row of a file that no reader knows.
 UNREAD = "samples_unread"
+#: Its counter of rows of samples that break their format.
+ROWS_SKIPPED = "rows_skipped"
 
 
 def files_not_read(report: Report) -> list[str]:

@@ -16,7 +16,7 @@ from pyanalyze.report.sampled_text import (
     association_text,
     engines_sentence,
     general_sentence,
-    health_parts,
+    health_of_all,
     named_gpus,
     node_sentences,
     only_sampled,
@@ -29,6 +29,7 @@ from pyanalyze.report.sampled_text import (
 )
 from pyanalyze.report.sentences import (
     KIND_WORDS,
+    ROWS_SKIPPED,
     TO_DO,
     UNREAD,
     aggressors_text,
@@ -108,6 +109,8 @@ _ADVICE_LINES = 3
 _NAMED_GPUS, _NODES = 3, 3
 #: Settings without effect that are named.
 _SETTINGS = 2
+#: Lines on what is wrong with the devices.
+_HEALTH_LINES = 3
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -148,6 +151,7 @@ def render_summary(report: Report) -> str:
             *_lines("Mode", known if named else "no GPU was found in the input", 2),
             *([] if configured is None else _lines("Configured", configured, 2)),
             *(line for said in node_sentences(report)[:_NODES] for line in _lines("Node", said, 2)),
+            *_health(report),
             *_not_read(report),
             *_unplaced(report),
             *(
@@ -224,7 +228,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
 
 def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     """Where there are only samples and settings: who is listed, how they were set up to share, what samples say."""
-    use, sampled, wrong = use_sentence(device), sampled_sentence(device), health_parts(device)
+    use, sampled = use_sentence(device), sampled_sentence(device)
     who, busier = sharing_sentence(report, device), engines_sentence(device)
     configured = set_up_text(report, device) or agreement_text(device)
     basis, span = use_basis(device), span_text(report, device)
@@ -239,7 +243,7 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         *([] if busier is None else _lines("Engines", busier, 2)),
     ]
     after = [
-        *([_line("Health", "; ".join(wrong))] if wrong else []),
+        *_health(report),
         *(line for one in device.associations[:1] for line in _lines("Latency", association_text(one), 2)),
         *(line for said in samples_not_used(report)[:1] for line in _lines("Samples", said, 1)),
         *(line for said in clock_sentences(report)[:1] for line in _lines("Clocks", said, 2)),
@@ -256,6 +260,19 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     whole = [] if sampled is None else _whole("Sampled", sampled, 2 if use is None or left > 1 else 1)
     advice = _advice(report, device, max(min(left + _ADVICE_LINES - len(whole), 4), 1))
     return [*before, *whole, *after, *advice, *facts][:room]
+
+
+def _health(report: Report) -> list[str]:
+    """What is wrong with the devices, worst first; what has no room is counted."""
+    said = health_of_all(report)
+    if not said:
+        return []
+    for kept in range(len(said), 0, -1):
+        rest = f"; {len(said) - kept} more in `pyanalyze report`" if kept < len(said) else ""
+        lines = _lines("Health", "; ".join(said[:kept]) + rest, _HEALTH_LINES + 1)
+        if len(lines) <= _HEALTH_LINES:
+            return lines
+    return _lines("Health", said[0], _HEALTH_LINES)
 
 
 def _unplaced(report: Report) -> list[str]:
@@ -609,6 +626,10 @@ def _lost(report: Report) -> list[str]:
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
     if not lost:
         return []
+    # Rows of samples have nothing to do with times and counts of a capture: which they are says more.
+    if all(row.name == ROWS_SKIPPED for row in lost):
+        rows = fmt.counted(sum(row.count for row in lost), "row")
+        return _lines("Data loss", f"{rows} of samples left out: {visible(lost[0].detail or '', None)}", 3)
     # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.
     names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
     return [_line("Data loss", f"times and counts may be too small: {names}, see `pyanalyze info`")]

@@ -26,6 +26,9 @@ class SampledShare(Result):
     low: Number | None = Field(description="Lower bound; null: not known.")
     high: Number | None = Field(description="Upper bound; null: not known.")
     n: int = Field(ge=1, description="Samples.")
+    listed: int | None = Field(
+        default=None, description="Samples that list the tenant, those without a value included; null: as many as `n`."
+    )
 
 
 class ListedTenant(Result):

@@ -193,6 +193,17 @@ class Throttling(Result):
     thermal_limited: Number | None = Field(description="Share of time held down by temperature; null: not counted.")
 
 
+#: What is wrong with the memory or the SMs of a GPU, as the driver flags it.
+Fault = Literal[
+    "row-remapping-failed",
+    "unrepairable-memory",
+    "row-remapping-pending",
+    "channel-repair-pending",
+    "tpc-repair-pending",
+    "page-retirement-pending",
+]
+
+
 class Sampled(Result):
     """What samples of the whole device say; means over the samples, basis `sampled`."""
 
@@ -231,6 +242,12 @@ class Sampled(Result):
         default=None, description="Uncorrected ECC errors since the driver was loaded; null: not sampled."
     )
     ecc_corrected: int | None = Field(default=None, description="Corrected ones, likewise.")
+    faults: list[Fault] | None = Field(
+        default=None, description="Flags of the driver that were set in a sample; null: not sampled."
+    )
+    recovery_action: Text | None = Field(
+        default=None, description="What the driver asks for, in its words, such as Reset or None; null: not sampled."
+    )
 
     def counter(self, name: str) -> SampledCounter | None:
         """The counter of that name; None: it was not sampled.
