@@ -209,7 +209,9 @@ def test_switch_records_and_counters_that_an_export_lacks_are_told(hardware: Pat
     exports = [*sorted(hardware.parent.glob("h?00/*.sqlite")), *sorted(corpus.glob("exports/*/*.sqlite"))]
     for capture in exports:
         switches = told_and_held(capture, "GPU context switch events", "SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS")
-        samples = told_and_held(capture, "GPU Metrics events", "SELECT count(*) FROM (SELECT DISTINCT typeId, timestamp FROM GPU_METRICS)")
+        samples = told_and_held(
+            capture, "GPU Metrics events", "SELECT count(*) FROM (SELECT DISTINCT typeId, timestamp FROM GPU_METRICS)"
+        )
         if not switches[0] and not samples[0]:
             continue
         text = re.sub(r"(?<=\d)\s(?=\d{3})", "", run("info", capture).stdout)
