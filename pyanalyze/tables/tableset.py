@@ -542,7 +542,9 @@ class TableSet(Frames):
 
     @cached_property
     def _process_samples_by_device(self) -> dict[tuple[object, ...], pl.DataFrame]:
-        return self.process_samples.partition_by("device_id", as_dict=True, maintain_order=True)
+        samples = self.process_samples
+        # Most captures have none, and their parts are many.
+        return {} if samples.is_empty() else samples.partition_by("device_id", as_dict=True, maintain_order=True)
 
     @cached_property
     def _board_samples(self) -> dict[int, dict[str, pl.DataFrame]]:
