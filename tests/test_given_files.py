@@ -87,7 +87,7 @@ OTHERS = {
     "servers.txt": ("8810\n", "bare numbers; paste the command"),
     "bare.csv": ("2026/06/25 14:00:00.123, 0, 90, 40\n", "without its header line"),
     "trace.json": ('{"schemaVersion": 1, "traceEvents": []}', "is JSON of a profiler"),
-    "policy.json": ('{"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy"}', "object of kind ClusterPolicy"),
+    "policy.json": ('{"apiVersion": "apps/v1", "kind": "Deployment"}', "object of kind Deployment"),
     "error.json": ('{"status": "error", "error": "too many points"}', "answered with an error: too many points"),
     "torn.xml": ("<?xml?>\n<nvidia_smi_log>\n<gpu>", "was it cut short?"),
     "notes.txt": ("it was slow\n", "no known format"),

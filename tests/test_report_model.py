@@ -30,11 +30,12 @@ ALL = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS.keys())
 
 # Written out by hand from the design's section on the public face, not from the model.
 KEYS = {
-    "": "schema tool clock captures quality devices gpus_without_work samples_not_used listed settings view grouped_by",
+    "": "schema tool clock captures quality devices gpus_without_work samples_not_used listed nodes settings_advice "
+    "pods_without_gpu settings view grouped_by",
     "tool": "version",
     "clock": "origin_utc_ns uncertainty_ns",
     "captures": "path nsys_version schema_version start_ns end_ns recording_start_ns recording_end_ns "
-    "clock_offset_ns clock_uncertainty_ns "
+    "switch_records clock_offset_ns clock_uncertainty_ns "
     "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window all_at_work all_at_work_launched_ns memory name sm_count compute_capability mig sharing "

@@ -235,12 +235,13 @@ def _served(rows: Sequence[Mapping[str, Any]], machines: Mapping[int, Machine]) 
     for number, machine in machines.items():
         listed = machine.processes
         served[number] = None if not listed else any(_of_mps(one, pids) for one in listed)
-    found = any(served.values())
+    # A daemon serves GPUs of its own host: clients on another one say nothing of it.
+    found = {machine.host for number, machine in machines.items() if served[number]}
     for number, machine in machines.items():
         typed = any(kind is not None for _, kind, _ in machine.processes or ())
-        if not served[number] and not found and not typed:
+        if not served[number] and machine.host not in found and not typed:
             served[number] = None
-        elif served[number] is None and found:
+        elif served[number] is None and machine.host in found:
             served[number] = False
     return served
 
