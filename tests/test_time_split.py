@@ -1088,7 +1088,8 @@ def test_cpu_samples_show_where_the_host_was(tmp_path: Path) -> None:
     told = [(one.function, one.module, one.samples) for one in found.functions]
     assert told == [("parse(char*)", "a.out", 3), (None, "a.out", 1), ("main", "a.out", 1)]
     assert (
-        "CPU samples in that time (n = 5): 60.0 % in parse(char*) (a.out), 20.0 % in a.out (no symbols)" in action.why
+        "CPU samples in all 19.00 ms (n = 5): 60.0 % in parse(char*) (a.out), 20.0 % in a.out (no symbols)"
+        in action.why
     )
     # The capture has what another recording would show.
     assert action.commands == [
@@ -1103,7 +1104,7 @@ def test_cpu_samples_show_where_the_host_was(tmp_path: Path) -> None:
 def test_few_cpu_samples_do_not_stand_for_the_host(tmp_path: Path) -> None:
     names = ("main", "parse(char*)", "/home/secret/a.out", "0x7f00")
     action = waiting(tmp_path / "a.sqlite", names=names, host_calls=sampled([(2, 3, 41), (4, 3, 41)]))
-    assert "CPU samples in that time (n = 2): 100.0 % in parse(char*) (a.out)" in action.why
+    assert "CPU samples in all 19.00 ms (n = 2): 100.0 % in parse(char*) (a.out)" in action.why
     assert action.commands[0].startswith("nsys profile")
 
 

@@ -118,6 +118,7 @@ __all__ = [
     "share_of_run",
     "slowdown_text",
     "solo_first",
+    "stated_confidence",
     "stream_name",
     "stream_reason",
     "switching_text",
@@ -308,8 +309,13 @@ def mode_text(device: Device) -> str:
         return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
-    known = fmt.certainty(sharing.basis, sharing.confidence)
-    return f"{sharing.mode} {known}{mode_clauses(device)}."
+    return f"{sharing.mode} {fmt.certainty(sharing.basis, stated_confidence(device))}{mode_clauses(device)}."
+
+
+def stated_confidence(device: Device) -> float | None:
+    """How sure the mode is; None where its condition says all: if it holds, the mode is certain."""
+    untold = device.sharing.condition is Condition.UNLESS_UNTRACED_TENANT
+    return None if untold else device.sharing.confidence
 
 
 #: What a process had on the GPU, by the part of its time that limits it.
@@ -1266,22 +1272,34 @@ def share_of_run(report: Report, device: Device, ns: int | None) -> str:
     What takes most of a short window may be next to nothing of the run.
     """
     recording = None if ns is None or cut_sentences(report) else longer_recording(report, device)
-    if recording is None or ns is None:
+    if recording is None or ns is None or not _began_there(device):
         return ""
     whole = recording[1] - recording[0]
     return f"{fmt.percent(ns / whole)} of the {fmt.duration(whole)} recorded"
 
 
+def _began_there(device: Device) -> bool:
+    """Whether the work of all traced tenants began in the recording: CUDA calls that prepare it are on record.
+
+    CUDA may be traced for a part of a recording only: what ran before and after it is not known.
+    """
+    splits = [tenant.time_split for tenant in device.tenants if tenant.time_split is not None]
+    return bool(splits) and all(split.calls_before is not None for split in splits)
+
+
 def late_text(report: Report, device: Device) -> str:
-    """When a device was first used in a recording of which its window is a small part; empty: it is not.
+    """When a device was first used, if that was later than its work is long; empty: it was not.
 
     Shares of the window are not shares of the run: who waits for the run has to know both.
     """
     recording = longer_recording(report, device)
-    if recording is None or device.window is None or not device.tenants or cut_sentences(report):
+    if recording is None or device.window is None or not _began_there(device) or cut_sentences(report):
         return ""
     first, last = recording
-    after, length = fmt.duration(device.window.start_ns - first), fmt.duration(_window_ns(device))
+    after_ns, length_ns = device.window.start_ns - first, device.window.end_ns - device.window.start_ns
+    if after_ns < length_ns:
+        return ""
+    after, length = fmt.duration(after_ns), fmt.duration(length_ns)
     return f"first used {after} into {fmt.duration(last - first)} of recording, then for {length}"
 
 

@@ -309,15 +309,15 @@ def utc(origin_utc_ns: str | None, position_ns: int | None) -> str:
 _WORD = re.compile(r"(?!nsys\b)(?:(?:yes|no)(?=:)|[a-z][a-z-]*(?=[\s,;]|[.!?]?$))")
 
 
-def certainty(basis: str, confidence: float) -> str:
-    """Say behind a mode how it is known, and how surely.
+def certainty(basis: str, confidence: float | None) -> str:
+    """Say behind a mode how it is known, and how surely; None: that is not said.
 
     Examples
     --------
-    >>> certainty("observed", 0.984)
-    '(observed, confidence 0.98)'
+    >>> certainty("observed", 0.984), certainty("inferred", None)
+    ('(observed, confidence 0.98)', '(inferred)')
     """
-    return f"({basis}, confidence {confidence:.2f})"
+    return f"({basis})" if confidence is None else f"({basis}, confidence {confidence:.2f})"
 
 
 def capital(text: str) -> str:

@@ -508,13 +508,15 @@ def _hidden_ns(split: TimeSplit, copies: Copies | None) -> int:
 def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tuple[str, list[str], str]:
     """What to do where the host keeps the GPU waiting, by what is recorded of it."""
     activity = split.host_activity
-    why = f"the process had no work on the GPU and no CUDA call in progress for {part}"
+    before = " before its last launch" if split.host_after_ns else ""
+    why = f"the process had no work on the GPU and no CUDA call in progress for {part}{before}"
     spent = "" if activity is None else host_words(activity)
     # What the host did is known of all of its time, not of the gap.
-    did = f". Of all {fmt.duration(split.host_ns)}, the host spent {spent}" if spent else ""
+    whole = f"all {fmt.duration(split.host_ns)}"
+    did = f". Of {whole}, the host spent {spent}" if spent else ""
     samples = None if activity is None else activity.cpu_samples
     if samples is not None:
-        did = f"{did}. CPU samples in that time {sampled_words(samples)}"
+        did = f"{did}. CPU samples in {whole} {sampled_words(samples)}"
     gap = split.one_gap
     if gap is not None and gap.at_start:
         again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"

@@ -875,9 +875,9 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "deviating_share",
             "kernel_durations_stable",
-            f"durations are stable: {fmt.percent(deviating.value)} of {deviating.n} repeated kernels differ from the "
-            f"median of their like by over 0.8 ms, in pause-free work that took {unbroken:.0f} time slices (of 2.1 ms, "
-            "assumed) beyond the first of each stretch",
+            f"durations are stable: {fmt.percent(deviating.value)} of {deviating.n} repeated launches took over 0.8 ms "
+            f"more or less than the median of the same launch; another busy tenant would have had {unbroken:.0f} time "
+            "slices (of 2.1 ms, assumed) in their time",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(
