@@ -150,7 +150,7 @@ def _sensible(limits: Limits) -> None:
 
 def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
     sharing, wanted = device.sharing, " or ".join(limits.expect_mode)
-    known = fmt.certainty(sharing.basis, sharing.confidence)
+    known = fmt.certainty(sharing.basis, sharing.stated_confidence)
     if sharing.mode == Mode.UNDETERMINED and Mode.UNDETERMINED not in limits.expect_mode:
         first = most_likely(sharing.alternatives)
         likely = f"{first} {known}" if first else "no evidence"

@@ -51,7 +51,7 @@ def _block(device: Device) -> str:
 
     sharing = device.sharing
     name = visible(device.name or "name not recorded")
-    known = fmt.certainty(sharing.basis, sharing.confidence)
+    known = fmt.certainty(sharing.basis, sharing.stated_confidence)
     if sharing.mode == Mode.UNDETERMINED:
         known = f"({likely_text(sharing)})"
     out = [

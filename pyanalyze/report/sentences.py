@@ -118,7 +118,6 @@ __all__ = [
     "share_of_run",
     "slowdown_text",
     "solo_first",
-    "stated_confidence",
     "stream_name",
     "stream_reason",
     "switching_text",
@@ -309,13 +308,7 @@ def mode_text(device: Device) -> str:
         return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
-    return f"{sharing.mode} {fmt.certainty(sharing.basis, stated_confidence(device))}{mode_clauses(device)}."
-
-
-def stated_confidence(device: Device) -> float | None:
-    """How sure the mode is; None where its condition says all: if it holds, the mode is certain."""
-    untold = device.sharing.condition is Condition.UNLESS_UNTRACED_TENANT
-    return None if untold else device.sharing.confidence
+    return f"{sharing.mode} {fmt.certainty(sharing.basis, sharing.stated_confidence)}{mode_clauses(device)}."
 
 
 #: What a process had on the GPU, by the part of its time that limits it.

@@ -126,6 +126,19 @@ class Sharing(Result):
         return next((one.value for one in self.details if one.name == SWITCH_OVERHEAD), None)
 
     @property
+    def stated_confidence(self) -> float | None:
+        """How sure the mode is; None where its condition says all: if no other process was there, the mode is certain.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> sharing = pyanalyze.load(capture).report().devices[0].sharing
+        >>> sharing.stated_confidence == sharing.confidence
+        True
+        """
+        return None if self.condition is Condition.UNLESS_UNTRACED_TENANT else self.confidence
+
+    @property
     def taken_from_configuration(self) -> bool:
         """Whether the mode is the configured one, and nothing else shows it: there is nothing to compare it with.
 

@@ -21,7 +21,6 @@ from pyanalyze.report.sentences import (
     other_slice_ns,
     samples_text,
     slower_elapsed,
-    stated_confidence,
     unlike_medians,
 )
 from pyanalyze.results.labels import tenant_labels
@@ -98,7 +97,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 def _confidence(device: Device) -> str:
     sharing = device.sharing
     if sharing.mode != Mode.UNDETERMINED:
-        stated = stated_confidence(device)
+        stated = sharing.stated_confidence
         told = "" if stated is None else f"confidence {stated:.2f}"
         return f"{told}{mode_clauses(device)}".removeprefix(", ")
     return likely_text(sharing)
