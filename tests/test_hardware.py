@@ -1563,3 +1563,10 @@ def test_warps_of_a_full_tpc_are_not_four_thousand_million() -> None:
     assert (warps["value"].max(), full.height) == (128, 23)
     share = counted.filter(pl.col("metric") == "Compute Warps in Flight", pl.col("unit") == "Throughput %")
     assert set(share.join(full, on="time_ns", how="semi")["value"]) == {100}
+
+
+def test_one_thing_is_advised_once() -> None:
+    for capture in (*sorted(H100.parent.glob("h?00/*.sqlite")), *sorted((H100.parent / "h200").glob("node-*"))):
+        for advice in pyanalyze.load(capture).advise():
+            actions = [one.action for one in advice.actions]
+            assert len(actions) == len(set(actions)), capture

@@ -417,20 +417,24 @@ def _actions(
                 yield _isolated(tables, verdict, required, held, device, compared.why_not)
         elif verdict.mode != Mode.UNDETERMINED:
             daemon = daemon_on(tables, verdict.device_id)
+            bounded = _without_switching(tables, verdict.device_id, held)
+            bounds = list(
+                simple_bounds(
+                    verdict,
+                    bounded,
+                    device,
+                    compared.why_not,
+                    daemon,
+                    lambda: demands.all_sms_active(tables, verdict.device_id),
+                )
+            )
             if traits.vgpu:
                 yield look_at_host()
-            elif (traits.mps or not traits.time_sliced) and not any(tenant.traced for tenant in held):
+            # Bounds without a traced tenant ask for kernels themselves.
+            elif not bounds and (traits.mps or not traits.time_sliced) and not any(t.traced for t in held):
                 client = daemon.client if traits.mps else None
                 yield record_kernels("who was slowed, and by what, is not known", client)
-            bounded = _without_switching(tables, verdict.device_id, held)
-            yield from simple_bounds(
-                verdict,
-                bounded,
-                device,
-                compared.why_not,
-                daemon,
-                lambda: demands.all_sms_active(tables, verdict.device_id),
-            )
+            yield from bounds
     # A wish for longer slices is about a mode that does not meet the requirements.
     if latency_ns is not None or not traits.promises.lacks(required):
         yield from _time_slices(tables, verdict, latency_ns, resident, len(held))
