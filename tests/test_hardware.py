@@ -332,6 +332,14 @@ def test_what_no_tenant_has_is_not_the_median_of_a_verdict() -> None:
     assert re.search(r"^Listed +Kind +pid", table, re.MULTILINE)
 
 
+def saves_and_restores(db: sqlite3.Connection) -> list[tuple[int, int, int]]:
+    """Time, tag (7: save end, 8: restore start) and pid of switch records, by time."""
+    return db.execute(
+        "SELECT timestamp, tag, globalPid / 0x1000000 % 0x1000000 FROM GPU_CONTEXT_SWITCH_EVENTS "
+        "WHERE tag IN (7, 8) ORDER BY timestamp"
+    ).fetchall()
+
+
 def test_switch_records_say_nothing_of_single_clients_of_a_group() -> None:
     """They name pid 708 up to 991 ms and pid 709 up to 776 ms: both for the one context of the group.
 
@@ -339,10 +347,7 @@ def test_switch_records_say_nothing_of_single_clients_of_a_group() -> None:
     """
     path = H200 / "node-mps-A-B-beside-C"
     with contextlib.closing(sqlite3.connect(path / "report.sqlite")) as db:
-        records = db.execute(
-            "SELECT timestamp, tag, globalPid / 0x1000000 % 0x1000000 FROM GPU_CONTEXT_SWITCH_EVENTS "
-            "WHERE tag IN (7, 8) ORDER BY timestamp"
-        ).fetchall()
+        records = saves_and_restores(db)
         counters = db.execute(
             "SELECT timestamp, value FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) "
             "WHERE metricName LIKE 'SMs Active%' ORDER BY timestamp"
@@ -390,10 +395,7 @@ def test_why_a_group_has_more_of_the_gpu_than_a_process_outside_of_it() -> None:
     """
     path = H200 / "node-mps-A-B-beside-C"
     with contextlib.closing(sqlite3.connect(path / "report.sqlite")) as db:
-        records = db.execute(
-            "SELECT timestamp, tag, globalPid / 0x1000000 % 0x1000000 FROM GPU_CONTEXT_SWITCH_EVENTS "
-            "WHERE tag IN (7, 8) ORDER BY timestamp"
-        ).fetchall()
+        records = saves_and_restores(db)
         lengths = [(b[0] - a[0], a[2] == 775) for a, b in pairwise(records) if (a[1], b[1]) == (8, 7)]
         slice_ns = median(ns for ns, alone in lengths if not alone)
         early = sum(ns < 0.8 * slice_ns for ns, alone in lengths if alone)
