@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import operator
 import os
 import signal
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from test_fleet import alive, command, vary, written
@@ -20,6 +21,9 @@ from pyanalyze.fleet import analyse, executors
 from pyanalyze.fleet.executors import Cluster, Processes, executor_for
 from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.tables import memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
 needs_dask = pytest.mark.skipif(not HAS_DASK, reason="Dask is not installed: pip install 'pyanalyze-gpu[fleet]'")
@@ -184,15 +188,99 @@ def test_a_file_that_no_scheduler_wrote_is_said(content: bytes, tmp_path: Path) 
         pass
 
 
-@needs_dask
-def test_workers_that_cannot_begin_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_work_for_dask", _no_worker)
-    with executor_for("local", 2) as nobody, pytest.raises(ConnectionError, match="workers end before they start work"):
-        list(nobody.outcomes(abs, [(-1,)]))
-
-
 def _no_worker(*_: object) -> None:
-    sys.exit(1)
+    sys.exit(7)
+
+
+def _without_dask(*arguments: Any) -> None:
+    sys.modules["dask"] = None  # type: ignore[assignment]  # as if it were not installed
+    executors._work_for_dask(*arguments)
+
+
+@needs_dask
+@pytest.mark.parametrize(
+    ("worker", "why"),
+    [(_no_worker, "exit status 7"), (_without_dask, "ModuleNotFoundError: import of dask halted")],
+)
+def test_workers_that_cannot_begin_end_the_run(
+    worker: Callable[..., None], why: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(executors, "_work_for_dask", worker)
+    message = rf"^local: workers end before they start work \({why}.*\); leave out --scheduler$"
+    with executor_for("local", 2) as nobody, pytest.raises(ConnectionError, match=message):
+        list(nobody.outcomes(abs, [(-1,)]))
+    assert capfd.readouterr().err == "", "the reason stands in the error, without a traceback"
+
+
+_DASK_FAILS = """
+import logging, sys
+from pyanalyze.fleet.executors import executor_for
+
+def fail(when):
+    try:
+        raise OSError("closed")
+    except OSError:
+        for name in ("distributed", "distributed.batched", "distributed.client", "tornado.application", "asyncio"):
+            logging.getLogger(name).critical("failed %s", when, exc_info=True)
+
+if __name__ == "__main__":
+    import distributed
+    running = True
+    before = list(logging.getLogger("distributed.client").handlers)
+    for part in (distributed.Client, distributed.LocalCluster):
+        def close(self, *args, close=part.close, **options):
+            if running:
+                fail("before it closed")
+            close(self, *args, **options)
+            if running:
+                fail("after it closed")
+        part.close = close
+    try:
+        with executor_for("local", 1) as executor:
+            fail("in the run")
+            print(executor._log.last)
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        print("stopped")
+    running = False  # Dask closes what is closed once more as the process ends
+    print(logging.getLogger("distributed.client").handlers == before)
+    fail("in a program with a log of its own")
+"""
+
+
+@needs_dask
+def test_dask_logs_nothing_to_stderr(tmp_path: Path) -> None:
+    """Every logger that Dask gives a handler logs an error with a traceback, also while the run is being stopped."""
+    script = tmp_path / "run.py"
+    script.write_text(_DASK_FAILS)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240)
+    assert done.stdout.splitlines() == ["failed in the run: OSError: closed", "stopped", "True"], done.stderr
+    assert "the run" not in done.stderr
+    assert "it closed" not in done.stderr
+    assert "failed in a program with a log of its own" in done.stderr, "what it logs to is given back"
+
+
+@needs_dask
+def test_a_scheduler_that_ends_is_named_with_what_dask_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its log says why Dask gave up: the client is cancelled and tells no reason."""
+    with executor_for("local", 1) as executor:
+        assert isinstance(executor, Cluster)
+        client = executor._client
+        assert client is not None
+        monkeypatch.setattr(client, "map", _cancelled(client))
+        message = r"scheduler has gone \(Failed to reconnect: OSError: no route\); finished results are kept"
+        with pytest.raises(ConnectionError, match=message):
+            list(executor.outcomes(abs, [(-1,)]))
+
+
+def _cancelled(client: Any) -> Callable[..., list[Any]]:
+    def ask(*_: object, **__: object) -> list[Any]:
+        future = client.submit(time.sleep, 60)
+        logging.getLogger("distributed.client").error("Failed to reconnect", exc_info=OSError("no route"))
+        client.cancel([future])
+        return [future]
+
+    return ask
 
 
 def test_work_is_divided_so_that_nobody_waits_at_the_end() -> None:

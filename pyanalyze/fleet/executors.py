@@ -7,6 +7,7 @@ write no files, so that one that is killed half-way leaves nothing behind.
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import pickle
@@ -289,6 +290,55 @@ _LOCAL_RULES: dict[str, Any] = {
 
 
 _NEEDS_DASK = "--scheduler needs Dask: pip install 'pyanalyze-gpu[fleet]'"
+#: Loggers that write what happens in Dask, with the loggers below them.
+_DASK_LOGGERS = ("distributed", "dask", "tornado", "asyncio")
+
+
+class _DaskLog(logging.Handler):
+    """What Dask logs, kept from stderr: tracebacks of closed connections, above all. Our errors name its last warning.
+
+    Only handlers that write to a stream are replaced: a log file that the user told Dask to write stays.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.last = ""
+        self._replaced: list[tuple[logging.Logger, list[logging.Handler]]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Remember a warning or an error, in one line."""
+        try:
+            words = record.getMessage()
+        except (TypeError, ValueError):
+            words = str(record.msg)  # with arguments that do not fit it
+        error = record.exc_info[1] if record.exc_info else None
+        first = words.strip().partition("\n")[0]
+        self.last = first if error is None else f"{first}: {_in_words(error)}"
+
+    def capture(self) -> None:
+        """Replace the handlers, after Dask was imported and has made them."""
+        below = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _DASK_LOGGERS]
+        for name in {*_DASK_LOGGERS, *below}:
+            logger = logging.getLogger(name)
+            # Some of those below have a handler of their own and hand nothing on to those above.
+            if name not in _DASK_LOGGERS and not logger.handlers:
+                continue
+            self._replaced.append((logger, list(logger.handlers)))
+            logger.handlers[:] = [*(one for one in logger.handlers if not _is_stream(one)), self]
+
+    def restore(self) -> None:
+        """Put back what was there."""
+        while self._replaced:
+            logger, handlers = self._replaced.pop()
+            logger.handlers[:] = handlers
+
+
+def _is_stream(handler: logging.Handler) -> bool:
+    return isinstance(handler, logging.StreamHandler) and not isinstance(handler, logging.FileHandler)
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".strip().partition("\n")[0].removesuffix(":")
 
 
 class Cluster:
@@ -303,6 +353,7 @@ class Cluster:
         self._cluster: Any = None
         self._team = _Team(count, share) if scheduler == LOCAL else None
         self._lost: ConnectionError | None = None
+        self._log = _DaskLog()
 
     def __enter__(self) -> Self:
         try:
@@ -321,12 +372,14 @@ class Cluster:
             import distributed
         except ImportError as error:
             raise UsageError(_NEEDS_DASK) from error
+        self._log.capture()
         try:
             if self._team is not None:
                 with dask.config.set({**_LOCAL_RULES, "temporary-directory": self._team.scratch}):
                     # No dashboard, no port for other machines.
+                    # Not silenced by Dask: it speaks again while it closes, before the last connection is closed.
                     self._cluster = distributed.LocalCluster(
-                        n_workers=0, host="127.0.0.1", dashboard_address=None, silence_logs=50
+                        n_workers=0, host="127.0.0.1", dashboard_address=None, silence_logs=False
                     )
                     self._client = distributed.Client(self._cluster)
                 self._team.serve(self._cluster.scheduler_address, self._give_up)
@@ -344,14 +397,20 @@ class Cluster:
 
     def __exit__(self, kind: object, *_: object) -> None:
         client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
+        silent = client is not None
         # The scheduler ends before its workers: it would speak of connections that break.
         if self._team is not None:
             self._team.retire()
         try:
             for part in (client, cluster):
                 if part is not None:
-                    with suppress(TimeoutError, OSError):
+                    try:
                         part.close()
+                    except (TimeoutError, OSError):
+                        silent = False
+            # Whatever was not closed may still log, up to the end of the process.
+            if silent:
+                self._log.restore()
         finally:
             if self._team is not None:
                 self._team.stop()
@@ -367,13 +426,12 @@ class Cluster:
             for _ in died:
                 yield index, WorkerDied()
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str) -> None:
         """Nobody works any more; called in another thread."""
         from distributed import Future
 
         self._lost = ConnectionError(
-            f"{self._scheduler}: workers end before they start work; read their messages above, or leave out "
-            "--scheduler"
+            f"{self._scheduler}: workers end before they start work ({why}); leave out --scheduler"
         )
         if (client := self._client) is not None:
             client.cancel([Future(key, client) for key in list(client.futures)])
@@ -416,8 +474,9 @@ class Cluster:
             try:
                 done = future.result()
             except CancelledError as error:
+                why = f" ({self._log.last})" if self._log.last else ""
                 raise self._lost or ConnectionError(
-                    f"{self._scheduler}: the Dask scheduler has gone; finished results are kept: run it again to "
+                    f"{self._scheduler}: the Dask scheduler has gone{why}; finished results are kept: run it again to "
                     "continue"
                 ) from error
             except KilledWorker:
@@ -522,8 +581,8 @@ class _Team:
         for number in range(self.count):
             self._members.append(self._started(number))
 
-    def serve(self, address: str, give_up: Callable[[], None]) -> None:
-        """Have them work for a scheduler; `give_up` is called if they end again and again before they reached it."""
+    def serve(self, address: str, give_up: Callable[[str], None]) -> None:
+        """Have them work for a scheduler; `give_up` is told why if they end again and again before they reached it."""
         with self._changing:
             self._address = address
             for _, pipe in self._members:
@@ -557,10 +616,10 @@ class _Team:
         theirs.close()
         return process, ours
 
-    def _replace(self, give_up: Callable[[], None]) -> None:
+    def _replace(self, give_up: Callable[[str], None]) -> None:
         from multiprocessing.connection import wait as wait_for
 
-        stillborn = 0
+        stillborn, why = 0, ""
         while not self._stopped.is_set():
             wait_for([process.sentinel for process, _ in self._members])
             with self._changing:
@@ -569,7 +628,9 @@ class _Team:
                 for number, (process, pipe) in enumerate(self._members):
                     if process.exitcode is None:
                         continue
-                    stillborn = 0 if _reached(pipe) else stillborn + 1
+                    reached, why = _said(pipe)
+                    why = why or f"exit status {process.exitcode}"
+                    stillborn = 0 if reached else stillborn + 1
                     if stillborn > _STILLBORN:
                         self._stopped.set()
                         break
@@ -579,27 +640,35 @@ class _Team:
                     with suppress(OSError):
                         self._members[number][1].send(self._address)
         if stillborn > _STILLBORN:
-            give_up()
+            give_up(why)
 
 
-def _reached(pipe: Connection) -> bool:
-    """Whether the worker at the other end said that it had reached the scheduler, before it died."""
+def _said(pipe: Connection) -> tuple[bool, str]:
+    """Whether a worker that died had reached the scheduler, and why not if it could say so."""
     try:
-        return pipe.poll() and bool(pipe.recv())
+        return pipe.recv() if pipe.poll() else (False, "")
     except (EOFError, OSError):
-        return False
+        return False, ""
 
 
 def _work_for_dask(number: int, share: Share | None, pipe: Connection, scratch: str) -> None:
     """In a process of a team: work until somebody ends it."""
+    try:
+        _serve_dask(number, share, pipe, scratch)
+    except Exception as error:  # noqa: BLE001  # whatever it is, its first line says it and not a traceback
+        with suppress(OSError):
+            pipe.send((False, _in_words(error)))
+        sys.exit(1)
+
+
+def _serve_dask(number: int, share: Share | None, pipe: Connection, scratch: str) -> None:
     _begin(number, share)
     import asyncio
-    import logging
 
     import dask
     import distributed
 
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    _DaskLog().capture()
     from pyanalyze.fleet import work  # noqa: F401  # before the first work comes, and while the scheduler is started
 
     async def serve(address: str) -> None:
@@ -607,7 +676,7 @@ def _work_for_dask(number: int, share: Share | None, pipe: Connection, scratch: 
         async with distributed.Worker(
             address, nthreads=1, memory_limit=0, local_directory=scratch, host="127.0.0.1"
         ) as worker:
-            pipe.send(True)
+            pipe.send((True, ""))
             await worker.finished()
 
     with dask.config.set(_LOCAL_RULES):
