@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import jsonschema
 import polars as pl
@@ -28,14 +28,18 @@ from pyanalyze.analysis.gate import check
 from pyanalyze.cli.fleet import ProgressLine, rate, worst_words
 from pyanalyze.errors import NotACapture, OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
+from pyanalyze.fleet import run as fleet_run
 from pyanalyze.fleet.check import check_fleet
-from pyanalyze.fleet.executors import Processes
+from pyanalyze.fleet.executors import Executor, Processes, Share
 from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
 from pyanalyze.fleet.plan import CaptureProbe, Span, probe, shared_gpus, span
 from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
 from pyanalyze.results.check import Limits
 from pyanalyze.results.report import Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def made_row(**known: Any) -> DeviceRow:
@@ -75,6 +79,33 @@ def captures(fixtures: Path, tmp_path: Path) -> Path:
     shutil.copy(fixtures / "mig.sqlite", folder / "mig.sqlite")
     (folder / "bad.sqlite").write_text("no")
     return folder
+
+
+class KeptWorkers(Processes):
+    """Workers that outlive a run."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Executor]:
+    """Two workers that live as long as the tests of this file: to start one takes longer than most of what it does."""
+    workers = KeptWorkers(2, Share(1))
+    yield workers
+    workers._close(now=False)
+
+
+@pytest.fixture
+def kept_workers(pool: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every run of a test the same workers; not where their number, their start or their end is tested."""
+    monkeypatch.setattr(fleet_run, "executor_for", lambda *_, **__: pool)
+
+
+kept = pytest.mark.usefixtures("kept_workers")
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -169,6 +200,7 @@ def test_the_result_does_not_depend_on_the_number_of_workers(captures: Path, tmp
     assert len(written(tmp_path / "serial")) > 5
 
 
+@kept
 def test_a_rerun_does_only_what_changed(captures: Path, fixtures: Path, tmp_path: Path) -> None:
     pattern, out = str(captures / "**" / "*.sqlite"), tmp_path / "out"
     first = analyse(pattern, out, workers=2)
@@ -196,6 +228,7 @@ def test_a_rerun_does_only_what_changed(captures: Path, fixtures: Path, tmp_path
     assert {row.group: row.name for row in forced.rows}["mps"] == model
 
 
+@kept
 def test_a_damaged_cache_is_no_answer(fixtures: Path, tmp_path: Path) -> None:
     first = analyse(fixtures / "mig.sqlite", tmp_path / "out", workers=1)
     before = written(tmp_path / "out")
@@ -206,6 +239,7 @@ def test_a_damaged_cache_is_no_answer(fixtures: Path, tmp_path: Path) -> None:
     assert written(tmp_path / "out") == before
 
 
+@kept
 def test_moved_captures_are_known_and_named_by_their_new_place(captures: Path, tmp_path: Path) -> None:
     analyse(str(captures / "node-7" / "**" / "*.sqlite"), tmp_path / "out", workers=2)
     captures.rename(tmp_path / "elsewhere")
@@ -218,6 +252,7 @@ def test_moved_captures_are_known_and_named_by_their_new_place(captures: Path, t
     assert (tmp_path / "out" / "fleet.json").read_bytes() == (tmp_path / "fresh" / "fleet.json").read_bytes()
 
 
+@kept
 def test_a_path_with_hidden_marks_moves_too_and_shows_them(fixtures: Path, tmp_path: Path) -> None:
     capture = tmp_path / "gr\u00fcn \u202efed.sqlite"
     shutil.copy(fixtures / "mig.sqlite", capture)
@@ -232,6 +267,7 @@ def test_a_path_with_hidden_marks_moves_too_and_shows_them(fixtures: Path, tmp_p
     assert json.loads(said[0])["captures"][0]["path"] == str(capture)
 
 
+@kept
 def test_a_group_that_is_no_more_leaves_no_report_behind(captures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     analyse([captures / "mig.sqlite", captures / "node-7" / "mps.sqlite"], out, workers=1)
@@ -244,6 +280,7 @@ def test_a_group_that_is_no_more_leaves_no_report_behind(captures: Path, tmp_pat
     ]
 
 
+@kept
 def test_a_mistyped_pattern_leaves_an_earlier_run_alone(fixtures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     analyse(fixtures / "exclusive.sqlite", out, workers=1)
@@ -256,6 +293,7 @@ def test_a_mistyped_pattern_leaves_an_earlier_run_alone(fixtures: Path, tmp_path
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
+@kept
 def test_one_capture_of_a_group_may_break(captures: Path, tmp_path: Path) -> None:
     """Its header and metadata are whole, so that it is found out only when its events are read."""
     pod = captures / "node-7" / "containers" / "pod-b.sqlite"
@@ -327,6 +365,7 @@ def test_stopping_keeps_what_is_finished_and_nothing_half(fixtures: Path, tmp_pa
     assert (rest.analysed + rest.reused, rest.exit_code) == (8, 0)
 
 
+@kept
 def test_a_folder_that_holds_other_things_is_left_alone(fixtures: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(OutputExists, match="--force"):
@@ -352,6 +391,7 @@ def test_naming_nothing_is_said(fixtures: Path, tmp_path: Path) -> None:
     assert find([odd]) == ([odd], []), "a file whose name looks like a pattern is that file"
 
 
+@kept
 def test_what_programs_read_of_a_fleet(captures: Path, fixtures: Path, tmp_path: Path) -> None:
     """Summary by its schema, tables by polars, alerts by Prometheus' own parser, and a gate that reads no report."""
     out = tmp_path / "out"
@@ -415,6 +455,7 @@ def test_what_programs_read_of_a_fleet(captures: Path, fixtures: Path, tmp_path:
     assert "FAILED        expect-mode (containers:" in done.stdout
 
 
+@kept
 def test_the_gate_says_the_same_of_a_line_as_of_the_report(captures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     analyse(captures / "node-7" / "containers", out, workers=1)
@@ -435,6 +476,7 @@ def test_the_gate_says_the_same_of_a_line_as_of_the_report(captures: Path, tmp_p
     assert len(slim.outcomes) >= 7
 
 
+@kept
 def test_outliers_come_first_and_every_report_is_linked(captures: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     fleet = analyse(str(captures / "**" / "*.sqlite"), out, workers=2)
@@ -497,6 +539,7 @@ def test_ten_thousand_nodes_are_arranged_at_once() -> None:
     assert time.process_time() - began < 20
 
 
+@kept
 def test_what_was_recorded_beside_a_capture_counts(fixtures: Path, tmp_path: Path) -> None:
     """`pyanalyze record` describes the node beside the capture; without that nobody says what was configured."""
     folder = tmp_path / "recording"
@@ -610,6 +653,7 @@ def true_mode(fixtures: Path, name: str) -> str:
     return mode
 
 
+@kept
 def test_every_fixture_is_its_own_job(fixtures: Path, tmp_path: Path) -> None:
     """The seed gives them one epoch, and some of them one GPU; no two recordings begin at the same nanosecond."""
     fleet = analyse(str(fixtures / "**" / "*.sqlite"), tmp_path / "out", workers=2)
