@@ -27,7 +27,15 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.charts.style import unfolded
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.rendering import draw
-from pyanalyze.report.sentences import aggressors_text, cause_sentence, cut_sentences, gpu_time_rows, partly_active
+from pyanalyze.report.sentences import (
+    aggressors_text,
+    cause_sentence,
+    cut_sentences,
+    defined_window,
+    gpu_time_rows,
+    partly_active,
+)
+from pyanalyze.text.format import count
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
 
 ROOT = Path(__file__).parent.parent
@@ -438,6 +446,47 @@ def test_what_an_export_lacks_is_missing_and_not_idle() -> None:
     whole = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").report()
     assert [one.switch_records for one in whole.captures] == [None]
     assert cut_sentences(whole) == []
+
+
+def test_the_cut_of_an_export_is_the_first_thing_not_available() -> None:
+    """nsys collected 24 640 CUDA events and stopped at 4.906 s; the last three launches lie at the cut, at 3.505 s."""
+    path = H200 / "slices-copies-open_loop.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        kinds = ("RUNTIME", "KERNEL", "MEMCPY", "MEMSET")
+        held = sum(db.execute(f"SELECT count(*) FROM CUPTI_ACTIVITY_KIND_{kind}").fetchone()[0] for kind in kinds)
+        (switches,) = db.execute("SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS").fetchone()
+        of_cuda = db.execute("SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA events collected%'").fetchall()
+    collected = sum(int(text.split()[-1].rstrip(".")) for (text,) in of_cuda)
+    assert (collected, held, switches) == (24_640, 9425, 3850)
+    missing = pyanalyze.load(path).report().devices[0].sharing.missing
+    assert missing[0].what == "export_rows"
+    lacking = f"{count(collected - held)} of {count(collected)} CUDA events"
+    switches_lacking = f"{count(9866 - switches)} of {count(9866)} context-switch records"
+    assert missing[0].why == f"the export was cut: it lacks {lacking} and {switches_lacking} that nsys collected"
+    assert missing[0].how.startswith("nsys export ")
+    (kernels,) = (one for one in missing if one.what == "kernel_records")
+    assert kernels.why.endswith("have no kernel record: rows were removed from the export")
+    assert kernels.how == missing[0].how
+    # Of a whole export nothing is said.
+    whole = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").report().devices[0].sharing.missing
+    assert "export_rows" not in {one.what for one in whole}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        # A switch record at 0.617 s and set-up calls from 2.704 s precede the window; nothing follows it.
+        (
+            "slices-copies-open_loop",
+            "what was recorded outside it (2.705 s before it) and 1.401 s after it, where the export lacks records",
+        ),
+        # Every record of these is between 3.575 s and 3.975 s of 4.853 s.
+        ("slices-paced-B", "3.575 s before it and 877.9 ms after it, where the export lacks records"),
+    ],
+)
+def test_records_are_said_to_lack_on_the_side_where_they_do(name: str, said: str) -> None:
+    report = pyanalyze.load(H200 / f"{name}.sqlite").report()
+    assert defined_window(report, report.devices[0]).endswith(f"; shares leave out {said}")
 
 
 def test_one_aggressor_is_not_the_first_of_a_list(corpus: Path) -> None:

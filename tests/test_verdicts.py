@@ -679,11 +679,13 @@ def test_some_lost_kernels_are_counted_and_captured_graphs_are_not(tmp_path: Pat
     assert gap.how == ""
 
 
-def test_work_in_flight_as_the_recording_ends_asks_for_nothing(hardware: Path) -> None:
-    """The program went on: one of its ranges ends 28 ms after the window."""
+def test_work_whose_records_were_cut_off_asks_for_the_whole_export(hardware: Path) -> None:
+    """The program went on: one of its ranges ends 28 ms after the window, and nsys stopped 2 s after it."""
     path = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
     page = run("report", path, "-f", "md").stdout
-    assert "3 of 716 launch calls (a graph counts as one) have no kernel record: the recording ended first" in page
+    lost = "3 of 716 launch calls (a graph counts as one) have no kernel record"
+    assert f"{lost}: rows were removed from the export" in page
+    assert "the recording ended first" not in page
     assert "cudaDeviceSynchronize before" not in page
     # What stands in a block is to be copied to a shell.
     blocks = re.findall(r"```sh\n(.+?)\n```", page.partition("## Not available")[2], re.DOTALL)

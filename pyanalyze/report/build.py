@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.advice.settings import without_effect
@@ -53,7 +54,7 @@ from pyanalyze.text.visible import visible
 from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import polars as pl
 
@@ -221,16 +222,41 @@ def assemble(
     )
 
 
-def _switch_records(tables: TableSet) -> dict[int, RecordsHeld]:
-    """Count context-switch records by capture, where an export holds fewer than nsys collected."""
-    lacking = {row["capture"]: row["count"] for row in tables.rows_where("quality", "name", "switch_records_cut")}
-    rows = tables.rows_where("sources", "source", "switch_events") if lacking else []
-    held = {row["capture"]: row["rows"] for row in rows}
+def _held(tables: TableSet, counter: str, sources: Collection[str]) -> dict[int, RecordsHeld]:
+    """Count records of some sources by capture, where an export holds fewer than nsys collected."""
+    lacking = {row["capture"]: row["count"] for row in tables.rows_where("quality", "name", counter)}
+    held: Counter[int] = Counter()
+    for row in tables.rows("sources") if lacking else ():
+        if row["source"] in sources:
+            held[row["capture"]] += row["rows"]
     return {
         capture: RecordsHeld(held=held[capture], collected=held[capture] + count)
         for capture, count in lacking.items()
         if count and capture in held
     }
+
+
+def _switch_records(tables: TableSet) -> dict[int, RecordsHeld]:
+    return _held(tables, "switch_records_cut", ("switch_events",))
+
+
+def _cut_export(tables: TableSet, captures: Collection[int]) -> list[Missing]:
+    """Say how much of what nsys collected is not in these exports: every figure rests on the rest."""
+    # Hardware counters have an entry of their own, and nothing else is computed from them.
+    counted = (
+        ("CUDA events", _held(tables, "export_cut", ("kernels", "copies", "api_calls"))),
+        ("context-switch records", _switch_records(tables)),
+    )
+    lacking: list[str] = []
+    for what, held in counted:
+        some = [records for capture, records in held.items() if capture in captures]
+        if some:
+            collected = sum(one.collected for one in some)
+            lacking.append(f"{fmt.count(collected - sum(one.held for one in some))} of {fmt.count(collected)} {what}")
+    if not lacking:
+        return []
+    why = f"the export was cut: it lacks {fmt.names(lacking)} that nsys collected"
+    return [Missing(what="export_rows", why=why, how=HOW["whole_export"])]
 
 
 def _gpus_without_work(tables: TableSet, shown: set[int]) -> int:
@@ -283,7 +309,7 @@ def _device(
         tables.of_device("tenant_usage", verdict.device_id), on=["tenant_id", "device_id"]
     )
     usage = _shown(tables, usage, verdict)
-    missing = list(verdict.missing)
+    missing = _cut_export(tables, set(usage["capture"].drop_nulls())) + list(verdict.missing)
     window = _window(usage)
     case = analysis.case_by_device.get(verdict.device_id)
     pairs = () if case is None else case.pairs

@@ -225,6 +225,7 @@ def why_missing_or_nothing(device: Device, key: str) -> str:
 _MISSING_WORDS = {
     "co_run": "a co-run",
     "configured_mode": "configured mode",
+    "export_rows": "rows of the export",
     "gpu_metrics": "GPU metrics",
     "interference": "interference between tenants",
     "interference.figures": "mean slowdown, system throughput and fairness",
@@ -1323,13 +1324,37 @@ def defined_window(report: Report, device: Device | None) -> str:
     recording = longer_recording(report, device)
     if recording is not None:
         around = ((device.window.start_ns - recording[0], "before"), (recording[1] - device.window.end_ns, "after"))
-        parts = [f"{fmt.duration(ns)} {where} it" for ns, where in around if ns > 0]
-        outside = "what was recorded outside it"
-        if cut_sentences(report):
-            # Of a time whose records were removed nothing says that anybody stopped.
-            outside = "what is outside it, where the export lacks records"
-        what += f"; shares leave out {outside} ({fmt.names(parts)})"
+        lacking = _lacking_sides(report, device) if cut_sentences(report) else frozenset()
+        sides = [(f"{fmt.duration(ns)} {where} it", where in lacking) for ns, where in around if ns > 0]
+        there, gone = ([text for text, lacks in sides if lacks is gone] for gone in (False, True))
+        # Of a time whose records were removed nothing says that anybody stopped.
+        left_out = [f"what was recorded outside it ({fmt.names(there)})"] if there else []
+        left_out += [f"{fmt.names(gone)}, where the export lacks records"] if gone else []
+        what += f"; shares leave out {' and '.join(left_out)}"
     return f"{window_text(report, device)}{what}"
+
+
+def _lacking_sides(report: Report, device: Device) -> frozenset[str]:
+    """On which sides of the window an export that was cut lacks records: where it holds none at all.
+
+    Where it holds some on both sides, any of them may lack others.
+    """
+    window = device.window
+    of = {tenant.capture for tenant in device.tenants} - {None}
+    spans = [
+        (one.start_ns, one.end_ns)
+        for index, one in enumerate(report.captures)
+        if index in of and one.switch_records is not None and one.start_ns is not None and one.end_ns is not None
+    ]
+    if window is None or not spans:
+        return frozenset({"before", "after"})
+    sides = set()
+    if any(start >= window.start_ns for start, _ in spans):
+        sides.add("before")
+    # The last switch record may follow the last work by less than anybody would call a time without records.
+    if any(end - window.end_ns < SMALL_SHARE * (window.end_ns - window.start_ns) for _, end in spans):
+        sides.add("after")
+    return frozenset(sides) or frozenset({"before", "after"})
 
 
 def cut_sentences(report: Report, *, short: bool = False) -> list[str]:

@@ -65,12 +65,15 @@ class LaunchRecords:
     def only_unfinished(self) -> bool:
         """Whether only the last launches have no record: the recording ended before their work.
 
+        In an export from which rows were removed, that of their work may be among these.
+
         Examples
         --------
         >>> LaunchRecords(3, 2, (), 0, 2).only_unfinished, LaunchRecords(3, 2, (), 0, 1).only_unfinished
         (True, False)
         """
-        return 0 < self.without_record == self.without_record_at_end and not self.errors
+        at_end = 0 < self.without_record == self.without_record_at_end
+        return at_end and not self.errors and not self.export_cut
 
     @property
     def how_to_finish(self) -> str:
@@ -106,6 +109,8 @@ class LaunchRecords:
         '2 of 3 launch calls have no kernel record'
         >>> LaunchRecords(3, 1, (), 2, 1).describe()
         '1 of 3 launch calls (a graph counts as one) has no kernel record: the recording ended first'
+        >>> LaunchRecords(3, 1, (), 0, 1, export_cut=True).describe()
+        '1 of 3 launch calls has no kernel record: rows were removed from the export'
         """
         graphs = " (a graph counts as one)" if self.graphs else ""
         have = "has" if self.without_record == 1 else "have"
