@@ -1001,6 +1001,8 @@ def test_every_observation_says_in_one_sentence_when_it_is_made() -> None:
     for name, sentence in SEEN_WHEN.items():
         assert sentence.endswith("."), name
         assert len(sentence.split()) <= 20, name
+        # A page of a mode sorts them by weight: none may lean on the one before it.
+        assert not re.search(r"\bas (before|above)\b", sentence, re.IGNORECASE), name
 
 
 def test_rules_are_complete_and_say_why() -> None:

@@ -120,7 +120,8 @@ SEEN_WHEN: Mapping[str, str] = {
         f"within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice lengths."
     ),
     "soon_starts_prompt": (
-        f"As before, idle for less than {duration(LINGER_NS)}: its context may still have been resident."
+        f"One process, idle for under {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels "
+        f"started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice lengths."
     ),
     "waits_of_time_slices": (
         f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more waited equally "
