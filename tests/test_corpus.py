@@ -200,6 +200,14 @@ def test_no_command_records_what_mig_does_not(corpus: Path) -> None:
     assert (missing.how, "while MIG is in use" in missing.why) == ("", True)
 
 
+def test_counters_of_a_mig_instance_come_from_dcgm(corpus: Path) -> None:
+    """Field 1002 is SM activity, 1003 SM occupancy; DCGM 4.6 names a GPU instance `instance:ID` (its documentation)."""
+    (device,) = pyanalyze.load(corpus / "exports/mig-a30/report3.sqlite").report().devices
+    (missing,) = (one for one in device.sharing.missing if one.what == "gpu_metrics")
+    assert missing.how.startswith("dcgmi dmon -e 1002,1003 -i instance:ID ")
+    assert missing.is_command
+
+
 def test_the_cuda_ordinal_is_not_the_gpu_id(corpus: Path) -> None:
     session = pyanalyze.load(corpus / "exports/pipit/perlmutter-cloverleaf-cuda.sqlite")
     used = session.kernels["device_id"].unique().to_list()

@@ -489,7 +489,7 @@ def _unavailable(tables: TableSet, device_id: int) -> list[Missing]:
         return []
     said = ", ".join(sorted(set(rows["text"].drop_nulls())))
     why = f"the driver gave no value in any of {rows.height} samples ({said}); under MIG it has none"
-    how = "dcgmi dmon -e 1001,1002,1003 (or dcgm-exporter), which count per GPU and per MIG instance"
+    how = "dcgmi dmon -e 1001,1002,1003   # per GPU and per MIG instance, as dcgm-exporter does"
     return [Missing(what="gpu_utilization", why=why, how=how)]
 
 
@@ -904,7 +904,8 @@ def _how_options(
 def _no_counters(tables: TableSet, device: Mapping[str, Any], trace: str) -> Missing:
     """Why the model is not checked by hardware counters, and how it could be."""
     if device["mig_profile"] is not None:
-        why, how = "hardware counters are of the whole board: they cannot check the model of a MIG instance", ""
+        why = "nsys counts the whole board, which cannot check the model of a MIG instance; DCGM counts per instance"
+        how = HOW["instance_counters"]
     elif tables.row_count("gpu_metrics"):
         why, how = "the capture has too few hardware counters in its window to check the model", ""
     elif any(row["state"] == "removed" for row in tables.rows_where("sources", "source", "gpu_metrics")):

@@ -41,7 +41,7 @@ class Result(BaseModel):
 
 
 #: Programs with which commands begin that capture what is missing.
-_PROGRAMS = frozenset(("compute-sanitizer", "echo", "nsys", "nvidia-smi", "pyanalyze"))
+_PROGRAMS = frozenset(("compute-sanitizer", "dcgmi", "echo", "nsys", "nvidia-smi", "pyanalyze"))
 
 
 class Missing(Result):
