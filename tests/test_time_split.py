@@ -494,7 +494,33 @@ def test_the_allocation_before_a_real_kernel_is_told(corpus: Path) -> None:
     assert before is not None
     assert (before.ns, before.call, before.call_ns) == (sum(calls.values()), "cudaMalloc", calls["cudaMalloc_v3020"])
     text = " ".join(render_markdown(pyanalyze.load(path).report()).split())
-    assert "CUDA calls of bin/pf_spin took 143.7 ms (cudaMalloc 122.1 ms); these shares leave that out." in text
+    assert "CUDA calls of bin/pf_spin took 143.7 ms (122.1 ms in the first, cudaMalloc: context creation); " in text
+
+
+def test_only_the_call_that_creates_the_context_is_said_to(corpus: Path, hardware: Path) -> None:
+    """By SQL: cudaMalloc is the second call of `nussinov`, after 0.7 us of cuModuleGetLoadingMode, and takes 153.0 ms."""
+    path = corpus / "exports" / "mig-a30" / "report3.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        query = (
+            'SELECT value, "end" - start FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId ORDER BY start'
+        )
+        (_, asked_ns), (name, first_ns) = db.execute(query).fetchmany(2)
+    assert (name, asked_ns < US, first_ns > 150 * MS) == ("cudaMalloc_v3020", True, True)
+    before = split_of(path).calls_before
+    assert before is not None and before.first_ns == first_ns
+    # Its context is there: two calls made a stream each before this allocation, and a switch record is 2 s older.
+    splits = pyanalyze.load(hardware.parent / "h200" / "slices-copies-open_loop.sqlite").analysis.time_splits
+    (before,) = (split.calls_before for split in splits.values() if split.calls_before is not None)
+    assert (before.call, before.first_ns) == ("cudaMallocHost", None)
+
+
+def test_samples_in_files_of_nsys_are_the_profilers(corpus: Path) -> None:
+    """nsys loads libToolsInjection*.so into the program (user guide): no code of the program is slow there."""
+    page = run(
+        "report", corpus / "exports" / "jaxtoolbox-gb200" / "pdl_two_producers.nsys2026.sqlite", "-f", "md"
+    ).stdout
+    assert " in the profiler (libToolsInjectionMemoryAllocator.so)" in page
+    assert "in libToolsInjection" not in page
 
 
 def test_nothing_waits_for_a_host_that_launches_nothing_more(tmp_path: Path) -> None:

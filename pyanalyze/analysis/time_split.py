@@ -50,6 +50,11 @@ _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
 #: Copies so small that the link is no part of their time: at 12 GB/s 1 KiB takes 0.1 us, and no copy less than about 1.
 _SMALL_COPY_BYTES = 1 << 10
+#: Calls that create no context: they ask for properties, or choose a device (which creates one from CUDA 12 on).
+_NEEDS_NO_CONTEXT = (
+    r"^cu(da)?(ModuleGetLoadingMode|Init|GetProcAddress|GetDevice|SetDevice|DeviceGet|DriverGet|RuntimeGet|Profiler)"
+)
+_MAKES_CONTEXT = r"CtxCreate|PrimaryCtxRetain"
 #: What nsys writes behind the name of a function of the runtime.
 _VERSION = re.compile(r"_v\d+$")
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name")
@@ -197,16 +202,36 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
     for (capture, pid), own in calls.group_by("capture", "pid"):
         names = {name: covered_ns(same) for (name,), same in own.group_by("name", maintain_order=True)}
         longest = max(names, key=lambda name: (names[name], name or ""))
+        all_ns = covered_ns(own)
         found[capture, pid] = CallsBefore(
-            ns=covered_ns(own),
+            ns=all_ns,
             call=None if longest is None else _VERSION.sub("", longest),
             call_ns=names[longest],
+            first_ns=_creates_context_ns(own, longest, all_ns),
             devices=devices[capture, pid],
             cpu_samples=_samples_before(tables, (capture, pid), firsts[capture, pid])
             if (capture, pid) in mostly_before
             else None,
         )
     return found
+
+
+def _creates_context_ns(calls: pl.DataFrame, longest: str | None, all_ns: int) -> int | None:
+    """Time of the first call that needs a context, if it is of that function and most of the time of all.
+
+    The runtime creates a context in whatever call first needs one: of cudaMalloc it is no slow allocation. A first call
+    that waits or launches may be one of a process that began before it was traced.
+    """
+    import polars as pl
+
+    if longest is None or re.search(f"{_SYNCHRONISES}|{_LAUNCHES}", longest):
+        return None
+    name = pl.col("name").fill_null("")
+    explicit = calls.filter(name.str.contains(_MAKES_CONTEXT))
+    needing = calls.filter(~name.str.contains(_NEEDS_NO_CONTEXT) | (name == longest))
+    first = (needing if explicit.is_empty() else explicit).sort("start_ns").row(0, named=True)
+    first_ns = first["end_ns"] - first["start_ns"]
+    return first_ns if first["name"] == longest and 2 * first_ns >= all_ns else None
 
 
 def _samples_before(tables: TableSet, process: tuple[int, int | None], first_ns: int) -> CpuSamples | None:

@@ -500,6 +500,8 @@ def _one_gap(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copie
 def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True) -> str:
     """How long CUDA calls of a process took before the time that its parts are of."""
     named = "" if calls.call is None else f" ({visible(calls.call, 40)} {fmt.duration(calls.call_ns)})"
+    if calls.call is not None and calls.first_ns is not None:
+        named = f" ({fmt.duration(calls.first_ns)} in the first, {visible(calls.call, 40)}: context creation)"
     anywhere = " on any GPU" if calls.devices > 1 else ""
     left_out = "; these shares leave that out" if shares else ""
     said = (

@@ -48,6 +48,8 @@ _WAITS_WORDS: Final[Mapping[WaitsFor, str]] = {
 }
 #: What nsys calls the file that has the code of the operating system's kernel.
 _KERNEL_MODULE: Final = "[kernel.kallsyms]"
+#: Files of nsys that it loads into the program: time in them is its own.
+_PROFILER_MODULES: Final = ("libToolsInjection",)
 #: Kinds that a sentence tells: with more it would be too long.
 _MOST_KINDS = 2
 
@@ -202,6 +204,8 @@ def sampled_words(samples: CpuSamples, most: int = 2) -> str:
         module = "" if one.module is None else visible(one.module, 40)
         if one.module == _KERNEL_MODULE:
             what = "the operating system"
+        elif one.module is not None and one.module.startswith(_PROFILER_MODULES):
+            what = f"the profiler ({module})"
         elif one.function is not None:
             what = f"{visible(one.function, 40)}{f' ({module})' if module else ''}"
         else:

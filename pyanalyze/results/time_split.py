@@ -378,6 +378,12 @@ class CallsBefore(Result):
     ns: int = Field(ge=0, description="Union of their intervals up to that operation, ns.")
     call: Text | None = Field(description="The function with most of it; null: calls have no name. Hostile text.")
     call_ns: int = Field(ge=0, description="That time of it, ns.")
+    first_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Time of the first call of the process that needs a context, where that is one of this function "
+        "and half of ns or more: it initialises CUDA and creates the context. Else null.",
+    )
     devices: int = Field(default=1, ge=1, description="Devices that the process had operations on.")
     cpu_samples: CpuSamples | None = Field(
         default=None,
