@@ -1104,6 +1104,13 @@ def test_bounds_allow_for_kernels_that_gain_nothing_beside_each_other() -> None:
     assert "(0.9" in run("summary", str(H100 / "replicas-slices-2-C.sqlite")).stdout.partition("2.30x -> 1.03x ")[2][:4]
 
 
+def test_who_else_was_slowed_is_named_before_it_is_counted() -> None:
+    """Only two processes ran: who is slowed beside the first has a name."""
+    slow = run("summary", H200 / "slices-copies-open_loop.sqlite").stdout.partition("Answer")[0]
+    assert slow.split()[:4] == ["Slow", "kit", "(pid", "1649),"]
+    assert "; also kit (pid 1648) " in " ".join(slow.split())
+
+
 def test_time_slicing_of_an_mps_group_is_forecast_as_it_was_measured() -> None:
     """Solo, in time slices of three, and under MPS all three: means of units that the programs counted."""
     with (H100 / "units.csv").open(newline="") as file:

@@ -308,8 +308,8 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         shown = sorted((_of_kind(other, victim.kind) for other in impact.also_slowed), key=lambda o: -o.estimate.value)
         # A mean is of all its work: the percentile says how slow it is under contention.
         ways = [[_also(other, labels, victim.kind, tail=tail) for other in shown] for tail in (True, False)]
-        # The longest that fits; both latencies of a percentile say more than the names of others.
-        said = []
+        # The longest that fits; who else was slowed says more than both latencies of a percentile.
+        said, counted = [], []
         for tails in (whole, [percentile_text(victim, short=True)]):
             slows = [f"{slow}; {tail}" if tail else slow for tail in tails]
             said += [
@@ -319,7 +319,9 @@ def _slow(device: Device, impact: Impact) -> list[str]:
                 for also in ways
                 if len(shown) >= most
             ]
-            said += [f"{one}; also {fmt.counted(len(shown), 'more tenant')}" for one in slows] if shown else slows
+            too = f"; {fmt.counted(len(shown), 'more tenant')} slowed as well" if shown else ""
+            counted += [f"{one}{too}" for one in slows]
+        said += counted
         slow = next((one for one in said if len(_lines("Slow", one, 3)) < 3), said[-1])
         if impact.answer is Answer.YES:
             long, short = (
