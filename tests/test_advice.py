@@ -1431,6 +1431,11 @@ def test_an_instance_that_no_kernel_fills_calls_for_a_smaller_one(corpus: Path) 
     (device,) = pyanalyze.load(corpus / "exports" / "mig-a30" / "report1.nsys2026.sqlite").report().devices
     faster, smaller = device.advice[:2]
     assert faster.action.endswith("faster: its grids have at most 10 blocks for 28 SMs")
+    # 10 blocks' work on 28 SMs; the other action takes SMs away.
+    (kernel_ns,) = [split.top_kernel_ns for split in [device.tenants[0].time_split] if split is not None]
+    assert kernel_ns == pytest.approx(123.6e6, rel=0.01)
+    assert "about 10/28 of its time would remain: 44.1" in faster.why
+    assert smaller.why.endswith("Larger grids would use the SMs that are free here: choose one of the two")
     # As root, and only where no program runs: what it takes away and makes again stands beside it.
     assert smaller.commands[-1].startswith("nvidia-smi mig -i GPU -cgi 1g.6gb -C && nvidia-smi -L")
     assert "-dgi -gi NEW_ID && nvidia-smi mig -i GPU -cgi 2g.12gb -C" in (smaller.undo or "")

@@ -524,7 +524,8 @@ def _alone_in_instance(tables: TableSet, device: Mapping[str, object], if_slow: 
             expected=None,
             bound=f"{sms - (profile.sm_count or sms)} of {sms} SMs become free for another instance",
             why=f"{why}. On {profile.sm_count} SMs no SM gets more blocks than here. The smaller instance has less "
-            "memory bandwidth, whose effect this capture does not show",
+            "memory bandwidth, whose effect this capture does not show. Larger grids would use the SMs that are free "
+            "here: choose one of the two",
             # Samples may show MIG without the profile.
             undo=None
             if here is None
@@ -1180,8 +1181,8 @@ def _own_time(
         name = names.get(tenant, f"tenant {tenant}")
         key = (verdict.device_id, tenant)
         if sole:
-            known = _small_grids(tables, verdict.device_id, split.top_kernel)
-            few_blocks = bool(known)
+            few_blocks = _small_grids(tables, verdict.device_id, split.top_kernel)
+            known = "" if few_blocks is None else _few_blocks_text(*few_blocks)
             known = known or _resource_used_up(tables, verdict.device_id, tenant)
             sampled = "cpu_samples" in tables.sources["source"].cast(pl.String)
             yield from own_time.of_process(
@@ -1194,19 +1195,23 @@ def _own_time(
             yield from overlap.between_streams(name, used)
 
 
-def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> str:
-    """Say that all grids of a kernel have fewer blocks than the device has SMs; empty where one has not."""
+def _few_blocks_text(blocks: int, sms: int) -> str:
+    return f"its grids have at most {fmt.counted(blocks, 'block')} for {sms} SMs"
+
+
+def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> tuple[int, int] | None:
+    """Most blocks of a grid of a kernel, and SMs of the device, where all its grids have fewer; else None."""
     import polars as pl
 
     if kernel is None:
-        return ""
+        return None
     sms = tables.devices.filter(pl.col("device_id") == device_id)["sm_count"].item()
     named = pl.col("short_name").cast(pl.String) == kernel
     grids = tables.of_device("kernel_occupancy", device_id).filter(named)["grid_blocks"]
     most = grids.max()
     if not sms or not isinstance(most, int) or grids.null_count() or most >= sms:
-        return ""
-    return f"its grids have at most {fmt.counted(most, 'block')} for {sms} SMs"
+        return None
+    return most, int(sms)
 
 
 def _resource_used_up(tables: TableSet, device_id: int, tenant: int) -> str:

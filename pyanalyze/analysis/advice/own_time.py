@@ -68,7 +68,7 @@ def of_process(
     copies: Copies | None = None,
     *,
     known: str = "",
-    few_blocks: bool = False,
+    few_blocks: tuple[int, int] | None = None,
     sampled: bool = False,
 ) -> Iterator[Advice]:
     """Advise the only process of a device: one item for each part of its time that is worth it.
@@ -82,7 +82,7 @@ def of_process(
     known
         What the grids of its top kernel leave of the device, or which resource its kernels use up.
     few_blocks
-        Whether those grids have fewer blocks than the device has SMs.
+        Most blocks of those grids and the SMs of the device, where these are more; else None.
     sampled
         Whether the capture has samples of what ran on CPUs.
 
@@ -109,12 +109,21 @@ def of_process(
             item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
             why = limit is Limit.KERNELS and known and not split.mostly_graphs and not _nearly_empty(split)
             if why:
-                more = ". Launch more blocks, or smaller ones, if the work can be divided" if few_blocks else ""
+                more = "" if few_blocks is None else _more_blocks(split, *few_blocks)
                 item = item.model_copy(update={"action": f"{item.action}: {known}", "why": f"{item.why}{more}"})
             yield item
         elif limit is Limit.HOST:
             yield from _outside(name, split)
     yield from special
+
+
+def _more_blocks(split: TimeSplit, blocks: int, sms: int) -> str:
+    """What remains of a kernel of fewer blocks than SMs if its work is divided among all of them."""
+    left_ns = split.top_kernel_ns * blocks // sms
+    return (
+        ". Launch more blocks, or smaller ones, if the work can be divided. "
+        f"Spread evenly over {sms} SMs, about {blocks}/{sms} of its time would remain: {fmt.duration(left_ns)}"
+    )
 
 
 def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Iterator[Advice]:
@@ -413,6 +422,15 @@ def _mostly_pageable(copies: Copies | None) -> bool:
     return 2 * pageable > sum(kind.copies for kind in of_host)
 
 
+def _pin_first(copies: Copies) -> bool:
+    """Whether most of the time of copies is of pageable memory, and nothing shows what pinning it would bring."""
+    unknown = [kind for kind in copies.pageable if kind.best_pinned_bytes_per_s is None]
+    unstaged = [kind for kind in unknown if kind.bytes >= STAGED_BYTES * kind.copies]
+    if any(_worth_pinning(copies)):
+        return False
+    return 2 * sum(kind.exposed_ns for kind in unstaged) > sum(kind.exposed_ns for kind in copies.kinds)
+
+
 def _largest_part(part_ns: int, whole_ns: int) -> str:
     """What to call the largest of several parts."""
     return "most of it" if 2 * part_ns >= whole_ns else "the largest part"
@@ -437,6 +455,11 @@ def _what_to_do(
             hidden_ns = _hidden_ns(split, copies)
             needs_pinned = hidden_ns and _mostly_pageable(copies)
             pinned = " Overlap needs pinned memory: pageable copies hold the host." if needs_pinned else ""
+            if copies is not None and _pin_first(copies):
+                pinned = (
+                    " Try pinned memory first: copies of pageable memory take most of this time, hold the host, and "
+                    "are usually slower. No pinned copy here shows its rate."
+                )
             if hidden_ns < MOST_COPIES * split.copies_ns:
                 action = f"{least} in {name}"
                 hidden = (
