@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import sqlite3
+from collections import Counter
 from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import fmean, median
@@ -1102,6 +1103,33 @@ def test_bounds_allow_for_kernels_that_gain_nothing_beside_each_other() -> None:
     for forecast in options["MPS"]:
         assert forecast.slowdown < measured < forecast.high
     assert "(0.9" in run("summary", str(H100 / "replicas-slices-2-C.sqlite")).stdout.partition("2.30x -> 1.03x ")[2][:4]
+
+
+def test_intervals_without_a_kernel_are_counted() -> None:
+    """Each restore with the next save of its context, and the kernels of its process: copies brought many contexts in."""
+    path = H200 / "slices-copies-open_loop.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        edges = "SELECT contextId, globalPid, timestamp, tag FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag IN (7, 8) ORDER BY 1, 3"
+        pairs = [(a, b) for a, b in pairwise(db.execute(edges)) if a[0] == b[0] and (a[3], b[3]) == (8, 7)]
+        kernels = db.execute('SELECT globalPid, start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL').fetchall()
+    of_context = Counter(a[0] for a, _ in pairs)
+    found: dict[int, list[int]] = {}
+    for (context, process, start, _), (_, _, end, _) in pairs:
+        # The others are of contexts that were being created.
+        if of_context[context] > 2 and not any(p == process and s < end and e > start for p, s, e in kernels):
+            found.setdefault(process >> 24 & 0xFFFFFF, []).append(end - start)
+    assert {pid: len(each) for pid, each in found.items()} == {1648: 480, 1649: 416}
+    device = pyanalyze.load(path).report().devices[0]
+    assert device.residency_summary is not None
+    names = {tenant.tenant_id: tenant.pid for tenant in device.tenants}
+    totals = {names[one.tenant_id]: one for one in device.residency_summary.tenants}
+    for pid, each in found.items():
+        assert (totals[pid].without_kernels, totals[pid].without_kernels_ns) == (len(each), sum(each))
+    page = run("report", path, "-f", "md").stdout
+    assert f"complete intervals, of each tenant; 896 of {count(1923)} without a kernel" in page
+    assert "They are 16.0 % of the window" in page
+    # The kernels of these fill their time slices.
+    assert "no kernel in flight (observed)" not in run("residency", H100 / "slices-A-B.sqlite").stdout
 
 
 def test_who_else_was_slowed_is_named_before_it_is_counted() -> None:

@@ -132,6 +132,23 @@ def covered_until(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
     return last.sort("row").select((pl.col("before") + inside).fill_null(0)).to_series()
 
 
+def complete_residency(tables: TableSet, device_id: int, tenants: Collection[int]) -> pl.DataFrame:
+    """Find the complete residency intervals of some tenants, without contexts that only came into being.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> complete_residency(pyanalyze.load(capture).tables, 0, [0])["complete"].all()
+    True
+    """
+    import polars as pl
+
+    rows = tables.of_device("residency", device_id).filter("complete", pl.col("tenant_id").is_in(list(tenants)))
+    # Contexts that only came into being count for no tenant.
+    own = pl.len().over("tenant_id", "hw_context")
+    return rows.filter((own > 2) | (own == own.max().over("tenant_id")))
+
+
 def residency_lengths(tables: TableSet, device_id: int, tenants: Collection[int]) -> list[int]:
     """Measure the complete residency intervals of some tenants as if they were one, in nanoseconds, shortest first.
 
@@ -149,12 +166,7 @@ def residency_lengths(tables: TableSet, device_id: int, tenants: Collection[int]
     >>> len(residency_lengths(session.tables, 0, [0])) == session.residency.filter("complete", tenant_id=0).height
     True
     """
-    import polars as pl
-
-    rows = tables.of_device("residency", device_id).filter("complete", pl.col("tenant_id").is_in(list(tenants)))
-    # Contexts that only came into being count for no tenant.
-    own = pl.len().over("tenant_id", "hw_context")
-    rows = rows.filter((own > 2) | (own == own.max().over("tenant_id")))
+    rows = complete_residency(tables, device_id, tenants)
     lengths: list[int] = (rows["end_ns"] - rows["start_ns"]).sort().to_list()
     return lengths
 

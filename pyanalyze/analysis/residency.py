@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from pyanalyze.analysis.intervals import percentile_ns, residency_lengths
+from pyanalyze.analysis.intervals import complete_residency, covered_until, percentile_ns, residency_lengths, union
 from pyanalyze.core import _core
 from pyanalyze.results.labels import mps_group_name
 from pyanalyze.results.model import Text
 from pyanalyze.results.residency import CostKind, ResidencySummary, ResidencyTotals
+from pyanalyze.tables.selections import work_of
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Mode, ResidencyDoubt
 
@@ -323,8 +324,14 @@ def residency_summary(
         each = [
             TenantResidency(
                 name=names.get(row["tenant_id"]) or f"tenant {row['tenant_id']}",
-                **{key: row[key] for key in TenantResidency.model_fields if key not in ("name", "clients")}
-                | (_idle_of_all(tables, row) if row["tenant_id"] == for_all else {}),
+                **{key: row[key] for key in TenantResidency.model_fields if key in row and key != "name"}
+                | (
+                    _idle_of_all(tables, row)
+                    if row["tenant_id"] == for_all
+                    else _without_kernels(tables, row)
+                    if observed and row["tenant_id"] not in group
+                    else {}
+                ),
             )
             for row in rows.iter_rows(named=True)
         ]
@@ -425,6 +432,26 @@ def _jain(resident_ns: Sequence[int]) -> float | None:
     """Jain's index; None where nothing was resident."""
     squares = len(resident_ns) * sum(ns * ns for ns in resident_ns)
     return sum(resident_ns) ** 2 / squares if squares else None
+
+
+def _without_kernels(tables: TableSet, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Count complete intervals in which a traced tenant had no kernel in flight, and add them up."""
+    import polars as pl
+
+    (tenant,) = tables.tenants.filter(
+        pl.col("tenant_id") == row["tenant_id"], pl.col("device_id") == row["device_id"]
+    ).to_dicts()
+    # Of a process without CUDA records nothing tells whether it ran kernels.
+    if row["idle_ns"] is None:
+        return {}
+    work = union(work_of(tables, tenant, ("kernels", "graph_launches"), "start_ns", "end_ns"))
+    slices = complete_residency(tables, row["device_id"], [row["tenant_id"]])
+    if work.is_empty() or slices.is_empty():
+        return {}
+    until, since = (covered_until(slices[edge], work) for edge in ("end_ns", "start_ns"))
+    empty = slices.filter(until == since)
+    length_ns = (empty["end_ns"] - empty["start_ns"]).sum()
+    return {"without_kernels": empty.height, "without_kernels_ns": int(length_ns)}
 
 
 def _idle_of_all(tables: TableSet, row: Mapping[str, Any]) -> dict[str, Any]:

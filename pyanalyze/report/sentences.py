@@ -134,6 +134,7 @@ __all__ = [
     "why_missing_or_nothing",
     "why_sharing",
     "window_text",
+    "without_kernels",
     "without_work_text",
 ]
 
@@ -908,6 +909,20 @@ def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
         if t.median_slice_ns and t.slices >= ENOUGH_INTERVALS
     ]
     return medians if are_unlike([ns for _, ns, _ in medians]) else []
+
+
+#: From this part of a tenant's intervals on those without a kernel of it are told.
+_MANY_EMPTY = 0.1
+
+
+def without_kernels(device: Device) -> list[ResidencyTotals]:
+    """Tenants whose context was often resident with no kernel of theirs in flight."""
+    summary = device.residency_summary
+    return [
+        tenant
+        for tenant in (summary.tenants if summary is not None else ())
+        if tenant.slices >= ENOUGH_INTERVALS and (tenant.without_kernels or 0) >= _MANY_EMPTY * tenant.slices
+    ]
 
 
 def median_interval(device: Device, median_ns: int) -> str:

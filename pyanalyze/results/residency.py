@@ -78,6 +78,13 @@ class ResidencyTotals(Result):
         description="In the window, resident with none of its kernels in flight, ns; null: not traced."
     )
     idle_share: Number = Field(description="Of its residency in the window; null: not traced.")
+    without_kernels: int | None = Field(
+        default=None,
+        ge=0,
+        description="Complete slices in which no kernel or whole graph of it was in flight; null: not traced, an MPS "
+        "group, or inferred from kernels.",
+    )
+    without_kernels_ns: int | None = Field(default=None, ge=0, description="Their sum, ns; null: the same.")
     p10_slice_ns: int | None = Field(description="A tenth of its slices is not longer, ns.")
     median_slice_ns: int | None = Field(description="Median length of its complete slices, ns.")
     p90_slice_ns: int | None = Field(description="Nine tenths are not longer, ns.")

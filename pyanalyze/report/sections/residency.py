@@ -17,6 +17,7 @@ from pyanalyze.report.sentences import (
     unlike_medians,
     whole_intervals,
     why_missing,
+    without_kernels,
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -226,8 +227,8 @@ def _slice_tables(device: Device) -> list[Block]:
             " The time slice is not known: too few intervals of one length ended while their context had work. "
             "Contexts that run out of work alternate earlier, whatever the time slice."
         )
-    split = _split_text(device, summary)
-    return [*([Para(split)] if split else []), Table(columns, rows, caption)]
+    paragraphs = [text for text in (_split_text(device, summary), _without_kernels_text(device)) if text]
+    return [*map(Para, paragraphs), Table(columns, rows, caption)]
 
 
 #: Part of the intervals that another tenant followed: a tenant with so many of one end has that end.
@@ -250,6 +251,23 @@ def _split_text(device: Device, summary: ResidencySummary) -> str:
         f"{fmt.duration(yields.median_slice_ns)} (median), and then waited for the time slice of {second}. "
         f"{second} used up {fmt.count(whole)} of {fmt.count(counts[1])}, {fmt.duration(uses_up.median_slice_ns)} each "
         "(inferred). That divides the GPU time."
+    )
+
+
+def _without_kernels_text(device: Device) -> str:
+    """How often the context of a tenant was resident without a kernel of it: a median of all intervals hides that."""
+    many, labels = without_kernels(device), residency_labels(device)
+    if not many or device.window is None:
+        return ""
+    share = sum(t.without_kernels_ns or 0 for t in many) / (device.window.end_ns - device.window.start_ns)
+    each = [
+        f"{fmt.count(t.without_kernels)} of {fmt.count(t.slices)} of "
+        f"{labels.get(t.tenant_id, f'tenant {t.tenant_id}')} ({fmt.duration(t.without_kernels_ns)})"
+        for t in many
+    ]
+    return (
+        f"Residency intervals in which the tenant had no kernel in flight (observed): {fmt.names(each, 4)}. "
+        f"They are {fmt.percent(share)} of the window, and each costs a context switch as well."
     )
 
 

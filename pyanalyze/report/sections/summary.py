@@ -22,6 +22,7 @@ from pyanalyze.report.sentences import (
     samples_text,
     slower_elapsed,
     unlike_medians,
+    without_kernels,
 )
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -59,6 +60,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             of = ", of each tenant" if unlike_medians(device) else ""
             slice_ns = other_slice_ns(device)
             note = "" if slice_ns is None else f"; time slice about {fmt.duration(slice_ns)}"
+            if empty := without_kernels(device):
+                intervals = fmt.count(sum(tenant.slices for tenant in empty))
+                note += f"; {fmt.count(sum(t.without_kernels or 0 for t in empty))} of {intervals} without a kernel"
             facts.append(Fact("Median residency interval", median, f"complete intervals{of}{note}", "observed"))
     impact = impact_of(device)
     victim = impact.victim
