@@ -457,8 +457,8 @@ def _what_to_do(
             pinned = " Overlap needs pinned memory: pageable copies hold the host." if needs_pinned else ""
             if copies is not None and _pin_first(copies):
                 pinned = (
-                    " Try pinned memory first: copies of pageable memory take most of this time, hold the host, and "
-                    "are usually slower. No pinned copy here shows its rate."
+                    " Try pinned memory first: copies of pageable memory take most of this time, and are usually "
+                    f"slower. No pinned copy here shows its rate.{pinned}"
                 )
             if hidden_ns < MOST_COPIES * split.copies_ns:
                 action = f"{least} in {name}"
