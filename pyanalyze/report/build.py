@@ -83,6 +83,11 @@ _NAMED = 4
 #: Part of the time in which all were at work from which on a pause of all divides it.
 _LONG_PAUSE = 0.25
 #: How to see whether there is a second tenant.
+#: Documented for DCGM 4.6 (dcgmi: entity selectors); scripts for older versions use the letter.
+_INSTANCE_COUNTERS = (
+    "dcgmi dmon -e 1002,1003 -i instance:ID   # SMs active and warps, during a recording; ID: "
+    "dcgmi discovery --compute-hierarchy; older DCGM: -i i:ID"
+)
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 #: How to export what a device is.
 _LISTING = (
@@ -905,7 +910,7 @@ def _no_counters(tables: TableSet, device: Mapping[str, Any], trace: str) -> Mis
     """Why the model is not checked by hardware counters, and how it could be."""
     if device["mig_profile"] is not None:
         why = "nsys counts the whole board, which cannot check the model of a MIG instance; DCGM counts per instance"
-        how = HOW["instance_counters"]
+        how = _INSTANCE_COUNTERS
     elif tables.row_count("gpu_metrics"):
         why, how = "the capture has too few hardware counters in its window to check the model", ""
     elif any(row["state"] == "removed" for row in tables.rows_where("sources", "source", "gpu_metrics")):

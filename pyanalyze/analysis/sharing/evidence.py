@@ -53,9 +53,6 @@ HOW = {
     "whole_export": "nsys export --type sqlite REPORT.nsys-rep   # of the recording, with all tables and rows",
     "instances": "nvidia-smi -L > gpus.txt; nvidia-smi mig -lgi > instances.txt   # then each as --context; or export "
     "with nsys 2025 or newer",
-    # Documented for DCGM 4.6 (dcgmi: entity selectors); scripts for older versions use the letter.
-    "instance_counters": "dcgmi dmon -e 1002,1003 -i instance:ID   # SMs active and warps, during a recording; ID: "
-    "dcgmi discovery --compute-hierarchy; older DCGM: -i i:ID",
     "node": "kubectl get node NODE -o json > node.json   # the node of this GPU; then as --context",
     "configured_mode": "nvidia-smi -L > gpus.txt   # MIG; in Kubernetes: kubectl get nodes,pods,configmaps -A -o json "
     "> objects.json; then each as --context",
