@@ -82,12 +82,12 @@ _EVENT_SOURCES = ("kernels", "copies", "graph_launches", "switch_events", "gpu_m
 _NAMED = 4
 #: Part of the time in which all were at work from which on a pause of all divides it.
 _LONG_PAUSE = 0.25
-#: How to see whether there is a second tenant.
 #: Documented for DCGM 4.6 (dcgmi: entity selectors); scripts for older versions use the letter.
 _INSTANCE_COUNTERS = (
     "dcgmi dmon -e 1002,1003 -i instance:ID   # SMs active and warps, during a recording; ID: "
     "dcgmi discovery --compute-hierarchy; older DCGM: -i i:ID"
 )
+#: How to see whether there is a second tenant.
 _OTHERS = f"{HOW['nvml']}; if it lists another process, record both at the same time"
 #: How to export what a device is.
 _LISTING = (
