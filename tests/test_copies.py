@@ -356,6 +356,68 @@ def test_speculative_prefetches_of_a_real_driver_come_with_faults(corpus: Path) 
     assert (migrations.faulted_ns, migrations.faulted_exposed_ns) == (whole, whole - inside)
 
 
+@pytest.mark.parametrize("name", ["report2.sqlite", "report2.nsys2025.sqlite"])
+def test_a_kernel_that_waits_for_page_faults_is_not_to_be_made_faster(corpus: Path, name: str) -> None:
+    """By SQL: what was prefetched (64 migrations) moves back by faults of the host, and the kernel faults it in again."""
+    path = corpus / "exports" / "aws_gpu" / name
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        ((begin, until),) = database.execute('SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL')
+        moved = database.execute(
+            'SELECT start, "end", copyKind, migrationCause, bytes, virtualAddress FROM CUPTI_ACTIVITY_KIND_MEMCPY'
+        ).fetchall()
+    prefetched = [row for row in moved if row[3] == 1]
+    assert {row[2] for row in prefetched} == {MIGRATED}
+    whole = sum(row[4] for row in prefetched)
+    first, last = min(row[5] for row in prefetched), max(row[5] + row[4] for row in prefetched)
+    taken = [row for row in moved if row[2] == MIGRATED_BACK and row[0] < begin and first <= row[5] < last]
+    assert sum(row[4] for row in taken) == whole == 128 << 20
+    assert all(row[0] > max(row[1] for row in prefetched) for row in taken)
+    # No two migrations overlap.
+    inside = sum(max(min(row[1], until) - max(row[0], begin), 0) for row in moved if row[3] != 1)
+    assert round(inside / (until - begin), 2) == 0.64
+    session = pyanalyze.load(path)
+    (split,), (copies,) = session.analysis.time_splits.values(), session.analysis.copies.values()
+    assert split.top_kernel_faulting_ns == inside and split.waits_for_faults
+    assert copies.migrations is not None and copies.migrations.prefetched_in_vain
+    assert (copies.migrations.prefetched_bytes, copies.migrations.taken_back_bytes) == (whole, whole)
+    actions = session.advise()[0].actions
+    assert not any(one.action.startswith("Make kernel") for one in actions)
+    (item,) = (one for one in actions if one.action.startswith("Prefetch the unified memory"))
+    assert "after the host has written it: page faults of the host move it back before a kernel uses it" in item.action
+    assert "in flight for 22.81 ms of 35.63 ms of kernel softmax_fused_1sc (64.0 %)" in item.why
+
+
+def test_a_kernel_gains_no_more_than_migrations_leave_of_it(corpus: Path) -> None:
+    """By SQL: of 2 337 721 ns of the kernel, 726 391 ns have migrations in flight."""
+    (advice,) = pyanalyze.load(corpus / "exports" / "easycuda" / "nsys_easy.sqlite").advise()
+    (item,) = (one for one in advice.actions if one.action.startswith("Make kernel add"))
+    assert item.at_stake_ns == 2_337_721 - 726_391
+    assert "prefetch first" in item.why
+
+
+def test_results_that_the_host_reads_were_not_prefetched_in_vain(tmp_path: Path) -> None:
+    """In ms: a prefetch |0=1|, a kernel |1=3|, a fault of the host |4=5|; then prefetch, fault, kernel."""
+    size = 4 << 20
+
+    def at(start: int, kind: int, cause: int) -> dict[str, Any]:
+        return moved(start, start + 1, 4, kind, MANAGED, migrationCause=cause, bytes=size)
+
+    copies = [at(0, MIGRATED, 1), at(4, MIGRATED_BACK, 2)]
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, MS, 3 * MS)], copies=copies, processes={41: "train"})
+    migrations = copies_of(path).migrations
+    assert migrations is not None
+    assert (migrations.prefetched_bytes, migrations.taken_back_bytes) == (size, 0)
+    (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if one.action.startswith("Prefetch"))
+    assert "to the device already: what still faults is other memory" in item.why
+    copies += [at(6, MIGRATED, 1), at(8, MIGRATED_BACK, 2)]
+    kernels = [kernel(41, MS, 3 * MS), kernel(41, 10 * MS, 12 * MS, correlationId=2)]
+    migrations = copies_of(
+        write(tmp_path / "b.sqlite", kernels=kernels, copies=copies, processes={41: "train"})
+    ).migrations
+    assert migrations is not None
+    assert (migrations.prefetched_bytes, migrations.taken_back_bytes) == (2 * size, size)
+
+
 def test_migrations_are_not_called_copies_of_the_program(tmp_path: Path) -> None:
     """In ms: a migration |0=2|, a kernel |2=3|; then a copy of the program |3=4| as well."""
     one = moved(0, 2, 2, MIGRATED, MANAGED, migrationCause=2)

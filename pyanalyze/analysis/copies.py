@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["COPIED_TO_HOST", "MIGRATED", "copies_of", "pinning_saves_ns"]
+__all__ = ["BY_FAULTS", "COPIED_TO_HOST", "MIGRATED", "copies_of", "pinning_saves_ns"]
 
 #: Smaller copies show how long a copy takes to begin, not what the link can do.
 LARGE_BYTES = 1 << 20
@@ -53,6 +53,8 @@ _MEMORY = {
     6: HostMemory.MANAGED,
 }
 _USER_PREFETCH, _PAGE_FAULT, _SPECULATIVE, _EVICTION = 1, 2, 3, 4
+#: What the driver prefetches speculatively comes with a fault.
+BY_FAULTS = (_PAGE_FAULT, _SPECULATIVE)
 
 
 def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
@@ -295,10 +297,8 @@ def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:
     time_ns, exposed_ns = times(rows, kernels)
     known = rows["migration_cause"].null_count() < rows.height
     faults = rows.filter(pl.col("migration_cause") == _PAGE_FAULT)
-    # What the driver prefetches speculatively comes with a fault.
-    faulted_ns, faulted_exposed_ns = times(
-        rows.filter(pl.col("migration_cause").is_in((_PAGE_FAULT, _SPECULATIVE))), kernels
-    )
+    faulted_ns, faulted_exposed_ns = times(rows.filter(pl.col("migration_cause").is_in(BY_FAULTS)), kernels)
+    prefetched, taken_back = _taken_back(rows, kernels)
     counts = dict(rows.group_by("migration_cause").len().iter_rows())
     there, back = rows.filter(pl.col("copy_kind") == _TO_DEVICE), rows.filter(pl.col("copy_kind") == _TO_HOST)
     return Migrations(
@@ -314,5 +314,33 @@ def _migrations(rows: pl.DataFrame, kernels: pl.DataFrame) -> Migrations | None:
         faulted_ns=faulted_ns if known else None,
         faulted_exposed_ns=faulted_exposed_ns if known else None,
         prefetches=counts.get(_USER_PREFETCH, 0) if known else None,
+        prefetched_bytes=prefetched if known else None,
+        taken_back_bytes=taken_back if known else None,
         evictions=counts.get(_EVICTION, 0) if known else None,
     )
+
+
+def _taken_back(rows: pl.DataFrame, kernels: pl.DataFrame) -> tuple[int, int]:
+    """Bytes that the program prefetched to the device, and how many of them faults of the host moved back at most.
+
+    Only what moves back before a kernel starts counts: the device had no use of it. After a kernel the host may read
+    results, which is what prefetching is for.
+    """
+    import polars as pl
+
+    prefetched = (pl.col("copy_kind") == _TO_DEVICE) & (pl.col("migration_cause") == _USER_PREFETCH)
+    back = (pl.col("copy_kind") == _TO_HOST) & pl.col("migration_cause").is_in(BY_FAULTS)
+    moved = rows.filter(prefetched | back).sort("start_ns").with_columns(prefetched=prefetched)
+    starts = kernels.select("start_ns", before=pl.int_range(1, pl.len() + 1))
+    moved = moved.select("start_ns", "prefetched", "bytes").join_asof(starts, on="start_ns")
+    whole = taken_back = between = 0
+    at: int | None = None
+    for _, is_prefetch, size, kernels_before in moved.iter_rows():
+        if kernels_before != at:
+            at, between = kernels_before, 0
+        if is_prefetch:
+            whole, between = whole + size, between + size
+        else:
+            taken, between = min(size, between), max(between - size, 0)
+            taken_back += taken
+    return whole, taken_back

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.copies import COPIED_TO_HOST, MIGRATED
+from pyanalyze.analysis.copies import BY_FAULTS, COPIED_TO_HOST, MIGRATED
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.intervals import outside, times, union
 from pyanalyze.core import _core
@@ -139,6 +139,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_kinds=top.kinds,
             top_kernel_launches=top.launches,
             shortest_kernel_ns=None if top.shortest_ns is None else round(top.shortest_ns),
+            top_kernel_faulting_ns=None if top.name is None else _faulting_ns(tables, row, top.name),
             graphs_ns=covered_ns(work_of(tables, row, ("graph_launches",), "start_ns", "end_ns")),
             host_activity=_host_activity(tables, row, gaps and gaps["host"], waits, parts[Limit.HOST]),
             host_after_ns=_after_last_launch_ns(tables, row)
@@ -539,6 +540,24 @@ def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> i
     graphs = tables.columns("graph_launches", *_OF_KERNELS[:5]).filter(mine)
     work = pl.concat([rest.select("start_ns", "end_ns"), graphs.select("start_ns", "end_ns")])
     return max(int(tenant["busy_ns"]) - covered_ns(work), 0)
+
+
+def _faulting_ns(tables: TableSet, tenant: Mapping[str, Any], name: str) -> int | None:
+    """Time in which kernels of this name and migrations by page faults were in flight; None: there are none of these.
+
+    A kernel waits for such migrations: a faster one would wait for as long.
+    """
+    import polars as pl
+
+    if "memops" not in tables:
+        return None
+    by_faults = pl.col("migration_cause").is_in(BY_FAULTS).fill_null(value=False)
+    moved = work_of(tables, tenant, ("memops",), "start_ns", "end_ns", "migration_cause").filter(by_faults)
+    if moved.is_empty():
+        return None
+    kernels = work_of(tables, tenant, ("kernels",), "start_ns", "end_ns", "short_name")
+    whole_ns, outside_ns = times(kernels.filter(pl.col("short_name").cast(pl.String) == name), union(moved))
+    return whole_ns - outside_ns
 
 
 def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:

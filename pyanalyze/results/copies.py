@@ -112,7 +112,31 @@ class Migrations(Result):
     prefetches: int | None = Field(
         default=None, description="Asked for by the program (cudaMemPrefetchAsync); null: causes were not exported."
     )
+    prefetched_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="Bytes of prefetches of the program to the device; null: causes were not exported.",
+    )
+    taken_back_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of prefetched_bytes, at most what page faults of the host moved back before a kernel started; "
+        "addresses are not compared. Null: causes were not exported.",
+    )
     evictions: int | None = Field(description="Caused by lack of device memory; null: causes were not exported.")
+
+    @property
+    def prefetched_in_vain(self) -> bool:
+        """Whether the host took back most of what the program prefetched to the device before a kernel could use it.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> found = pyanalyze.load(capture).analysis.copies.values()
+        >>> any(one.migrations is not None and one.migrations.prefetched_in_vain for one in found)
+        False
+        """
+        return 0 < (self.prefetched_bytes or 0) <= 2 * (self.taken_back_bytes or 0)
 
 
 class CopiesOfDevice(Result):

@@ -453,6 +453,12 @@ class TimeSplit(Result):
         ge=0,
         description="Time in which nothing else of the tenant was in flight, where kernels overlap; else null.",
     )
+    top_kernel_faulting_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of the time in which top_kernel was in flight, that in which migrations of unified memory by page "
+        "faults, or speculative ones, were in flight as well. Null: none were recorded, or causes were not exported.",
+    )
     host_activity: HostActivity | None = Field(
         default=None,
         description="What the host did in host_ns; null: neither calls of MPI, video codecs or the C library nor NVTX "
@@ -502,6 +508,18 @@ class TimeSplit(Result):
         False
         """
         return self.operations is not None and self.operations < _FEW_OPERATIONS and not self.kernels_ns
+
+    @property
+    def waits_for_faults(self) -> bool:
+        """Whether the top kernel had migrations by page faults in flight for at least half of its time.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].waits_for_faults
+        False
+        """
+        return 0 < self.top_kernel_ns <= 2 * (self.top_kernel_faulting_ns or 0)
 
     @property
     def queued_in_time(self) -> bool:

@@ -95,7 +95,7 @@ def of_process(
     """
     if split.too_few:
         return
-    special = [*_not_read_back(name, split), *([] if copies is None else of_copies(name, copies))]
+    special = [*_not_read_back(name, split), *([] if copies is None else of_copies(name, copies, split))]
     told_ns = _told_ns(name, split, copies)
     for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
         if limit is Limit.COPIES and told_ns >= MOST_COPIES * split.copies_ns > 0:
@@ -106,6 +106,8 @@ def of_process(
             only_ns = split.top_kernel_only_ns
             if limit is Limit.KERNELS and only_ns is not None and only_ns < _worth_ns(split.window_ns):
                 continue  # Others are in flight all the same.
+            if limit is Limit.KERNELS and split.waits_for_faults:
+                continue  # A faster kernel would wait for as long: that its memory is there shortens it.
             item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
             why = limit is Limit.KERNELS and known and not split.mostly_graphs and not _nearly_empty(split)
             if why:
@@ -140,11 +142,18 @@ def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None)
         wrong_if = f"{spent} much less of a solo run of {name}"
         yield _item(name, split, split.limit, copies, wrong_if=wrong_if, shared=True)
     if copies is not None:
-        yield from of_copies(name, copies)
+        yield from of_copies(name, copies, split)
 
 
-def of_copies(name: str, copies: Copies) -> Iterator[Advice]:
+def of_copies(name: str, copies: Copies, split: TimeSplit | None = None) -> Iterator[Advice]:
     """Advise what kinds of copies call for: pinned memory where it is pageable, prefetching of unified memory.
+
+    Parameters
+    ----------
+    name, copies
+        The process, and what it copied.
+    split
+        Where its time went; None: not asked for.
 
     Examples
     --------
@@ -153,7 +162,7 @@ def of_copies(name: str, copies: Copies) -> Iterator[Advice]:
     []
     """
     yield from _pinned(name, copies)
-    yield from _prefetched(name, copies)
+    yield from _prefetched(name, copies, split)
 
 
 def _reading_ns(split: TimeSplit) -> int:
@@ -262,7 +271,7 @@ def _pinned(name: str, copies: Copies) -> Iterator[Advice]:
         )
 
 
-def _prefetched(name: str, copies: Copies) -> Iterator[Advice]:
+def _prefetched(name: str, copies: Copies, split: TimeSplit | None = None) -> Iterator[Advice]:
     """Advise prefetching where migrations of unified memory that faults caused took a notable time.
 
     Those inside kernels count as well: kernels and hosts wait for them, and for the faults, which have no record. So
@@ -280,20 +289,51 @@ def _prefetched(name: str, copies: Copies) -> Iterator[Advice]:
         count = moved.by_page_fault + speculative
         also = f", {fmt.count(speculative)} prefetched by the driver with these" if speculative else ""
         faults = f" ({fmt.count(moved.by_page_fault)} because of page faults{also})"
+    action = f"Prefetch the unified memory of {name} (cudaMemPrefetchAsync), or set where it should be"
+    if moved.prefetched_in_vain:
+        action = f"Prefetch the unified memory of {name} after the host has written it: page faults of the host move it"
+        action = f"{action} back before a kernel uses it"
     yield Advice(
-        action=f"Prefetch the unified memory of {name} (cudaMemPrefetchAsync), or set where it should be",
+        action=action,
         commands=[],
         expected=None,
         bound=None,
         why=f"{fmt.counted(count, 'migration')}{faults} took {fmt.duration(time_ns)}, {fmt.duration(exposed_ns)} of it "
-        "with no kernel in flight. Kernels and the host also wait for the faults, which no record shows: "
-        "the gain may be larger",
+        f"with no kernel in flight{_inside_kernel(split)}{_prefetched_already(moved)}. Kernels and the host also wait "
+        "for the faults, which no record shows: the gain may be larger",
         undo=None,
         wrong_if=None if faults else "the migrations are prefetches already",
         check_after="kernels are shorter, and no migration is because of a page fault" if faults else None,
         at_stake_ns=time_ns,
         at_stake_share=time_ns / copies.window_ns,
     )
+
+
+def _prefetched_already(moved: Migrations) -> str:
+    """What became of the memory that the program prefetches to the device already, to stand behind a sentence."""
+    if not moved.prefetched_bytes:
+        return ""
+    prefetched = f". The program prefetched {fmt.bytes_(moved.prefetched_bytes)} to the device already"
+    if not moved.prefetched_in_vain:
+        return f"{prefetched}: what still faults is other memory, or was used elsewhere in the meantime"
+    taken = f"up to {fmt.bytes_(moved.taken_back_bytes)} of that back (by size; addresses are not compared)"
+    return f"{prefetched}. Before the next kernel, page faults of the host moved {taken}"
+
+
+def _faulting_ns(split: TimeSplit) -> int:
+    """Time in which the top kernel had migrations by page faults in flight, if it is a notable part of its time."""
+    faulting_ns = split.top_kernel_faulting_ns or 0
+    return faulting_ns if faulting_ns >= SMALL_SHARE * split.top_kernel_ns else 0
+
+
+def _inside_kernel(split: TimeSplit | None) -> str:
+    """How much of the time of the top kernel such migrations were in flight, to stand behind a sentence."""
+    faulting_ns = 0 if split is None else _faulting_ns(split)
+    if split is None or not faulting_ns:
+        return ""
+    part = f"{fmt.duration(faulting_ns)} of {fmt.duration(split.top_kernel_ns)}"
+    share = fmt.percent(faulting_ns / split.top_kernel_ns)
+    return f". Such migrations were in flight for {part} of kernel {split.top_kernel} ({share})"
 
 
 def _at_stake_ns(split: TimeSplit, limit: Limit) -> int:
@@ -345,7 +385,8 @@ def _item(
         what = f"{what}. {_mostly(copies, split.copies_ns)}"
     if limit is Limit.KERNELS:
         least_ns = 0 if _nearly_empty(split) else _least_ns(split)
-        at_stake_ns = min(max(split.top_kernel_ns - least_ns, split.graphs_ns), at_stake_ns)
+        kernel_ns = max(split.top_kernel_ns - least_ns - _faulting_ns(split), 0)
+        at_stake_ns = min(max(kernel_ns, split.graphs_ns), at_stake_ns)
     if limit is Limit.API_CALLS:
         at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
     most = None if split.host_activity is None else split.host_activity.most
@@ -692,8 +733,14 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     share = f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}"
     why = f"kernels were in flight for {part}; {kernel} has {share}"
     action = f"Make kernel {kernel} of {name} faster"
+    if _faulting_ns(split):
+        why = (
+            f"{why}. For {fmt.duration(_faulting_ns(split))}, migrations because of page faults were in flight as well"
+        )
+        why = f"{why}: prefetch first, then record again"
     if not _least_ns(split):
-        return action, [command], f"{why}. The upper bound assumes that it takes no time"
+        less = ", less the time of these migrations" if _faulting_ns(split) else ""
+        return action, [command], f"{why}. The upper bound assumes that it takes no time{less}"
     mean_ns = split.top_kernel_ns / split.top_kernel_launches
     least = f"a launch takes {fmt.duration(mean_ns)}, and one of the shortest kernel of the program "
     why = f"{why}. {capital(least)}{fmt.duration(split.shortest_kernel_ns)} (means): hardly more than start and end"
