@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.analysis.collectives import collective_waits
 from pyanalyze.analysis.copies import BY_FAULTS, COPIED_TO_HOST, MIGRATED
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.intervals import outside, times, union
@@ -89,6 +90,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     top_kernels = _top_kernels(tables)
     calls = _calls_in_gaps(tables) if any(_has_gaps(row) for row in rows) else {}
     before = _calls_before(tables, rows)
+    waits_of_ranks = collective_waits(tables, rows)
     found = {}
     for row in rows:
         window_ns = row["last_ns"] - row["first_ns"]
@@ -151,6 +153,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             read_backs=_read_backs(tables, row)
             if found_calls is not None and max(parts[Limit.COPIES], long_ns + short_ns) >= SMALL_SHARE * window_ns > 0
             else None,
+            collective_waits=waits_of_ranks.get((row["device_id"], row["tenant_id"])),
             operations=row["kernels"] + row["graph_launches"] + row["memops"],
             graph_launches=_graph_launches(tables, row)
             if max(parts[Limit.LAUNCHES], parts[Limit.WAITING]) >= SMALL_SHARE * window_ns > 0

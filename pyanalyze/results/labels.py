@@ -13,6 +13,7 @@ from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pyanalyze.results.collectives import CollectiveWaits
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.listed import ListedTenant
     from pyanalyze.results.report import Device, Report, Tenant
@@ -23,6 +24,7 @@ __all__ = [
     "device_title",
     "host_part_name",
     "host_words",
+    "late_words",
     "listed_labels",
     "main_device",
     "mps_group_name",
@@ -140,6 +142,41 @@ def copies_words(copies: Iterable[Copies | None]) -> str:
     if not any(one.migrations for one in known):
         return "copies and memsets"
     return "copies, memsets and migrations" if any(one.kinds or one.memsets for one in known) else "migrations"
+
+
+def late_words(waits: CollectiveWaits) -> list[str]:
+    """Which rank collective kernels waited for most, and what it did meanwhile, in sentences; empty: they did not wait.
+
+    Parameters
+    ----------
+    waits
+        Waits of one rank.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.collectives import CollectiveWaits, LateRank
+    >>> late = LateRank(device_id=1, tenant_id=3, waits=2, waited_ns=400_000, longest_ns=300_000, busy_ns=300_000)
+    >>> waits = CollectiveWaits(kernel="nccl", collectives=9, time_ns=900_000, ends_ns=9_000, waits=2,
+    ...                         waited_ns=400_000, late=[late])
+    >>> for text in late_words(waits):
+    ...     print(text)
+    2 of 9 collective kernels (nccl) waited for the rank on device 1, 400 us in all and at most 300 us
+    Inferred: its kernels of that name started later and ended with them (within 9.00 us), as one collective does
+    Meanwhile other work of that rank was in flight on its device for 300 us, and none for 100 us
+    """
+    if not waits.late:
+        return []
+    most = waits.late[0]
+    idle_ns = most.waited_ns - most.busy_ns
+    kernels = f"{fmt.counted(waits.collectives, 'collective kernel')} ({visible(waits.kernel, 60)})"
+    waited = f"{fmt.duration(most.waited_ns)} in all and at most {fmt.duration(most.longest_ns)}"
+    within = f"(within {fmt.duration(waits.ends_ns)})"
+    busy = f"in flight on its device for {fmt.duration(most.busy_ns)}, and none for {fmt.duration(idle_ns)}"
+    return [
+        f"{fmt.count(most.waits)} of {kernels} waited for the rank on device {most.device_id}, {waited}",
+        f"Inferred: its kernels of that name started later and ended with them {within}, as one collective does",
+        f"Meanwhile other work of that rank was {busy}",
+    ]
 
 
 def host_part_name(part: HostPart) -> str:

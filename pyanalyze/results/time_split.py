@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field
 
+from pyanalyze.results.collectives import CollectiveWaits
 from pyanalyze.results.model import Fraction, Number, Result, Text
 from pyanalyze.vocabulary import NAMED_SHARE, Word
 
@@ -487,6 +488,9 @@ class TimeSplit(Result):
         "ten launches, or no call is known by its correlation id.",
     )
 
+    collective_waits: CollectiveWaits | None = Field(
+        default=None, description="Null: no kernel of a collective has a partner on another device of the session."
+    )
     operations: int | None = Field(
         default=None, ge=0, description="Kernels, whole graphs, copies and memsets of the tenant; null: not counted."
     )

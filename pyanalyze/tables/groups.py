@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["GroupBy", "Kind", "grouped", "is_collective", "parse_by"]
+__all__ = ["COLLECTIVES", "GroupBy", "Kind", "grouped", "is_collective", "parse_by"]
 
 #: Groups of one process at most, those with most time; the rest is its other work. Each is compared with each other.
 MOST_GROUPS = 12
@@ -50,7 +50,7 @@ _SHARED = ("profiler_overhead", "thread_runs", "nvtx", "host_calls", "cpu_sample
 #: Kernels of collective libraries: NCCL (RCCL has the same names), NVSHMEM, Gloo, MSCCL, symmetric-memory kernels of
 #: PyTorch, custom all-reduce of vLLM, SGLang, TensorRT-LLM and FlashInfer.
 _NCCL = r"^nccl|ncclDev|ncclKernel"
-_COLLECTIVES = (
+COLLECTIVES = (
     rf"{_NCCL}|nvshmem|msccl|gloo|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce"
     r"|one_shot|two_shot|symm_mem|multimem"
 )
@@ -167,7 +167,7 @@ def is_collective(tables: TableSet, tenant_id: int) -> bool:
     rows = tables.columns("kernels", "device_id", "capture", "pid", "short_name", "start_ns", "end_ns")
     mine = rows.join(who, on=["device_id", "capture", "pid"], how="semi", nulls_equal=True)
     sums = mine.group_by(pl.col("short_name").cast(pl.String)).agg((pl.col("end_ns") - pl.col("start_ns")).sum())
-    known = sums.filter(pl.col("short_name").str.contains(f"(?i){_COLLECTIVES}"))
+    known = sums.filter(pl.col("short_name").str.contains(f"(?i){COLLECTIVES}"))
     return bool(known["end_ns"].sum() * 2 > sums["end_ns"].sum())
 
 
@@ -312,7 +312,7 @@ def _of_kernels(tables: TableSet, frames: Mapping[str, pl.DataFrame], by: GroupB
 def _of_collectives(tables: TableSet, frames: Mapping[str, pl.DataFrame], _: GroupBy) -> _Found:
     import polars as pl
 
-    keys = _matched(frames, (f"(?i){_COLLECTIVES}",))
+    keys = _matched(frames, (f"(?i){COLLECTIVES}",))
     kernels = frames.get("kernels", empty_frame("kernels"))
     mine = kernels.filter(keys["kernels"].is_not_null()) if "kernels" in keys else kernels.clear()
     texts = mine.select(pl.coalesce(pl.col("short_name", "name").cast(pl.String)).unique()).to_series()

@@ -9,7 +9,7 @@ from pyanalyze.analysis.copies import pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import TRACE, recording
 from pyanalyze.results.advice import Advice
-from pyanalyze.results.labels import copies_words, host_part_name, host_words, outside_words, sampled_words
+from pyanalyze.results.labels import copies_words, host_part_name, host_words, late_words, outside_words, sampled_words
 from pyanalyze.results.time_split import HostKind, Limit, MpiPattern, WaitsFor
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -95,7 +95,11 @@ def of_process(
     """
     if split.too_few:
         return
-    special = [*_not_read_back(name, split), *([] if copies is None else of_copies(name, copies, split))]
+    special = [
+        *_not_read_back(name, split),
+        *_late_rank(name, split),
+        *([] if copies is None else of_copies(name, copies, split)),
+    ]
     told_ns = _told_ns(name, split, copies)
     for limit in sorted(Limit, key=lambda limit: -split.part_ns(limit)):
         if limit is Limit.COPIES and told_ns >= MOST_COPIES * split.copies_ns > 0:
@@ -134,6 +138,7 @@ def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None)
         return
     read_back = list(_not_read_back(name, split))
     yield from read_back
+    yield from _late_rank(name, split)
     least = LIMITS_BESIDE_OTHERS.get(split.limit)
     if split.limit is Limit.COPIES and read_back and _told_ns(name, split, None) >= MOST_COPIES * split.copies_ns:
         least = None
@@ -202,6 +207,28 @@ def _not_read_back(name: str, split: TimeSplit) -> Iterator[Advice]:
         wrong_if="what is launched next does not depend on the values",
         check_after="the host launches several iterations ahead",
         at_stake_ns=at_stake_ns,
+        at_stake_share=share,
+    )
+
+
+def _late_rank(name: str, split: TimeSplit) -> Iterator[Advice]:
+    """Advise to look at the rank that collectives waited for: its launches, or its share of the work."""
+    waits = split.collective_waits
+    if waits is None or not waits.late or waits.waited_ns < _worth_ns(split.window_ns):
+        return
+    late = waits.late[0]
+    share = waits.waited_ns / split.window_ns
+    do = "Balance the work of the ranks" if 2 * late.busy_ns >= late.waited_ns else "Launch earlier in the late rank"
+    yield Advice(
+        action=f"{do}: collectives of {name} wait for the rank on device {late.device_id}",
+        commands=[],
+        expected=None,
+        bound=f"{fmt.duration(waits.waited_ns)}, {fmt.percent(share)} of its time: all waits of its collectives",
+        why=". ".join(late_words(waits)),
+        undo=None,
+        wrong_if="kernels that end together belong to different collectives",
+        check_after="kernels of one collective start together",
+        at_stake_ns=waits.waited_ns,
         at_stake_share=share,
     )
 

@@ -8,7 +8,7 @@ from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.report.blocks import Block, Cell, Column, Fold, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import calls_before_text, limit_text, part_words, too_few_text
-from pyanalyze.results.labels import host_words, sampled_words, tenant_labels
+from pyanalyze.results.labels import host_words, late_words, sampled_words, tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -117,7 +117,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if any(split.queued_in_time for _, split in splits):
         caption += " Work that waits in gaps of up to 250 us was queued in time: start latency and dependencies remain."
     before = [calls_before_text(label, split.calls_before) for label, split in splits if split.calls_before is not None]
-    texts = [said, *few, *(text for text in before if text not in said)]
+    late = [
+        f"{label}: {'. '.join(late_words(split.collective_waits))}."
+        for label, split in splits
+        if split.collective_waits is not None and split.collective_waits.waits
+    ]
+    texts = [said, *few, *(text for text in before if text not in said), *late]
     counts = tuple((Cell(capital(part_words(one, copies))), Cell(_COUNTS[one])) for one in _FIRST_THAT_APPLIES)
     heads = (Column("Part"), Column("Counts while", "nothing above it applies"))
     legend = Fold("What each part counts", (Table(heads, counts),))
