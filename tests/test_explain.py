@@ -762,7 +762,8 @@ def test_kinds_of_units_are_parted_by_gaps_that_chance_does_not_explain(
     lengths: list[int], kinds: list[int], typical: int
 ) -> None:
     units = pl.DataFrame(
-        {"unit": range(len(lengths)), "tenant_id": 0, "name": "u", "dur_ns": lengths, "others_ns": 0, "cut": False}
+        {"unit": range(len(lengths)), "tenant_id": 0, "name": "u", "work": "", "dur_ns": lengths, "others_ns": 0}
+        | {"cut": False}
     )
     sums = pl.DataFrame(schema={"unit": pl.Int64, "kind": pl.String, "dur_ns": pl.Float64})
     assert [one.count for one in explain_module._ranges(units, sums)] == kinds
@@ -979,3 +980,41 @@ def test_a_page_of_one_real_capture_names_copy_calls_and_clocks(corpus: Path) ->
     assert "on the clock of the capture." in page and "first capture." not in page
     assert "It took 1.246 s, from 36.3 us before the window on." in page
     assert "| Begins (after the start of the unit; empty: with the row above) |" in page
+
+
+def test_a_large_unit_is_no_slow_small_one(tmp_path: Path, corpus: Path) -> None:
+    """Of every three ranges of one name, two launch 2 blocks for 100 us, and one 2000 blocks for 1 ms; one small is slow.
+
+    In us: the range and its launch |0=10|, the kernel |20=120| or |20=1020|; the 31st small one lasts until 320.
+    """
+    kernels, calls, ranges = [], [], []
+    for n in range(60):
+        at, large = n * 4 * MS, n % 3 == 2
+        length = MS if large else 300 * US if n == 30 else 100 * US
+        correlation = {"correlationId": n + 1}
+        kernels.append(kernel(41, at + 20 * US, at + 20 * US + length, **correlation, gridX=2000 if large else 2))
+        calls.append(call(41, at, at + 10 * US, n + 1))
+        ranges.append(nvtx_range(41, at, at + 12 * US, "copy"))
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, ranges=ranges, processes={41: "train"})
+    explanation = pyanalyze.load(path).explain(slowest=1).result
+    (group,), (unit,) = explanation.groups, explanation.units
+    assert (group.count, group.works, group.typical_ns, group.slow_mean_ns) == (60, 2, 120 * US, 320 * US)
+    assert (unit.start_ns, unit.dur_ns, unit.typical_ns, unit.excess_ns) == (30 * 4 * MS, 320 * US, 120 * US, 200 * US)
+    assert sum(cause.ns for cause in group.causes) == 200 * US
+    # A real job: by SQL more than 40 ranges of one operator launch a kernel of 46 800 blocks, most of which wait for 10 ms
+    # behind other work. The median of the name is 0.4 ms; against the others of them none takes even 4 ms longer.
+    path = corpus / "exports" / "nsys-ai" / "mfu_2gpu_before.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        rows = database.execute(
+            'SELECT k."end" - n.start FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.shortName '
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId AND r.globalTid >> 24 = "
+            'k.globalPid >> 24 JOIN NVTX_EVENTS n ON n.globalTid = r.globalTid AND r.start >= n.start AND r."end" <= '
+            "n.\"end\" WHERE k.deviceId = 0 AND s.value = 'elementwise_kernel' AND k.gridX = 46800 "
+            "AND n.text LIKE 'aten::copy_, op%'"
+        ).fetchall()
+    lengths = sorted(length for (length,) in rows)
+    assert len(lengths) >= 40 and 9 * MS < lengths[len(lengths) // 2] < 11 * MS
+    found = pyanalyze.load(path).analysis.units_by_tail.slow
+    (slow,) = (one for one in found if one.group.device_id == 0 and "copy_" in one.group.name)
+    assert slow.group.max_ns > 12 * MS and slow.group.p50_ns < MS
+    assert slow.slowest.excess_ns < 4 * MS and slow.slowest.dur_ns < lengths[len(lengths) // 2]

@@ -67,8 +67,10 @@ __all__ = [
 
 #: Percentiles are those of the slowdowns: the smallest value that this part of the units does not exceed.
 _NEAREST_RANK: Final = "equiprobable"
-#: Units that are compared with each other.
+#: Units that are told about together.
 _GROUP = ["tenant_id", "name"]
+#: Units that are compared with each other.
+_SAME_WORK = [*_GROUP, "work"]
 #: Ranks by duration, as fractions, between which units are typical, if no step parts them from the median: their mean
 #: splits into causes without a rest.
 TYPICAL: Final = (0.45, 0.55)
@@ -306,10 +308,21 @@ def units_by_tail(
     found = _prepared(tables, made, Choice(), doubts, mps_groups)
     groups = _groups(found)
     enough = [group for group in groups if group.count >= ENOUGH_FOR_TAIL]
-    slow = {(group.tenant_id, group.name): group for group in enough if group.p99_ns >= SLOW_TAIL * group.p50_ns}
-    names = pl.DataFrame(list(slow), schema={name: found.units.schema[name] for name in _GROUP}, orient="row")
     whole = found.units.filter(~pl.col("cut"))
-    longest_first = whole.join(names, on=_GROUP, how="semi").sort("dur_ns", "unit", descending=[True, False])
+    # What a large tail is of depends on the work: that of the name is not it where there are several.
+    times_usual = (pl.col("dur_ns") / pl.col("usual_ns")).filter("alike").quantile(0.99, _NEAREST_RANK)
+    tails = whole.group_by(_GROUP).agg(slow=times_usual >= SLOW_TAIL)
+    by_work = {(tenant_id, name): is_slow for tenant_id, name, is_slow in tails.iter_rows()}
+    slow = {
+        (group.tenant_id, group.name): group
+        for group in enough
+        if (by_work[group.tenant_id, group.name] if group.works > 1 else group.p99_ns >= SLOW_TAIL * group.p50_ns)
+    }
+    names = pl.DataFrame(list(slow), schema={name: found.units.schema[name] for name in _GROUP}, orient="row")
+    excess = pl.col("dur_ns") - pl.col("usual_ns")
+    longest_first = (
+        whole.filter("alike").join(names, on=_GROUP, how="semi").sort(excess, "unit", descending=[True, False])
+    )
     slowest = _explained(found, longest_first.unique(_GROUP, keep="first"))
     by_group = {(unit.tenant_id, unit.name): unit for unit in slowest}
     uneven = {tenant_id for tenant_id, _ in slow}
@@ -387,15 +400,15 @@ class _Prepared:
     Attributes
     ----------
     units
-        `units`, with `typical`, `chosen`, and `behind` (1: the longest of its tenant and name).
+        `units`, with `work` (what it launches; empty: others of its name), `typical`, `usual_ns` (duration of a typical
+        unit of the same work), `alike` (there are enough of these), `chosen`, and `behind` (1: most over `usual_ns` of
+        its tenant and name).
     segments
         `unit_segments`.
     sums
         Time of each unit by kind and aggressor.
     typical
-        The same of a typical unit, by tenant and name of units.
-    means
-        Duration of a typical unit, by tenant and name.
+        The same of a typical unit, by tenant, name and work of units.
     labels
         Names of all tenants.
     together
@@ -416,7 +429,6 @@ class _Prepared:
     segments: pl.DataFrame
     sums: pl.DataFrame
     typical: pl.DataFrame
-    means: Mapping[tuple[int, str], float]
     labels: Mapping[int, str]
     together: Mapping[int, str]
     doubts: Mapping[int, ResidencyDoubt]
@@ -488,19 +500,25 @@ def _prepared(
     # How long units would have been that the end of the recording cuts is not known.
     units = units.with_columns(cut=pl.col("unit").is_in(_cut(tables, units)))
     units = units.filter(~pl.col("cut").all().over(_GROUP))
-    length = pl.when(~pl.col("cut")).then("dur_ns")
+    units = _with_work(tables, units, segments)
+    units = units.with_columns(typical=pl.col("unit").is_in(_typical_units(units)))
+    usual = pl.col("dur_ns").filter("typical").mean().over(_SAME_WORK)
+    # Beside kinds of work of many units, those of few are compared with nothing, and not chosen as slow.
     units = units.with_columns(
-        typical=pl.col("unit").is_in(_typical_units(units)),
-        behind=length.rank("ordinal", descending=True).over(_GROUP),
-        count=length.count().over(_GROUP),
+        usual_ns=usual.fill_null(pl.col("dur_ns")),
+        alike=_enough_alike() | (pl.col("work").n_unique().over(_GROUP) == 1),
+    )
+    excess = pl.when(~pl.col("cut"), "alike").then(pl.col("dur_ns") - pl.col("usual_ns"))
+    units = units.with_columns(
+        behind=excess.rank("ordinal", descending=True).over(_GROUP), count=excess.count().over(_GROUP)
     )
     units = units.with_columns(chosen=_chosen(choice))
     sums = segments.group_by("unit", "kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
-    sums = sums.join(units.select("unit", *_GROUP, "typical", "chosen"), on="unit")
-    key = [*_GROUP, "kind", "other_tenant_id"]
+    sums = sums.join(units.select("unit", *_SAME_WORK, "typical", "chosen"), on="unit")
+    key = [*_SAME_WORK, "kind", "other_tenant_id"]
     typical = sums.filter("typical").group_by(key).agg(pl.col("dur_ns").sum().alias("typical_ns"))
-    of_typical = units.filter("typical").group_by(_GROUP).agg(pl.len().alias("typical_units"), pl.col("dur_ns").mean())
-    typical = typical.join(of_typical, on=_GROUP).with_columns(pl.col("typical_ns") / pl.col("typical_units"))
+    of_typical = units.filter("typical").group_by(_SAME_WORK).agg(pl.len().alias("typical_units"))
+    typical = typical.join(of_typical, on=_SAME_WORK).with_columns(pl.col("typical_ns") / pl.col("typical_units"))
     labels = {
         number: name
         for device in tables.tenants["device_id"].unique()
@@ -511,14 +529,12 @@ def _prepared(
         for group in (mps_groups or {}).values()
         if group
     }
-    means = {(tenant, name): ns for tenant, name, ns in of_typical.select(*_GROUP, "dur_ns").iter_rows()}
     traced = tables.tenants.filter("traced").group_by("device_id").len().filter(pl.col("len") == 1)
     return _Prepared(
         units,
         segments,
         sums,
         typical,
-        means,
         labels,
         together,
         doubts or {},
@@ -561,6 +577,40 @@ def _outside(prepared: _Prepared, made: Mapping[str, AnyTable]) -> list[OutsideU
     ]
 
 
+def _enough_alike() -> pl.Expr:
+    """Select units that others of the same work show to be slow or not."""
+    import polars as pl
+
+    return (~pl.col("cut")).sum().over(_SAME_WORK) >= FEWEST_SHORT
+
+
+def _with_work(tables: TableSet, units: pl.DataFrame, segments: pl.DataFrame) -> pl.DataFrame:
+    """Add what units of one operation launch (`work`): a kernel with its blocks, or a copy with its bytes.
+
+    Ranges of an operator hold small and large work under one name: a large one is no slow small one. Units of several
+    operations stay together (empty). So do all of a name of which most are of work that few others have.
+    """
+    import polars as pl
+
+    single = units.filter(pl.col("operations") == 1)
+    own = segments.filter("own", pl.col("kind").is_in([SegmentKind.EXECUTION, SegmentKind.COPY]))
+    own = own.select("unit", "end_ns", operation="name").join(single.select("unit", "device_id"), on="unit")
+    if own.is_empty():
+        return units.with_columns(work=pl.lit(""))
+    blocks = pl.col("grid_x").cast(pl.Int64) * pl.col("grid_y") * pl.col("grid_z")
+    kernels = tables.columns("kernels", "device_id", "end_ns", "grid_x", "grid_y", "grid_z")
+    sizes = [kernels.select("device_id", "end_ns", size=blocks)]
+    if "memops" in tables:
+        sizes.append(tables.columns("memops", "device_id", "end_ns", "bytes").rename({"bytes": "size"}))
+    # A segment of its own operation lasts until that ends.
+    sized = pl.concat(sizes).join(own, on=["device_id", "end_ns"]).sort("unit", "size").unique("unit", keep="first")
+    sized = sized.select("unit", work=pl.concat_str("operation", "size", separator=" "))
+    units = units.join(sized, on="unit", how="left", maintain_order="left").with_columns(pl.col("work").fill_null(""))
+    return units.with_columns(
+        work=pl.when(_enough_alike().mean().over(_GROUP) >= 0.5).then("work").otherwise(pl.lit(""))
+    )
+
+
 def _typical_units(units: pl.DataFrame) -> list[int]:
     """Numbers of the units in the middle by duration that no step parts from the median.
 
@@ -574,17 +624,17 @@ def _typical_units(units: pl.DataFrame) -> list[int]:
     median = place == (pl.len() + 1) // 2
     steps = (pl.col("dur_ns") > (1 + NOISE_FLOOR) * pl.col("dur_ns").shift(1)).fill_null(value=False).cum_sum()
     whole = units.filter(~pl.col("cut")).sort("dur_ns", "unit")
-    parts = [_of_most(of) for of in whole.partition_by(_GROUP, maintain_order=True)]
+    parts = [_of_most(of) for of in whole.partition_by(_SAME_WORK, maintain_order=True)]
     if not parts:
         return []
     found = (
         pl.concat(parts)
         .with_columns(
-            steps=steps.over(_GROUP),
-            median=median.over(_GROUP),
-            middle=(((place - 0.5) / pl.len()).is_between(*TYPICAL) | median).over(_GROUP),
+            steps=steps.over(_SAME_WORK),
+            median=median.over(_SAME_WORK),
+            middle=(((place - 0.5) / pl.len()).is_between(*TYPICAL) | median).over(_SAME_WORK),
         )
-        .filter("middle", pl.col("steps") == pl.col("steps").filter("median").first().over(_GROUP))
+        .filter("middle", pl.col("steps") == pl.col("steps").filter("median").first().over(_SAME_WORK))
     )
     return found["unit"].to_list()
 
@@ -732,7 +782,9 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
         here = (pl.col("tenant_id") == tenant_id) & (pl.col("name") == name)
         slow = of.filter("chosen")
         mean = float(slow["dur_ns"].mean()) if slow.height else None  # type: ignore[arg-type]
-        usual = prepared.means[tenant_id, name]
+        # Chosen units differ in what is usual for them, as their work does.
+        compared = slow if slow.height else of.filter("alike")
+        usual = float(compared["usual_ns"].mean())  # type: ignore[arg-type]
         spent: dict[tuple[str, int | None], float] = {}
         for kind, other, ns in (
             prepared.sums.filter(here, "chosen")
@@ -743,7 +795,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
             spent[kind, other] = ns / slow.height
         operations = _operations(segments.filter(pl.col("unit").is_in(slow["unit"].implode())))
         not_on_record = inferred.get((tenant_id, name), frozenset())
-        usual_parts = _typical_of(prepared.typical, here)
+        usual_parts = _typical_of(prepared.typical, compared)
         causes = _causes(spent, usual_parts, operations, prepared, not_on_record) if slow.height else []
         length = pl.col("dur_ns")
         lengths = of.select(
@@ -776,6 +828,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 doubt=prepared.doubt_of(of["device_id"][0], int(slow["others_ns"].sum())) if slow.height else None,
                 ranges=ranges,
                 phases=_phases(of, ranges),
+                works=of.filter("alike")["work"].n_unique(),
             )
         )
     return sorted(found, key=lambda one: (-one.count, one.tenant_id, one.name))
@@ -863,8 +916,13 @@ def _inferred(prepared: _Prepared) -> dict[tuple[int, str], frozenset[str]]:
     return {(tenant_id, name): frozenset(found) for tenant_id, name, found in kinds.iter_rows()}
 
 
-def _typical_of(typical: pl.DataFrame, here: pl.Expr) -> dict[tuple[str, int | None], float]:
-    rows = typical.filter(here).select("kind", "other_tenant_id", "typical_ns").iter_rows()
+def _typical_of(typical: pl.DataFrame, units: pl.DataFrame) -> dict[tuple[str, int | None], float]:
+    """Mean time by cause and aggressor of the typical units that some units are compared with."""
+    import polars as pl
+
+    kinds = units.group_by(_SAME_WORK).agg(weight=pl.len() / units.height)
+    parts = typical.join(kinds, on=_SAME_WORK).group_by("kind", "other_tenant_id", maintain_order=True)
+    rows = parts.agg((pl.col("typical_ns") * pl.col("weight")).sum()).iter_rows()
     return {(kind, other): ns for kind, other, ns in rows}
 
 
@@ -928,12 +986,11 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
     found = []
     for row in chosen.iter_rows(named=True):
         mine = of_unit[row["unit"]]
-        here = (pl.col("tenant_id") == row["tenant_id"]) & (pl.col("name") == row["name"])
         spent = mine.group_by("kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
-        usual = prepared.means[row["tenant_id"], row["name"]]
+        usual = row["usual_ns"]
         causes = _causes(
             {(kind, other): ns for kind, other, ns in spent.iter_rows()},
-            _typical_of(prepared.typical, here),
+            _typical_of(prepared.typical, prepared.units.filter(pl.col("unit") == row["unit"])),
             _operations(mine),
             prepared,
             inferred.get((row["tenant_id"], row["name"]), frozenset()),
@@ -958,7 +1015,7 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
                     inferred=row["device_id"] not in prepared.recorded
                     and any(cause.kind is SegmentKind.TIME_SLICE for cause in causes),
                 ),
-                departure=_departure(made, parts.get((row["tenant_id"], row["name"]), {}), excess),
+                departure=_departure(made, parts.get((row["tenant_id"], row["name"], row["work"]), {}), excess),
                 causes=causes,
                 segments=made,
             )
@@ -968,16 +1025,17 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
 
 def _typical_parts(
     units: pl.DataFrame, segments: pl.DataFrame
-) -> dict[tuple[int, str], dict[tuple[str, str | None], float]]:
-    """Time of each kind and operation in a typical unit, by tenant and name of units."""
+) -> dict[tuple[int, str, str], dict[tuple[str, str | None], float]]:
+    """Time of each kind and operation in a typical unit, by tenant, name and work of units."""
     import polars as pl
 
-    usual = units.filter("typical").select("unit", "tenant_id", pl.col("name").alias("of"))
-    counts = {(row[0], row[1]): row[2] for row in usual.group_by("tenant_id", "of").agg(pl.len()).iter_rows()}
-    sums = segments.join(usual, on="unit").group_by("tenant_id", "of", "kind", "name").agg(pl.col("dur_ns").sum())
-    found: dict[tuple[int, str], dict[tuple[str, str | None], float]] = {}
-    for tenant_id, of, kind, name, ns in sums.iter_rows():
-        found.setdefault((tenant_id, of), {})[kind, name] = ns / counts[tenant_id, of]
+    usual = units.filter("typical").select("unit", "tenant_id", "work", pl.col("name").alias("of"))
+    key = ["tenant_id", "of", "work"]
+    counts = {tuple(row[:3]): row[3] for row in usual.group_by(key).agg(pl.len()).iter_rows()}
+    sums = segments.join(usual, on="unit").group_by(*key, "kind", "name").agg(pl.col("dur_ns").sum())
+    found: dict[tuple[int, str, str], dict[tuple[str, str | None], float]] = {}
+    for tenant_id, of, work, kind, name, ns in sums.iter_rows():
+        found.setdefault((tenant_id, of, work), {})[kind, name] = ns / counts[tenant_id, of, work]
     return found
 
 

@@ -31,8 +31,9 @@ MOST_SEGMENTS = 24
 MOST_CAUSES = 6
 MOST_GROUPS = 4
 _TYPICAL = (
-    "Duration of a typical unit of this name: mean of the middle tenth (of the most frequent kind of `ranges`, where "
-    "the median is not one of it), without units that a step of over 2 % parts from the median, ns."
+    "Duration of a typical unit of this name, and of the same kind of work (`works`), ns: mean of the middle tenth (of "
+    "the most frequent kind of `ranges`, where the median is not one of it), without units that a step of over 2 % "
+    "parts from the median. Of chosen units of several kinds of work it is the mean."
 )
 _SHORT_NAME = "Short name of a kernel, as the tables of kernels have it; null: no kernel. Hostile text."
 
@@ -287,6 +288,14 @@ class UnitGroup(Result):
         default=None,
         description="Where nine in ten units on one side of a time are shorter than half of those on the other by a "
         "factor of 1.2: what units take before and after; null: they alternate, or do not differ.",
+    )
+
+    works: int = Field(
+        default=1,
+        ge=1,
+        description="Kinds of work of at least 5 units: the kernel and blocks, or the bytes, of units of one "
+        "operation; units of several are one kind. A unit is compared with typical ones of its own kind. 1 also where "
+        "most units are of kinds of fewer.",
     )
 
     @property
@@ -633,6 +642,8 @@ def group_lines(group: UnitGroup) -> list[str]:
         found.append(
             f"  solo {each}; shared over solo {', '.join(fmt.ratio(one.ratio) for one in group.solo)} [observed]"
         )
+    if group.works > 1:
+        found.append(f"  {works_text(group)}")
     if group.ranges:
         found.append(f"  {ranges_text(group)} [{group.basis}]")
         if group.phases:
@@ -643,6 +654,18 @@ def group_lines(group: UnitGroup) -> list[str]:
             "capture: what they waited for is known in part"
         )
     return found
+
+
+def works_text(group: UnitGroup) -> str:
+    """With which units of its name each is compared, where they do different work.
+
+    Examples
+    --------
+    >>> works_text(UnitGroup.model_construct(works=3))
+    'each is compared with typical units of the same work: kernel and blocks, or bytes (3 kinds)'
+    """
+    same = "typical units of the same work: kernel and blocks, or bytes"
+    return f"each is compared with {same} ({fmt.count(group.works)} kinds)"
 
 
 def unit_lines(unit: ExplainedUnit, *, alone: bool = False) -> list[str]:

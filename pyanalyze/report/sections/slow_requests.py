@@ -23,9 +23,11 @@ from pyanalyze.results.explain import (
     source_text,
     waited_for_text,
     waits_behind,
+    works_text,
 )
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, NOISE_FLOOR, SegmentKind, UnitSource
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ def _found(group: UnitGroup, device: Device) -> str:
         f"{visible(group.tenant, 30)}: {fmt.count(group.count)} units of {visible(group.name, 60)} "
         f"({source_text(group)}), p50 {fmt.duration(group.p50_ns)}, p99 {fmt.duration(group.p99_ns)}, "
         f"max {fmt.duration(group.max_ns)}.{_overlapping(group, device)}"
+        f"{f' {capital(works_text(group))}.' if group.works > 1 else ''}"
         f"{f' {cut_text(group)}.' if group.cut else ''}"
     )
 
@@ -144,7 +147,7 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
 
 def _most(group: UnitGroup) -> str:
     """Say which of several kinds a typical unit is of."""
-    if len(group.ranges) < 2:
+    if len(group.ranges) < 2 or group.works > 1:
         return ""
     most = max(group.ranges, key=lambda one: one.count)
     span = f"{fmt.duration(most.min_ns)} to {fmt.duration(most.max_ns)}"
