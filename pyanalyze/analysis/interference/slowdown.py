@@ -635,9 +635,16 @@ def _slowed(
     if assumed_ns is not None:
         share = assumed_ns / row["attributed_ns"]
         if share >= SMALL_SHARE:
+            latency = found.get("latency")
+            without = ""
+            if latency is not None and latency["solo_ns"]:
+                # What the records alone show stands beside what is assumed: it is the least of the two.
+                least = latency["shared_ns"] / (latency["solo_ns"] + assumed_ns)
+                without = f". Without that assumption its kernel latency is {fmt.ratio(least)}"
             notes.append(
                 f"while its context was resident, {fmt.duration(assumed_ns)} ({fmt.percent(share)}) count as saving "
-                "and restoring inside kernels, assumed as on other boards: no record and too few kernels show it"
+                "and restoring inside kernels, assumed as on other boards: no record and too few kernels show "
+                f"it{without}"
             )
     if lost is not None:
         estimates["resident"] = None

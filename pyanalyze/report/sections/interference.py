@@ -140,12 +140,13 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
     )
     measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
     known = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency, t.slowdown.resident) if e]
+    whole = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency) if e]
     how = "replay"
     if any(t.group_of is not None for t in device.tenants):
         against = "from the same kernels beside another group of work and solo"
     elif measured:
         against = f"measured against {', '.join(measured)}"
-    elif known and all(e.high is None for e in known):
+    elif any(e.from_below for e in whole) and all(e.high is None for e in whole):
         against, how = "bounded by the resident time of the other tenants", "bound"
     else:
         against = (
