@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from command_line import run
-from exports import A100, MS, copy, kernel, write
+from exports import A100, MS, US, call, copy, kernel, write
 
 import pyanalyze
 from pyanalyze.report.markdown import render_markdown
@@ -682,3 +682,61 @@ def test_memory_of_the_hosts_side_is_named(tmp_path: Path) -> None:
         "to the host, recorded as device memory",
     ):
         assert said in page
+
+
+def test_waits_for_small_copies_to_the_device_are_named(corpus: Path) -> None:
+    """By SQL: each copy of 8 pageable bytes is followed by a wait in which its thread does nothing else, 163.6 ms in all."""
+    path = corpus / "exports" / "nsys-ai" / "mfu_2gpu_before.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        copies = database.execute(
+            'SELECT r.globalTid, r."end", m."end" - m.start, bytes, srcKind FROM CUPTI_ACTIVITY_KIND_MEMCPY m '
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = m.correlationId "
+            "AND r.globalTid >> 24 = m.globalPid >> 24 WHERE copyKind = 1 AND deviceId = 0"
+        ).fetchall()
+        waited_ns = 0
+        for thread, returned, length, size, memory in copies:
+            name, start, end = database.execute(
+                'SELECT value, start, "end" FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId '
+                "WHERE globalTid = ? AND start >= ? ORDER BY start LIMIT 1",
+                (thread, returned),
+            ).fetchone()
+            assert (name, size, memory) == ("cudaStreamSynchronize_v3020", 8, PAGEABLE)
+            waited_ns += end - start - length
+    session = pyanalyze.load(path)
+    waits = session.analysis.time_splits[0, 0].upload_waits
+    assert waits is not None
+    assert (waits.count, waits.largest_bytes, waits.call) == (len(copies), 8, "cudaStreamSynchronize")
+    assert waits.waited_ns == waited_ns and round(waited_ns / MS, 1) == 163.6
+    (item,) = (one for one in session.advise()[0].actions if one.action.startswith("Do not wait for small copies"))
+    assert (
+        "16 copies of at most 8 B of pageable memory made the host wait for 163.6 ms in cudaStreamSynchronize"
+        in item.why
+    )
+
+
+def test_copies_behind_which_the_host_goes_on_are_not_waited_for(tmp_path: Path) -> None:
+    """In us, every 300: a launch and its kernel |0=100|, a copy called at 10 that runs |100=101|; then a wait or a launch.
+
+    The wait returns at 101, its copy begins after 90 us of it: 10 times 90 us. The device is idle until 300.
+    """
+    for waits in (True, False):
+        kernels, copies, calls = [], [], []
+        for n in range(10):
+            at = n * 300 * US
+            kernels.append(kernel(41, at + 2 * US, at + 100 * US, correlationId=n + 1))
+            copies.append(
+                copy(41, at + 100 * US, at + 101 * US, correlationId=100 + n, bytes=8, copyKind=1, srcKind=PAGEABLE)
+            )
+            calls.append(call(41, at, at + US, n + 1))
+            calls.append(call(41, at + 5 * US, at + 10 * US, 100 + n, "cudaMemcpyAsync_v3020"))
+            if waits:
+                calls.append(call(41, at + 10 * US, at + 101 * US, 0, "cudaStreamSynchronize_v3020"))
+        path = write(tmp_path / f"{waits}.sqlite", kernels=kernels, copies=copies, calls=calls, processes={41: "train"})
+        (split,) = pyanalyze.load(path).analysis.time_splits.values()
+        found = split.upload_waits
+        assert (found is not None) == waits
+        if found is not None:
+            # Behind the last copy nothing follows.
+            assert (found.count, found.waited_ns, found.idle_ns) == (10, 10 * 90 * US, 9 * 201 * US)
+        actions = [one.action for one in pyanalyze.load(path).advise()[0].actions]
+        assert any(one.startswith("Do not wait for small copies to the device in train") for one in actions) == waits

@@ -16,35 +16,46 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["BY_FAULTS", "COPIED_TO_HOST", "MIGRATED", "copies_of", "pinning_saves_ns"]
+__all__ = [
+    "BY_FAULTS",
+    "COPIED_TO_DEVICE",
+    "COPIED_TO_HOST",
+    "MIGRATED",
+    "PAGEABLE",
+    "STAGED_BYTES",
+    "copies_of",
+    "pinning_saves_ns",
+]
 
 #: Smaller copies show how long a copy takes to begin, not what the link can do.
 LARGE_BYTES = 1 << 20
+#: Copies of pageable memory up to this size are staged: they return to the host at once.
+STAGED_BYTES = 64 << 10
 #: Rate over the memory bandwidth of the device that no cache reaches: the record ends before the work does.
 UNCOVERED_RATE = 10
 #: Part of the time of copies from which on some of them stand for all.
 MOST_OF_TIME = 0.9
 #: CUPTI's copy kinds.
-COPIED_TO_HOST = 2
+COPIED_TO_DEVICE, COPIED_TO_HOST = 1, 2
 _DIRECTIONS = {
-    1: CopyDirection.TO_DEVICE,
+    COPIED_TO_DEVICE: CopyDirection.TO_DEVICE,
     COPIED_TO_HOST: CopyDirection.TO_HOST,
     8: CopyDirection.ON_DEVICE,
     10: CopyDirection.BETWEEN_DEVICES,
 }
 #: Those that cross the link to the host.
-_HOST_COPIES = (1, COPIED_TO_HOST)
+_HOST_COPIES = (COPIED_TO_DEVICE, COPIED_TO_HOST)
 #: Part of the time of a process's host copies from which on those of another device are beside them.
 _MOSTLY_BESIDE = 0.5
 #: Unified memory: to the device, to the host, between devices.
 MIGRATED = (11, 12, 13)
 _TO_DEVICE, _TO_HOST = 11, 12
 #: The two halves of a copy between devices that the driver makes through the host.
-_HALVES = {1: CopyDirection.FROM_PEER, COPIED_TO_HOST: CopyDirection.TO_PEER}
+_HALVES = {COPIED_TO_DEVICE: CopyDirection.FROM_PEER, COPIED_TO_HOST: CopyDirection.TO_PEER}
 #: CUPTI's memory kinds, and causes of migrations.
-_PINNED, _DEVICE = 1, 2
+PAGEABLE, _PINNED, _DEVICE = 0, 1, 2
 _MEMORY = {
-    0: HostMemory.PAGEABLE,
+    PAGEABLE: HostMemory.PAGEABLE,
     _PINNED: HostMemory.PINNED,
     _DEVICE: HostMemory.DEVICE,
     3: HostMemory.DEVICE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.collectives import collective_waits
-from pyanalyze.analysis.copies import BY_FAULTS, COPIED_TO_HOST, MIGRATED
+from pyanalyze.analysis.copies import BY_FAULTS, COPIED_TO_DEVICE, COPIED_TO_HOST, MIGRATED, PAGEABLE, STAGED_BYTES
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.intervals import outside, times, union
 from pyanalyze.core import _core
@@ -27,6 +27,7 @@ from pyanalyze.results.time_split import (
     ReadBacks,
     SampledFunction,
     TimeSplit,
+    UploadWaits,
 )
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
@@ -46,6 +47,11 @@ _WAITS = (HostKind.MPI, HostKind.VIDEO)
 _MOST_PARTS = 8
 #: Calls at the start are set-up where each takes more than so many times the median of all.
 _SET_UP = 10
+#: By so much the clocks of host and device may differ: in `nsys-ai/mfu_2gpu_before` of the corpus waits for copies of
+#: one of two H100 return up to 7 us before these end.
+_CLOCKS_NS = 50_000
+#: Parts of the time in which the host keeps the device waiting.
+_FED_BY_HOST = (Limit.LAUNCHES, Limit.API_CALLS, Limit.HOST)
 #: Calls that return only when work on the GPU has ended.
 _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
@@ -152,6 +158,9 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             launch_waits=_launch_waits(tables, row) if parts[Limit.LAUNCHES] >= SMALL_SHARE * window_ns > 0 else None,
             read_backs=_read_backs(tables, row)
             if found_calls is not None and max(parts[Limit.COPIES], long_ns + short_ns) >= SMALL_SHARE * window_ns > 0
+            else None,
+            upload_waits=_upload_waits(tables, row)
+            if found_calls is not None and sum(parts[one] for one in _FED_BY_HOST) >= SMALL_SHARE * window_ns > 0
             else None,
             collective_waits=waits_of_ranks.get((row["device_id"], row["tenant_id"])),
             operations=row["kernels"] + row["graph_launches"] + row["memops"],
@@ -445,6 +454,55 @@ def _read_backs(tables: TableSet, tenant: Mapping[str, Any]) -> ReadBacks | None
         count=rounds.height,
         largest_bytes=int(reads.select(pl.col("bytes").max()).item()),
         exposed_ns=times(reads, kernels)[1],
+        call=None if call is None else _VERSION.sub("", call),
+    )
+
+
+def _upload_waits(tables: TableSet, tenant: Mapping[str, Any]) -> UploadWaits | None:
+    """Count small copies to the device that made a thread wait until all that was launched before had ended."""
+    import polars as pl
+
+    if "memops" not in tables:
+        return None
+    columns = ("start_ns", "end_ns", "copy_kind", "source_kind", "bytes", "correlation_id")
+    small = work_of(tables, tenant, ("memops",), *columns).filter(
+        pl.col("copy_kind") == COPIED_TO_DEVICE,
+        pl.col("source_kind") == PAGEABLE,
+        pl.col("bytes") <= STAGED_BYTES,
+        pl.col("correlation_id") > 0,
+    )
+    calls = None if small.is_empty() else tables.calls()
+    if calls is None:
+        return None
+    own = calls.filter(of_process(tenant))
+    own = own.select(
+        "tid", "correlation_id", pl.col("name").cast(pl.String), called_ns="start_ns", returned_ns="end_ns"
+    )
+    following = pl.col("called_ns", "returned_ns", "name").shift(-1).over("tid", order_by="called_ns")
+    made = small.join(own.with_columns(following.name.prefix("then_")), on="correlation_id")
+    ended = pl.col("then_returned_ns") >= pl.col("end_ns") - _CLOCKS_NS
+    then_waits = pl.col("then_name").str.contains(_SYNCHRONISES) & ended
+    in_itself = ~pl.col("name").str.contains("Async") & (pl.col("returned_ns") >= pl.col("end_ns"))
+    in_then = then_waits.fill_null(value=False) & ~in_itself.fill_null(value=False)
+    waited = made.filter(in_then | in_itself).with_columns(
+        call=pl.when(in_then).then("then_name").otherwise("name"),
+        # The copy itself is no wait for what was launched before.
+        waited_ns=pl.when(in_then)
+        .then(pl.col("then_returned_ns") - pl.col("then_called_ns"))
+        .otherwise(pl.col("returned_ns") - pl.col("called_ns"))
+        - (pl.col("end_ns") - pl.col("start_ns")),
+    )
+    if waited.is_empty():
+        return None
+    work = union(work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "start_ns", "end_ns"))
+    gaps = work.select("end_ns", gap_ns=pl.col("start_ns").shift(-1) - pl.col("end_ns")).drop_nulls()
+    by_name = waited.group_by("call").len().sort("len", "call", descending=[True, False])
+    call = by_name["call"][0]
+    return UploadWaits(
+        count=waited.height,
+        largest_bytes=int(str(waited["bytes"].max())),
+        waited_ns=int(waited["waited_ns"].clip(0).sum()),
+        idle_ns=int(gaps.join(waited.select("end_ns").unique(), on="end_ns")["gap_ns"].sum()),
         call=None if call is None else _VERSION.sub("", call),
     )
 

@@ -393,6 +393,22 @@ class CallsBefore(Result):
     )
 
 
+class UploadWaits(Result):
+    """Small copies of pageable memory to the device for which a thread waited, and for all it had launched before.
+
+    Source: copies of at most 64 KiB whose thread synchronised in its next call, or whose call was no asynchronous one,
+    and waited until the copy had ended.
+    """
+
+    count: int = Field(ge=1, description="Such copies.")
+    largest_bytes: int = Field(ge=0, description="The largest of them, bytes.")
+    waited_ns: int = Field(ge=0, description="Sum of these waits, without the time of the copies, ns.")
+    idle_ns: int = Field(
+        ge=0, description="Time from the ends of these copies to the next operation, with nothing in flight, ns."
+    )
+    call: Text | None = Field(description="The function that most of them waited in; null: calls have no name.")
+
+
 class TimeSplit(Result):
     """Time of a tenant from its first to its last operation on the device. The parts add up to `window_ns`.
 
@@ -488,6 +504,11 @@ class TimeSplit(Result):
         "ten launches, or no call is known by its correlation id.",
     )
 
+    upload_waits: UploadWaits | None = Field(
+        default=None,
+        description="Null: launches_ns, api_calls_ns and host_ns are less than 2 % of the time together, calls were "
+        "not read, or there is none.",
+    )
     collective_waits: CollectiveWaits | None = Field(
         default=None, description="Null: no kernel of a collective has a partner on another device of the session."
     )

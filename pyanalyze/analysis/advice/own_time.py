@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.copies import pinning_saves_ns
+from pyanalyze.analysis.copies import STAGED_BYTES, pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import TRACE, recording
 from pyanalyze.results.advice import Advice
@@ -27,11 +27,11 @@ __all__ = ["ncu_filter", "of_copies", "of_process", "of_shared_process"]
 
 #: Time below which nothing is worth a change, however short the recording.
 WORTH_NS = 10_000
-#: Copies of pageable memory up to this size are staged: they return to the host at once.
-STAGED_BYTES = 64 << 10
 #: A kernel of at most this length hardly does more than start and end: the shortest kernels of programs with very short
 #: ones take 1.1 to 1.9 us on average, from a laptop's RTX 4070 to a GB200.
 _NEARLY_EMPTY_NS = 2_000
+#: Waits for small copies from which on they are part of a loop.
+ENOUGH_WAITS = 5
 #: Calls up to which none can be left out by calling less often.
 FEW_CALLS = 2
 #: Part of the time of copies that kinds with advice of their own must have for there to be none about copies as such.
@@ -97,6 +97,7 @@ def of_process(
         return
     special = [
         *_not_read_back(name, split),
+        *_no_waits_for_uploads(name, split),
         *_late_rank(name, split),
         *([] if copies is None else of_copies(name, copies, split)),
     ]
@@ -207,6 +208,35 @@ def _not_read_back(name: str, split: TimeSplit) -> Iterator[Advice]:
         wrong_if="what is launched next does not depend on the values",
         check_after="the host launches several iterations ahead",
         at_stake_ns=at_stake_ns,
+        at_stake_share=share,
+    )
+
+
+def _no_waits_for_uploads(name: str, split: TimeSplit) -> Iterator[Advice]:
+    """Advise not to wait for small copies to the device: the device runs out of work while the host waits."""
+    waits = split.upload_waits
+    if waits is None or waits.count < ENOUGH_WAITS:
+        return
+    # While it waits the host launches nothing: gaps behind the wait follow from it as well, up to all of them.
+    gaps_ns = split.launches_ns + (split.api_calls_ns or 0) + _at_stake_ns(split, Limit.HOST)
+    if min(waits.waited_ns, gaps_ns) < _worth_ns(split.window_ns):
+        return
+    share = gaps_ns / split.window_ns
+    copies = f"{fmt.counted(waits.count, 'copy', 'copies')} of at most {fmt.bytes_(waits.largest_bytes)}"
+    in_call = f" in {waits.call}" if waits.call else ""
+    yield Advice(
+        action=f"Do not wait for small copies to the device in {name}: make the values there, or copy them from pinned "
+        "memory without waiting (non_blocking=True)",
+        commands=[],
+        expected=None,
+        bound=f"{fmt.duration(gaps_ns)}, {fmt.percent(share)} of its time: all gaps for which its host is late",
+        why=f"{copies} of pageable memory made the host wait for {fmt.duration(waits.waited_ns)}{in_call}: until all "
+        "that it had launched before was done. Then nothing was queued: behind these copies alone the device was idle "
+        f"for {fmt.duration(waits.idle_ns)}",
+        undo=None,
+        wrong_if="the host is as slow to launch without these waits",
+        check_after="the host launches ahead of the device",
+        at_stake_ns=gaps_ns,
         at_stake_share=share,
     )
 
