@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -690,6 +691,23 @@ def test_work_whose_records_were_cut_off_asks_for_the_whole_export(hardware: Pat
     # What stands in a block is to be copied to a shell.
     blocks = re.findall(r"```sh\n(.+?)\n```", page.partition("## Not available")[2], re.DOTALL)
     assert {block.split()[0] for block in blocks} == {"nsys", "nvidia-smi"}
+
+
+def test_only_cuda_tracing_ended_where_ranges_of_launching_threads_go_on(hardware: Path, tmp_path: Path) -> None:
+    """The same, without what nsys says of how many events it collected: then nothing shows that rows were removed."""
+    path = Path(shutil.copy(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite", tmp_path))
+    with closing(sqlite3.connect(path)) as db, db:
+        ((of_ranges,),) = db.execute(
+            'SELECT max("end") FROM NVTX_EVENTS WHERE globalTid IN (SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME)'
+        )
+        ends = [
+            db.execute(f'SELECT max("end") FROM CUPTI_ACTIVITY_KIND_{kind}').fetchone()[0]
+            for kind in ("RUNTIME", "KERNEL", "MEMCPY", "MEMSET", "SYNCHRONIZATION")
+        ]
+        db.execute("DELETE FROM DIAGNOSTIC_EVENT WHERE text LIKE '%collected%'")
+    assert 27 * MS < of_ranges - max(ends) < 28 * MS
+    page = run("report", path, "-f", "md").stdout
+    assert "3 of 716 launch calls (a graph counts as one) have no kernel record: CUDA tracing ended first" in page
 
 
 def test_real_launches_have_their_kernels(corpus: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LaunchRecords", "launch_records"]
 
+#: Recordings stop one kind of events after another: in `torch-mps-serve-train` of `fixtures/hardware` NVTX goes on for
+#: 2.8 ms after CUDA. From this on only CUDA tracing is said to have ended.
+_GOES_ON_NS = 10_000_000
 #: Errors after which a context runs nothing more, and those that lose a launch (CUDA driver API, `CUresult`).
 _ERRORS = {
     2: "out of memory",
@@ -52,6 +55,8 @@ class LaunchRecords:
         Those without a record that came after the last one of their process with a record.
     export_cut
         Rows were removed from the export: records may be among them.
+    tracing_ended
+        Threads that launched went on to calls or ranges of other kinds, but to no CUDA call: CUDA tracing had ended.
     """
 
     launches: int
@@ -60,10 +65,11 @@ class LaunchRecords:
     graphs: int = 0
     without_record_at_end: int = 0
     export_cut: bool = False
+    tracing_ended: bool = False
 
     @property
     def only_unfinished(self) -> bool:
-        """Whether only the last launches have no record: the recording ended before their work.
+        """Whether only the last launches have no record: recording, or CUDA tracing, ended before their work.
 
         In an export from which rows were removed, that of their work may be among these.
 
@@ -111,13 +117,15 @@ class LaunchRecords:
         '1 of 3 launch calls (a graph counts as one) has no kernel record: the recording ended first'
         >>> LaunchRecords(3, 1, (), 0, 1, export_cut=True).describe()
         '1 of 3 launch calls has no kernel record: rows were removed from the export'
+        >>> LaunchRecords(3, 1, (), 0, 1, tracing_ended=True).describe()
+        '1 of 3 launch calls has no kernel record: CUDA tracing ended first'
         """
         graphs = " (a graph counts as one)" if self.graphs else ""
         have = "has" if self.without_record == 1 else "have"
         of = f"{fmt.count(self.without_record)} of {fmt.count(self.launches)}"
         said = f"{of} launch calls{graphs} {have} no kernel record"
         if self.only_unfinished:
-            return f"{said}: the recording ended first"
+            return f"{said}: {'CUDA tracing' if self.tracing_ended else 'the recording'} ended first"
         errors = self.describe_errors()
         if errors:
             return f"{said}; {errors}"
@@ -153,7 +161,7 @@ def launch_records(
     found = _core.launch_records(tables.with_late("api_calls"), wanted)
     if found is None:
         return None
-    return LaunchRecords(
+    records = LaunchRecords(
         found["launches"],
         found["without_record"],
         tuple(found["errors"]),
@@ -164,3 +172,36 @@ def launch_records(
             for row in tables.rows_where("quality", "name", "export_cut")
         ),
     )
+    return replace(records, tracing_ended=_tracing_ended(tables, wanted)) if records.only_unfinished else records
+
+
+def _tracing_ended(tables: TableSet, processes: Collection[tuple[int, int | None]] | None) -> bool:
+    """Whether a thread that made CUDA calls went on to something else for long after the last record of CUDA.
+
+    A thread that waits for work that never ends does not go on: then it is the work that had not ended.
+    """
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None or calls.is_empty():
+        return False
+    ended = [calls.select("capture", "pid", "end_ns")]
+    ended += [
+        tables.columns(name, "capture", "pid", "end_ns")
+        for name in ("kernels", "memops", "graph_launches")
+        if name in tables
+    ]
+    last = pl.concat(ended).group_by("capture", "pid").agg(last_ns=pl.col("end_ns").max())
+    threads = calls.select("capture", "pid", "tid").unique().join(last, on=["capture", "pid"], nulls_equal=True)
+    if processes is not None:
+        wanted = pl.DataFrame(
+            list(processes), schema={name: threads.schema[name] for name in ("capture", "pid")}, orient="row"
+        )
+        threads = threads.join(wanted, on=["capture", "pid"], how="semi", nulls_equal=True)
+    for others in (tables.ranges(), tables.host_calls_read()):
+        of_threads = others.select("capture", "pid", "tid", "end_ns").join(
+            threads, on=["capture", "pid", "tid"], nulls_equal=True
+        )
+        if not of_threads.filter(pl.col("end_ns") - pl.col("last_ns") >= _GOES_ON_NS).is_empty():
+            return True
+    return False
