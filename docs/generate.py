@@ -825,7 +825,10 @@ def calibration_page() -> str:
     out.append("\n## Held out\n")
     out.append(
         "Each family of scenarios in turn was left out of the table, and its verdicts claimed what the rest says. "
-        "`expected` is the 95 % binomial interval of the claim for so many scenarios.\n"
+        "`expected` is the 95 % binomial interval of the claim for so many scenarios. The rows do not add up to "
+        "those of the table above, for two reasons. They are finer, and a scenario counts in every row that has "
+        "verdicts of it. "
+        "Verdicts of one recording that are equal in everything, as those of several like devices, count once here.\n"
     )
     out.append(heads("rests on | posterior | claimed | right scenarios | expected | right verdicts"))
     for one in made["held_out"]:

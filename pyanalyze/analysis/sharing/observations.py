@@ -186,7 +186,7 @@ SEEN_WHEN: Mapping[str, str] = {
     "caps_over_100": f"MPS percentages of the processes add up to more than {t.WHOLE_PERCENTAGE:.0f} %.",
     "software_limiter": "A variable of a software limiter is set, such as CUDA_DEVICE_SM_LIMIT.",
     "idle_behind_limiter": (
-        "CUDA_DEVICE_SM_LIMIT is below 100, and traced work kept the GPU busy for at most "
+        "Besides `software_limiter`, with CUDA_DEVICE_SM_LIMIT below 100: traced work kept the GPU busy for at most "
         f"{_percent(t.MAX_HELD_BACK_BUSY_SHARE)} of the window."
     ),
     # Process lists
