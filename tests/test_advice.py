@@ -275,6 +275,8 @@ def test_a_server_that_the_daemon_lists_is_not_to_be_identified(fixtures: Path, 
     listing = Path(__file__).parent / "golden" / "inputs" / "mps-control.txt"
     (unknown,) = pyanalyze.load(capture).advise()
     assert unknown.actions[0].action.startswith("Identify process 1289451")
+    # The others are MPS clients: as root they would not find their daemon.
+    assert "--run-as=USER" in unknown.actions[0].commands[-1]
     (advice,) = pyanalyze.load(capture, context=[listing]).advise()
     assert advice.options.options
     assert not any(one.action.startswith("Identify") for one in advice.actions)

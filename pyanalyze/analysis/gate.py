@@ -196,7 +196,9 @@ def _slowdowns(device: Device, limits: Limits) -> Iterator[Outcome]:
     traced = [t for t in device.tenants if t.busy_ns is not None and t.tenant_id not in divided]
     if not traced:
         detail = "no tenant was traced, so no slowdown is known"
-        yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how=record_all())
+        # The report says by which variable MPS clients are recorded.
+        how = next((gap.how for gap in device.missing_for("slowdown") if gap.how), record_all())
+        yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how=how)
     for tenant in traced:
         if limits.max_slowdown is not None:
             yield _slowdown(device, tenant, limits.max_slowdown, limits.slowdown)

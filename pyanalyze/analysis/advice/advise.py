@@ -336,11 +336,12 @@ def _actions(
         captured=bool(tables.paths),
         idle_program=idle_program(tables, verdict.device_id),
     )
-    yield from unlisted_process(verdict, held, lambda: _active_before_calls(tables, verdict.device_id))
+    client = daemon_on(tables, verdict.device_id).client if traits.mps else None
+    yield from unlisted_process(verdict, held, lambda: _active_before_calls(tables, verdict.device_id), client)
     if undetermined and not by_itself:
         yield from missing_first
     elif not undetermined:
-        yield from unknown_tenants(held)
+        yield from unknown_tenants(held, client)
     yield from _memory(compared, device)
     stays = _stays(compared, verdict.mode)
     change = [] if stays else list(_change(compared, verdict.mode, _window_ns(tables, verdict.device_id), kube=kube))

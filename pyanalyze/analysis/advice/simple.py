@@ -120,8 +120,10 @@ def _likeliest(verdict: Verdict) -> str:
     return f" ({likely})" if likely else ""
 
 
-def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
+def unknown_tenants(tenants: Sequence[Resident], client: str | None = None) -> Iterator[Advice]:
     """Ask for the identity of untraced tenants, which keep every change of sharing from being forecast.
+
+    With `client`, tenants are MPS clients that find their daemon by it.
 
     Examples
     --------
@@ -141,7 +143,7 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
                 commands=[
                     f"ps -o pid,user,lstart,cmd -p {tenant.host_pid}   # while it runs",
                     f"cat /proc/{tenant.host_pid}/cgroup",
-                    record_all(),
+                    record_all(client=client),
                 ],
                 expected=None,
                 bound=None,
@@ -153,7 +155,10 @@ def unknown_tenants(tenants: Sequence[Resident]) -> Iterator[Advice]:
 
 
 def unlisted_process(
-    verdict: Verdict, tenants: Sequence[Resident], before_calls: Callable[[], tuple[float, int] | None] = lambda: None
+    verdict: Verdict,
+    tenants: Sequence[Resident],
+    before_calls: Callable[[], tuple[float, int] | None] = lambda: None,
+    client: str | None = None,
 ) -> Iterator[Advice]:
     """Ask who kept the SMs active while no traced kernel ran, where neither the capture nor a list names somebody.
 
@@ -163,6 +168,8 @@ def unlisted_process(
         Of the device.
     before_calls
         Finds mean SM activity (per cent) before the tenants' first CUDA call, and the number of its samples.
+    client
+        Of MPS clients: what they find their daemon by; None: no tenant is one.
 
     Examples
     --------
@@ -187,7 +194,7 @@ def unlisted_process(
         commands=[
             "nvidia-smi --query-compute-apps=pid,process_name,used_memory --format=csv   # while it runs",
             "nvidia-smi pmon -c 1   # lists graphics as well",
-            record_all(),
+            record_all(client=client),
         ],
         expected=None,
         bound=None,
