@@ -385,6 +385,8 @@ def test_a_kernel_that_waits_for_page_faults_is_not_to_be_made_faster(corpus: Pa
     (item,) = (one for one in actions if one.action.startswith("Prefetch the unified memory"))
     assert "after the host has written it: page faults of the host move it back before a kernel uses it" in item.action
     assert "in flight for 22.81 ms of 35.63 ms of kernel softmax_fused_1sc (64.0 %)" in item.why
+    # Its only launch loads code: earlier or later, that takes the same time.
+    assert any("load code before the part that counts, which moves that time" in one.action for one in actions)
 
 
 def test_a_kernel_gains_no_more_than_migrations_leave_of_it(corpus: Path) -> None:
@@ -682,6 +684,14 @@ def test_memory_of_the_hosts_side_is_named(tmp_path: Path) -> None:
         "to the host, recorded as device memory",
     ):
         assert said in page
+
+
+def test_what_copies_on_the_device_reach_is_not_said_of_the_link(corpus: Path) -> None:
+    """By SQL 14.4 GB from pinned memory at 27.7 GB/s, and as much on the device at 1.5 TB/s."""
+    path = corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite"
+    page = run("report", path, "-f", "md").stdout
+    assert "Except for copies on the device: the link can do at least that" in page
+    assert "where that is higher. The link can do" not in page
 
 
 def test_waits_for_small_copies_to_the_device_are_named(corpus: Path) -> None:

@@ -56,7 +56,10 @@ _OUTSIDE = {
 _CALLS = (
     (r"Host|FreeHost|MallocHost", "allocate and register memory of the host once, and reuse it"),
     (r"Malloc|Free|MemAlloc", "allocate once and reuse the memory, or use cudaMallocAsync"),
-    (r"Library|Module|Kernel", "load code before the measured part (a warm-up run; CUDA_MODULE_LOADING=EAGER)"),
+    (
+        r"Library|Module|Kernel",
+        "load code before the part that counts, which moves that time (a warm-up run; CUDA_MODULE_LOADING=EAGER)",
+    ),
     (r"Synchronize|EventQuery|StreamQuery", "launch the next work before waiting for the last"),
     (r"Memcpy|Memset|Prefetch", "copy asynchronously, in a stream of its own"),
 )

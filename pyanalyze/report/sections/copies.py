@@ -29,7 +29,7 @@ _FASTEST = (
     " Best rate: of the fastest copy of at least 1 MiB of this process in the same direction, or of a row of that "
     "direction where that is higher."
 )
-_LINK = " The link can do at least that; its generation and width are not recorded."
+_LINK = "link can do at least that; its generation and width are not recorded."
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -53,7 +53,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         caption = _CAPTION
     else:
         linked = any(kind.direction is not CopyDirection.ON_DEVICE for kind in kinds)
-        caption = _CAPTION + _FASTEST + _LINK * linked
+        on_device = any(kind.direction is CopyDirection.ON_DEVICE for kind in kinds)
+        # Copies on the device cross its memory, not the link.
+        the = " Except for copies on the device: the " if on_device else " The "
+        caption = f"{_CAPTION}{_FASTEST}{f'{the}{_LINK}' if linked else ''}"
     blocks: list[Block] = [Table(columns, rows, caption)] if rows else []
     for label, copies in found:
         blocks += [Para(text) for text in _sentences(label, copies)]
