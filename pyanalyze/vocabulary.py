@@ -233,6 +233,10 @@ class StreamReason(Word):
     UNEXPLAINED = "unexplained"
 
 
+#: The program or the device puts the two in order: that time could not have overlapped.
+IN_ORDER: Final = frozenset({StreamReason.GRAPH, StreamReason.DEPENDENCY, StreamReason.COPY_ENGINE})
+
+
 class CopyDirection(Word):
     """Where a copy came from and went to."""
 

@@ -23,7 +23,7 @@ from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, SUMMARY_LINES, render_summary
 from pyanalyze.report.text import render_text
-from pyanalyze.results.streams import StreamPair, Streams, StreamUse
+from pyanalyze.results.streams import StreamLoss, StreamPair, Streams, StreamUse
 from pyanalyze.vocabulary import StreamReason
 
 if TYPE_CHECKING:
@@ -450,6 +450,100 @@ def test_the_time_lost_has_its_reason(
     assert sum(pair.lost_ns for pair in streams.pairs) == sum(found.values())
 
 
+def branches(path: Path) -> Path:
+    """In us: a kernel of 13, then two graphs launched to 13, each with a branch in 14 and a last node in 13.
+
+    The second graph begins in the branch: 14 has work of a graph from its start on, whenever that was launched.
+    """
+    rows = [(13, 5, 15), (13, 20, 60), (14, 22, 50), (13, 62, 66), (14, 70, 110), (13, 71, 100), (13, 112, 116)]
+    launches = [1, 2, 2, 2, 3, 3, 3]
+    write(
+        path,
+        kernels=[
+            kernel(41, start * US, end * US, streamId=stream, graphNodeId=None if launch == 1 else row)
+            for row, ((stream, start, end), launch) in enumerate(zip(rows, launches, strict=True), 1)
+        ],
+        calls=[
+            call(41, 0, 2 * US, 1),
+            call(41, 2 * US, 4 * US, 2, "cudaGraphLaunch_v10000"),
+            call(41, 4 * US, 6 * US, 3, "cudaGraphLaunch_v10000"),
+        ],
+        streams=[(41, 13, 0, BLOCKING), (41, 14, 0, FREE)],
+        processes={41: "train"},
+    )
+    with closing(sqlite3.connect(path)) as database, database:
+        for row, launch in enumerate(launches, 1):
+            database.execute(
+                "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET correlationId = ? WHERE start = ?",
+                (launch, rows[row - 1][1] * US),
+            )
+    return path
+
+
+def test_a_branch_has_no_work_before_its_graph_begins(tmp_path: Path) -> None:
+    """By hand, in us: both have work in 20-50 and 70-110 and overlap in 22-50 and 71-100.
+
+    14 starts 2 after its graph and 13 starts 1 after it, with no node ended: no edge held them. In 100-110 the last node
+    of 13 waits for the branch. What 14 could still overlap is that, which the graph forbids, and those 1 and 2 us.
+    """
+    path = branches(tmp_path / "a.sqlite")
+    streams = streams_of(path)
+    (pair,) = streams.pairs
+    assert (pair.both_had_work_ns, pair.overlap_ns, pair.lost_ns, pair.late_ns) == (70 * US, 57 * US, 13 * US, 0)
+    assert by_reason(streams, had_work=True) == {"graph": 10 * US, "launch-latency": 3 * US}
+    assert streams.could_overlap_ns(pair) == 3 * US
+    assert [(one.stream_id, one.is_graph_branch) for one in streams.streams] == [(13, False), (14, True)]
+    said = (
+        "streams 13 and 14 (graph branch) did not overlap for 13.0 us, 11.7 % of its time: the order inside one graph."
+    )
+    assert lost_streams_text("train", streams) == f"train: {said}"
+    text = " ".join(render_text(pyanalyze.load(path).report(), sections=("streams",)).split())
+    assert "Until a graph begins, it is work of the stream that it was launched to." in text
+
+
+def test_a_real_graph_with_a_branch_waits_for_no_launch(corpus: Path) -> None:
+    """25 graphs of two kernels at once and one behind them, of which 19 began in the branch, and 75 kernels before.
+
+    With SQL: of each graph the two overlap from the later start to the first end. Before, one is alone while the other
+    starts, once the launch call has returned; behind, the branch may be alone, for which the third kernel waits.
+    """
+    path = corpus / "exports" / "jaxtoolbox-gb200" / "pdl_two_producers.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        graphs: dict[int, list[tuple[int, int, int, int]]] = {}
+        for start, end, stream, called, launch in database.execute(
+            "SELECT k.start, k.end, streamId, r.end, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL k "
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) WHERE graphNodeId IS NOT NULL ORDER BY 1"
+        ):
+            graphs.setdefault(launch, []).append((start, end, stream, called))
+        ((solo_ns,),) = database.execute(
+            "SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName "
+            "WHERE graphNodeId IS NULL AND value LIKE 'producer%'"
+        )
+    pairs = [nodes[:2] for nodes in graphs.values()]
+    began_in_branch = sum(nodes[0][2] == 20 for nodes in pairs)
+    overlap_ns = sum(min(one[1], two[1]) - two[0] for one, two in pairs)
+    branch_only_ns = sum(max(b[1] for b in nodes if b[2] == 20) - min(n[1] for n in nodes) for nodes in pairs)
+    start_ns = sum(two[0] - max(one[0], one[3]) for one, two in pairs)
+    assert (len(graphs), began_in_branch) == (25, 19)
+    streams = streams_of(path)
+    (pair,) = (one for one in streams.pairs if one.reason is not StreamReason.NO_WORK)
+    lost = by_reason(streams, had_work=True)
+    assert (pair.overlap_ns, lost["launch-latency"], lost["graph"]) == (overlap_ns, start_ns, branch_only_ns)
+    assert pair.both_had_work_ns == overlap_ns + start_ns + branch_only_ns
+    assert streams.could_overlap_ns(pair) == start_ns
+    # The same 50 kernels one by one, against what the pairs took from first start to last end.
+    made_ns = sum(max(n[1] for n in nodes) - nodes[0][0] for nodes in pairs)
+    saved_ns = ((pair.speedup_over_serial or 0) - 1) * pair.overlap_ns
+    assert saved_ns == pytest.approx(solo_ns - made_ns, rel=0.05)
+    report = pyanalyze.load(path).report()
+    text = " ".join(render_text(report, sections=("streams",)).split())
+    assert "overlapped for 954 us, 93.9 % of the time in which both had work" in text
+    assert "16 and 20 (graph branch)" in text and "overlap of streams 16 and 20 (graph branch) saved" in text
+    assert (
+        "launches beside the other stream were nodes of graphs, and those without it were launched one by one" in text
+    )
+
+
 def test_what_came_late_and_ran_beside_the_other_stream_missed_nothing(tmp_path: Path) -> None:
     """By hand, in us: 13 runs 10-100 and 140-400. 14 is launched at 130, between the two.
 
@@ -632,8 +726,12 @@ def test_nccl_beside_attention_and_gemm(tmp_path: Path) -> None:
     }
     (pair,) = streams.pairs
     assert pair.reason is StreamReason.CONTENTION
-    text = render_text(pyanalyze.load(path).report(), sections=("streams",))
+    # Of ten rounds each: 180 + 1180 us of stream 7 and 964 of NCCL took 2410 at once.
+    assert pair.speedup_over_serial == pytest.approx((180 + 1180 + 964) / 2410, rel=1e-6)
+    text = " ".join(render_text(pyanalyze.load(path).report(), sections=("streams",)).split())
     assert "Streams of train" in text and "1.83x" in text and "1.76x" in text and "2.50x" in text
+    assert "All in all, overlap of streams 7 and 20 cost 860 us. What they ran in these 24.10 ms takes 23.24 ms" in text
+    assert "nodes of graphs" not in text
 
 
 def test_a_tiny_overlap_gives_no_slowdown(tmp_path: Path) -> None:
@@ -680,6 +778,12 @@ def test_a_stream_with_little_work_could_overlap_no_more_than_that() -> None:
     streams = Streams(window_ns=10 * MS, streams=uses, pairs=[pair], slowdowns=[], calls_known=True)
     said = "streams 14 and 22 lost 5.000 ms of overlap, 50.0 % of its time: unexplained; at most 1.000 ms more could overlap."
     assert lost_streams_text("train", streams) == f"train: {said}"
+    # Edges of graphs and events forbid 4.5 of the 5 ms.
+    forbidden = [
+        StreamLoss(reason=reason, waiting_stream=22, had_work=True, lost_ns=ns * US, operations=1)
+        for reason, ns in ((StreamReason.GRAPH, 4000), (StreamReason.DEPENDENCY, 500), (StreamReason.UNEXPLAINED, 500))
+    ]
+    assert streams.could_overlap_ns(pair.model_copy(update={"losses": forbidden})) == 500 * US
     # With 2.5 ms left, half of what was lost, nothing is added.
     uses[1] = uses[1].model_copy(update={"busy_ns": 4500 * US})
     assert "could overlap" not in lost_streams_text("train", streams.model_copy(update={"streams": uses}))

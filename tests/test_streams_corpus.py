@@ -23,14 +23,15 @@ GRAPHS = "SELECT start, end, streamId, correlationId, NULL, 'G' FROM CUPTI_ACTIV
 def lost(waiting: int, other: int, work: str, *, count: str = "count(*), sum(lost)", where: str = "lost > 0") -> str:
     """What a stream executed while operations of another one were ready: launched, the one before them ended.
 
-    Later nodes of a graph are ready when its first one starts: until then the graph waits in the stream it was launched to.
+    Nodes in a branch of a graph are ready when it begins: until then the graph waits in the stream it was launched to.
+    Where nodes wait here, it is in branches.
     """
     return f"""
         WITH w AS ({work}),
         f AS (SELECT correlationId graph, min(start) began FROM CUPTI_ACTIVITY_KIND_KERNEL
               WHERE graphNodeId IS NOT NULL GROUP BY 1),
         b AS (SELECT w.*, max(min(r.end, w.start), coalesce(lag(w.end) OVER q, 0),
-                              CASE WHEN g IS NOT NULL AND w.start > began THEN began ELSE 0 END) ready,
+                              CASE WHEN g IS NOT NULL THEN began ELSE 0 END) ready,
                      lag(c) OVER q before
               FROM w JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = c LEFT JOIN f ON graph = c
               WHERE s = {waiting} WINDOW q AS (ORDER BY w.start)),
@@ -79,7 +80,7 @@ CASES = {
              .replace("streamId,", "streamId s,", 1).replace("'G'", "'G' k", 1)),
     ),
     "nodes of a graph": (
-        "jaxtoolbox-gb200/pdl_two_producers.nsys2026.sqlite", (16, 20), 20, {"graph", "launch-latency"},
+        "jaxtoolbox-gb200/pdl_two_producers.nsys2026.sqlite", (16, 20), 20, {"launch-latency"},
         lost(20, 16, KERNELS),
     ),
     "nodes of a large graph": (

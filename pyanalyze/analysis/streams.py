@@ -23,6 +23,9 @@ __all__ = ["stream_tables", "streams_of"]
 
 _WORK = ("kernels", "memops", "graph_launches")
 _OWNER = ("capture", "pid", "device_id")
+#: Part of the overlap of two streams in which the slowdown of what either had in flight is known: it says what the
+#: overlap brought.
+_MOST_OVERLAP = 0.9
 _PAIR = ("device_id", "tenant_id", "context_a", "stream_a", "context_b", "stream_b")
 
 
@@ -144,7 +147,7 @@ def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) ->
                 filled[*whose, loss.reason] = row["filled_by"]
         slowed = _slowed_beside(slowdowns)
         pairs = [
-            _pair(row, losses.get(tuple(row[key] for key in _PAIR), []), slowed, filled)
+            _pair(row, losses.get(tuple(row[key] for key in _PAIR), []), slowed, filled, slowdowns)
             for row in tables.stream_pairs.filter(here).iter_rows(named=True)
         ]
         pairs.sort(key=lambda pair: (-pair.lost_ns - pair.late_ns, -pair.overlap_ns, pair.stream_a, pair.stream_b))
@@ -192,11 +195,46 @@ def _slowed_beside(slowdowns: Iterable[StreamSlowdown]) -> set[tuple[tuple[int |
     }
 
 
+def _solo_rate(
+    slowdowns: Iterable[StreamSlowdown],
+    stream: tuple[int | None, int],
+    beside: tuple[int | None, int],
+    overlap_ns: int,
+) -> tuple[float, float, float] | None:
+    """Solo time of what a stream had in flight beside another one, over that time; its lower and upper end."""
+    known = [
+        (one.overlap_ns, one.ratio, one.low, one.high)
+        for one in slowdowns
+        if (one.context_id, one.stream_id) == stream and (one.beside_context, one.beside_stream) == beside
+    ]
+    told = [(ns, ratio, low, high) for ns, ratio, low, high in known if ratio and low and high]
+    all_ns = sum(ns for ns, *_ in told)
+    if not all_ns or all_ns < _MOST_OVERLAP * overlap_ns:
+        return None
+    rate, low, high = (sum(one[0] / one[place] for one in told) / all_ns for place in (1, 3, 2))
+    return rate, low, high
+
+
+def _speedup(
+    slowdowns: Iterable[StreamSlowdown],
+    first: tuple[int | None, int],
+    second: tuple[int | None, int],
+    overlap_ns: int,
+) -> tuple[float | None, float | None, float | None]:
+    """What the overlap of two streams brought over one after the other, its lower and upper end; None: not known."""
+    one = _solo_rate(slowdowns, first, second, overlap_ns)
+    other = _solo_rate(slowdowns, second, first, overlap_ns)
+    if one is None or other is None:
+        return None, None, None
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
 def _pair(
     row: dict[str, Any],
     losses: list[StreamLoss],
     slowed: set[tuple[tuple[int | None, int], tuple[int | None, int]]],
     filled: Mapping[tuple[Any, ...], str],
+    slowdowns: Iterable[StreamSlowdown],
 ) -> StreamPair:
     first, second = (row["context_a"], row["stream_a"]), (row["context_b"], row["stream_b"])
     lost_ns = row["lost_ns"] + row["late_ns"]
@@ -213,4 +251,13 @@ def _pair(
     keys = StreamPair.model_fields.keys() & row.keys()
     ordered = sorted(losses, key=lambda one: (-one.lost_ns, one.reason, one.waiting_stream))
     filled_by = filled.get((*(row[key] for key in _PAIR), reason))
-    return StreamPair(**{key: row[key] for key in keys}, reason=reason, filled_by=filled_by, losses=ordered)
+    speedup, low, high = _speedup(slowdowns, first, second, row["overlap_ns"])
+    return StreamPair(
+        **{key: row[key] for key in keys},
+        reason=reason,
+        filled_by=filled_by,
+        losses=ordered,
+        speedup_over_serial=speedup,
+        speedup_low=low,
+        speedup_high=high,
+    )

@@ -27,6 +27,7 @@ from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import (
     ENOUGH_INTERVALS,
+    IN_ORDER,
     NAMED_SHARE,
     NEGLIGIBLE_RESIDENCY,
     SHORT_WINDOW,
@@ -511,8 +512,12 @@ def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True) ->
     return said if calls.cpu_samples is None else f"{said} CPU samples until then {sampled_words(calls.cpu_samples)}."
 
 
-def stream_name(context: int | None, stream: int, *, contexts: bool, green: int | None = None) -> str:
+def stream_name(
+    context: int | None, stream: int, *, contexts: bool, green: int | None = None, branch: bool = False
+) -> str:
     """The number of a stream; with that of its green context, or of its context where there are several.
+
+    `branch`: CUDA made it for branches of graphs, so that no program knows its number.
 
     Examples
     --------
@@ -520,10 +525,13 @@ def stream_name(context: int | None, stream: int, *, contexts: bool, green: int 
     ('7', '7 of context 1')
     >>> stream_name(1, 15, contexts=False, green=2)
     '15 of green context 2'
+    >>> stream_name(1, 20, contexts=False, branch=True)
+    '20 (graph branch)'
     """
+    note = " (graph branch)" if branch else ""
     if green is not None:
-        return f"{stream} of green context {green}"
-    return f"{stream} of context {context}" if contexts and context is not None else str(stream)
+        return f"{stream}{note} of green context {green}"
+    return f"{stream}{note} of context {context}" if contexts and context is not None else f"{stream}{note}"
 
 
 #: What could overlap is said where it is less than this part of what did not.
@@ -561,7 +569,7 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
     both = pair_name(pair, streams)
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
     # What the program or the device puts in order could not have overlapped: nothing was lost.
-    if pair.reason in {StreamReason.GRAPH, StreamReason.DEPENDENCY, StreamReason.COPY_ENGINE}:
+    if pair.reason in IN_ORDER:
         return f"{label}: streams {both} did not overlap for {lost}, {part}{why}."
     if pair.reason is StreamReason.SM_RESOURCES:
         # Short, as it stands on the first screen; another reason may have a smaller part of that time.
@@ -588,10 +596,14 @@ def pair_name(pair: StreamPair, streams: Streams) -> str:
     contexts = pair.context_a != pair.context_b
     green_a = streams.green_context(pair.context_a, pair.stream_a)
     green_b = streams.green_context(pair.context_b, pair.stream_b)
-    if green_a is not None and green_a == green_b:
-        return f"{pair.stream_a} and {stream_name(pair.context_b, pair.stream_b, contexts=contexts, green=green_b)}"
-    a = stream_name(pair.context_a, pair.stream_a, contexts=contexts, green=green_a)
-    return f"{a} and {stream_name(pair.context_b, pair.stream_b, contexts=contexts, green=green_b)}"
+    branch_a = streams.is_graph_branch(pair.context_a, pair.stream_a)
+    branch_b = streams.is_graph_branch(pair.context_b, pair.stream_b)
+    # Of two in one green context its number stands once.
+    once = green_a is not None and green_a == green_b
+    contexts_a, said_a = (False, None) if once else (contexts, green_a)
+    a = stream_name(pair.context_a, pair.stream_a, contexts=contexts_a, green=said_a, branch=branch_a)
+    b = stream_name(pair.context_b, pair.stream_b, contexts=contexts, green=green_b, branch=branch_b)
+    return f"{a} and {b}"
 
 
 #: Characters of the names of those that a tenant serves, in the label of a bar.

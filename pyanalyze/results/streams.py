@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Number, Result, Text
-from pyanalyze.vocabulary import StreamReason
+from pyanalyze.vocabulary import IN_ORDER, StreamReason
 
 if TYPE_CHECKING:
     from pyanalyze.results.time_split import TimeSplit
@@ -29,6 +29,11 @@ class StreamUse(Result):
     priority: int | None = Field(description="A lower number goes first; null: not exported.")
     flag: int | None = Field(
         description="1 synchronises with the legacy default stream, 2 does not, 3 is it; null: not exported."
+    )
+    is_graph_branch: bool = Field(
+        default=False,
+        description="All its operations are nodes of graphs that were launched to another stream: CUDA made it for a "
+        "branch of a graph, not the program.",
     )
 
 
@@ -52,7 +57,8 @@ class StreamPair(Result):
     both_had_work_ns: int = Field(
         ge=0,
         description="Both had an operation launched and not finished, and neither waited, or may have waited, for SMs "
-        "of its green context, which the other one cannot fill, ns.",
+        "of its green context, which the other one cannot fill, ns. Until a graph begins, only the stream that it was "
+        "launched to has it as work.",
     )
     overlap_ns: int = Field(
         ge=0, description="Both were in flight: had an operation that had started and not ended, ns."
@@ -71,6 +77,13 @@ class StreamPair(Result):
         description="Where `reason` is `sm-resources` or `possibly-sm-resources`: short name of the kernel that by "
         "itself left no SMs during most of that wait, of either stream or a third; null: not known. Hostile text.",
     )
+    speedup_over_serial: Number = Field(
+        default=None,
+        description="Solo time of what both had in flight at once, over the time in which they did, by the slowdowns "
+        "of their kernels: below 1 one after the other is faster. Null: those cover less than 90 % of the overlap.",
+    )
+    speedup_low: Number = Field(default=None, description="It with the upper ends of the slowdowns.")
+    speedup_high: Number = Field(default=None, description="It with their lower ends.")
     losses: list[StreamLoss] = Field(description="Lost and late time by reason, most first.")
 
 
@@ -89,7 +102,10 @@ class StreamSlowdown(Result):
     )
     n: int = Field(ge=0, description="Launches beside the other stream.")
     n_solo: int = Field(ge=0, description="Launches solo.")
+    n_graph_nodes: int = Field(default=0, ge=0, description="Of the launches beside it, nodes of graphs.")
+    n_solo_graph_nodes: int = Field(default=0, ge=0, description="Of the launches solo, nodes of graphs.")
     total_ns: int = Field(ge=0, description="Sum of the durations beside the other stream, ns.")
+    overlap_ns: int = Field(default=0, ge=0, description="Of these, while the other stream was in flight, ns.")
     median_ns: int | None = Field(description="Median duration beside it, ns.")
     solo_median_ns: int | None = Field(description="Median duration solo, ns; null: never ran solo.")
     ratio: Number = Field(
@@ -113,6 +129,17 @@ class Streams(Result):
     calls_known: bool = Field(
         description="Launch calls were recorded; without them it is not known what waited or came late."
     )
+
+    def is_graph_branch(self, context_id: int | None, stream_id: int) -> bool:
+        """Whether CUDA made a stream for branches of graphs: the program has none with that number.
+
+        Examples
+        --------
+        >>> Streams(window_ns=0, streams=[], pairs=[], slowdowns=[], calls_known=True).is_graph_branch(1, 7)
+        False
+        """
+        whose = (context_id, stream_id)
+        return any(one.is_graph_branch for one in self.streams if (one.context_id, one.stream_id) == whose)
 
     def green_context(self, context_id: int | None, stream_id: int) -> int | None:
         """Return the green context of a stream; None: it is in none, or that is not exported.
@@ -149,7 +176,9 @@ class Streams(Result):
         return 0.0 if pair is None or not self.window_ns else (pair.lost_ns + pair.late_ns) / self.window_ns
 
     def could_overlap_ns(self, pair: StreamPair) -> int | None:
-        """Return how much more could overlap: what the less busy stream ran without the other; None: not known.
+        """Return how much more could overlap; None: not known.
+
+        That is what the less busy stream ran without the other, and no more than what nothing put in order.
 
         Examples
         --------
@@ -164,7 +193,10 @@ class Streams(Result):
         """
         whose = {(pair.context_a, pair.stream_a), (pair.context_b, pair.stream_b)}
         busy_ns = [one.busy_ns for one in self.streams if (one.context_id, one.stream_id) in whose]
-        return min(busy_ns) - pair.overlap_ns if len(busy_ns) == len(whose) else None
+        if len(busy_ns) != len(whose):
+            return None
+        in_order_ns = sum(loss.lost_ns for loss in pair.losses if loss.reason in IN_ORDER)
+        return max(min(min(busy_ns) - pair.overlap_ns, pair.lost_ns + pair.late_ns - in_order_ns), 0)
 
     def without_gap(self, split: TimeSplit | None) -> Streams:
         """Return the streams without one gap of the process that is almost all of its host time; as they are if none.

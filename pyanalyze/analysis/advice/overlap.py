@@ -63,16 +63,7 @@ def between_streams(name: str, streams: Streams) -> Iterator[Advice]:
     """
     if not streams.calls_known or not streams.window_ns:
         return
-    # Overlapping hides at most what the less busy stream does, and does not hide already.
-    busy = {(one.context_id, one.stream_id): one.busy_ns for one in streams.streams}
-    hidden = [
-        max(
-            min(busy.get((pair.context_a, pair.stream_a), 0), busy.get((pair.context_b, pair.stream_b), 0))
-            - pair.overlap_ns,
-            0,
-        )
-        for pair in streams.pairs
-    ]
+    could_overlap = [streams.could_overlap_ns(pair) or 0 for pair in streams.pairs]
     for reason, (action, how) in _REMEDIES.items():
         # Of several pairs the one that lost most: they may have lost the same time.
         lost = [
@@ -81,7 +72,7 @@ def between_streams(name: str, streams: Streams) -> Iterator[Advice]:
                 pair.stream_a,
                 pair.stream_b,
             )
-            for pair, most in zip(streams.pairs, hidden, strict=True)
+            for pair, most in zip(streams.pairs, could_overlap, strict=True)
         ]
         lost_ns, one, other = max(lost, default=(0, 0, 0))
         share = lost_ns / streams.window_ns

@@ -74,12 +74,37 @@ def _of_one(label: str, streams: Streams, split: TimeSplit | None) -> Iterator[B
     known = [one for one in streams.slowdowns if one.ratio is not None]
     if known:
         yield _slowdowns(streams)
+        yield from (Para(text) for pair in pairs[:_TOP] if (text := _gain(pair, streams)))
     unknown = {_kernel(one) for one in streams.slowdowns} - {_kernel(one) for one in known}
     if unknown:
         whose = f"The slowdown of {_names(unknown)}" if known else "The slowdown of kernels"
         *whys, last = sorted({_why_unknown(one) for one in streams.slowdowns if _kernel(one) in unknown})
         why = f"of each, {', '.join(whys)}, or {last}" if whys else last
         yield Para(f"{whose} beside another stream is not known: {why}.")
+
+
+def _gain(pair: StreamPair, streams: Streams) -> str | None:
+    """What the overlap of two streams brought, all in all; None: not known.
+
+    A slowdown of both sounds like a loss, where overlap may still be the faster of the two.
+    """
+    speedup = pair.speedup_over_serial
+    if speedup is None:
+        return None
+    serial_ns = round(speedup * pair.overlap_ns)
+    low, high = pair.speedup_low, pair.speedup_high
+    if low is not None and high is not None and low < 1 <= high:
+        brought = "neither saved nor cost a significant time"
+    elif speedup < 1:
+        brought = f"cost {fmt.duration(pair.overlap_ns - serial_ns)}"
+    else:
+        brought = f"saved {fmt.duration(serial_ns - pair.overlap_ns)}"
+    ends = "" if low is None or high is None else f", {low:.2f}-{high:.2f} with the ends of the slowdowns"
+    overlap = fmt.duration(pair.overlap_ns)
+    return (
+        f"All in all, overlap of streams {pair_name(pair, streams)} {brought}. What they ran in these {overlap} takes "
+        f"{fmt.duration(serial_ns)} without overlap (inferred: {speedup:.2f}x{ends})."
+    )
 
 
 def _names(kernels: Iterable[tuple[str | None, int | None, int | None]]) -> str:
@@ -104,7 +129,16 @@ def _kernel(one: StreamSlowdown) -> tuple[str | None, int | None, int | None]:
 def _executed(streams: Streams) -> str:
     contexts = len({one.context_id for one in streams.streams}) > 1
     shown = streams.streams[:_TOP]
-    names = [stream_name(one.context_id, one.stream_id, contexts=contexts, green=one.green_context_id) for one in shown]
+    names = [
+        stream_name(
+            one.context_id,
+            one.stream_id,
+            contexts=contexts,
+            green=one.green_context_id,
+            branch=one.is_graph_branch,
+        )
+        for one in shown
+    ]
     said = [f"{name}: {fmt.percent(one.busy_ns / streams.window_ns)}" for name, one in zip(names, shown, strict=True)]
     left = len(streams.streams) - len(said)
     more = f", and {fmt.count(left)} more" if left else ""
@@ -118,7 +152,8 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
 
     def named(context: int | None, stream: int) -> Cell:
         green = streams.green_context(context, stream)
-        name = stream_name(context, stream, contexts=contexts, green=green)
+        branch = streams.is_graph_branch(context, stream)
+        name = stream_name(context, stream, contexts=contexts, green=green, branch=branch)
         return Cell(f"{name} ({fmt.percent(share.get((context, stream)))})")
 
     rows = tuple(
@@ -152,6 +187,11 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
     apart = len(streams.pairs) - len(pairs)
     if apart:
         more += f" {fmt.counted(apart, 'pair')} of streams never had work at the same time."
+    if any(one.is_graph_branch for one in streams.streams):
+        more += (
+            " Until a graph begins, it is work of the stream that it was launched to. CUDA runs further branches in "
+            "streams of its own: their work begins with the graph."
+        )
     if len({one.green_context_id for one in streams.streams} - {None}) > 1:
         more += (
             " SM sets of two green contexts are assumed not to overlap. Time in which a stream waited, or may have "
@@ -230,7 +270,18 @@ def _slowdowns(streams: Streams) -> Table:
         "Observed durations of the same kernel (name, grid, block) in the same capture. The slowdown is of means, and "
         "of the time in which the other stream was in flight: it is not the ratio of the two medians."
     )
+    by_graph = {operation_text(one.kernel, 30) or "unnamed" for one in known if _only_beside_by_graph(one)}
+    if by_graph:
+        caption += (
+            f" Of {fmt.names(sorted(by_graph), most=3)}, launches beside the other stream were nodes of graphs, and "
+            "those without it were launched one by one: part of the difference may be that."
+        )
     return Table(columns, rows, caption)
+
+
+def _only_beside_by_graph(one: StreamSlowdown) -> bool:
+    """Whether a kernel ran in graphs beside the other stream, and only outside of them without it."""
+    return one.n_graph_nodes == one.n and not one.n_solo_graph_nodes
 
 
 SECTION = DeviceSection("streams", "Streams of each process", _blocks, _titled)

@@ -27,6 +27,8 @@ pub(super) type Identity = (Option<u32>, Option<u64>, Option<u32>);
 pub(super) struct Beside {
     /// Duration, and how long of it the other stream was in flight.
     pub launches: Vec<(i64, i64)>,
+    /// How many of them were nodes of graphs.
+    pub nodes: u64,
     /// Overlap by name of the other's kernels.
     pub kernels: BTreeMap<u32, i64>,
 }
@@ -35,18 +37,21 @@ pub(super) struct Beside {
 #[derive(Debug, Default)]
 pub(super) struct Durations {
     pub solo: NumberMap<Identity, Vec<i64>>,
+    /// How many of those were nodes of graphs.
+    pub solo_nodes: NumberMap<Identity, u64>,
     /// By kernel, its stream, the other stream.
     pub beside: BTreeMap<(usize, Identity, usize), Beside>,
 }
 
 impl Durations {
-    /// Adds a launch: `others_ns` is how long any other stream was in flight meanwhile, `overlap_ns` each of them.
+    /// Adds a launch, a node of a graph or not: `others_ns` is how long any other stream was in flight meanwhile,
+    /// `overlap_ns` each of them.
     ///
     /// Returns the stream beside which it counts.
     pub(super) fn add(
         &mut self,
         stream: usize,
-        identity: Identity,
+        (identity, node): (Identity, bool),
         duration_ns: i64,
         others_ns: i64,
         overlap_ns: &[i64],
@@ -54,6 +59,7 @@ impl Durations {
         let part = |ns: i64| ns as f64 / duration_ns.max(1) as f64;
         if part(others_ns) <= SOLO_AT_MOST {
             self.solo.entry(identity).or_default().push(duration_ns);
+            *self.solo_nodes.entry(identity).or_default() += u64::from(node);
             return None;
         }
         let (most, place) = overlap_ns
@@ -66,7 +72,9 @@ impl Durations {
         if part(most) < BESIDE_AT_LEAST || another {
             return None;
         }
-        self.beside.entry((stream, identity, place)).or_default().launches.push((duration_ns, most));
+        let beside = self.beside.entry((stream, identity, place)).or_default();
+        beside.launches.push((duration_ns, most));
+        beside.nodes += u64::from(node);
         Some(place)
     }
 }
@@ -194,13 +202,15 @@ mod tests {
     #[test]
     fn a_launch_counts_beside_the_one_stream_that_covers_it() {
         let mut durations = Durations::default();
-        let kernel = (Some(1), Some(8), Some(128));
+        let id = (Some(1), Some(8), Some(128));
+        let (kernel, node) = ((id, false), (id, true));
         assert_eq!(durations.add(0, kernel, 100, 2, &[0, 2]), None);
-        assert_eq!(durations.add(0, kernel, 100, 60, &[0, 60]), Some(1));
+        assert_eq!(durations.add(0, node, 100, 60, &[0, 60]), Some(1));
         assert_eq!(durations.add(0, kernel, 100, 49, &[0, 49]), None);
         assert_eq!(durations.add(0, kernel, 100, 100, &[0, 60, 70]), None);
         // Both cover all of it: which one slowed it?
         assert_eq!(durations.add(0, kernel, 100, 100, &[0, 100, 100]), None);
-        assert_eq!((durations.solo[&kernel].len(), durations.beside.len()), (1, 1));
+        assert_eq!((durations.solo[&id].len(), durations.beside.len()), (1, 1));
+        assert_eq!((durations.solo_nodes[&id], durations.beside[&(0, id, 1)].nodes), (0, 1));
     }
 }

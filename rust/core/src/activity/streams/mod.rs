@@ -241,6 +241,7 @@ fn work_table(all: &[Found]) -> Result<RecordBatch> {
         .put("last_ns", rows.iter().map(last).collect::<Int64Array>())
         .put("priority", rows.iter().map(|r| r.1.priority).collect::<Int32Array>())
         .put("flag", rows.iter().map(|r| r.1.flag).collect::<UInt8Array>())
+        .put("is_graph_branch", rows.iter().map(|r| Some(r.1.graph_branch)).collect::<BooleanArray>())
         .finish(rows.len())
 }
 
@@ -325,6 +326,7 @@ struct ContentionRow<'a> {
     other: &'a Stream,
     beside: &'a contention::Beside,
     solo: &'a [i64],
+    solo_nodes: u64,
 }
 
 impl ContentionRow<'_> {
@@ -343,8 +345,9 @@ fn contention_table<'a>(all: &[Found], name: impl Fn(Option<u32>) -> Option<&'a 
     for found in all {
         for ((stream, identity, other), beside) in &found.durations.beside {
             let solo = found.durations.solo.get(identity).map_or(&[] as &[_], Vec::as_slice);
+            let solo_nodes = found.durations.solo_nodes.get(identity).copied().unwrap_or(0);
             let (stream, other) = (found.process.stream(*stream), found.process.stream(*other));
-            rows.push(ContentionRow { found, stream, identity: *identity, other, beside, solo });
+            rows.push(ContentionRow { found, stream, identity: *identity, other, beside, solo, solo_nodes });
         }
     }
     let told: Vec<Option<contention::Slowdown>> = rows.iter().map(ContentionRow::slowdown).collect();
@@ -366,6 +369,8 @@ fn contention_table<'a>(all: &[Found], name: impl Fn(Option<u32>) -> Option<&'a 
         .put_names("beside_kernel", rows.iter().map(|r| name(r.aggressor())))
         .put("n", rows.iter().map(|r| Some(r.beside.launches.len() as u64)).collect::<UInt64Array>())
         .put("n_solo", rows.iter().map(|r| Some(r.solo.len() as u64)).collect::<UInt64Array>())
+        .put("n_graph_nodes", rows.iter().map(|r| Some(r.beside.nodes)).collect::<UInt64Array>())
+        .put("n_solo_graph_nodes", rows.iter().map(|r| Some(r.solo_nodes)).collect::<UInt64Array>())
         .put("total_ns", sum(|(duration, _)| *duration))
         .put("overlap_ns", sum(|(_, overlap)| *overlap))
         .put(

@@ -36,8 +36,15 @@ pub(super) struct Operation {
     pub correlation: Option<u32>,
     pub copy_kind: Option<u8>,
     pub graph_node: bool,
-    /// A node of a graph that began with another one.
+    /// A node of a graph that comes when the graph begins: any but the first in the stream that it was launched to.
     pub later_node: bool,
+}
+
+impl Operation {
+    /// Whether it is a node of a graph whose launch is known.
+    fn is_node(&self) -> bool {
+        self.graph_node && self.call.is_some() && self.correlation.is_some()
+    }
 }
 
 /// A launch call.
@@ -63,6 +70,8 @@ pub(super) struct Stream {
     pub green_context: Option<u32>,
     /// SMs that its context may use.
     pub sms: Option<u32>,
+    /// It has branches of graphs that were launched to another stream, and nothing else: CUDA made it for these.
+    pub graph_branch: bool,
     /// The channel to the device of all streams of its context; `None`: several, or not exported.
     pub channel: Option<String>,
     /// Its operations, by start.
@@ -143,6 +152,7 @@ impl Process {
             green: false,
             green_context: None,
             sms: None,
+            graph_branch: false,
             channel: None,
             operations: Vec::new(),
             busy_ns: 0,
@@ -435,7 +445,7 @@ impl<'a> LaunchCalls<'a> {
                 pageable.extend(one.correlation);
             }
         }
-        begin_graphs(&mut found.operations, found.streams.len());
+        begin_graphs(&mut found.operations, &mut found.streams);
         for (place, call) in calls.iter().enumerate() {
             let held = match self.function(calls, place).0 {
                 Function::Synchronize => Held::Synchronization,
@@ -456,25 +466,80 @@ impl<'a> LaunchCalls<'a> {
     }
 }
 
-/// Lets the nodes of each graph be launched when its first one starts, and what is behind them in their streams no
-/// earlier. Operations stand by start.
-fn begin_graphs(operations: &mut [Operation], streams: usize) {
-    let mut began_ns: NumberMap<u32, i64> = NumberMap::default();
-    let mut least_ns = vec![i64::MIN; streams];
-    for one in operations {
-        let Some(least_ns) = least_ns.get_mut(one.stream) else { continue };
-        if let (Some(graph), true) = (one.correlation, one.graph_node && one.call.is_some()) {
-            match began_ns.get(&graph) {
-                None => {
-                    began_ns.insert(graph, one.start_ns);
-                }
-                Some(began_ns) => {
-                    *least_ns = (*least_ns).max(*began_ns);
-                    one.later_node = true;
+/// Lets nodes of each graph be launched when the graph begins, and what is behind them in their streams no earlier.
+///
+/// Only the first node in the stream that the graph was launched to is launched with the call: there the graph waits. To
+/// which of its streams that was is not recorded: a branch of a graph runs in a stream of its own, which has no work but
+/// nodes of such graphs. Where that does not decide, it is the stream of the node that started first. Operations stand by
+/// start.
+fn begin_graphs(operations: &mut [Operation], streams: &mut [Stream]) {
+    let mut graphs: NumberMap<u32, Graph> = NumberMap::default();
+    for one in operations.iter().filter(|one| one.is_node()) {
+        let Some(id) = one.correlation else { continue };
+        let graph = graphs.entry(id).or_insert_with(|| Graph::new(one));
+        graph.several |= graph.streams.first() != Some(&one.stream);
+        if !graph.streams.contains(&one.stream) {
+            graph.streams.push(one.stream);
+        }
+    }
+    let in_several = |one: &Operation| {
+        one.is_node() && one.correlation.is_some_and(|id| graphs.get(&id).is_some_and(|graph| graph.several))
+    };
+    let mut other_work = vec![false; streams.len()];
+    for one in operations.iter() {
+        if let Some(has) = other_work.get_mut(one.stream) {
+            *has |= !in_several(one);
+        }
+    }
+    for graph in graphs.values_mut().filter(|graph| graph.several) {
+        let has_other = |stream: &&usize| other_work.get(**stream) == Some(&true);
+        let mut known = graph.streams.iter().filter(has_other);
+        if let (Some(stream), None) = (known.next(), known.next()) {
+            graph.launched_to = *stream;
+            for branch in graph.streams.iter().filter(|branch| *branch != stream) {
+                if let Some(branch) = streams.get_mut(*branch) {
+                    branch.graph_branch = true;
                 }
             }
         }
+    }
+    let mut least_ns = vec![i64::MIN; streams.len()];
+    for one in operations {
+        let Some(least_ns) = least_ns.get_mut(one.stream) else { continue };
+        let graph = one.correlation.filter(|_| one.is_node()).and_then(|id| graphs.get_mut(&id));
+        if let Some(graph) = graph {
+            if graph.waits && graph.launched_to == one.stream {
+                graph.waits = false;
+            } else {
+                *least_ns = (*least_ns).max(graph.began_ns);
+                one.later_node = true;
+            }
+        }
         one.launched_ns = one.launched_ns.max((*least_ns).min(one.start_ns));
+    }
+}
+
+/// One launch of a graph.
+struct Graph {
+    began_ns: i64,
+    /// The streams of its nodes, that of the first one first.
+    streams: Vec<usize>,
+    several: bool,
+    launched_to: usize,
+    /// Its first node in that stream has not been seen yet.
+    waits: bool,
+}
+
+impl Graph {
+    fn new(first: &Operation) -> Self {
+        let stream = first.stream;
+        Self {
+            began_ns: first.start_ns,
+            streams: vec![stream],
+            several: false,
+            launched_to: stream,
+            waits: true,
+        }
     }
 }
 

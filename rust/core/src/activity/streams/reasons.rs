@@ -270,8 +270,12 @@ impl<'a> Decider<'a> {
         let same_graph = |other: &&Operation| {
             other.graph_node && other.correlation.is_some() && other.correlation == one.correlation
         };
+        // A node that starts shortly after its graph began, where none of the graph ended, awaited none: it is a further
+        // first node. With programmatic edges, one that waits longer may start before the other ends.
+        let short = one.start_ns.saturating_sub(ready_ns) <= FOLLOWS_NS;
         if one.graph_node
-            && (ended.iter().any(same_graph) || self.executing(one.stream, ready_ns).any(|o| same_graph(&o)))
+            && (ended.iter().any(same_graph)
+                || (!short && self.executing(one.stream, ready_ns).any(|o| same_graph(&o))))
         {
             return Reason::Graph;
         }
@@ -283,7 +287,7 @@ impl<'a> Decider<'a> {
             return Reason::DefaultStream;
         }
         // What the program asked for is the reason of a short wait too; the rest takes longer than any launch.
-        if one.start_ns.saturating_sub(ready_ns) <= FOLLOWS_NS {
+        if short {
             return Reason::LaunchLatency;
         }
         // In one channel everything is in order, whatever else would have let it wait.

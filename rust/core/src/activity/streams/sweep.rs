@@ -438,8 +438,13 @@ impl<'a> Sweep<'a> {
         }
         let others_ns = self.states.get(one.stream).map_or(0, |state| state.others_ns - others_ns);
         let identity = (self.identity)(one);
-        let beside =
-            self.durations.add(one.stream, identity, one.end_ns - one.start_ns, others_ns, overlap_ns);
+        let beside = self.durations.add(
+            one.stream,
+            (identity, one.graph_node),
+            one.end_ns - one.start_ns,
+            others_ns,
+            overlap_ns,
+        );
         let Some(beside) = beside else { return };
         let Some(found) = self.durations.beside.get_mut(&(one.stream, identity, beside)) else { return };
         let next = self.states.get(beside).map_or(0, |state| state.next);

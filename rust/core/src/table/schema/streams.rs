@@ -41,6 +41,11 @@ pub const STREAM_WORK: Table = Table {
             "not exported",
             "1 synchronises with the legacy default stream, 2 does not, 3 is it.",
         ),
+        col(
+            "is_graph_branch",
+            Bool,
+            "All its operations are nodes of graphs that were launched to another stream: CUDA made it for a branch of a graph.",
+        ),
     ],
 };
 
@@ -123,6 +128,8 @@ pub const STREAM_CONTENTION: Table = Table {
         opt("beside_kernel", Name, "copies only, or no name was recorded", "Kernel of the other stream that overlapped it most. Hostile text."),
         col("n", U64, "Launches beside the other stream."),
         col("n_solo", U64, "Launches solo."),
+        col("n_graph_nodes", U64, "Of the launches beside the other stream, nodes of graphs."),
+        col("n_solo_graph_nodes", U64, "Of the launches solo, nodes of graphs."),
         col("total_ns", I64, "Sum of the durations beside it."),
         col("overlap_ns", I64, "Of which the other stream was in flight."),
         opt("median_ns", I64, "no launch", "Median duration beside it."),
