@@ -18,6 +18,7 @@ from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.sentences import limit_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
+from pyanalyze.report.text import render_text
 from pyanalyze.results.time_split import HostKind
 
 if TYPE_CHECKING:
@@ -380,6 +381,63 @@ def test_what_was_queued_in_time_is_not_limited_by_the_host(tmp_path: Path) -> N
     (action,) = (one for one in actions if "start latency" in one.action)
     assert "larger graphs" in action.action
     assert "the capture has 20 graph launches already" in action.why
+
+
+def test_where_launched_work_waits_and_that_graphs_came_second(corpus: Path) -> None:
+    """75 kernels one by one, then 25 graphs of three: waits by SQL, behind the later of launch call and last end."""
+    path = corpus / "exports" / "jaxtoolbox-gb200" / "pdl_two_producers.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        work = db.execute(
+            'SELECT k.start, k."end", graphNodeId, k.correlationId, r."end" FROM CUPTI_ACTIVITY_KIND_KERNEL k '
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) UNION ALL "
+            'SELECT m.start, m."end", NULL, m.correlationId, r."end" FROM CUPTI_ACTIVITY_KIND_MEMCPY m '
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r USING (correlationId) ORDER BY 1"
+        ).fetchall()
+    waits: dict[str, list[int]] = {"one_by_one": [], "graphs": [], "later_nodes": []}
+    free, seen = work[0][1], set()
+    for start, end, node, launch, called in work[1:]:
+        kind = "one_by_one" if node is None else "later_nodes" if launch in seen else "graphs"
+        if 0 < start - free <= 250 * US and start > max(free, called):
+            waits[kind].append(start - max(free, called))
+        seen.add(launch)
+        free = max(free, end)
+    split = split_of(path)
+    assert split.graph_waits is not None and split.launch_phases is not None
+    told = split.graph_waits.model_dump()
+    assert told == {
+        key: value for kind, ns in waits.items() for key, value in ((kind, len(ns)), (f"{kind}_ns", sum(ns)))
+    }
+    assert sum(map(sum, waits.values())) == split.waiting_short_ns
+    phases = split.launch_phases
+    assert not phases.graphs_first
+    assert (phases.kernels, phases.kernels_ns) == (75, 359_001_344 - 356_971_968)
+    assert (phases.graphs, phases.graphs_ns) == (25, 360_625_216 - 359_287_136)
+    assert phases.second_from_ns == 359_287_136
+    # The third kernel of each graph may start early with programmatic dependent launch: none did.
+    assert split.early_starts == 0
+    report = pyanalyze.load(path).report()
+    (action,) = (one for one in report.devices[0].advice if "start latency" in one.action)
+    assert "graphs of what is launched one by one" in action.action and "larger graphs" not in action.action
+    waited = "75 operations launched one by one (188 us), 24 graphs (84.4 us) and 25 later nodes of graphs (31.1 us)"
+    assert f"The wait was before {waited}. No kernel started" in action.why
+    text = " ".join(render_text(report).split())
+    assert "ran in two phases: 75 kernels launched one by one (2.029 ms), then 25 graphs (1.338 ms)." in text
+    assert "--end 359287us and --start 359287us show one each" in text
+
+
+def test_kernels_that_start_early_use_programmatic_dependent_launch(tmp_path: Path) -> None:
+    """By hand: every second kernel of a stream starts 1 us before the one before it ends; gaps of 50 us remain."""
+    kernels, calls = [], []
+    for n in range(20):
+        start = n // 2 * 250 * US + n % 2 * 99 * US
+        kernels.append(kernel(41, start, start + 100 * US, correlationId=n + 1))
+        calls.append({**call("cudaLaunchKernelExC_v11060", n * US - 30 * US, n * US - 29 * US), "correlationId": n + 1})
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
+    split = split_of(path)
+    assert (split.early_starts, split.graph_waits, split.launch_phases) == (10, None, None)
+    (action,) = (one for one in pyanalyze.load(path).advise()[0].actions if "start latency" in one.action)
+    assert action.action == "Cut start latency between kernels of train: fewer, longer kernels or one graph"
+    assert "10 kernels started before the one before in the stream ended" in action.why
 
 
 def test_kernels_of_a_real_program_are_queued_in_time(corpus: Path) -> None:

@@ -17,9 +17,11 @@ from pyanalyze.results.time_split import (
     WAITS_OFTEN,
     CallsBefore,
     CpuSamples,
+    GraphWaits,
     HostActivity,
     HostKind,
     HostPart,
+    LaunchPhases,
     LaunchWaits,
     Limit,
     LongestGap,
@@ -52,6 +54,8 @@ _SET_UP = 10
 _CLOCKS_NS = 50_000
 #: Parts of the time in which the host keeps the device waiting.
 _FED_BY_HOST = (Limit.LAUNCHES, Limit.API_CALLS, Limit.HOST)
+#: Part of the time from which on kernels launched one by one, or graphs, are a phase of their own.
+_LEAST_PHASE = 0.1
 #: Calls that return only when work on the GPU has ended.
 _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
@@ -167,7 +171,15 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             graph_launches=_graph_launches(tables, row)
             if max(parts[Limit.LAUNCHES], parts[Limit.WAITING]) >= SMALL_SHARE * window_ns > 0
             else None,
+            launch_phases=_launch_phases(tables, row),
         )
+        if parts[Limit.WAITING] >= SMALL_SHARE * window_ns > 0:
+            split = split.model_copy(
+                update={
+                    "graph_waits": _graph_waits(tables, row) if split.graph_launches else None,
+                    "early_starts": _early_starts(tables, row),
+                }
+            )
         if split.overlapping:
             split = split.model_copy(update={"top_kernel_only_ns": _only_ns(tables, row, top.name)})
         found[row["device_id"], row["tenant_id"]] = split
@@ -298,6 +310,67 @@ def _graph_launches(tables: TableSet, tenant: Mapping[str, Any]) -> int:
     return whole + kernels.filter(pl.col("graph_node_id").is_not_null())["correlation_id"].n_unique()
 
 
+def _launch_phases(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchPhases | None:
+    """Kernels that were launched one by one, and graphs, where they ran one after the other; None: they did not."""
+    import polars as pl
+
+    columns = ("start_ns", "end_ns", "correlation_id")
+    kernels = work_of(tables, tenant, ("kernels",), *columns, "graph_node_id")
+    alone = kernels.filter(pl.col("graph_node_id").is_null()).select(columns)
+    nodes = kernels.filter(pl.col("graph_node_id").is_not_null()).select(columns)
+    graphs = pl.concat([nodes, work_of(tables, tenant, ("graph_launches",), *columns)])
+    if alone.is_empty() or graphs.is_empty():
+        return None
+    (a_first, a_last), (g_first, g_last) = (
+        (int(some["start_ns"].min()), int(some["end_ns"].max()))  # type: ignore[arg-type]
+        for some in (alone, graphs)
+    )
+    least_ns = _LEAST_PHASE * (tenant["last_ns"] - tenant["first_ns"])
+    apart = a_last <= g_first or g_last <= a_first
+    if not apart or min(a_last - a_first, g_last - g_first) < least_ns:
+        return None
+    return LaunchPhases(
+        graphs_first=g_first < a_first,
+        kernels=alone.height,
+        kernels_ns=a_last - a_first,
+        graphs=graphs["correlation_id"].n_unique(),
+        graphs_ns=g_last - g_first,
+        second_from_ns=max(a_first, g_first),
+    )
+
+
+def _graph_waits(tables: TableSet, tenant: Mapping[str, Any]) -> GraphWaits | None:
+    """How long launched work waited in short gaps, by how it was launched; None: no calls are known."""
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None:
+        return None
+    launched = pl.max_horizontal("start_ns", "launched_ns")
+    gaps = _gaps(tables, tenant, calls.filter(of_process(tenant)))
+    gaps = gaps.filter(pl.col("end_ns") - pl.col("start_ns") <= LAUNCH_GAP_NS, pl.col("launched_ns").is_not_null())
+    waited = gaps.with_columns(ns=pl.col("end_ns") - launched).filter(pl.col("ns") > 0)
+    told: dict[str, int] = {}
+    for name, of_kind in (
+        ("one_by_one", ~pl.col("in_graph")),
+        ("graphs", pl.col("in_graph") & pl.col("begins_graph")),
+        ("later_nodes", pl.col("in_graph") & ~pl.col("begins_graph")),
+    ):
+        some = waited.filter(of_kind)["ns"]
+        told |= {name: len(some), f"{name}_ns": int(some.sum())}
+    return GraphWaits(**told)
+
+
+def _early_starts(tables: TableSet, tenant: Mapping[str, Any]) -> int:
+    """Count kernels that started before the one before them in their stream ended."""
+    import polars as pl
+
+    stream = ["context_id", "stream_id"]
+    kernels = work_of(tables, tenant, ("kernels",), *stream, "start_ns", "end_ns").sort("start_ns")
+    before = pl.col("end_ns").shift(1).over(stream)
+    return int(kernels.select((pl.col("start_ns") < before).sum()).item())
+
+
 def _has_gaps(usage: Mapping[str, Any]) -> bool:
     """Whether a tenant had nothing on the device for a notable part of its time: then calls are read."""
     window_ns = usage["last_ns"] - usage["first_ns"]
@@ -351,18 +424,28 @@ def _short_waits(
 
 
 def _gaps(tables: TableSet, tenant: Mapping[str, Any], calls: pl.DataFrame) -> pl.DataFrame:
-    """Gaps that launched work ends: the end of its launch call and its thread, where unknown that of one before."""
+    """Gaps that launched work ends: the end of its launch call and its thread, where unknown that of one before.
+
+    Of graphs also whether the work is of one, and whether it is the first of it.
+    """
     import polars as pl
 
     mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
     columns = ("start_ns", "end_ns", "correlation_id")
+    in_graph = {"graph_launches": pl.lit(value=True)}
     work = pl.concat(
-        tables.columns(name, *_OF_KERNELS[:3], *columns)
+        tables.columns(name, *_OF_KERNELS[:3], *columns, *(() if name in in_graph else ("graph_node_id",)))
         .filter(mine)
-        .select(*columns, unlaunched=pl.lit(name == "memops") & (pl.col("correlation_id") == 0))
+        .select(
+            *columns,
+            unlaunched=pl.lit(name == "memops") & (pl.col("correlation_id") == 0),
+            in_graph=in_graph.get(name, pl.col("graph_node_id").is_not_null()),
+        )
         for name in ("kernels", "memops", "graph_launches")
         if name in tables
     ).sort("start_ns", maintain_order=True)
+    # Work before the first node of a graph has another correlation id.
+    work = work.with_columns(begins_graph=pl.col("correlation_id").is_first_distinct())
     before = pl.col("end_ns").cum_max().shift(1)
     gaps = work.with_columns(start_ns=before, end_ns="start_ns").filter(
         pl.col("end_ns") > pl.col("start_ns"),

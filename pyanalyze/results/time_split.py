@@ -18,9 +18,11 @@ __all__ = [
     "WAITS_OFTEN",
     "CallsBefore",
     "CpuSamples",
+    "GraphWaits",
     "HostActivity",
     "HostKind",
     "HostPart",
+    "LaunchPhases",
     "LaunchWaits",
     "Limit",
     "LongestGap",
@@ -343,6 +345,52 @@ class LaunchWaits(Result):
         return self.call is not None and self.waited >= WAITS_OFTEN * self.launches
 
 
+class GraphWaits(Result):
+    """Launched work that waited in gaps of at most 250 us, by how it was launched; of a tenant that launches graphs."""
+
+    one_by_one: int = Field(ge=0, description="Operations launched one by one that waited so.")
+    one_by_one_ns: int = Field(ge=0, description="Their wait, ns.")
+    graphs: int = Field(ge=0, description="Launches of graphs whose first operation waited so.")
+    graphs_ns: int = Field(ge=0, description="Their wait, ns.")
+    later_nodes: int = Field(ge=0, description="Later operations of graphs that waited so.")
+    later_nodes_ns: int = Field(ge=0, description="Their wait: start latency and edges inside graphs, ns.")
+
+    @property
+    def one_by_one_most(self) -> bool:
+        """Whether most of the wait is before operations that were launched one by one.
+
+        Examples
+        --------
+        >>> waits = {"graphs": 1, "graphs_ns": 3, "later_nodes": 0, "later_nodes_ns": 0}
+        >>> GraphWaits(one_by_one=1, one_by_one_ns=4, **waits).one_by_one_most
+        True
+        """
+        return self.one_by_one_ns > self.graphs_ns + self.later_nodes_ns
+
+    @property
+    def later_nodes_most(self) -> bool:
+        """Whether most of the wait is inside graphs.
+
+        Examples
+        --------
+        >>> waits = {"one_by_one": 1, "one_by_one_ns": 4, "graphs": 1, "graphs_ns": 3}
+        >>> GraphWaits(later_nodes=2, later_nodes_ns=5, **waits).later_nodes_most
+        False
+        """
+        return self.later_nodes_ns > self.one_by_one_ns + self.graphs_ns
+
+
+class LaunchPhases(Result):
+    """Kernels that were launched one by one and graphs, where all of the one ended before the other began."""
+
+    graphs_first: bool = Field(description="The graphs ran first.")
+    kernels: int = Field(ge=1, description="Kernels launched one by one.")
+    kernels_ns: int = Field(ge=0, description="First start to last end of these, ns.")
+    graphs: int = Field(ge=1, description="Launches of graphs with kernels.")
+    graphs_ns: int = Field(ge=0, description="First start to last end of their kernels, ns.")
+    second_from_ns: int = Field(description="Start of the second phase, ns.")
+
+
 class ReadBacks(Result):
     """Small copies to the host for which a thread waited before it launched again, such as the condition of a loop.
 
@@ -520,6 +568,22 @@ class TimeSplit(Result):
         ge=0,
         description="Launches of graphs that are recorded. Null: launches_ns and waiting_ns are less than 2 % of the "
         "time each.",
+    )
+    graph_waits: GraphWaits | None = Field(
+        default=None,
+        description="waiting_short_ns by how work was launched. Null: waiting_ns is less than 2 % of the time, or no "
+        "graph was launched.",
+    )
+    early_starts: int | None = Field(
+        default=None,
+        ge=0,
+        description="Kernels that started before the one before them in their stream ended, as with programmatic "
+        "dependent launch. Null: waiting_ns is less than 2 % of the time.",
+    )
+    launch_phases: LaunchPhases | None = Field(
+        default=None,
+        description="Null: kernels launched one by one and graphs did not run one after the other, or one of the two "
+        "took less than 10 % of the time.",
     )
 
     @property

@@ -574,14 +574,12 @@ def _what_to_do(
                 shared = f"{pinned} {shared}".strip()
             return action, [], f"{words} were in flight without a kernel for {part}. {shared}"
         case Limit.WAITING:
-            graph = "larger graphs" if split.graph_launches else "one graph"
-            action = f"Cut start latency between kernels of {name}: fewer, longer kernels, {graph}, or programmatic"
-            action = f"{action} dependent launch"
+            action = f"Cut start latency between kernels of {name}: {_shorter_starts(split)}"
             gaps = f"in gaps of at most {LAUNCH_GAP_NS // 1000} us"
             why = f"launched work had not started, and nothing was in flight, for {part} {gaps}"
             left = "start latency and dependencies between operations (events, graph edges)"
             left = f"It was queued in time: what is left are {left}" if split.queued_in_time else f"That is {left}"
-            return action, [], f"{why}{_graphs_there(split)}. {left}"
+            return action, [], f"{why}{_graphs_there(split)}. {left}{_waits_by_launch(split)}"
         case Limit.LAUNCHES:
             gaps = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"
             why = gaps if split.waiting_ns is None else f"{gaps}, before the launch of the next operation returned"
@@ -610,6 +608,50 @@ def _what_to_do(
             return f"Spend less time in {call} in {name}: {remedy}", [], why
         case Limit.HOST:
             return _busy_host(name, split, part, sampled=sampled)
+
+
+def _shorter_starts(split: TimeSplit) -> str:
+    """What shortens the start latency of launched work, by where most of it is."""
+    waits = split.graph_waits
+    if not split.graph_launches:
+        graph = ["one graph"]
+    elif waits is None or not (waits.one_by_one_most or waits.later_nodes_most):
+        graph = ["larger graphs"]
+    else:
+        graph = ["graphs of what is launched one by one"] if waits.one_by_one_most else []
+    # Where kernels start early, it is in use.
+    early = [] if split.early_starts else ["programmatic dependent launch"]
+    *ways, last = ["fewer, longer kernels", *graph, *early]
+    if not ways:
+        return last
+    return f"{', '.join(ways)}{',' if len(ways) > 1 else ''} or {last}"
+
+
+def _waits_by_launch(split: TimeSplit) -> str:
+    """Where launched work waited, and whether any kernel started early: to stand behind a sentence."""
+    waits, said = split.graph_waits, ""
+    if waits is not None:
+        parts = [
+            f"{what} ({fmt.duration(ns)})"
+            for ns, what in (
+                (waits.one_by_one_ns, f"{fmt.counted(waits.one_by_one, 'operation')} launched one by one"),
+                (waits.graphs_ns, fmt.counted(waits.graphs, "graph")),
+                (waits.later_nodes_ns, f"{fmt.counted(waits.later_nodes, 'later node')} of graphs"),
+            )
+            if ns
+        ]
+        said = f". The wait was before {fmt.names(parts)}" if parts else ""
+    if split.early_starts is None:
+        return said
+    if split.early_starts:
+        early = fmt.counted(split.early_starts, "kernel")
+        return (
+            f"{said}. {early} started before the one before in the stream ended, as with programmatic dependent launch"
+        )
+    return (
+        f"{said}. No kernel started before the one before in its stream ended: programmatic dependent launch is not in "
+        "use, or without effect"
+    )
 
 
 def _graphs_there(split: TimeSplit) -> str:

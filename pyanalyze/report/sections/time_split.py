@@ -77,6 +77,21 @@ def _host(split: TimeSplit) -> str:
     return f"{calls or 'no traced call or range'}; CPU samples {sampled_words(samples)}"
 
 
+def _phases(label: str, split: TimeSplit) -> str | None:
+    """Say that a process launched kernels one by one first and graphs then, or the other way; None: it did not."""
+    phases = split.launch_phases
+    if phases is None:
+        return None
+    kernels = f"{fmt.counted(phases.kernels, 'kernel')} launched one by one ({fmt.duration(phases.kernels_ns)})"
+    graphs = f"{fmt.counted(phases.graphs, 'graph')} ({fmt.duration(phases.graphs_ns)})"
+    first, then = (graphs, kernels) if phases.graphs_first else (kernels, graphs)
+    at = f"{phases.second_from_ns // 1000}us"
+    return (
+        f"{label} ran in two phases: {first}, then {then}. Averages of this report mix both; --end {at} and "
+        f"--start {at} show one each."
+    )
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
@@ -122,7 +137,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         for label, split in splits
         if split.collective_waits is not None and split.collective_waits.waits
     ]
-    texts = [said, *few, *(text for text in before if text not in said), *late]
+    phases = [text for label, split in splits if (text := _phases(label, split))]
+    texts = [said, *few, *phases, *(text for text in before if text not in said), *late]
     counts = tuple((Cell(capital(part_words(one, copies))), Cell(_COUNTS[one])) for one in _FIRST_THAT_APPLIES)
     heads = (Column("Part"), Column("Counts while", "nothing above it applies"))
     legend = Fold("What each part counts", (Table(heads, counts),))
