@@ -860,7 +860,7 @@ def test_what_is_not_known_of_green_contexts_is_said_where_it_matters(tmp_path: 
     assert [gap.what for gap in device.sharing.missing].count("sm_sets") == 1
     page = page_of(path, tmp_path)
     assert "| 1 (green contexts: 2, 3) |" in page
-    assert "One context used 5 streams, those of its green contexts included" in page
+    assert "Kernels of one context ran in 5 streams, those of its green contexts included" in page
     assert "the sizes of SM sets are not recorded (2 of 2 green contexts)" in page
     # On 132 SMs A1 has 0.6 waves, on its own 64 it has 1.24: no slot of them stays empty in its first.
     assert "Below 1 wave, block slots stay empty" not in page

@@ -1462,7 +1462,7 @@ def test_why_streams_followed_each_other(scenario: str, name: str, least: float)
 def test_more_streams_than_queues_are_said() -> None:
     (verdict,) = pyanalyze.load(generate.built("streams-twelve") / "streams-twelve.sqlite").classify()
     found = told(verdict, "streams")
-    assert found["streams_used"] == "one context used 12 streams"
+    assert found["streams_used"] == "kernels of one context ran in 12 streams"
     assert "8 hardware queues, fewer than streams" in found["hardware_queues"]
     facts = {**ALONE, "streams_used": 4, "streams_at_once": 1, "stream_changes": 90, "stream_waited_share": 1.0}
     one_queue = [Configured("environment", "CUDA_DEVICE_MAX_CONNECTIONS", "1")]
@@ -1500,7 +1500,7 @@ def test_green_contexts_without_sizes_are_missing() -> None:
         assert [key for key in keys if key in whys[0]] == keys
         assert len(whys) == len(keys)
         said = told(verdict, "streams")["streams_used"]
-        assert said == "one context used 4 streams, those of its green contexts included"
+        assert said == "kernels of one context ran in 4 streams, those of its green contexts included"
 
 
 def test_kernels_that_followed_one_of_another_stream_are_counted_as_said(corpus: Path) -> None:

@@ -81,7 +81,7 @@ def _streams(case: Case) -> Iterable[Detail]:
         value=used,
         unit="streams",
         basis="observed",
-        detail=f"one context used {used:.0f} streams"
+        detail=f"kernels of one context ran in {used:.0f} streams"
         + (", those of its green contexts included" if case.green_contexts else ""),
     )
     yield Detail(
