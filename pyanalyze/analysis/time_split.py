@@ -290,6 +290,9 @@ def _after_last_launch_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int:
         return 0
     memops = work_of(tables, tenant, ("memops",), "start_ns", "end_ns", "copy_kind")
     migrated = pl.col("copy_kind").is_in(MIGRATED).fill_null(value=False)
+    # Most programs migrate nothing: their kernels, of which there may be millions, need not be looked at.
+    if memops.filter(migrated).is_empty():
+        return 0
     kernels = work_of(tables, tenant, ("kernels", "graph_launches"), "start_ns", "end_ns")
     launched_until = pl.concat([kernels, memops.filter(~migrated).drop("copy_kind")])["end_ns"].max()
     behind = memops.filter(migrated, pl.col("end_ns") > launched_until)
@@ -306,6 +309,10 @@ def _graph_launches(tables: TableSet, tenant: Mapping[str, Any]) -> int:
     import polars as pl
 
     whole = work_of(tables, tenant, ("graph_launches",), "start_ns").height
+    # Most programs launch no graph: that no kernel is part of one is known without a look at each.
+    nodes = tables.columns("kernels", "graph_node_id").to_series() if "kernels" in tables else None
+    if nodes is None or nodes.null_count() == len(nodes):
+        return whole
     kernels = work_of(tables, tenant, ("kernels",), "correlation_id", "graph_node_id")
     return whole + kernels.filter(pl.col("graph_node_id").is_not_null())["correlation_id"].n_unique()
 
