@@ -193,6 +193,22 @@ def test_who_waits_behind_each_launch_is_told_to_launch_ahead(
     assert ("Synchronize" in action.why) == named
 
 
+@pytest.mark.parametrize("export", ["pipit/perlmutter-cloverleaf-cuda", "balinski/report19.nsys2026"])
+@pytest.mark.parametrize("part", ["Launch", "Synchronize"])
+def test_calls_of_a_real_process_are_summed_by_name(corpus: Path, export: str, part: str) -> None:
+    """As SQLite sums the rows of the export up."""
+    path = corpus / "exports" / f"{export}.sqlite"
+    sums = f"""SELECT globalTid >> 24 & 0xFFFFFF, count(*), sum(end - start)
+        FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId WHERE value GLOB '*{part}*' GROUP BY 1"""
+    with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as database:
+        expected = {pid: (count, total_ns) for pid, count, total_ns in database.execute(sums)}
+    tables = pyanalyze.load(path).tables
+    assert expected
+    for pid, summed in expected.items():
+        assert tables.calls_named({"capture": 0, "pid": pid}, part) == summed
+    assert tables.calls_named({"capture": 0, "pid": 1}, part) == (0, 0)
+
+
 def test_the_host_of_cloverleaf_waits_behind_each_launch(corpus: Path) -> None:
     """Counted with SQL: launches whose thread's next launch or synchronisation is a synchronisation."""
     path = corpus / "exports" / "pipit" / "perlmutter-cloverleaf-cuda.sqlite"

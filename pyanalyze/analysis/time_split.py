@@ -468,16 +468,15 @@ def _launch_waits(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchWaits | 
     """Count launches behind which their thread synchronised before it launched again; None: not often, or not known."""
     import polars as pl
 
+    # Most programs are told by this alone: their calls, of which there may be millions, need not be looked at.
+    waits, launched_calls = (tables.calls_named(tenant, name).calls for name in (_SYNCHRONISES, _LAUNCHES))
+    if waits < WAITS_OFTEN * launched_calls:
+        return None
     calls = tables.calls()
     if calls is None:
         return None
     synchronises = named(calls, _SYNCHRONISES).fill_null(value=False)
-    # Names are few and calls are many: most programs are told by this alone.
-    is_own = of_process(tenant)
-    counted = calls.select(waits=(is_own & synchronises).sum(), launches=(is_own & named(calls, _LAUNCHES)).sum())
-    if counted.item(0, "waits") < WAITS_OFTEN * counted.item(0, "launches"):
-        return None
-    own = calls.filter(is_own).select("tid", "start_ns", "name", "correlation_id")
+    own = calls.filter(of_process(tenant)).select("tid", "start_ns", "name", "correlation_id")
     launched = work_of(tables, tenant, ("kernels", "graph_launches"), "correlation_id").unique()
     is_launch = pl.col("correlation_id").is_in(launched["correlation_id"].implode()) & (pl.col("correlation_id") > 0)
     own = own.with_columns(launches=is_launch.fill_null(value=False), waits=synchronises).filter(
@@ -487,10 +486,10 @@ def _launch_waits(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchWaits | 
     launches = own.with_columns(after).filter("launches")
     if launches.is_empty():
         return None
-    functions = launches.filter("then_waits").select(pl.col("then_name").cast(pl.String).alias("name"))
-    by_name = functions.group_by("name").len().sort("len", "name", descending=[True, False])
+    waited = launches.filter("then_waits").select(pl.col("then_name").cast(pl.String).alias("name"))
+    by_name = waited.group_by("name").len().sort("len", "name", descending=[True, False])
     call = None if by_name.is_empty() else _VERSION.sub("", by_name["name"][0])
-    return LaunchWaits(launches=launches.height, waited=functions.height, call=call)
+    return LaunchWaits(launches=launches.height, waited=waited.height, call=call)
 
 
 def _read_backs(tables: TableSet, tenant: Mapping[str, Any]) -> ReadBacks | None:

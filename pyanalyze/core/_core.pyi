@@ -14,6 +14,7 @@ __all__ = [
     "__version__",
     "attribution",
     "bound_memory",
+    "calls_by_name",
     "calls_in_gaps",
     "check_memory",
     "cut",
@@ -239,6 +240,14 @@ def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> lis
     the `longest_gap` between two of them, if there is any (`start_ns`, `end_ns`, `operations_before`); what its `host`
     did in the rest of long gaps while no call ran, with the functions of CPU samples there (None: nothing else is
     recorded of its threads).
+    """
+
+def calls_by_name(
+    session: Mapping[str, Any], progress: _Progress = None
+) -> list[tuple[tuple[int, int | None], str, int, int]]:
+    """Sum up API calls by process (capture, pid) and name: how many, and their nanoseconds in all.
+
+    Calls without a name are left out. A name may come several times.
     """
 
 def launch_records(

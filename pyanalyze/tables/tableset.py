@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, overload
 
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
@@ -121,6 +122,13 @@ def table_docstring(name: str) -> str:
     declared = declarations()[name]
     columns = "\n".join(f"{column['name']} : {column['type']}\n    {column['doc']}" for column in declared["columns"])
     return f"The `{name}` table as a polars frame.\n\n{declared['doc']}\n\nColumns\n-------\n{columns}\n"
+
+
+class CallSum(NamedTuple):
+    """Several calls: how many, and how long they took in all."""
+
+    calls: int
+    total_ns: int
 
 
 @dataclass(frozen=True)
@@ -625,6 +633,35 @@ class TableSet(Frames):
     def calls(self) -> pl.DataFrame | None:
         """Return CUDA API calls, read from the captures if they were not; None: there is no capture."""
         return self._late_frame("api_calls") if self.paths else None
+
+    def calls_named(self, process: Mapping[str, Any], pattern: str) -> CallSum:
+        """Sum up the CUDA API calls of a process with some names, without a frame of all calls.
+
+        Parameters
+        ----------
+        process
+            What has its `capture` and `pid`.
+        pattern
+            Regular expression that is found anywhere in the name; calls without a name have none.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> tables = pyanalyze.load(capture).tables
+        >>> tables.calls_named(tables.tenants.row(1, named=True), "Launch").calls
+        424
+        """
+        sums = self._calls_by_name.get((process["capture"], process["pid"]), ())
+        chosen = [one for name, one in sums if re.search(pattern, name)]
+        return CallSum(sum(one.calls for one in chosen), sum(one.total_ns for one in chosen))
+
+    @cached_property
+    def _calls_by_name(self) -> dict[tuple[int, int | None], list[tuple[str, CallSum]]]:
+        found: dict[tuple[int, int | None], list[tuple[str, CallSum]]] = {}
+        calls = {"api_calls": self._late_for_core("api_calls")} if self.paths else {}
+        for process, name, *numbers in _core.calls_by_name(calls):
+            found.setdefault(process, []).append((name, CallSum(*numbers)))
+        return found
 
     def host_calls_read(self) -> pl.DataFrame:
         """Return calls of MPI, of video codecs and of the C library, read from the captures if they were not."""

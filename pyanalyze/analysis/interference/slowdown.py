@@ -27,6 +27,7 @@ from pyanalyze.results.interference import (
     UnitsOfWork,
 )
 from pyanalyze.tables.selections import covered_ns, named, of_process
+from pyanalyze.tables.tableset import empty_frame
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, SMALL_SHARE, TRAITS, Condition, Mode, is_slowed
 
@@ -761,8 +762,8 @@ def _waits_for_work(tables: TableSet, row: dict[str, Any]) -> bool:
     import polars as pl
 
     span_ns = max(row["last_ns"] - row["first_ns"], 1)
-    calls = tables.calls()
-    if calls is None or row["busy_ns"] > span_ns / 2:
+    calls = None if row["busy_ns"] > span_ns / 2 else tables.calls()
+    if calls is None:
         return False
     length = pl.col("end_ns") - pl.col("start_ns")
     # Few calls are long: the others need no look at their names.
@@ -913,12 +914,11 @@ def _of_time_slices(
     rows = pairs.filter(several).select("victim", "aggressor", share.alias("share")).rows()
     alone = pairs.filter(~several, pl.col("recorded_ns").is_null()).select("victim", "aggressor")
     for victim, aggressor in alone.iter_rows():
-        if (calls := tables.calls()) is None:
+        if not tables.paths:
             break
         # One that was not traced may take time slices as well.
         row = tables.rows_where("tenants", "tenant_id", victim)[0]
-        launches = calls.lazy().filter(of_process(row), named(calls.select("name").unique(), "Launch"))
-        others_ns = _pending_ns(tables, row, launches) - inferred.get(victim, 0)
+        others_ns = _pending_ns(tables, row, _launch_calls(tables, row)) - inferred.get(victim, 0)
         if aggressor in inferred and inferred[aggressor] < ONLY_OTHER * others_ns:
             rows.append((victim, aggressor, inferred[aggressor] / others_ns))
     return {(victim, aggressor): share for victim, aggressor, share in rows}
@@ -1038,14 +1038,10 @@ def _context_state(tables: TableSet, device_id: int) -> ContextState | None:
 def _mean_launch_ns(tables: TableSet, solo: _Solo, tenant_id: int) -> float | None:
     """Mean length of a launch call in the baseline; None: there is none."""
     alone, number = _alone(tables, solo, tenant_id)
-    calls = None if alone is None else alone.calls()
-    if alone is None or number is None or calls is None:
+    if alone is None or number is None:
         return None
-    theirs = alone.tenants.row(number, named=True)
-    launches = calls.filter(of_process(theirs) & named(calls, "Launch")).select("start_ns", "end_ns")
-    if launches.height < ENOUGH:
-        return None
-    return _number((launches["end_ns"] - launches["start_ns"]).mean())
+    count, total_ns = alone.calls_named(alone.tenants.row(number, named=True), "Launch")
+    return None if count < ENOUGH else total_ns / count
 
 
 def _host(
@@ -1056,25 +1052,16 @@ def _host(
     Idleness of a tenant that others did slow says nothing: a service waits for requests. Where nsys recorded when
     threads were scheduled, a finding says how much of it they were off the CPU.
     """
-    import polars as pl
-
-    calls = tables.calls()
-    if calls is None or calls.is_empty():
+    if not tables.paths:
         return ()
     labels = tables.labels(device_id)
-    functions = calls.select(pl.col("name").unique())
-    waiting, launching = named(functions, "Synchronize|cudaMemcpy_"), named(functions, "Launch")
-    length_ns = pl.col("end_ns") - pl.col("start_ns")
     runs = tables.cpu_runs()
     found: list[HostFinding] = []
     several = rows.filter("traced").height > 1
     for row in rows.filter("traced").iter_rows(named=True):
-        # There may be millions: of most only how long they were together is looked at.
-        own = calls.lazy().filter(of_process(row))
-        launches = own.filter(launching)
-        launched_ns, waited_ns = length_ns.filter(launching).sum(), length_ns.filter(waiting).sum()
-        sums = own.select(count=launching.sum(), launched_ns=launched_ns, waited_ns=waited_ns).collect()
-        count, launch_ns, wait_ns = sums.row(0)
+        # There may be millions of calls: of most only how long they took in all is looked at.
+        count, launch_ns = tables.calls_named(row, "Launch")
+        wait_ns = tables.calls_named(row, "Synchronize|cudaMemcpy_").total_ns
         if count < 20 or not row["busy_ns"]:
             continue
         who, span_ns = labels[row["tenant_id"]], max(row["last_ns"] - row["first_ns"], 1)
@@ -1082,20 +1069,21 @@ def _host(
         work_ns = row["busy_ns"] + (row["copy_only_ns"] or 0)
         # A GPU that is busy all the same does not wait for its host; its queue is full, which is no limiter.
         if launch_ns > NOTABLE_HOST * span_ns and work_ns < (1 - NOTABLE_HOST) * span_ns:
-            found += _launches(tables, row, who, (span_ns, work_ns), launches, runs, solo)
+            found += _launches(tables, row, who, (span_ns, work_ns), _launch_calls(tables, row), runs, solo)
         if not several:
             continue  # the time split says it of the only process of a device
         waited = wait_ns / span_ns
         idle = 1 - work_ns / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
             # A launched kernel that waits for another tenant is no idleness, whether or not the host waits for it.
-            idle = 1 - _pending_ns(tables, row, launches) / span_ns
+            idle = 1 - _pending_ns(tables, row, _launch_calls(tables, row)) / span_ns
         if row["tenant_id"] not in slowed and idle > 1 - NOTABLE_HOST and waited < NOTABLE_HOST:
+            between = _between(_launch_calls(tables, row))
             text = (
                 f"{who} had no work on the GPU for {fmt.percent(idle)} of its time and waited for the GPU in "
                 f"{fmt.percent(waited)}: if "
                 f"it is slow, the host is the cause (or it had no "
-                f"requests){_off_cpu(_between(launches), runs, 'between its launches its threads')}"
+                f"requests){_off_cpu(between, runs, 'between its launches its threads')}"
             )
             found.append(HostFinding(tenant_id=row["tenant_id"], what="idle between launches", detail=text, share=idle))
     return tuple(sorted(found, key=lambda finding: -finding.share))
@@ -1150,6 +1138,14 @@ def _launches(
                 f"(too few CPUs, a lock in the driver), not the GPU{_off_cpu(launches, runs)}"
             )
             yield HostFinding(tenant_id=tenant_id, what="slower calls than solo", detail=text, share=lost)
+
+
+def _launch_calls(tables: TableSet, process: Mapping[str, Any]) -> pl.LazyFrame:
+    """Rows of the launch calls of a process."""
+    calls = tables.calls()
+    if calls is None:
+        return empty_frame("api_calls").lazy()
+    return calls.lazy().filter(of_process(process), named(calls.select("name").unique(), "Launch"))
 
 
 def _pending_ns(tables: TableSet, tenant: Mapping[str, Any], launches: pl.LazyFrame) -> int:

@@ -271,6 +271,20 @@ pub(crate) fn calls_in_gaps(
     Ok(found.collect())
 }
 
+/// API calls by process and name: how many, and how long they took in all.
+#[pyfunction]
+#[pyo3(signature = (session, progress=None))]
+pub(crate) fn calls_by_name(
+    py: Python<'_>,
+    session: &Bound<'_, PyDict>,
+    progress: Callback,
+) -> PyResult<Vec<(Process, String, u64, i64)>> {
+    let session = from_python(session)?;
+    let watch = PyWatch::new(progress);
+    let found = py.detach(|| api_calls::calls_by_name(&session, &watch)).map_err(|e| watch.raise(e))?;
+    Ok(found.into_iter().map(|one| (one.process, one.name, one.calls, one.total_ns)).collect())
+}
+
 /// What became of launch calls, as a dictionary; errors are function, code, how many.
 #[derive(IntoPyObject)]
 pub(crate) struct LaunchRecords {

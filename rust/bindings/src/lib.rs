@@ -42,6 +42,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(model::kernel_occupancy, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::infer_residency, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::launches, module)?)?;
+    module.add_function(wrap_pyfunction!(analyse::calls_by_name, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::calls_in_gaps, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::launch_records, module)?)?;
     module.add_function(wrap_pyfunction!(analyse::streams, module)?)?;

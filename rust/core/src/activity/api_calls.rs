@@ -19,7 +19,7 @@ use crate::base::error::Result;
 use crate::base::hardware::LAUNCH_GAP_NS;
 use crate::base::id_set::{IdMap, IdSet};
 use crate::base::intervals::{Growing, Union, Walk};
-use crate::base::maps::{ByKey, NumberMap};
+use crate::base::maps::{entry, ByKey, NumberMap};
 use crate::base::watch::Watch;
 use crate::table::columns::{at, in_order, Columns, NameColumn};
 use crate::table::events::{Events, Tables};
@@ -387,6 +387,51 @@ fn hosts(
     Ok(hosts)
 }
 
+/// The calls of a process with one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedCalls {
+    /// Of whom.
+    pub process: Process,
+    /// As recorded.
+    pub name: String,
+    /// How many.
+    pub calls: u64,
+    /// How long they took in all.
+    pub total_ns: i64,
+}
+
+/// Sums up `api_calls` by process and name; those without a name are left out. A name that the table holds twice may
+/// come twice.
+///
+/// # Errors
+/// [`crate::Error::Schema`] for tables that are not what they are declared to be, [`crate::Error::Cancelled`].
+pub fn calls_by_name(session: &Tables, watch: &dyn Watch) -> Result<Vec<NamedCalls>> {
+    let Some(batch) = session.get(schema::API_CALLS.name) else { return Ok(Vec::new()) };
+    let columns = Columns::new(&schema::API_CALLS, batch);
+    let (capture, pid): (_, Folded<'_>) = (columns.u32("capture")?, columns.folded("pid")?);
+    let (start, end) = (columns.i64("start_ns")?, columns.i64("end_ns")?);
+    let names = columns.names("name")?;
+    // By process and key of the name.
+    let mut sums: ByKey<Process, Vec<(u64, i64)>> = ByKey::default();
+    for row in 0..columns.rows() {
+        if row % PROGRESS_ROWS == 0 {
+            watch.progress("calls", row as u64, columns.rows() as u64)?;
+        }
+        let Some(of) = sums.entry((capture.value(row), pid.at(row))) else { continue };
+        let Some((calls, total_ns)) = names.key(row).and_then(|key| entry(of, key)) else { continue };
+        *calls = calls.saturating_add(1);
+        *total_ns = total_ns.saturating_add(end.value(row).saturating_sub(start.value(row)));
+    }
+    let mut found = Vec::new();
+    for (process, of) in sums.into_sorted() {
+        for ((calls, total_ns), name) in of.into_iter().zip(names.texts()) {
+            let Some(name) = name.filter(|_| calls > 0) else { continue };
+            found.push(NamedCalls { process, name: name.to_owned(), calls, total_ns });
+        }
+    }
+    Ok(found)
+}
+
 /// What a call has to do with launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -738,6 +783,32 @@ mod tests {
         let tables =
             [(schema::KERNELS.name, with_ids(&work, recorded)), (schema::API_CALLS.name, calls(rows))];
         launch_records(&tables.into(), None, &Unwatched).unwrap()
+    }
+
+    #[test]
+    fn calls_are_summed_by_process_and_name() {
+        let rows = [("cudaFree", 1, 0, 0, 2), ("cudaLaunchKernel", 2, 0, 1, 5), ("cudaFree", 3, 0, 9, 12)];
+        let sums = |process, name: &str, calls, total_ns| NamedCalls {
+            process,
+            name: name.to_owned(),
+            calls,
+            total_ns,
+        };
+        let mut tables: Tables = [(schema::API_CALLS.name, calls(&rows))].into();
+        let seven = (0, Some(7));
+        let expected = [sums(seven, "cudaFree", 2, 5_000), sums(seven, "cudaLaunchKernel", 1, 4_000)];
+        assert_eq!(calls_by_name(&tables, &Unwatched).unwrap(), expected);
+        // The second call is of a process that is not known, the third has no name.
+        let pids = Arc::new(UInt32Array::from(vec![Some(7), None, Some(7)]));
+        let names = rows.iter().zip([true, true, false]).map(|(row, named)| named.then_some(row.0));
+        let names: arrow_array::DictionaryArray<arrow_array::types::UInt32Type> = names.collect();
+        let changed: Vec<(_, arrow_array::ArrayRef)> = vec![("pid", pids), ("name", Arc::new(names))];
+        let batch =
+            crate::table::builder::replace(&schema::API_CALLS, &tables[schema::API_CALLS.name], changed);
+        tables.insert(schema::API_CALLS.name, batch.unwrap());
+        let expected = [sums((0, None), "cudaLaunchKernel", 1, 4_000), sums(seven, "cudaFree", 1, 2_000)];
+        assert_eq!(calls_by_name(&tables, &Unwatched).unwrap(), expected);
+        assert_eq!(calls_by_name(&Tables::new(), &Unwatched).unwrap(), []);
     }
 
     #[test]
