@@ -987,6 +987,9 @@ def test_no_p99_is_forecast_where_the_replay_misses_the_recorded_one(hardware: P
     second = next(one for one in advice.options.current.forecasts if "1251" in one.name)
     assert advice.options.recorded_p99_ns[second.tenant_id] == 4_853_358
     assert second.p99_ns is not None and second.p99_ns > 1.25 * 4_853_358
+    options = json.loads(run("advise", path, "--format", "json").stdout)["devices"][0]["options"]
+    known = {one["tenant_id"]: one["p99_ns"] is not None for option in options for one in option["tenants"]}
+    assert known[second.tenant_id] is False and sum(known.values()) == len(known) - 1
     told = advice.actions[0].expected or ""
     assert "p99 kernel latency kit (pid 1250) 3" in told
     assert "no p99 for kit (pid 1251) (modelled" in told and "recorded 4.853 ms): the replay misses it" in told

@@ -451,6 +451,7 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
     if not compared.options:
         return None
     lacks = {option.name: missing for option, missing in compared.refused}
+    missed = compared.missed_p99
     return [
         SharingOption(
             name=option.name,
@@ -470,7 +471,9 @@ def _options(advice: DeviceAdvice) -> list[SharingOption] | None:
                 for one in option.forecasts
                 if option.placement is not None
             ],
-            tenants=list(option.forecasts),
+            tenants=[
+                one.model_copy(update={"p99_ns": None}) if one.tenant_id in missed else one for one in option.forecasts
+            ],
         )
         for option in compared.options
     ]

@@ -113,7 +113,8 @@ class ForecastRow(Result):
     high: float = Field(ge=0, description="Upper bound of it.")
     latency: float | None = Field(description="Kernel latency (launch to end) over alone; null: no API calls.")
     p99_ns: int | None = Field(
-        description="99th percentile of kernel latency; null: no API calls, or fewer than 20 operations."
+        description="99th percentile of kernel latency; null: no API calls, fewer than 20 operations, or the replay of "
+        "the current configuration misses the recorded one by more than 25 %."
     )
     waits: ForecastWaits | None = Field(
         default=None, description="What the added kernel latency is spent on; null: no API calls, or nothing is added."

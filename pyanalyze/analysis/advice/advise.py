@@ -10,7 +10,6 @@ from pyanalyze.analysis.advice import required as isolating
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.options import (
     AS_GOOD,
-    FORBIDDEN,
     Option,
     Options,
     best_of,
@@ -678,13 +677,13 @@ def _latency_percentiles(option: Option, compared: Options) -> str:
 
     The recorded one stands beside it. A tenant whose recorded p99 the replay misses has none, which is said.
     """
-    before, recorded_ns = _present_p99_ns(compared), compared.recorded_p99_ns
+    before, recorded_ns, not_reproduced = compared.present_p99_ns, compared.recorded_p99_ns, compared.missed_p99
     each, missed = [], []
     for one in option.forecasts:
         modelled, recorded = before.get(one.tenant_id), recorded_ns.get(one.tenant_id)
         if one.p99_ns is None:
             continue
-        if modelled and recorded and not _reproduced(modelled, recorded):
+        if modelled and recorded and one.tenant_id in not_reproduced:
             missed.append(f"{one.name} (modelled {fmt.duration(modelled)}, recorded {fmt.duration(recorded)})")
             continue
         said = f"{one.name} {f'{fmt.duration(modelled)} -> ' if modelled else ''}{fmt.duration(one.p99_ns)}"
@@ -696,26 +695,15 @@ def _latency_percentiles(option: Option, compared: Options) -> str:
     return said + (f"; no p99 for {fmt.names(missed)}: the replay misses it" if each and missed else "")
 
 
-def _present_p99_ns(compared: Options) -> dict[int, int]:
-    """The modelled p99 kernel latency of each tenant under the current configuration, where it is known."""
-    now = () if compared.current is None else compared.current.forecasts
-    return {f.tenant_id: f.p99_ns for f in now if f.p99_ns}
-
-
-def _reproduced(modelled: float, recorded: float) -> bool:
-    return abs(modelled / recorded - 1) <= FORBIDDEN
-
-
 def _shorter_tail(compared: Options) -> tuple[Option, list[str]] | None:
     """The option with the smallest mean slowdown of those that halve a p99 of today, and the tenants whose it halves.
 
     A tenant whose recorded p99 the replay misses does not count.
     """
-    recorded = compared.recorded_p99_ns
     before = {
         tenant_id: ns
-        for tenant_id, ns in _present_p99_ns(compared).items()
-        if tenant_id in recorded and _reproduced(ns, recorded[tenant_id])
+        for tenant_id, ns in compared.present_p99_ns.items()
+        if tenant_id in compared.recorded_p99_ns and tenant_id not in compared.missed_p99
     }
     refused = [option for option, _ in compared.refused]
     # Options are in the order of their mean slowdown.

@@ -275,6 +275,21 @@ class Options:
     recorded_p99_ns: Mapping[int, int] = field(default_factory=dict)
     solo_measured: Mapping[int, float] = field(default_factory=dict)
 
+    @property
+    def present_p99_ns(self) -> dict[int, int]:
+        """The modelled p99 kernel latency of each tenant under the current configuration, where it is known."""
+        now = () if self.current is None else self.current.forecasts
+        return {f.tenant_id: f.p99_ns for f in now if f.p99_ns}
+
+    @property
+    def missed_p99(self) -> frozenset[int]:
+        """Tenants whose recorded p99 the replay misses: no configuration has a p99 of theirs."""
+        return frozenset(
+            tenant
+            for tenant, modelled in self.present_p99_ns.items()
+            if (recorded := self.recorded_p99_ns.get(tenant)) and abs(modelled / recorded - 1) > FORBIDDEN
+        )
+
 
 def observed_slicing(tables: TableSet, device_id: int) -> tuple[int | None, int] | None:
     """Return execution time of a slice and time between two, as switch records show them.
