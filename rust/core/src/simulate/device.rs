@@ -252,6 +252,8 @@ struct Tenant<'a> {
     /// What is free of the SMs that its kernels may use.
     free: [i64; 4],
     in_flight: u64,
+    /// What its blocks want; `None` since some came or went.
+    takes: Option<Takes>,
     first: Ps,
     end: Ps,
     latencies: Vec<i64>,
@@ -302,95 +304,76 @@ struct OnSms {
 /// even it is: from three on half way to what fits into the sum.
 #[derive(Debug, Clone, Copy)]
 struct Spread {
-    /// What each SM has of the two kernels that take most, at least, and what one more block of each takes.
-    least: Resources,
-    more: (Resources, Resources),
-    /// SMs with one more block of the first, of the second, of both, of neither.
-    sms: [(u64, bool, bool); 4],
-    /// What each SM has of the others.
-    rest: [f64; 4],
-    /// What all SMs have of all.
-    taken: Resources,
-    kernels: usize,
+    /// So many SMs have so much left: those with one more block of the first kernel, of the second, of both, of neither.
+    left: [(u64, [f64; 4]); 4],
+    /// What is left on all SMs together; below three kernels it does not matter.
+    sum: Option<Resources>,
 }
 
 impl Spread {
-    fn of(on_sms: &[OnSms], sms: u64) -> Self {
-        let size = |k: &OnSms| k.ask.first().map_or(0, |warps| warps.saturating_mul(k.blocks));
+    fn of(on_sms: &[OnSms], taken: &Resources, per_sm: &Resources, sms: u64) -> Self {
+        let size = |k: &OnSms| k.ask[0].saturating_mul(k.blocks);
         let (mut first, mut second): (Option<&OnSms>, Option<&OnSms>) = (None, None);
-        let mut taken: Resources = [0; 4];
+        let (mut most, mut next) = (0, 0);
         for kernel in on_sms {
-            if first.is_none_or(|most| size(kernel) > size(most)) {
+            let size = size(kernel);
+            if first.is_none() || size > most {
                 (first, second) = (Some(kernel), first);
-            } else if second.is_none_or(|most| size(kernel) > size(most)) {
-                second = Some(kernel);
-            }
-            for (taken, ask) in taken.iter_mut().zip(&kernel.ask) {
-                *taken = taken.saturating_add(ask.saturating_mul(kernel.blocks));
+                (most, next) = (size, most);
+            } else if second.is_none() || size > next {
+                (second, next) = (Some(kernel), size);
             }
         }
-        let per_sm = |n: Option<&OnSms>| {
-            n.map_or((0, 0, [0; 4]), |k| (k.blocks / sms.max(1), k.blocks % sms.max(1), k.ask))
+        let sms = sms.max(1);
+        let of = |n: Option<&OnSms>| {
+            n.map_or((0, 0, 0, [0; 4]), |k| (k.blocks, k.blocks / sms, k.blocks % sms, k.ask))
         };
-        let (a, b) = (per_sm(first), per_sm(second));
-        let both = a.1.saturating_add(b.1).saturating_sub(sms);
-        let neither = sms.saturating_add(both).saturating_sub(a.1).saturating_sub(b.1);
-        let of = |n: Option<&OnSms>| n.map_or(0, |k| k.blocks);
-        let (of_a, of_b) = (of(first), of(second));
-        let (mut least, mut rest): (Resources, [f64; 4]) = ([0; 4], [0.0; 4]);
-        let asks = a.2.iter().zip(&b.2).zip(&taken);
-        for (((a_ask, b_ask), taken), (least, rest)) in asks.zip(least.iter_mut().zip(&mut rest)) {
-            *least = a_ask.saturating_mul(a.0).saturating_add(b_ask.saturating_mul(b.0));
-            let others =
-                taken.saturating_sub(a_ask.saturating_mul(of_a)).saturating_sub(b_ask.saturating_mul(of_b));
-            *rest = others as f64 / sms.max(1) as f64;
+        let (a, b) = (of(first), of(second));
+        let both = a.2.saturating_add(b.2).saturating_sub(sms);
+        let neither = sms.saturating_add(both).saturating_sub(a.2).saturating_sub(b.2);
+        let mut left = [
+            (a.2.saturating_sub(both), [0.0; 4]),
+            (b.2.saturating_sub(both), [0.0; 4]),
+            (both, [0.0; 4]),
+            (neither, [0.0; 4]),
+        ];
+        let [of_a, of_b, of_both, of_neither] = &mut left;
+        let lefts = of_a.1.iter_mut().zip(&mut of_b.1).zip(of_both.1.iter_mut().zip(&mut of_neither.1));
+        let asks = a.3.iter().zip(&b.3).zip(taken.iter().zip(per_sm));
+        for (((with_a, with_b), (with_both, with_neither)), ((ask_a, ask_b), (taken, has))) in lefts.zip(asks)
+        {
+            let of_two = ask_a.saturating_mul(a.0).saturating_add(ask_b.saturating_mul(b.0));
+            let rest = taken.saturating_sub(of_two) as f64 / sms as f64;
+            let least = ask_a.saturating_mul(a.1).saturating_add(ask_b.saturating_mul(b.1));
+            let after = |more: u64| has.saturating_sub(least.saturating_add(more)) as f64 - rest;
+            *with_a = after(*ask_a);
+            *with_b = after(*ask_b);
+            *with_both = after(ask_a.saturating_add(*ask_b));
+            *with_neither = after(0);
         }
-        Self {
-            least,
-            more: (a.2, b.2),
-            sms: [
-                (a.1.saturating_sub(both), true, false),
-                (b.1.saturating_sub(both), false, true),
-                (both, true, true),
-                (neither, false, false),
-            ],
-            rest,
-            taken,
-            kernels: on_sms.len(),
-        }
+        let sum = (on_sms.len() >= 3).then(|| {
+            let mut sum = per_sm.map(|has| has.saturating_mul(sms));
+            sum.iter_mut().zip(taken).for_each(|(sum, taken)| *sum = sum.saturating_sub(*taken));
+            sum
+        });
+        Self { left, sum }
     }
 
     /// How many blocks that ask so much find an SM with room.
-    fn room(&self, ask: &Resources, per_sm: &Resources, sms: u64) -> u64 {
-        let even = self.sms.iter().fold(0, |sum: u64, (count, more_a, more_b)| {
-            if *count == 0 {
-                return sum;
+    fn room(&self, ask: &Resources) -> u64 {
+        // What is not asked for limits nothing: comparisons with no number are false, and `min` takes the other value.
+        let each = ask.map(|ask| if ask == 0 { f64::NAN } else { ask as f64 });
+        let mut even = 0_u64;
+        for (count, left) in self.left.iter().filter(|(count, _)| *count > 0) {
+            // Divisions cost more than all the rest.
+            if left.iter().zip(&each).any(|(left, ask)| left < ask) {
+                continue;
             }
-            let mut fits = u64::MAX;
-            let of = self.least.iter().zip(&self.rest).zip(self.more.0.iter().zip(&self.more.1));
-            for ((ask, has), ((least, rest), (a, b))) in ask.iter().zip(per_sm).zip(of) {
-                if *ask == 0 {
-                    continue;
-                }
-                let one = |more: bool, each: u64| if more { each } else { 0 };
-                let taken = least.saturating_add(one(*more_a, *a)).saturating_add(one(*more_b, *b));
-                let left = has.saturating_sub(taken) as f64 - rest;
-                // Divisions cost more than all the rest.
-                if left < *ask as f64 {
-                    return sum;
-                }
-                fits = fits.min((left / *ask as f64) as u64);
-            }
-            sum.saturating_add(count.saturating_mul(fits))
-        });
-        if self.kernels < 3 {
-            return even;
+            let fits = left.iter().zip(&each).fold(f64::INFINITY, |fits, (left, ask)| fits.min(left / ask));
+            even = even.saturating_add(count.saturating_mul(fits as u64));
         }
-        let mut sum = u64::MAX;
-        for ((ask, has), taken) in ask.iter().zip(per_sm).zip(&self.taken).filter(|((ask, _), _)| **ask > 0) {
-            sum = sum.min(has.saturating_mul(sms).saturating_sub(*taken) / ask);
-        }
-        even.saturating_add(sum.max(even)) / 2
+        let Some(sum) = &self.sum else { return even };
+        even.saturating_add(fits(ask, sum).max(even)) / 2
     }
 }
 
@@ -398,8 +381,12 @@ impl Spread {
 struct Group {
     instance: usize,
     tenants: Vec<usize>,
+    /// The first kernels of all queues: who has waited longest comes first.
+    heads: Vec<Head>,
     on_sms: Vec<OnSms>,
-    /// How those are spread, and what room they leave; `None` since blocks came or went.
+    /// What those take together.
+    taken: Resources,
+    /// How they are spread, and what room they leave; `None` since blocks came or went.
     spread: Option<Spread>,
     rooms: Vec<(Resources, u64)>,
     cohorts: BinaryHeap<Cohort>,
@@ -422,6 +409,15 @@ impl Group {
     fn held(&self, now: Ps) -> Ps {
         let passed = if self.running { now.saturating_sub(self.since) } else { 0 };
         self.held.saturating_add(passed)
+    }
+
+    /// So many blocks have come or gone.
+    fn changed(&mut self, ask: &Resources, count: u64, with: fn(u64, u64) -> u64) {
+        for (taken, ask) in self.taken.iter_mut().zip(ask) {
+            *taken = with(*taken, ask.saturating_mul(count));
+        }
+        self.spread = None;
+        self.rooms.clear();
     }
 }
 
@@ -451,6 +447,8 @@ struct Sim<'a> {
     config: &'a SharingConfig,
     /// Where blocks of a kernel take unequally long.
     lengths: Option<Lengths>,
+    /// A group has [`MANY_TENANTS`] or more.
+    many_tenants: bool,
     per_sm: Resources,
     now: Ps,
     seq: u64,
@@ -468,7 +466,6 @@ struct Sim<'a> {
     /// Operations that ended in later passes.
     again: u64,
     // Kept for their memory.
-    heads: Vec<Head>,
     done: Vec<(usize, u32)>,
 }
 
@@ -509,34 +506,48 @@ pub(crate) fn simulate(
 /// programs: what a tenant that is slowed more than that had not done by then takes as long as what it had.
 const MOST_PASSES: u64 = 4;
 
-/// Where block times differ they do so by whole parts of their mean, of which there are so many to it, counted from the
-/// kernel's begin. What ends at about the same time then ends at the same time: a kernel's blocks would otherwise fall
-/// out of step until each is an event of its own.
-const PARTS: u64 = 8;
-/// More parts than any block takes, with one to spare for rounding.
-const AHEAD_PARTS: usize = 16;
-
-/// How many [`PARTS`] a quarter of the blocks each take that start together.
-type Lengths = [u64; 4];
-
-/// Of blocks whose times lie within `block_imbalance` of their mean: the middles of four equal parts of the spread.
-fn lengths(block_imbalance: f64) -> Lengths {
-    let from_mean = |part: f64| (block_imbalance * part * PARTS as f64).round() as u64;
-    let (near, far) = (from_mean(0.25), from_mean(0.75));
-    [
-        PARTS.saturating_sub(far).max(1),
-        PARTS.saturating_sub(near).max(1),
-        PARTS.saturating_add(near),
-        PARTS.saturating_add(far),
-    ]
+/// Where block times differ they do so by whole parts of their mean, counted from the kernel's begin. What ends at about
+/// the same time then ends at the same time: a kernel's blocks would otherwise fall out of step until each is an event
+/// of its own.
+#[derive(Debug, Clone, Copy)]
+struct Lengths {
+    /// Parts of a mean block time.
+    parts: u64,
+    /// How many of them a quarter of the blocks each take that start together.
+    quarters: [u64; 4],
 }
 
-/// Blocks that start together, and how many [`PARTS`] they take.
+/// Parts of a block time beside no more than one other tenant, and beside more. Events grow with the square of the tenants;
+/// half as many parts change elapsed times by less than another seed does.
+const PARTS: (u64, u64) = (8, 4);
+/// More parts than any block takes, with one to spare for rounding.
+const AHEAD_PARTS: usize = 16;
+/// Beside more than one other tenant no fewer blocks of a kernel are placed at once than this part of those that it has
+/// left: a kernel that goes on bit by bit costs an event for each.
+const LEAST_PART: u64 = 64;
+/// Tenants of a group from which on it is simulated less finely.
+const MANY_TENANTS: usize = 3;
+
+/// Of blocks whose times lie within `block_imbalance` of their mean: the middles of four equal parts of the spread.
+fn lengths(block_imbalance: f64, many_tenants: bool) -> Lengths {
+    let parts = if many_tenants { PARTS.1 } else { PARTS.0 };
+    let from_mean = |part: f64| (block_imbalance * part * parts as f64).round() as u64;
+    let (near, far) = (from_mean(0.25), from_mean(0.75));
+    let quarters = [
+        parts.saturating_sub(far).max(1),
+        parts.saturating_sub(near).max(1),
+        parts.saturating_add(near),
+        parts.saturating_add(far),
+    ];
+    Lengths { parts, quarters }
+}
+
+/// Blocks that start together, and how many parts they take.
 fn parts(count: u64, lengths: Lengths) -> impl Iterator<Item = (u64, u64)> {
-    (0..).zip(lengths).filter_map(move |(i, length)| {
+    (0..).zip(lengths.quarters).filter_map(move |(i, length)| {
         // Less than four are average ones.
         if count < 4 {
-            return (i == 0 && count > 0).then_some((count, PARTS));
+            return (i == 0 && count > 0).then_some((count, lengths.parts));
         }
         let blocks = count.saturating_mul(i + 1) / 4 - count.saturating_mul(i) / 4;
         (blocks > 0).then_some((blocks, length))
@@ -564,7 +575,7 @@ fn makespan(count: u64, at_once: u64, lengths: Lengths) -> f64 {
             room = room.saturating_add(more);
         }
     }
-    (now as f64 / PARTS as f64 + skipped as f64).max(1.0)
+    (now as f64 / lengths.parts as f64 + skipped as f64).max(1.0)
 }
 
 /// Added to the seed for times between calls, so that they do not vary as the operations of the same number do.
@@ -713,7 +724,13 @@ impl<'a> Sim<'a> {
         see: &'a mut dyn FnMut(usize, u32, i64),
     ) -> Self {
         let per_sm = limits.resources();
-        let lengths = (config.block_imbalance > 0.0).then(|| lengths(config.block_imbalance));
+        let mut sizes: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+        for one in &config.assignments {
+            let size = sizes.entry((one.instance, one.group)).or_default();
+            *size = size.saturating_add(1);
+        }
+        let many_tenants = sizes.values().any(|size| *size >= MANY_TENANTS);
+        let lengths = (config.block_imbalance > 0.0).then(|| lengths(config.block_imbalance, many_tenants));
         let of = |sms: u32| {
             per_sm.map(|has| i64::try_from(has.saturating_mul(u64::from(sms)).max(1)).unwrap_or(i64::MAX))
         };
@@ -744,7 +761,9 @@ impl<'a> Sim<'a> {
                 groups.push(Group {
                     instance: assignment.instance,
                     tenants: Vec::new(),
+                    heads: Vec::new(),
                     on_sms: Vec::new(),
+                    taken: [0; 4],
                     spread: None,
                     rooms: Vec::new(),
                     cohorts: BinaryHeap::new(),
@@ -815,6 +834,7 @@ impl<'a> Sim<'a> {
                 queue: VecDeque::new(),
                 free: of(sms),
                 in_flight: 0,
+                takes: None,
                 first: Ps::MAX,
                 end: 0,
                 latencies: Vec::with_capacity(program.ops.len()),
@@ -842,6 +862,7 @@ impl<'a> Sim<'a> {
         Self {
             config,
             lengths,
+            many_tenants,
             per_sm,
             now: 0,
             seq: 0,
@@ -856,7 +877,6 @@ impl<'a> Sim<'a> {
             see,
             first_passes: 0,
             again: 0,
-            heads: Vec::new(),
             done: Vec::new(),
         }
     }
@@ -1235,10 +1255,13 @@ impl<'a> Sim<'a> {
         let group = t.group;
         t.queue.push_back(slot);
         // Behind another kernel of its own nothing changes, and who found no room before finds none now.
-        if t.queue.len() == 1 && self.groups.get(group).is_some_and(|g| g.running) {
-            let mut heads = std::mem::take(&mut self.heads);
-            heads.extend(self.head(tenant));
-            self.dispatch(group, heads);
+        if t.queue.len() == 1 {
+            let Some(g) = self.groups.get_mut(group) else { return };
+            g.heads.push((now, tenant, slot));
+            let newest = g.heads.len().saturating_sub(1);
+            if g.running {
+                self.dispatch(group, newest);
+            }
         }
         self.look(group);
     }
@@ -1292,7 +1315,7 @@ impl<'a> Sim<'a> {
         if let Some(g) = self.groups.get_mut(group) {
             (g.running, g.since) = (true, now);
         }
-        self.dispatch_all(group);
+        self.dispatch(group, 0);
     }
 
     fn stop(&mut self, group: usize) {
@@ -1320,63 +1343,47 @@ impl<'a> Sim<'a> {
     fn room(&mut self, group: usize, ask: &Resources) -> u64 {
         let Some(g) = self.groups.get_mut(group) else { return 0 };
         let sms = u64::from(self.config.instances.get(g.instance).copied().unwrap_or(0));
-        // Of equal blocks each SM holds as many whatever their kernels. By the estimate below kernels behind one that waits
-        // for room would get some of it, and those of all copies be on the SMs in part.
-        if g.on_sms.iter().all(|kernel| kernel.ask == *ask) {
-            let there = g.on_sms.iter().fold(0_u64, |sum, kernel| sum.saturating_add(kernel.blocks));
-            return sms.saturating_mul(fits(ask, &self.per_sm)).saturating_sub(there);
-        }
-        if g.spread.is_none() {
-            g.rooms.clear();
-        }
         if let Some((_, room)) = g.rooms.iter().find(|(asked, _)| asked == ask) {
             return *room;
         }
-        let spread = g.spread.get_or_insert_with(|| Spread::of(&g.on_sms, sms));
-        let room = spread.room(ask, &self.per_sm, sms);
+        let room = if g.on_sms.iter().all(|kernel| kernel.ask == *ask) {
+            // Of equal blocks each SM holds as many whatever their kernels. By the estimate below kernels behind one that
+            // waits for room would get some of it, and those of all copies be on the SMs in part.
+            let there = g.on_sms.iter().fold(0_u64, |sum, kernel| sum.saturating_add(kernel.blocks));
+            sms.saturating_mul(fits(ask, &self.per_sm)).saturating_sub(there)
+        } else {
+            let spread = g.spread.get_or_insert_with(|| Spread::of(&g.on_sms, &g.taken, &self.per_sm, sms));
+            spread.room(ask)
+        };
         g.rooms.push((*ask, room));
         room
     }
 
-    /// Places what there is room for among the heads of all queues.
-    fn dispatch_all(&mut self, group: usize) {
-        let mut heads = std::mem::take(&mut self.heads);
-        if let Some(g) = self.groups.get(group) {
-            heads.extend(g.tenants.iter().filter_map(|t| self.head(*t)));
-        }
-        self.dispatch(group, heads);
-    }
-
-    /// Places what there is room for: the head that has waited longest first, and that again after every kernel.
-    fn dispatch(&mut self, group: usize, mut heads: Vec<Head>) {
+    /// Places what there is room for, of the heads from this one on: the one that has waited longest first, and that again
+    /// after every kernel.
+    fn dispatch(&mut self, group: usize, from: usize) {
         let (local, held) = (self.local(group), self.held(group));
-        heads.sort_by_key(|(ready, ..)| *ready);
-        let mut tried = 0_usize;
-        while let Some((_, tenant, slot)) = heads.get(tried).copied() {
-            tried = tried.saturating_add(1);
+        let mut at = from;
+        while let Some((_, tenant, slot)) = self.groups.get(group).and_then(|g| g.heads.get(at)).copied() {
             // Who has found no room has none now.
             if !self.place(group, (local, held), tenant, slot) {
+                at = at.saturating_add(1);
                 continue;
             }
-            if let Some(t) = self.tenants.get_mut(tenant) {
+            let next = self.tenants.get_mut(tenant).and_then(|t| {
                 t.queue.pop_front();
-            }
-            if let Some(next) = self.head(tenant) {
-                let later = heads.iter().skip(tried).take_while(|(ready, ..)| *ready <= next.0).count();
-                heads.insert(tried.saturating_add(later), next);
+                let slot = t.queue.front().copied()?;
+                Some((t.live.get(slot as usize)?.ready, tenant, slot))
+            });
+            let Some(g) = self.groups.get_mut(group) else { return };
+            g.heads.remove(at);
+            if let Some(next) = next {
+                let later = g.heads.iter().skip(at).take_while(|(ready, ..)| *ready <= next.0).count();
+                g.heads.insert(at.saturating_add(later), next);
             }
         }
-        heads.clear();
-        self.heads = heads;
         self.set_rates(group);
         self.tick(group);
-    }
-
-    /// The kernel of a tenant whose blocks are placed next.
-    fn head(&self, tenant: usize) -> Option<Head> {
-        let t = self.tenants.get(tenant)?;
-        let slot = t.queue.front().copied()?;
-        Some((t.live.get(slot as usize)?.ready, tenant, slot))
     }
 
     /// Places blocks of a kernel; true when none is left.
@@ -1395,6 +1402,9 @@ impl<'a> Sim<'a> {
         let own_leave_room = o.started < 0 && (count > 0 || t.in_flight == 0);
         if count > 0 && !g.disjoint {
             count = count.min(if g.on_sms.is_empty() { alone } else { self.room(group, &ask) });
+        }
+        if self.many_tenants && count < own && count.saturating_mul(LEAST_PART) < own {
+            count = 0;
         }
         if count == 0 && empty {
             count = own;
@@ -1428,15 +1438,16 @@ impl<'a> Sim<'a> {
         o.unplaced = o.unplaced.saturating_sub(count);
         o.in_flight = o.in_flight.saturating_add(count);
         t.in_flight = t.in_flight.saturating_add(count);
+        t.takes = None;
         give(&mut t.free, &ask, count, i64::saturating_sub);
-        g.spread = None;
+        g.changed(&ask, count, u64::saturating_add);
         match g.on_sms.iter_mut().find(|k| (k.tenant, k.slot) == (tenant, slot)) {
             Some(kernel) => kernel.blocks = kernel.blocks.saturating_add(count),
             None => g.on_sms.push(OnSms { tenant, slot, blocks: count, ask }),
         }
         let length = o.block.saturating_mul(Ps::try_from(waves).unwrap_or(Ps::MAX));
         if let Some(lengths) = lengths {
-            let part = (length / PARTS.cast_signed()).max(1);
+            let part = (length / lengths.parts.cast_signed()).max(1);
             // Times of a kernel are counted from its begin, so that what comes between shifts none of them by a little.
             let passed = local.saturating_sub(o.begun).saturating_add(part / 2) / part;
             for (blocks, parts) in parts(count, lengths) {
@@ -1472,8 +1483,9 @@ impl<'a> Sim<'a> {
             };
             let Some(class) = t.classes.get(o.class as usize) else { continue };
             t.in_flight = t.in_flight.saturating_sub(count);
+            t.takes = None;
             give(&mut t.free, &class.ask, count, i64::saturating_add);
-            g.spread = None;
+            g.changed(&class.ask, count, u64::saturating_sub);
             if let Some(at) = g.on_sms.iter().position(|k| (k.tenant, k.slot) == (tenant, slot)) {
                 let left = g.on_sms.get_mut(at).map_or(0, |k| {
                     k.blocks = k.blocks.saturating_sub(count);
@@ -1496,7 +1508,7 @@ impl<'a> Sim<'a> {
             self.ended(tenant, slot);
         }
         self.done = done;
-        self.dispatch_all(group);
+        self.dispatch(group, 0);
         self.look(group);
     }
 
@@ -1512,8 +1524,10 @@ impl<'a> Sim<'a> {
             ..0.0 => 1.0 / self.complementary(group),
             _ => 1.0,
         };
-        let rate = if g.demands { self.limited(group) } else { 1.0 } / together;
-        if (rate - g.rate).abs() > 1e-12 {
+        let demands = g.demands;
+        let rate = if demands { self.limited(group) } else { 1.0 } / together;
+        let before = self.groups.get(group).map_or(1.0, |g| g.rate);
+        if (rate - before).abs() > 1e-12 {
             self.settle(group);
             if let Some(g) = self.groups.get_mut(group) {
                 g.rate = rate;
@@ -1525,24 +1539,27 @@ impl<'a> Sim<'a> {
     ///
     /// Memory bandwidth is shared in proportion to what each wants, which is in proportion to its blocks: where all want
     /// more than the instance has, all are slower by the same part.
-    fn limited(&self, group: usize) -> f64 {
+    fn limited(&mut self, group: usize) -> f64 {
         let Some(g) = self.groups.get(group) else { return 1.0 };
-        let running = g.tenants.iter().filter_map(|t| self.tenants.get(*t)).filter(|t| t.in_flight > 0);
-        // L2 goes with the memory slices of an instance. What it cannot hold of all data together is read again.
-        let cached: f64 = running.map(|t| t.cache).sum();
-        let missed = if cached > g.bandwidth { 1.0 - g.bandwidth / cached } else { 0.0 };
-        let again = 1.0 + self.config.hits_over_misses * missed;
         let (mut bandwidth, mut on_sms, mut blocks, mut holders) = (0.0, 0.0, 0_u64, 0_u32);
-        let mut own = 1.0_f64;
+        let (mut own, mut cached) = (1.0_f64, 0.0);
         for tenant in &g.tenants {
-            let takes = self.takes(group, *tenant);
+            let takes = self.tenants.get(*tenant).and_then(|t| t.takes);
+            let takes = takes.unwrap_or_else(|| self.takes(g, *tenant));
+            let Some(t) = self.tenants.get_mut(*tenant) else { continue };
+            t.takes = Some(takes);
             bandwidth += takes.bandwidth;
             on_sms += takes.sms;
             blocks = blocks.saturating_add(takes.blocks);
             holders = holders.saturating_add(u32::from(takes.blocks > 0));
-            let sms = self.tenants.get(*tenant).map_or(1, |t| t.sms.max(1));
-            own = own.max(takes.sms / f64::from(sms));
+            own = own.max(takes.sms / f64::from(t.sms.max(1)));
+            if t.in_flight > 0 {
+                cached += t.cache;
+            }
         }
+        // L2 goes with the memory slices of an instance. What it cannot hold of all data together is read again.
+        let missed = if cached > g.bandwidth { 1.0 - g.bandwidth / cached } else { 0.0 };
+        let again = 1.0 + self.config.hits_over_misses * missed;
         let wanted = again * bandwidth;
         // Blocks go to the SM with most room: those of all kernels together are spread evenly, but for the last ones. No
         // SM has blocks of two tenants where caps leave room for everybody: each has fewer SMs than it was recorded on.
@@ -1556,9 +1573,9 @@ impl<'a> Sim<'a> {
     ///
     /// Of what was measured for a tenant, and not kernel by kernel, its kernels beside each other want no more than that;
     /// and none of them more than where they were recorded: what they cost each other there is in the recorded times.
-    fn takes(&self, group: usize, tenant: usize) -> Takes {
+    fn takes(&self, g: &Group, tenant: usize) -> Takes {
         let mut takes = Takes::default();
-        let (Some(g), Some(t)) = (self.groups.get(group), self.tenants.get(tenant)) else { return takes };
+        let Some(t) = self.tenants.get(tenant) else { return takes };
         if t.in_flight == 0 {
             return takes;
         }
