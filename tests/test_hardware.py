@@ -1221,6 +1221,22 @@ def test_who_waits_for_full_grids_is_forecast_to_wait_as_long_as_they_go_on() ->
     assert advice.options.recommended is not options["MPS"]
 
 
+def test_a_kernel_behind_a_large_copy_is_before_what_waits_for_the_next_copy() -> None:
+    # A copies 32 MB, then a kernel fills the GPU; B's copy of 64 KB waits behind that of A and its kernels behind A's.
+    # B is done once for each unit of A, whether the two are time-sliced or under MPS: 708 and 682 units in a second.
+    (advice,) = pyanalyze.load(H200 / "slices-copies-open_loop.sqlite").advise()
+    solo = rates(H200, "alone-copies")[0]
+    (sliced, b_sliced), (mps, b_mps) = (rates(H200, f"{how}-copies-open_loop") for how in ("slices", "mps"))
+    options = {option.name: option.forecasts for option in advice.options.options}
+    assert advice.options.check == pytest.approx(0, abs=0.1)
+    for way, measured in (("time-slicing", sliced), ("MPS", mps)):
+        copies = options[way][0]
+        assert copies.low < solo / measured < copies.high
+        assert copies.slowdown == pytest.approx(solo / measured, rel=0.05)
+    # Its requests pile up in both, so that its rate is that of its work.
+    assert options["MPS"][1].slowdown / options["time-slicing"][1].slowdown == pytest.approx(b_sliced / b_mps, rel=0.15)
+
+
 def test_a_forecast_says_what_the_added_latency_is_spent_on() -> None:
     session = pyanalyze.load(H200 / "torch-slices-jax_train-decode.sqlite")
     (advice,) = session.advise()

@@ -167,7 +167,10 @@ pub(crate) struct Program {
     /// The stream that all others wait for and that waits for them.
     pub barrier: Option<u32>,
     pub submit_ns: i64,
+    /// From the end of an operation to the start of a kernel that waited for it.
     pub release_ns: i64,
+    /// The same of a copy.
+    pub copy_release_ns: i64,
     /// First call (without calls: operation) to last end, as recorded.
     pub recorded_ns: i64,
     /// Of a window: what of it lies before and after that.
@@ -533,7 +536,8 @@ impl<'a> Recording<'a> {
             // What the whole shows better than a part.
             (program.pauses, program.unseen_waits) = (all.pauses, all.unseen_waits);
             program.barrier = program.barrier.filter(|_| all.barrier.is_some());
-            (program.submit_ns, program.release_ns) = (all.submit_ns, all.release_ns);
+            (program.submit_ns, program.release_ns, program.copy_release_ns) =
+                (all.submit_ns, all.release_ns, all.copy_release_ns);
             (program.goes_on, program.is_window) = (true, true);
             // It goes round: what is left of the window when its work is done comes before it begins again.
             program.outside_ns = to_ns.saturating_sub(from_ns).saturating_sub(program.recorded_ns).max(0);
@@ -1374,7 +1378,7 @@ fn waited_for(call: &Call, ended: &[(i64, u32)], launched_ns: &[Option<i64>]) ->
 
 /// How soon the device takes what is launched on an idle stream, and what waits in a busy one.
 fn delays(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) {
-    let (mut submit, mut release) = (Vec::new(), Vec::new());
+    let (mut submit, mut release, mut copy_release) = (Vec::new(), Vec::new(), Vec::new());
     let mut last: BTreeMap<u32, i64> = BTreeMap::new();
     for ((s, op), launched) in seen.iter().zip(&program.ops).zip(launched_ns) {
         let end = last.insert(op.stream, s.work.end_ns).unwrap_or(i64::MIN);
@@ -1382,20 +1386,19 @@ fn delays(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) {
         if end < *launched {
             submit.push(s.work.start_ns.saturating_sub(*launched));
         } else if end.saturating_sub(*launched) > 20_000 && end <= s.work.start_ns {
+            let release = if s.work.kind == WorkKind::Copy { &mut copy_release } else { &mut release };
             release.push(s.work.start_ns.saturating_sub(end));
         }
     }
-    submit.retain(|ns| (0..1_000_000).contains(ns));
-    release.retain(|ns| (0..1_000_000).contains(ns));
-    // What takes longer waited for something else too: its turn, or room.
-    let typical = |values: &mut Vec<i64>, default: i64| {
-        if values.len() < 8 {
-            return default;
-        }
-        percentile(values, 0.25).min(20_000)
+    let usual = |values: &mut Vec<i64>| {
+        values.retain(|ns| (0..1_000_000).contains(ns));
+        (values.len() >= 8).then(|| percentile(values, 0.25))
     };
-    program.submit_ns = typical(&mut submit, SUBMIT_NS);
-    program.release_ns = typical(&mut release, RELEASE_NS);
+    // What takes longer waited for something else too: its turn, or room.
+    program.submit_ns = usual(&mut submit).map_or(SUBMIT_NS, |ns| ns.min(20_000));
+    let released = |values: &mut Vec<i64>| usual(values).filter(|ns| *ns < 20_000).unwrap_or(RELEASE_NS);
+    program.release_ns = released(&mut release);
+    program.copy_release_ns = released(&mut copy_release);
 }
 
 /// Hosts invented for streams: each launches when the operation before has ended and the gap has gone by.
@@ -1422,7 +1425,7 @@ fn streams(program: &mut Program, seen: &[Seen], turns: Option<&Union>) {
     program.hosts =
         hosts.into_values().map(|(begin, _, steps, _)| Host { begin_ns: Some(begin), steps }).collect();
     program.recorded_ns = last_ns.saturating_sub(first_ns).max(0);
-    (program.submit_ns, program.release_ns) = (0, 0);
+    (program.submit_ns, program.release_ns, program.copy_release_ns) = (0, 0, 0);
 }
 
 #[cfg(test)]
