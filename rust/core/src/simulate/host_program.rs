@@ -1378,7 +1378,7 @@ fn waited_for(call: &Call, ended: &[(i64, u32)], launched_ns: &[Option<i64>]) ->
 
 /// How soon the device takes what is launched on an idle stream, and what waits in a busy one.
 fn delays(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) {
-    let (mut submit, mut release, mut copy_release) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut submit, mut release, mut of_kernels) = (Vec::new(), Vec::new(), Vec::new());
     let mut last: BTreeMap<u32, i64> = BTreeMap::new();
     for ((s, op), launched) in seen.iter().zip(&program.ops).zip(launched_ns) {
         let end = last.insert(op.stream, s.work.end_ns).unwrap_or(i64::MIN);
@@ -1386,8 +1386,10 @@ fn delays(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) {
         if end < *launched {
             submit.push(s.work.start_ns.saturating_sub(*launched));
         } else if end.saturating_sub(*launched) > 20_000 && end <= s.work.start_ns {
-            let release = if s.work.kind == WorkKind::Copy { &mut copy_release } else { &mut release };
             release.push(s.work.start_ns.saturating_sub(end));
+            if s.work.kind != WorkKind::Copy {
+                of_kernels.push(s.work.start_ns.saturating_sub(end));
+            }
         }
     }
     let usual = |values: &mut Vec<i64>| {
@@ -1396,9 +1398,10 @@ fn delays(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) {
     };
     // What takes longer waited for something else too: its turn, or room.
     program.submit_ns = usual(&mut submit).map_or(SUBMIT_NS, |ns| ns.min(20_000));
-    let released = |values: &mut Vec<i64>| usual(values).filter(|ns| *ns < 20_000).unwrap_or(RELEASE_NS);
-    program.release_ns = released(&mut release);
-    program.copy_release_ns = released(&mut copy_release);
+    program.copy_release_ns = usual(&mut release).map_or(RELEASE_NS, |ns| ns.min(20_000));
+    // Where kernels always waited, how soon copies began says nothing of them.
+    let waited = usual(&mut of_kernels).is_some_and(|ns| ns >= 20_000);
+    program.release_ns = if waited { RELEASE_NS } else { program.copy_release_ns };
 }
 
 /// Hosts invented for streams: each launches when the operation before has ended and the gap has gone by.
