@@ -695,7 +695,8 @@ def test_work_whose_records_were_cut_off_asks_for_the_whole_export(hardware: Pat
 
 def test_only_cuda_tracing_ended_where_ranges_of_launching_threads_go_on(hardware: Path, tmp_path: Path) -> None:
     """The same, without what nsys says of how many events it collected: then nothing shows that rows were removed."""
-    path = Path(shutil.copy(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite", tmp_path))
+    path = tmp_path / "no-diagnostics.sqlite"
+    shutil.copy(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite", path)
     with closing(sqlite3.connect(path)) as db, db:
         ((of_ranges,),) = db.execute(
             'SELECT max("end") FROM NVTX_EVENTS WHERE globalTid IN (SELECT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME)'

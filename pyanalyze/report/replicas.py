@@ -25,6 +25,8 @@ __all__ = ["render_replicas", "replicas_page", "replicas_text"]
 
 _BEST = {"throughput": "most throughput", "latency": "least p99 latency", "fairness": "the most equal progress"}
 _PARETO = "Pareto-optimal"
+#: A smaller change of throughput by one more copy is said to be none: forecasts do not tell it.
+_SAME_THROUGHPUT = 0.01
 _MARKS = {"yes": "yes", "no": "no", "cannot-tell": "cannot tell"}
 
 
@@ -182,11 +184,12 @@ def _knee(advice: ReplicaAdvice, knee: Knee, advised: int | None) -> str:
         return f"Every copy up to {knee.copies} adds {least} of throughput or more."
     then = min((one.copies for one in advice.options if one.copies > knee.copies), default=knee.copies + 1)
     more = f"A {_ordinal(then)} copy" if then == knee.copies + 1 else f"{then} copies instead of {knee.copies}"
-    verb = "costs" if knee.next_gain < 0 else "adds"
-    said = (
-        f"{more} {verb if then == knee.copies + 1 else verb[:-1]} {fmt.percent(abs(knee.next_gain), 0)} of throughput"
-    )
-    if knee.next_gain >= 0:
+    same = abs(knee.next_gain) < _SAME_THROUGHPUT
+    verb = "changes" if same else "costs" if knee.next_gain < 0 else "adds"
+    by = f"throughput by less than {fmt.percent(_SAME_THROUGHPUT, 0)}"
+    how_much = by if same else f"{fmt.percent(abs(knee.next_gain), 0)} of throughput"
+    said = f"{more} {verb if then == knee.copies + 1 else verb[:-1]} {how_much}"
+    if same or knee.next_gain >= 0:
         said += f", less than the {least} from which one is worth it"
     if advised is None or advised <= knee.copies:
         return f"{said}."
