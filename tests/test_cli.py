@@ -111,7 +111,10 @@ def test_what_is_not_available_is_said_with_the_command_that_shows_it(hardware: 
     shown = {verb: " ".join(run(*verb.split(), capture).stdout.split()) for verb in ("summary", "report -f txt -o -")}
     said = "Kernels of kit (pid 708), kit (pid 709) and kit (pid 775) were not traced."
     assert said in shown["summary"]
-    assert "Missing kernels, the slowdown of 3 tenants and more; see `pyanalyze report`" in shown["summary"]
+    assert (
+        "Missing rows of the export, kernels, the slowdown of 3 tenants and more; see `pyanalyze report`"
+        in shown["summary"]
+    )
     assert f'{said} The table "Not available" says how to capture it.' in shown["report -f txt -o -"]
 
 
