@@ -182,26 +182,24 @@ def _tracing_ended(tables: TableSet, processes: Collection[tuple[int, int | None
     """
     import polars as pl
 
-    calls = tables.calls()
+    process, thread = ["capture", "pid"], ["capture", "pid", "tid"]
+
+    def goes_on(rows: pl.DataFrame, until: pl.DataFrame) -> pl.DataFrame:
+        last = until.group_by(process).agg(last_ns=pl.col("end_ns").max())
+        rows = rows.join(last, on=process, how="left", nulls_equal=True)
+        return rows.filter((pl.col("end_ns") - pl.col("last_ns") >= _GOES_ON_NS).fill_null(value=True)).drop("last_ns")
+
+    others = pl.concat([rows.select(*thread, "end_ns") for rows in (tables.ranges(), tables.host_calls_read())])
+    if processes is not None:
+        schema = {name: others.schema[name] for name in process}
+        wanted = pl.DataFrame(list(processes), schema=schema, orient="row")
+        others = others.join(wanted, on=process, how="semi", nulls_equal=True)
+    for name in ("kernels", "memops", "graph_launches"):
+        if name in tables:
+            others = goes_on(others, tables.columns(name, *process, "end_ns"))
+    # There may be millions of calls: mostly nothing is left to compare with them.
+    calls = None if others.is_empty() else tables.calls()
     if calls is None or calls.is_empty():
         return False
-    ended = [calls.select("capture", "pid", "end_ns")]
-    ended += [
-        tables.columns(name, "capture", "pid", "end_ns")
-        for name in ("kernels", "memops", "graph_launches")
-        if name in tables
-    ]
-    last = pl.concat(ended).group_by("capture", "pid").agg(last_ns=pl.col("end_ns").max())
-    threads = calls.select("capture", "pid", "tid").unique().join(last, on=["capture", "pid"], nulls_equal=True)
-    if processes is not None:
-        wanted = pl.DataFrame(
-            list(processes), schema={name: threads.schema[name] for name in ("capture", "pid")}, orient="row"
-        )
-        threads = threads.join(wanted, on=["capture", "pid"], how="semi", nulls_equal=True)
-    for others in (tables.ranges(), tables.host_calls_read()):
-        of_threads = others.select("capture", "pid", "tid", "end_ns").join(
-            threads, on=["capture", "pid", "tid"], nulls_equal=True
-        )
-        if not of_threads.filter(pl.col("end_ns") - pl.col("last_ns") >= _GOES_ON_NS).is_empty():
-            return True
-    return False
+    others = others.join(calls.select(thread).unique(), on=thread, how="semi", nulls_equal=True)
+    return not goes_on(others, calls).is_empty()
