@@ -154,6 +154,40 @@ def test_a_copy_that_waits_for_the_copies_of_another_tenant_is_slowed_by_it() ->
     assert found["low"] < measured < found["high"]
 
 
+def test_requests_that_pile_up_have_no_elapsed_slowdown() -> None:
+    """Requests arrive at random: 965 a second solo, and beside copies, where they queue, 708 of them are done: 1.36x.
+
+    The replay of such a recording takes one request right after the other, as if the program were a loop.
+    """
+    path = H200 / "slices-copies-open_loop.sqlite"
+    (solo,), (_, beside) = rates(H200, "alone-open_loop"), rates(H200, "slices-copies-open_loop")
+    assert solo / beside == pytest.approx(1.36, abs=0.01)
+    query = """SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{} WHERE (globalPid >> 24) & 0xffffff = {}"""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        mine, other = (
+            sorted(row for kind in ("KERNEL", "MEMCPY") for row in db.execute(query.format(kind, pid)).fetchall())
+            for pid in (1649, 1648)
+        )
+    before = [(start, end) for start, end in mine if start < other[0][0]]
+    gaps_ns = [after[0] - max(end for _, end in before[: n + 1]) for n, after in enumerate(before[1:])]
+    # Its two kernels take 0.2 ms; five gaps are longer than that, and in one of them the program waits for 4.9 ms.
+    assert sum(gap > 400_000 for gap in gaps_ns) == 5
+    session = pyanalyze.load(path)
+    (tenant_id,) = session.tenants.filter(pid=1649)["tenant_id"]
+    (found,) = (one for one in session.interference()[0].tenants if one.tenant_id == tenant_id)
+    assert modelled(session, 1649, "elapsed")["low"] > 3
+    assert found.slowdown.elapsed is None
+    assert found.throughput is None
+    assert found.slowdown.latency is not None
+    assert any(note.startswith("elapsed: not known. It made 6 pauses") for note in found.notes)
+    (advice,) = session.advise()
+    assert advice.options.paused_solo == {"kit (pid 1649)": 6}
+    # A loop that began before the other has its own pauses in the replay as well.
+    for name in ("slices-paced-B", "slices-long_kernel-B", "torch-slices-jax_train-decode"):
+        for tenant in pyanalyze.load(H200 / f"{name}.sqlite").interference()[0].tenants:
+            assert tenant.slowdown.elapsed is not None
+
+
 def test_what_kernels_wait_behind_a_copy_is_caused_by_the_copies_it_waits_for() -> None:
     """Of each kernel the time, as SQL says, from its launch to the start of the copy before it in which the other tenant
     copied in the same direction."""
@@ -1228,7 +1262,8 @@ def test_a_kernel_behind_a_large_copy_is_before_what_waits_for_the_next_copy() -
     solo = rates(H200, "alone-copies")[0]
     (sliced, b_sliced), (mps, b_mps) = (rates(H200, f"{how}-copies-open_loop") for how in ("slices", "mps"))
     options = {option.name: option.forecasts for option in advice.options.options}
-    assert advice.options.check == pytest.approx(0, abs=0.1)
+    assert advice.options.check is not None
+    assert advice.options.check.size < 0.1
     for way, measured in (("time-slicing", sliced), ("MPS", mps)):
         copies = options[way][0]
         assert copies.low < solo / measured < copies.high

@@ -289,11 +289,13 @@ def _trust(advice: ReplicaAdvice) -> list[Block]:
         # Nothing is forecast: how good other forecasts are says nothing.
         return missing
     said = words[check.outcome]
-    errors = [
-        f"{name} {fmt.percent(error)}"
-        for name, error in (("elapsed time", check.elapsed_error), ("p99", check.p99_error))
-        if error is not None
-    ]
+    errors = [] if check.p99_error is None else [f"p99 {fmt.percent(check.p99_error)}"]
+    if check.elapsed_error is not None:
+        # One without copies is not named here.
+        names = {tenant_id: f" of {name}" for tenant_id, name in _names(advice).items()}
+        whose = "" if check.elapsed_tenant_id is None else names.get(check.elapsed_tenant_id, "")
+        how = "long" if check.elapsed_too_long else "short"
+        errors.insert(0, f"elapsed time{whose} {fmt.percent(check.elapsed_error)} too {how}")
     said += f" (largest error: {', '.join(errors)})." if errors else "."
     against = f" Forecasts of this kind were checked against {checked.against}"
     if checked.coverage is not None and checked.median_error is not None:

@@ -187,6 +187,10 @@ class SelfCheck(Result):
 
     possible: bool = Field(description="The recorded configuration can be replayed.")
     elapsed_error: Number = Field(description="Largest relative error of elapsed time over tenants.")
+    elapsed_tenant_id: int | None = Field(default=None, description="Tenant whose elapsed time has that error.")
+    elapsed_too_long: bool | None = Field(
+        default=None, description="Whether its replayed time is too long, not too short; null: nothing was replayed."
+    )
     p99_error: Number = Field(description="Largest relative error of the 99th percentile of latency.")
     contention: Number = Field(
         description="How much longer kernels took beside each other than the replay says without memory and caches, "

@@ -10,11 +10,13 @@ from pyanalyze.analysis.advice import required as isolating
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
 from pyanalyze.analysis.advice.options import (
     AS_GOOD,
+    REPRODUCED,
     Option,
     Options,
     best_of,
     contradicted,
     full_switch,
+    how_wrong,
     memory_peaks,
     observed_slicing,
     options,
@@ -736,7 +738,11 @@ def _trust(compared: Options, option: Option) -> str:
     """How near the model came to the record, and what the bounds of an option allow for."""
     said = ""
     if compared.check is not None:
-        said += f" The replayed co-run takes as long as recorded within {fmt.percent(compared.check)}{_solo(compared)}."
+        within = f" The replayed co-run takes as long as recorded within {fmt.percent(compared.check.size)}"
+        if compared.check.size > REPRODUCED:
+            of = next(row.name for row in option.forecasts if row.tenant_id == compared.check.tenant_id)
+            within += f": the elapsed time of {of} is {how_wrong(compared.check)}"
+        said += f"{within}{_solo(compared)}."
     elif compared.current is None:
         said += " The current configuration was not modelled: the gain over it is not known."
     if compared.replayed < 1:
@@ -745,7 +751,7 @@ def _trust(compared: Options, option: Option) -> str:
         )
     said += f" Bounds allow for a model error of {fmt.percent(option.margin)}"
     if compared.check is not None:
-        more = fmt.percent(option.margin - compared.check)
+        more = fmt.percent(option.margin - compared.check.size)
         said += f", {more} of it for this configuration"
     said += "."
     if option.contention is not None:
@@ -758,6 +764,12 @@ def _trust(compared: Options, option: Option) -> str:
                 " A gain is likely, not certain: this recording does not show whether they gain anything over "
                 "time-slicing, and upper bounds assume that they do not."
             )
+    for name, pauses in compared.paused_solo.items():
+        said += (
+            f" {name} made {fmt.count(pauses)} pauses between its kernels before other tenants began, and hardly any "
+            "since: its requests may have piled up. Then each of its slowdowns is too high, now and in other "
+            "configurations."
+        )
     if compared.untraced:
         who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
         said += f" {who} not traced: {', '.join(compared.untraced)}. Upper bounds allow for their resident time."

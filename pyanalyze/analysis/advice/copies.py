@@ -35,6 +35,7 @@ from pyanalyze.analysis.advice.options import (
     JITTER,
     LINGERING_NS,
     REPRODUCED,
+    ReplayError,
     as_checked,
     clients_of,
     is_time_sliced,
@@ -334,10 +335,10 @@ def advise_copies(
         if not 1 <= whole <= MOST_COPIES or any(n < 0 for n in one.values()):
             raise UsageError(f"{whole} copies: from 1 to {MOST_COPIES} can be forecast")
         asked.append({by_name[name]: n for name, n in one.items() if n})
-    check, contention, spreads = _checked(scene, threads)
+    check, error, contention, spreads = _checked(scene, threads)
     scene = replace(scene, spreads=spreads)
-    if check.outcome == "forbidden":
-        return _advice(verdict, objective, check, operations, window_ns, missed(check.elapsed_error or 0.0))
+    if error is not None and error.size > FORBIDDEN:
+        return _advice(verdict, objective, check, operations, window_ns, missed(error, scene.names))
     demands = list(_demands(scene))
     unmeasured = set(scene.names) - set(scene.demands)
     if scene.recording is not None and scene.recording.together and check.contention is not None:
@@ -745,7 +746,7 @@ def _spreads(rows: pl.DataFrame, checked: Sequence[SharingConfig], tenants: Mapp
     for config in checked:
         of = replay_error(rows.filter(pl.col("sharing_config").is_in(["recorded", config.name])), tenants, "elapsed_ns")
         if of is not None:
-            error[config.block_imbalance] = of
+            error[config.block_imbalance] = of.size
     even, uneven = SPREADS
     if even in error and uneven in error and abs(error[even] - error[uneven]) > TOLD_APART:
         nearest = min(error, key=lambda spread: error[spread])
@@ -753,14 +754,16 @@ def _spreads(rows: pl.DataFrame, checked: Sequence[SharingConfig], tenants: Mapp
     return SPREADS
 
 
-def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float, float], tuple[float, float]]:
+def _checked(
+    scene: _Scene, threads: int
+) -> tuple[SelfCheck, ReplayError | None, tuple[float, float, float], tuple[float, float]]:
     """The recorded configuration, replayed, against the record; and the contention and the spreads that it shows."""
     first = scene.recording or alone(scene.sm_count, next(iter(scene.names)))
     rows = scene.run([first.varied("first")], threads)
     measured = rows["contention"].drop_nulls().to_list()
     contention = measured_contention(measured[0]) if measured else CONTENTION
     if scene.recording is None:
-        return NOT_CHECKED, contention, SPREADS
+        return NOT_CHECKED, None, contention, SPREADS
     beside = float(measured[0]) if measured else None
     checked = as_checked(scene.recording, beside)
     again = scene.run(checked, threads)
@@ -769,18 +772,21 @@ def _checked(scene: _Scene, threads: int) -> tuple[SelfCheck, tuple[float, float
     p99 = replay_error(again, scene.names, "unit_p99_ns" if scene.units else "latency_p99_ns")
     if elapsed is None:
         outcome = "not-possible"
-    elif elapsed > FORBIDDEN:
+    elif elapsed.size > FORBIDDEN:
         outcome = "forbidden"
     else:
-        outcome = "widened" if max(elapsed, p99 or 0.0) > REPRODUCED else "passed"
+        outcome = "widened" if max(elapsed.size, p99.size if p99 else 0.0) > REPRODUCED else "passed"
     return (
         SelfCheck(
             possible=elapsed is not None,
-            elapsed_error=elapsed,
-            p99_error=p99,
+            elapsed_error=elapsed.size if elapsed else None,
+            elapsed_tenant_id=elapsed.tenant_id if elapsed else None,
+            elapsed_too_long=elapsed.relative > 0 if elapsed else None,
+            p99_error=p99.size if p99 else None,
             contention=beside,
             outcome=outcome,  # type: ignore[arg-type]
         ),
+        elapsed,
         contention,
         spreads,
     )

@@ -23,6 +23,7 @@ from pyanalyze.analysis.advice.forecast import (
 )
 from pyanalyze.analysis.advice.simple import in_turn
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS, mps_caps, visible_sms
+from pyanalyze.analysis.interference.solo_part import pauses_solo
 from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_on, servers_on
 from pyanalyze.analysis.occupancy import mps_percentages, placement_policy
@@ -209,6 +210,27 @@ class Option:
 
 
 @dataclass(frozen=True)
+class ReplayError:
+    """How far the replay of the recorded configuration is from the record, for the tenant for which it is farthest.
+
+    Attributes
+    ----------
+    tenant_id
+        Tenant.
+    relative
+        Replayed over recorded, less 1: below 0 the replay is too short.
+    """
+
+    tenant_id: int
+    relative: float
+
+    @property
+    def size(self) -> float:
+        """Either way."""
+        return abs(self.relative)
+
+
+@dataclass(frozen=True)
 class Options:
     """All that was compared on one device.
 
@@ -240,8 +262,8 @@ class Options:
     daemon
         Where an MPS daemon is found.
     check
-        How far the replay of the recorded mode is from what was recorded (largest relative error over tenants); None
-        where that mode cannot be replayed. It is in the bounds of every option; above :data:`FORBIDDEN` there are none.
+        How far the replay of the recorded mode is from the recorded elapsed times; None where that mode cannot be
+        replayed. It is in the bounds of every option; above :data:`FORBIDDEN` there are none.
     recorded_p99_ns
         The recorded 99th percentile of kernel latency, by tenant.
     solo_measured
@@ -252,6 +274,9 @@ class Options:
     unplaced
         Tenants for which MIG has no instance beside the others, with the reason; empty where it has, or the GPU has no
         MIG.
+    paused_solo
+        How often a tenant paused before the others began, by name, where it has hardly paused since: its requests may
+        have piled up, and the replay takes each unit of work to follow the one before.
     mig_instances
         How many instances the GPU has at most, where more than :data:`~pyanalyze.vocabulary.MOST_COPIES` tenants share
         it: then it is not worked out which of them to place.
@@ -263,7 +288,7 @@ class Options:
     recommended: Option | None = None
     refused: tuple[tuple[Option, tuple[Requirement, ...]], ...] = ()
     why_not: str | None = None
-    check: float | None = None
+    check: ReplayError | None = None
     clients: tuple[mps.Client, ...] = ()
     unplaced: Mapping[str, str] = field(default_factory=dict)
     mig_instances: int | None = None
@@ -274,6 +299,7 @@ class Options:
     daemon: Daemon = DEFAULT_DAEMON
     recorded_p99_ns: Mapping[int, int] = field(default_factory=dict)
     solo_measured: Mapping[int, float] = field(default_factory=dict)
+    paused_solo: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def present_p99_ns(self) -> dict[int, int]:
@@ -579,10 +605,10 @@ def options(
     untraced = untraced_ns_of(tables, device_id)
     replay = _Replay(tables, verdict, recorded_config(tables, verdict, list(names), sm_count), mps_groups)
     solo = _solo(replay, names, sm_count)
-    if solo.check is not None and solo.check > FORBIDDEN:
+    if solo.check is not None and solo.check.size > FORBIDDEN:
         return Options(
             device_id,
-            why_not=missed(solo.check),
+            why_not=missed(solo.check, names),
             check=solo.check,
             clients=tuple(clients),
             untraced=tuple(untraced),
@@ -613,21 +639,47 @@ def options(
         mig_instances, untraced=tuple(untraced), replayed=replayed,
         daemon=daemon_on(tables, device_id),
         recorded_p99_ns=p99_ns,
+        paused_solo=_paused_solo(tables, device_id, solo, names),
     )  # fmt: skip
 
 
-def missed(error: float) -> str:
+def _paused_solo(tables: TableSet, device_id: int, solo: _Solo, names: Mapping[int, str]) -> dict[str, int]:
+    """Pauses before the others began, by name, of tenants that are replayed solo without them."""
+    tenants = {row["tenant_id"]: row for row in tables.rows_of("tenants", device_id)}
+    used = {row["tenant_id"]: row for row in tables.rows_of("tenant_usage", device_id)}
+    found = {}
+    for tenant, name in names.items():
+        kernels = (used[tenant]["kernels"] or 0) + (used[tenant]["graph_launches"] or 0)
+        each_ns = solo.rows[tenant, False]["elapsed_ns"] / max(kernels, 1)
+        pauses = pauses_solo(tables, tenants[tenant] | used[tenant], each_ns)
+        if pauses is not None:
+            found[name] = pauses
+    return found
+
+
+def missed(error: ReplayError, names: Mapping[int, str]) -> str:
     """Say why a replay that does not reproduce the record forbids every forecast.
 
     Examples
     --------
-    >>> missed(0.4)
-    'the replay of the recorded configuration misses the elapsed time of a tenant by 40 % (limit: 25 %)'
+    >>> missed(ReplayError(3, -0.4), {3: "web"})
+    'in the replay of the recorded configuration the elapsed time of web is 40.0 % too short (limit: 25 %)'
     """
     return (
-        "the replay of the recorded configuration misses the elapsed time of a tenant by "
-        f"{fmt.percent(error, 0)} (limit: {fmt.percent(FORBIDDEN, 0)})"
+        f"in the replay of the recorded configuration the elapsed time of {names[error.tenant_id]} is "
+        f"{how_wrong(error)} (limit: {fmt.percent(FORBIDDEN, 0)})"
     )
+
+
+def how_wrong(error: ReplayError) -> str:
+    """Say how far a replayed time is from the recorded one.
+
+    Examples
+    --------
+    >>> how_wrong(ReplayError(0, 0.093))
+    '9.3 % too long'
+    """
+    return f"{fmt.percent(error.size)} too {'long' if error.relative > 0 else 'short'}"
 
 
 def contradicted(compared: Options, measured: Mapping[int, Estimate]) -> Options:
@@ -870,8 +922,8 @@ def as_checked(recording: SharingConfig, measured: float | None) -> list[Sharing
     ]
 
 
-def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> float | None:
-    """Return how far the replay of the recorded config is from the record: the largest relative error over tenants.
+def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> ReplayError | None:
+    """Return how far the replay of the recorded config is from the record, for the tenant for which it is farthest.
 
     Parameters
     ----------
@@ -882,7 +934,7 @@ def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> flo
 
     Returns
     -------
-    float or None
+    ReplayError or None
         Of the config that is nearest; None where it is not known for all tenants.
 
     Examples
@@ -891,7 +943,7 @@ def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> flo
     >>> rows = pl.DataFrame(
     ...     {"sharing_config": ["recorded", "check 0.0"], "tenant_id": [0, 0], "elapsed_ns": [100, 110]}
     ... )
-    >>> round(replay_error(rows, [0], "elapsed_ns"), 3)
+    >>> round(replay_error(rows, [0], "elapsed_ns").relative, 3)
     0.1
     """
     found: dict[str, dict[int, int]] = {}
@@ -900,11 +952,11 @@ def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> flo
             found.setdefault(str(row["sharing_config"]), {})[row["tenant_id"]] = row[column]
     seen = found.get("recorded", {})
     errors = [
-        max(abs(replayed.get(t, 0) / seen[t] - 1) for t in tenants)
+        max((ReplayError(t, replayed[t] / seen[t] - 1) for t in tenants), key=lambda error: error.size)
         for name, replayed in found.items()
         if name.startswith(CHECK) and all(seen.get(t) and t in replayed for t in tenants)
     ]
-    return min(errors, default=None)
+    return min(errors, key=lambda error: error.size, default=None)
 
 
 def _variants(option: Option, contention: Contention, *, switches: bool, pauses: bool) -> list[_Variant]:
@@ -941,7 +993,7 @@ class _Solo:
     measured
         Contention as it was recorded; None: the record does not show it.
     check
-        Largest relative error of the elapsed time of a tenant; None: the recorded config is not known.
+        Largest error of the elapsed time of a tenant; None: the recorded config is not known.
     sampling
         Errors of replaying windows, where those stand for all.
     """
@@ -949,7 +1001,7 @@ class _Solo:
     observed: Mapping[int, Mapping[str, Any]]
     rows: Mapping[tuple[int, bool], Mapping[str, Any]]
     measured: float | None
-    check: float | None
+    check: ReplayError | None
     sampling: tuple[float, ...]
 
 
@@ -1043,7 +1095,7 @@ def _forecast(
         if draining:
             margin += MARGIN_DRAINING
         # What the replay misses of the known mode it misses of the others too.
-        margin += (solo.check or 0.0) + max(sampling, default=0.0)
+        margin += (solo.check.size if solo.check else 0.0) + max(sampling, default=0.0)
         variants = _variants(option, contention, switches=switches, pauses=pauses)
         forecasts = []
         for tenant, name in names.items():

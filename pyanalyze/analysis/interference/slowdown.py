@@ -11,6 +11,7 @@ from pyanalyze.analysis.interference.execution import split_execution
 from pyanalyze.analysis.interference.groups import NO_LATENCY, SoloRun, between_groups, group_ids
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns, device_figures, lost_time
 from pyanalyze.analysis.interference.scheduling import on_cpu_ns
+from pyanalyze.analysis.interference.solo_part import pauses_solo
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
 from pyanalyze.results.interference import (
     BaselineNotUsed,
@@ -72,6 +73,11 @@ SLEEPS_UNTIL = (
     "do, it is near the lower end"
 )
 _FAR_BELOW = 0.1
+#: How often it paused is in front.
+PAUSED_SOLO = (
+    "pauses between its kernels before other tenants began, and hardly any since: requests may have piled up. What its "
+    "elapsed slowdown would be then is not in this recording"
+)
 MAY_HAVE_WAITED = (
     "elapsed: at least that, because the program made no CUDA call until about the end of its kernels; so few such "
     "waits cannot show whether it waited for them"
@@ -621,6 +627,12 @@ def _slowed(
     elif against == "baseline" and wide and played and _waits_for_work(tables, row):
         estimates["elapsed"], elapsed_row = other, again["elapsed"]
         notes.append(ELAPSED_IS_ARRIVALS)
+    paused = None
+    if elapsed_row is not None and elapsed_row["against"] == "counterfactual" and elapsed_row["n"]:
+        paused = pauses_solo(tables, row, elapsed_row["solo_ns"] / elapsed_row["n"])
+    if paused is not None:
+        estimates["elapsed"] = elapsed_row = None
+        notes.append(f"elapsed: not known. It made {fmt.count(paused)} {PAUSED_SOLO}")
     elapsed = estimates["elapsed"]
     if elapsed is not None and _held_back(verdict, elapsed):
         estimates["elapsed"] = elapsed.model_copy(update={"low": 1.0})
