@@ -152,6 +152,9 @@ def test_a_copy_that_waits_for_the_copies_of_another_tenant_is_slowed_by_it() ->
     found = modelled(pyanalyze.load(H200 / "slices-copies-open_loop.sqlite"), 1649, "latency")
     assert found["value"] == pytest.approx(measured, rel=0.03)
     assert found["low"] < measured < found["high"]
+    # Such waits are a third of what was added: they stand behind the largest cause.
+    said = " ".join(run("summary", H200 / "slices-copies-open_loop.sqlite").stdout.split())
+    assert re.search(r"Waiting for its time slice \(4\d\.\d % of the added latency\); queueing 3\d\.\d %\.", said)
 
 
 def test_requests_that_pile_up_have_no_elapsed_slowdown() -> None:

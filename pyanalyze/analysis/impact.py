@@ -42,6 +42,8 @@ class Cause(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
+#: Part of the added latency from which a second cause is worth naming beside the largest.
+NOTABLE_CAUSE = 0.2
 #: Where the added latency went, as the name of a cause: in sentences, tables and charts.
 CAUSE_WORDS: Mapping[Cause, str] = {
     Cause.LAUNCH: "launch overhead (the API call)",
@@ -131,6 +133,8 @@ class Victim:
     top
         The largest part of its added latency, with what queued behind it where that is known, and the fraction that it
         is; None: not known.
+    second
+        The next largest, where it is notable too; None: not known, or it is not.
     switched_out
         Fraction of its busy time in which another context was resident; None: not known, or none of it.
     """
@@ -139,6 +143,7 @@ class Victim:
     kind: SlowdownKind
     estimate: Estimate
     top: tuple[Cause, float] | None = None
+    second: tuple[Cause, float] | None = None
     switched_out: float | None = None
 
     @property
@@ -260,16 +265,18 @@ def _rank(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> tuple[bool,
 
 def _victim(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> Victim:
     causes = tenant.root_causes or tenant.causes
-    top = None if causes is None else _top_cause(causes)
+    top, second, *_ = (None, None) if causes is None else (*_by_part(causes), None, None)
     if tenant.group_of is not None:
         # Of groups of work nothing but execution is compared.
-        top = Cause.EXECUTION, 1.0
-    return Victim(tenant, kind, estimate, top, _switched_out(tenant))
+        top, second = (Cause.EXECUTION, 1.0), None
+    if second is not None and second[1] < NOTABLE_CAUSE:
+        second = None
+    return Victim(tenant, kind, estimate, top, second, _switched_out(tenant))
 
 
-def _top_cause(causes: Causes) -> tuple[Cause, float] | None:
+def _by_part(causes: Causes) -> list[tuple[Cause, float]]:
     parts = [(cause, value) for cause in Cause if (value := getattr(causes, cause)) is not None]
-    return max(parts, key=lambda pair: pair[1], default=None)
+    return sorted(parts, key=lambda pair: -pair[1])
 
 
 def _switched_out(tenant: Tenant) -> float | None:

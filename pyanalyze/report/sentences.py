@@ -1094,7 +1094,8 @@ def cause_text(victim: Victim, mode: Mode) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     how = "time slices, " if cause is Cause.OTHERS and TRAITS[mode].time_sliced else ""
-    return f"{CAUSE_WORDS[cause]} ({how}{fmt.percent(part)} of the added latency)"
+    said = f"{CAUSE_WORDS[cause]} ({how}{fmt.percent(part)} of the added latency)"
+    return f"{said}; {CAUSE_WORDS[victim.second[0]]} {fmt.percent(victim.second[1])}" if victim.second else said
 
 
 def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True) -> str:
