@@ -190,14 +190,18 @@ def _agreement(device: Device, limits: Limits) -> Iterator[Outcome]:
     yield Outcome("expect_agreement", device_title(device), status, detail, how=how)
 
 
+def _how_to_trace(device: Device) -> str:
+    """How all tenants are traced: the report says by which variable MPS clients are recorded."""
+    return next((gap.how for gap in device.missing_for("slowdown") if gap.how), record_all())
+
+
 def _slowdowns(device: Device, limits: Limits) -> Iterator[Outcome]:
     # A process whose groups of work are the tenants has no work of its own.
     divided = {tenant.served_by for tenant in device.tenants if tenant.group_of is not None}
     traced = [t for t in device.tenants if t.busy_ns is not None and t.tenant_id not in divided]
     if not traced:
         detail = "no tenant was traced, so no slowdown is known"
-        # The report says by which variable MPS clients are recorded.
-        how = next((gap.how for gap in device.missing_for("slowdown") if gap.how), record_all())
+        how = _how_to_trace(device)
         yield Outcome("max_slowdown", device_title(device), "inconclusive", detail, how=how)
     for tenant in traced:
         if limits.max_slowdown is not None:
@@ -357,7 +361,7 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
     untraced, how = untraced_share(device), ""
     if status == "failed" and found.high + untraced >= least and untraced > NEGLIGIBLE_RESIDENCY:
         # Only traced kernels are replayed: what was found is a lower bound.
-        status, how = "inconclusive", record_all()
+        status, how = "inconclusive", _how_to_trace(device)
         detail += (
             f"; untraced processes were resident for {fmt.percent(untraced)} of the window, and their work is not known"
         )
