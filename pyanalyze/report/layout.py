@@ -7,7 +7,7 @@ own format on top.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.blocks import Note, Page, Section
@@ -30,6 +30,7 @@ from pyanalyze.report.sentences import (
     grouped_text,
     late_text,
     lead_sentences,
+    lost_words,
     other_gpus_text,
     sampled_sentence,
     samples_not_used,
@@ -38,7 +39,6 @@ from pyanalyze.report.sentences import (
 )
 from pyanalyze.report.shown import shown_devices, shown_notes
 from pyanalyze.results.labels import device_title, main_device
-from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 
 if TYPE_CHECKING:
@@ -55,19 +55,6 @@ SYNTHETIC = Note(
     "This capture was made by a generator, not recorded on a GPU. Its numbers prove nothing about real hardware.",
     "warning",
 )
-
-#: Counters of lost records, as the first page says them; "Data quality" has their names.
-_LOST_WORDS: Final = {
-    "bad_interval": "records without a valid end",
-    "graph_incomplete": "graph launches without a valid end",
-    "switch_events_lost": "gaps in the numbers of context-switch records",
-    "switch_repeated_start": "context switches without a save record",
-    "switch_overlap": "two contexts resident at once",
-    "switch_invalid": "context-switch records that the driver marked as invalid",
-    "switch_reset": "resets of the engine",
-    "diagnostic_loss": "data that nsys reported as lost",
-    "rows_skipped": "rows of samples that break their format",
-}
 
 
 def lay_out(
@@ -146,8 +133,7 @@ def _notes(report: Report) -> Iterator[Note]:
         yield Note("The export was cut", f"{text}.", "warning")
     lost = [row for row in report.quality if row.severity in ("data-loss", "error")]
     if lost:
-        names = sorted({row.name for row in lost})
-        said = "; ".join(_LOST_WORDS.get(name) or visible(name) for name in names[:6])
+        said = "; ".join(sorted({lost_words(row) for row in lost})[:6])
         yield Note("Records are missing", f"Sums may be too small: {said}. See data quality.", "warning")
     for text in files_not_read(report):
         yield Note("File not read", f"{text}.", "warning")

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.interference import Estimate, MatrixCell, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics, Occupancy
-    from pyanalyze.results.report import Device, Report, Sampled, Tenant
+    from pyanalyze.results.report import Device, QualityRow, Report, Sampled, Tenant
     from pyanalyze.results.residency import ResidencyTotals
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
@@ -100,6 +100,7 @@ __all__ = [
     "length_text",
     "longer_recording",
     "lost_streams_text",
+    "lost_words",
     "median_interval",
     "mode_clauses",
     "mode_text",
@@ -1197,6 +1198,36 @@ _SHORT_REASONS = {
     Reason.CAUSES_UNKNOWN,
     Reason.NO_CAUSE,
 }
+
+
+#: Counters of lost records in words; "Data quality" has their names.
+_LOSS_TOLD = "diagnostic_loss"
+_LOST_WORDS: Final = {
+    "bad_interval": "records without a valid end",
+    "graph_incomplete": "graph launches without a valid end",
+    "switch_events_lost": "gaps in the numbers of context-switch records",
+    "switch_repeated_start": "context switches without a save record",
+    "switch_overlap": "two contexts resident at once",
+    "switch_invalid": "context-switch records that the driver marked as invalid",
+    "switch_reset": "resets of the engine",
+    _LOSS_TOLD: "data that nsys reported as lost",
+    "rows_skipped": "rows of samples that break their format",
+}
+
+
+def lost_words(row: QualityRow) -> str:
+    """Say which records are missing, and how many of what counts them.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.report import QualityRow
+    >>> lost_words(QualityRow(name="switch_reset", severity="data-loss", count=2, detail=""))
+    'resets of the engine (2)'
+    """
+    # Of messages of nsys the number says nothing: the detail may say how many records they are about.
+    if row.name == _LOSS_TOLD and row.detail:
+        return visible(row.detail, 100)
+    return f"{_LOST_WORDS.get(row.name) or visible(row.name, 40)} ({fmt.count(row.count)})"
 
 
 def cause_sentence(device: Device) -> str:

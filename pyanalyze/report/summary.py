@@ -48,6 +48,7 @@ from pyanalyze.report.sentences import (
     length_text,
     limit_text,
     lost_streams_text,
+    lost_words,
     missing_words,
     mode_text,
     outside_report,
@@ -632,9 +633,8 @@ def _lost(report: Report) -> list[str]:
     if all(row.name == ROWS_SKIPPED for row in lost):
         rows = fmt.counted(sum(row.count for row in lost), "row")
         return _lines("Data loss", f"{rows} of samples left out: {visible(lost[0].detail or '', None)}", 3)
-    # By name: what one of it stands for (a record, a row, a message of the profiler) is not the same for all.
-    names = ", ".join(f"{visible(row.name, 40)} ({fmt.count(row.count)})" for row in lost)
-    return [_line("Data loss", f"times and counts may be too small: {names}, see `pyanalyze info`")]
+    said = "; ".join(lost_words(row) for row in lost)
+    return _lines("Data loss", f"times and counts may be too small: {said}; see `pyanalyze info`", 3)
 
 
 def _wrapped(text: str, columns: int) -> list[str]:
