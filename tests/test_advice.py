@@ -795,8 +795,8 @@ def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
         assert not others
         return
     assert stay.action == (
-        "Keep time-slicing: no other configuration is forecast to gain elapsed time. If the p99 latency of t0 matters more: MPS with "
-        "equal caps (next advice)"
+        "Keep time-slicing: no other configuration is forecast to gain elapsed time. For the p99 of t0: MPS with "
+        "equal caps (t0 1.18 and t1 1.18 times as long)"
     )
     (other,) = others
     assert other.action == "If the p99 latency of t0 matters more: run the tenants under MPS with equal caps of 50 %"
@@ -936,7 +936,7 @@ def test_a_better_row_of_the_table_is_named_where_nothing_is_changed() -> None:
     better = compared(("time-slicing", 1.24), ("MPS", 1.28), best="MPS", now="MPS")
     stay = advise._stay(better, (), verdict_of(Mode.MPS), kube=False)
     assert stay.action == (
-        "Keep MPS: the best other configuration (time-slicing) would gain less than 5 % (modelled mean elapsed "
+        "Keep MPS: time-slicing, the best other one, is forecast to gain less than 5 % (modelled mean elapsed "
         "slowdown 1.28x -> 1.24x; latency is not compared)"
     )
     assert "The model cannot tell a difference below 5 %" in stay.why
@@ -1348,8 +1348,8 @@ def test_what_is_kept_is_named_and_so_is_what_shortens_a_tail(hardware: Path) ->
     (device,) = pyanalyze.load(hardware / "torch-mps-serve-train.sqlite").report().devices
     keep, tail = device.advice[:2]
     assert keep.action == (
-        "Keep MPS: the best other configuration (time-slicing) would gain less than 5 %. "
-        "If the p99 latency of python3 (pid 1287) matters more: MPS with equal caps (next advice)"
+        "Keep MPS: time-slicing, the best other one, is forecast to gain less than 5 %. "
+        "For the p99 of python3 (pid 1287): MPS with equal caps (python3 (pid 1288) 1.95 times as long)"
     )
     assert tail.action.startswith("If the p99 latency of python3 (pid 1287) matters more: run the tenants under MPS")
 

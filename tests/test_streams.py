@@ -305,7 +305,7 @@ def test_who_filled_the_sms_for_real(hardware: Path) -> None:
     assert "beside A" not in page
     # In ms: 390.435 of 2565.2 less the gap of 1562.0 at the start.
     assert (
-        "kit: streams 15 and 16 did not overlap for 390.4 ms, 38.9 % of its time without the gap: insufficient SM "
+        "kit: streams 15 and 16 did not overlap for 390.4 ms, 38.9 % of its time without one gap: insufficient SM "
         "resources beside B1. While the SMs are full, nothing is lost."
     ) in page
     assert "35 more are in the JSON: pyanalyze streams CAPTURE -f json." in page

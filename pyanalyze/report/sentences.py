@@ -565,7 +565,7 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
         if pair is None:
             return f"{used} never had work at the same time."
         return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time."
-    of = "its time" if without.window_ns == streams.window_ns else "its time without the gap"
+    of = "its time" if without.window_ns == streams.window_ns else "its time without one gap"
     lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(without.lost_share)} of {of}"
     both = pair_name(pair, streams)
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
@@ -1100,21 +1100,20 @@ def cause_text(victim: Victim, mode: Mode) -> str:
 
 
 def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True) -> str:
-    """The largest percentile of a victim's latency, of its units, else of its kernels; short: the ratio only."""
+    """The largest percentile that a victim's units, else its kernels, are enough for; short: the ratio only."""
     units = victim.tenant.units
     found = units[0].latency_percentiles if units else victim.tenant.latency_percentiles
     if not found:
         return ""
-    last = max(found, key=lambda one: one.percentile)
+    counted = units[0].latency if units else victim.tenant.slowdown.latency
+    # Of fewer than a hundred the 99th percentile is the slowest one.
+    enough = [one for one in found if counted is None or counted.n * (100 - one.percentile) >= 100]
+    last = max(enough or found[:1], key=lambda one: one.percentile)
     what = visible(units[0].name, 40) if units else "kernels"
     if short:
         return f"{what} p{last.percentile} {fmt.ratio(last.ratio)}"
     solo, shared = fmt.duration(last.solo_ns), fmt.duration(last.shared_ns)
-    n = ""
-    if units and with_n:
-        count = units[0].latency.n
-        # The nearest rank of fewer is the last one.
-        n = f", {'slowest of' if count * (100 - last.percentile) < 100 else 'n ='} {fmt.count(count)}"
+    n = f", n = {fmt.count(units[0].latency.n)}" if units and with_n else ""
     return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)}{n})"
 
 

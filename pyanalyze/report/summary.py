@@ -519,7 +519,11 @@ def _advice(report: Report, device: Device, most: int) -> list[str]:
         if len(said) <= lines:
             break
     else:
-        said = _lines("Do", action + elsewhere, lines)
+        # Sentences that do not fit are left out: `advise` has them.
+        sentences = re.split(r"(?<=\.) (?=[A-Z])", action)
+        ways = (" ".join(sentences[:kept]) + elsewhere for kept in range(len(sentences), 0, -1))
+        said = next((all_ for way in ways if len(all_ := _lines("Do", way, lines + 1)) <= lines), [])
+        said = said or _lines("Do", action + elsewhere, lines)
     return [*said, *(f"{'':<{_LABEL}}  {part}" for part in shown)]
 
 

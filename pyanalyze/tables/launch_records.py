@@ -57,6 +57,8 @@ class LaunchRecords:
         Rows were removed from the export: records may be among them.
     tracing_ended
         Threads that launched went on to calls or ranges of other kinds, but to no CUDA call: CUDA tracing had ended.
+    recording_left_ns
+        How long the recording went on behind the last record of its captures, at least.
     """
 
     launches: int
@@ -66,6 +68,7 @@ class LaunchRecords:
     without_record_at_end: int = 0
     export_cut: bool = False
     tracing_ended: bool = False
+    recording_left_ns: int = 0
 
     @property
     def only_unfinished(self) -> bool:
@@ -119,12 +122,16 @@ class LaunchRecords:
         '1 of 3 launch calls has no kernel record: rows were removed from the export'
         >>> LaunchRecords(3, 1, (), 0, 1, tracing_ended=True).describe()
         '1 of 3 launch calls has no kernel record: CUDA tracing ended first'
+        >>> LaunchRecords(3, 1, (), 0, 1, recording_left_ns=2_500_000_000).describe()
+        "1 of 3 launch calls has no kernel record: the last record is 2.500 s before the recording's end"
         """
         graphs = " (a graph counts as one)" if self.graphs else ""
         have = "has" if self.without_record == 1 else "have"
         of = f"{fmt.count(self.without_record)} of {fmt.count(self.launches)}"
         said = f"{of} launch calls{graphs} {have} no kernel record"
         if self.only_unfinished:
+            if self.recording_left_ns >= _GOES_ON_NS and not self.tracing_ended:
+                return f"{said}: the last record is {fmt.duration(self.recording_left_ns)} before the recording's end"
             return f"{said}: {'CUDA tracing' if self.tracing_ended else 'the recording'} ended first"
         errors = self.describe_errors()
         if errors:
@@ -172,7 +179,19 @@ def launch_records(
             for row in tables.rows_where("quality", "name", "export_cut")
         ),
     )
-    return replace(records, tracing_ended=_tracing_ended(tables, wanted)) if records.only_unfinished else records
+    if not records.only_unfinished:
+        return records
+    captures = [row for row in tables.rows("capture") if wanted is None or row["capture"] in {one for one, _ in wanted}]
+    left_ns = [
+        row["recording_end_ns"] - row["end_ns"]
+        for row in captures
+        if None not in (row["recording_end_ns"], row["end_ns"])
+    ]
+    return replace(
+        records,
+        tracing_ended=_tracing_ended(tables, wanted),
+        recording_left_ns=max(min(left_ns), 0) if len(left_ns) == len(captures) > 0 else 0,
+    )
 
 
 def _tracing_ended(tables: TableSet, processes: Collection[tuple[int, int | None]] | None) -> bool:

@@ -1011,9 +1011,7 @@ def _stay(
     if others and others[0].antt < now.antt and means[0] != means[1]:
         change = " -> ".join(means)
         said = "" if tail else f" (modelled mean elapsed slowdown {change}; latency is not compared)"
-        why = (
-            f"the best other configuration ({_named(others[0])}) would gain less than {fmt.percent(WORTH_IT, 0)}{said}"
-        )
+        why = f"{_named(others[0])}, the best other one, is forecast to gain less than {fmt.percent(WORTH_IT, 0)}{said}"
         first = (
             f"{_named(others[0])} has the smallest mean elapsed slowdown of {len(others) + 1} configurations"
             f"{f' ({change})' if tail else ''}. "
@@ -1021,7 +1019,10 @@ def _stay(
         )
     if tail is not None:
         # `_for_tail` gives it, or `_stricter` where it isolates more: both follow.
-        why = f"{why}. If the p99 latency of {fmt.names(tail[1])} matters more: {_named(tail[0])} (next advice)"
+        slower = times_slower(tail[0].forecasts, now.forecasts)
+        longer = [f"{row.name} {slower[row.tenant_id]:.2f}" for row in tail[0].forecasts if row.tenant_id in slower]
+        cost = f" ({fmt.names(longer)} times as long)" if longer else ""
+        why = f"{why}. For the p99 of {fmt.names(tail[1])}: {_named(tail[0])}{cost}"
     # A replay of a few operations, which no solo recording checks, speaks for those only.
     few = fewest is not None and fewest < ENOUGH_UNITS and not compared.solo_measured
     if few:

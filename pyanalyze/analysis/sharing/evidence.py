@@ -763,8 +763,8 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             case,
             "short_overlap_share",
             "short_kernels_overlap",
-            f"short kernels of different tenants ran concurrently: {fmt.percent(share.value)} of {share.n} that "
-            "started while another tenant was busy, or in a pause of it that time slices could explain",
+            f"short kernels of different tenants ran concurrently: {fmt.percent(share.value)} of the "
+            f"{fmt.count(share.n)} that could meet work of another tenant did",
         )
     elif any(pair.overfull for pair in case.pairs):
         yield _plain(
@@ -783,8 +783,8 @@ def _short_kernels(case: Case) -> Iterable[Observation]:
             case,
             "short_overlap_share",
             "short_kernels_exclude",
-            f"short kernels of different tenants hardly ever overlap: {fmt.percent(share.value)} of {share.n}, where "
-            f"{fmt.percent(case.fact('short_overlap_expected') or 0)} would by chance",
+            f"short kernels of different tenants hardly ever overlap: {fmt.percent(share.value)} of "
+            f"{fmt.count(share.n)}, where {fmt.percent(case.fact('short_overlap_expected') or 0)} would by chance",
             "short_kernels_contended",
         )
 
@@ -807,8 +807,8 @@ def _changes(case: Case) -> Iterable[Observation]:
         # That none did is no record of a time slice.
         name, n, basis = "changes_after_slice", changes, "inferred"
         text = (
-            f"none of {fmt.counted(n, 'kernel')} behind one of another process started within 0.8 ms of the last one "
-            f"of its own; {sum(pair.quick_expected for pair in known):.0f} would without time slices"
+            f"of {fmt.counted(n, 'kernel')} behind one of another process, none started within 0.8 ms of the last one "
+            f"of its own process; side by side about {sum(pair.quick_expected for pair in known):.0f} would have"
         )
     else:
         return

@@ -497,6 +497,10 @@ def _cause_text(tenant: Tenant, causes: Causes, cause: Cause) -> str:
         return f"{part} ({fmt.percent(causes.queue_other)} behind others)"
     if cause is Cause.EXECUTION and not causes.execution and tenant.slowdown.execution_assumed:
         return f"{part} (assumed)"
+    latency = tenant.slowdown.latency
+    if cause is Cause.LAUNCH and not causes.launch and latency is not None and latency.basis == "inferred":
+        # The counterfactual replay takes each call as long as it was recorded.
+        return f"{part} (assumed)"
     return part
 
 
