@@ -1272,6 +1272,22 @@ def _default_slice(time_slice_ns: int | None) -> bool:
     return time_slice_ns is not None and abs(time_slice_ns / DEFAULT_SLICE_NS - 1) <= _LIKE_DEFAULT
 
 
+def _longer_slices_save(resident: DeviceResidency | None, switch: FullSwitch) -> str:
+    """What the switches take that longer slices might spare; empty: how intervals ended is not known.
+
+    An interval that ended before its time slice did would end as early.
+    """
+    expired = [None] if resident is None or resident.basis != "observed" else [one.expired for one in resident.tenants]
+    known = [n for n in expired if n is not None]
+    if not known or len(known) < len(expired):
+        return ""
+    switches = fmt.counted(sum(known), "full switch", "full switches")
+    return (
+        f"{fmt.duration(sum(known) * switch.length_ns)}: {switches} of {fmt.duration(switch.length_ns)}"
+        f"{' (assumed)' if switch.assumed else ''} after intervals that used up their time slice"
+    )
+
+
 def _time_slices(
     tables: TableSet, verdict: Verdict, latency_ns: int | None, resident: DeviceResidency | None, tenants: int
 ) -> Iterator[Advice]:
@@ -1306,7 +1322,7 @@ def _time_slices(
     everyone = "both" if tenants == 2 else f"all {tenants}"
     now = (
         f"{_full_switch(switch)}. Of a time slice, kernels execute for {fmt.duration(slice_ns)}: "
-        f"full switches take {fmt.percent(cost)} of the time while {everyone} are busy. "
+        f"full switches take {fmt.percent(cost)} of the time while {everyone} use up their slices. "
         f"Each time it is switched out, a kernel waits up to about {fmt.duration(wait_ns)} (calculated: "
         f"{tenants - 1} x {fmt.duration(slice_ns)} and {tenants} full switches)"
     )
@@ -1363,8 +1379,8 @@ def _time_slices(
                 "nvidia-smi compute-policy --set-timeslice=3   # long; as root, all GPUs, until the driver is reloaded"
             ],
             expected=None,
-            # Intervals that ended before their time slice did would end as early.
-            bound=f"{fmt.percent(cost)} of the time while {everyone} are busy: the full switches of whole time slices"
+            bound=_longer_slices_save(resident, switch)
+            or f"{fmt.percent(cost)} of the time while {everyone} are busy: the full switches of whole time slices"
             f"{', of the assumed length' if switch.assumed else ''}",
             why="longer time slices need fewer switches of the same cost, but let kernels wait longer. "
             f"{now}. {unknown}",
