@@ -1507,6 +1507,18 @@ def test_older_exports_tell_sms_and_memory_in_the_text_of_the_system(corpus: Pat
     assert set(devices["memory_bytes"]) == {16945512448}
 
 
+def test_shares_of_the_time_in_which_all_are_active_are_those_of_that_window() -> None:
+    """Before it one process held the engine for 3.55 s without work: shares of the whole window say nothing of both."""
+    path = H100 / "slices-A-B.sqlite"
+    tenants = pyanalyze.load(path).report().devices[0].tenants
+    shares = {tenant.pid: tenant.all_at_work_share for tenant in tenants}
+    narrowed = json.loads(run("residency", path, "--start", "4059ms", "--end", "5072ms", "-f", "json").stdout)
+    for tenant in narrowed["devices"][0]["tenants"]:
+        assert shares[tenant["pid"]] == pytest.approx(tenant["gpu_time_share"], abs=0.002)
+    summary = " ".join(run("summary", path).stdout.split())
+    assert "(all active 22 %: then 44.5 % and 50.4 %)" in summary
+
+
 def test_longer_time_slices_save_the_switches_of_slices_that_were_used_up() -> None:
     """324 of 669 switches ended an interval early (a tenant had no more work): a longer slice does not remove those."""
     (device,) = pyanalyze.load(H100 / "slices-A-B.sqlite").report().devices

@@ -62,8 +62,8 @@ SHOWN: Mapping[str, Shown] = {
     "residency": Shown(
         _WHERE | {"context_switches", "residency_summary", "tenants", "window", "all_at_work"},
         _WHO
-        | {"gpu_time_share", "gpu_time_basis", "in_mps_group", "resident_ns", "attributed_ns", "slices"}
-        | {"median_slice_ns"},
+        | {"gpu_time_share", "gpu_time_basis", "all_at_work_share", "in_mps_group", "resident_ns", "attributed_ns"}
+        | {"slices", "median_slice_ns"},
         frozenset({Part.RESIDENCY}),
     ),
     "occupancy": Shown(

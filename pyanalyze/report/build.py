@@ -387,12 +387,22 @@ def _device(
         if not advice.options.postponed:
             how = _how_options(tables, verdict, usage, device, missing)
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
+    at_work = _all_at_work(tables, usage, verdict.device_id, group)
+    # Shares of a time of which switch records cover a part would be too small.
+    if at_work is not None and recorded is None and Part.RESIDENCY in parts:
+        shares = _gpu_time_shares(tables, verdict.device_id, at_work)
+        tenants = [
+            one.model_copy(update={"all_at_work_share": shares.get(one.tenant_id, 0.0)})
+            if one.gpu_time_basis == "observed" and not one.in_mps_group
+            else one
+            for one in tenants
+        ]
     made = Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
         window=window,
-        all_at_work=_all_at_work(tables, usage, verdict.device_id, group),
+        all_at_work=at_work,
         memory=_memory(tables, device, missing),
         sampled=sampled_of(tables, verdict.device_id),
         gpu_metrics=None
@@ -506,6 +516,20 @@ def _window(usage: pl.DataFrame) -> Window | None:
     if not isinstance(first, int) or not isinstance(last, int):
         return None
     return Window(start_ns=first, end_ns=last)
+
+
+def _gpu_time_shares(tables: TableSet, device_id: int, window: Window) -> dict[int, float]:
+    """GPU time shares of tenants in a part of the window, by switch records."""
+    import polars as pl
+
+    inside = pl.min_horizontal("end_ns", window.end_ns) - pl.max_horizontal("start_ns", window.start_ns)
+    held = (
+        tables.of_device("residency", device_id)
+        .filter(pl.col("tenant_id").is_not_null(), inside > 0)
+        .group_by("tenant_id")
+        .agg(inside.sum())
+    )
+    return {tenant: ns / (window.end_ns - window.start_ns) for tenant, ns in held.iter_rows()}
 
 
 def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int, group: frozenset[int]) -> Window | None:

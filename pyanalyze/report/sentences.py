@@ -782,6 +782,8 @@ _NEARLY_ALL = 0.95
 
 #: Part of the window below which that is said where the shares are.
 _HALF = 0.5
+#: Tenants of which a first screen has their shares of that part.
+_FEW_SHARES = 3
 
 
 def partly_active(device: Device) -> float | None:
@@ -805,6 +807,26 @@ def all_active(device: Device) -> str | None:
     return f"--start {start_ns // 1_000_000}ms --end {-(-both.end_ns // 1_000_000)}ms"
 
 
+def _shares_all_active(device: Device) -> str:
+    """GPU time shares in that time, most first; empty: not known of each tenant."""
+    known = [(one.all_at_work_share, one) for one in device.tenants if one.all_at_work_share is not None]
+    if len(known) < len([one for one in device.tenants if one.gpu_time_share is not None]):
+        return ""
+    labels = tenant_labels(device.tenants)
+    shares = [
+        f"{labels[one.tenant_id]} {fmt.percent(share)}" for share, one in sorted(known, key=lambda pair: -pair[0])
+    ]
+    return f", and had shares of that part of {fmt.names(shares)}"
+
+
+def _short_shares_all_active(device: Device) -> str:
+    """The same in the order of the bars, where they are few and the rest of the window is most of it."""
+    shares = [one.all_at_work_share for one in _with_gpu_time(device)]
+    known = [fmt.percent(share) for share in shares if share is not None]
+    few = 1 < len(known) == len(shares) <= _FEW_SHARES and (partly_active(device) or 1.0) < _HALF
+    return f": then {fmt.names(known)}" if few else ""
+
+
 def active_word(device: Device) -> str:
     """What all tenants were in that time: of an untraced one only residency is known."""
     return "active (untraced: resident)" if has_untraced(device) else "active"
@@ -817,7 +839,9 @@ def switching_text(device: Device) -> str:
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
     if recorded_ns(device) is None and (part := partly_active(device)) is not None:
-        source = f"all active {fmt.percent(part, 0)}; {source}"
+        active, shares = f"all active {fmt.percent(part, 0)}", _short_shares_all_active(device)
+        # Only switch records tell these shares.
+        source = f"{active}{shares}" if shares else f"{active}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {_shares_of(device)}{at_once} ({source})"
     said = _switching(device, short=True)
     return f"{text}; {said.rstrip('.')}" if said else text
@@ -1715,8 +1739,8 @@ def _residency_lead(device: Device) -> str:
         said = residency_sentence(device, lengths=False)
         # Shares of a window that is mostly a pause say little.
         if part is not None and part < _HALF and chosen is not None:
-            said += f" All tenants were {active_word(device)} for only {fmt.percent(part)} of the window; {chosen} "
-            said += "contains that part (times as nsys shows them)."
+            said += f" All tenants were {active_word(device)} for only {fmt.percent(part)} of the window"
+            said += f"{_shares_all_active(device)}; {chosen} contains that part (times as nsys shows them)."
         return said
     # Kernels alone would show it as well.
     why = _short_why(device, "kernels", "context_switches", "residency", "window")

@@ -311,6 +311,11 @@ class Tenant(Result):
     gpu_time_basis: Basis | None = Field(
         default=None, description="How the GPU time share is known; null: it is not known."
     )
+    all_at_work_share: Number = Field(
+        default=None,
+        description="GPU time share in `all_at_work` of the device; null: no such time, not known from switch records, "
+        "or in_mps_group.",
+    )
     in_mps_group: bool = Field(
         default=False,
         description="A client of an MPS group that is time-sliced with other tenants: gpu_time_share is that of the "
