@@ -16,10 +16,11 @@ import pyanalyze
 from pyanalyze.report.blocks import Chart
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
-from pyanalyze.report.sentences import limit_text
+from pyanalyze.report.sentences import lead_sentences, limit_text, without_work_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.time_split import HostKind
+from pyanalyze.text.format import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -1069,6 +1070,36 @@ def test_regular_calls_of_mpi_are_told_from_set_up_and_from_late_ranks(
     (item, *_) = pyanalyze.load(path).advise()[0].actions
     assert item.action == action
     assert said in item.why
+
+
+def test_ranges_that_use_the_gpu_differently_are_told_apart(corpus: Path) -> None:
+    """A solver runs once on its GPU alone and once with seven others, whose ranks were not traced."""
+    path = corpus / "exports" / "gpubootcamp-8v100" / "report1.nsys2026.sqlite"
+    inside = """SELECT total(min(e."end", r."end") - max(e.start, r.start)) FROM {} AS e
+        WHERE e.start < r."end" AND e."end" > r.start"""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        # Kernels, and calls of MPI, of this process run one at a time.
+        ranges = db.execute(
+            f"""SELECT r.start, r."end", ({inside.format("CUPTI_ACTIVITY_KIND_KERNEL")}) / (r."end" - r.start),
+            ({inside.format("MPI_OTHER_EVENTS")}) / (r."end" - r.start)
+            FROM NVTX_EVENTS AS r WHERE r.text = 'Jacobi solve' ORDER BY 1"""
+        ).fetchall()
+        ((between,),) = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 10").fetchall()
+    report = pyanalyze.load(path).report()
+    (tenant,) = report.devices[0].tenants
+    assert tenant.time_split is not None
+    phases = tenant.time_split.range_phases
+    assert [one.name for one in phases] == ["Jacobi solve", "Jacobi solve"]
+    for one, (start, end, kernels, mpi) in zip(phases, ranges, strict=True):
+        assert (one.start_ns, one.end_ns) == (start, end)
+        assert (one.kernels_share, one.mpi_share) == pytest.approx((kernels, mpi), abs=1e-6)
+    lead = " ".join(lead_sentences(report.devices[0]))
+    assert "kernels 97.9 %; Jacobi solve (1.417 s from 9338ms): kernels 30.6 %, MPI calls 66.0 %." in lead
+    # The other end of copies between devices is on a GPU of which no work was recorded.
+    assert (
+        without_work_text(report)
+        == f"7 other GPUs: no work recorded, but {count(between)} copies from or to one of them"
+    )
 
 
 def test_the_exchange_of_a_real_rank_is_set_up_once_and_regular_then(corpus: Path) -> None:

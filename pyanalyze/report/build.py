@@ -13,6 +13,7 @@ from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.mps_daemon import PIPE, daemon_on
 from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, whole_graphs_share
+from pyanalyze.analysis.range_phases import range_phases
 from pyanalyze.analysis.residency import named_for_all, recorded_ns
 from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.evidence import HOW, lost_launches, pairs_of
@@ -356,6 +357,8 @@ def _device(
     streams = analysis.streams if Part.STREAMS in parts else {}
     # What streams lost is a share of the time without a gap that the split finds.
     splits = analysis.time_splits if Part.ADVICE in parts or streams else {}
+    if Part.UNITS in parts:
+        splits = {**splits, **_with_range_phases(tables, usage, splits)}
     # Advice looks at copies, and what limits a process is worded by their kinds.
     copies = analysis.copies if parts & {Part.COPIES, Part.ADVICE} else {}
     summary = analysis.residency_by_device.get(verdict.device_id) if Part.RESIDENCY in parts else None
@@ -708,6 +711,18 @@ def _median(values: pl.Series) -> int | None:
 
 def _rounded(value: object) -> int | None:
     return int(value) if isinstance(value, (int, float)) else None
+
+
+def _with_range_phases(
+    tables: TableSet, usage: pl.DataFrame, splits: Mapping[tuple[int, int], TimeSplit]
+) -> dict[tuple[int, int], TimeSplit]:
+    """The splits of a device, with the NVTX ranges whose averages say little of each other."""
+    found = {}
+    for row in usage.iter_rows(named=True):
+        key = (row["device_id"], row["tenant_id"])
+        if key in splits and (phases := range_phases(tables, row)):
+            found[key] = splits[key].model_copy(update={"range_phases": phases})
+    return found
 
 
 def _tenants(

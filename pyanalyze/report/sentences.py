@@ -353,6 +353,7 @@ DIRECTION_WORDS: Final[Mapping[CopyDirection, str]] = {
     CopyDirection.FROM_PEER: "from another GPU, second half (through the host)",
     CopyDirection.OTHER: "other",
 }
+_BETWEEN: Final = frozenset({CopyDirection.BETWEEN_DEVICES, CopyDirection.TO_PEER, CopyDirection.FROM_PEER})
 HOST_MEMORY_WORDS: Final[Mapping[HostMemory, str]] = {
     HostMemory.PAGEABLE: "pageable",
     HostMemory.PINNED: "pinned",
@@ -453,11 +454,27 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         said = f"{said} {_one_gap(gap, split.without_gap, copies)}"
     if spent:
         said = f"{said} {spent}"
+    if not short and (differ := _range_phases(label, split)):
+        said = f"{said} {differ}"
     # What took longer than all that the shares are of changes what is to be looked at first.
     before = None if short else split.calls_before
     if before is not None and (before.ns > split.window_ns or before.cpu_samples is not None):
         return f"{said} {calls_before_text(label, before)}"
     return said
+
+
+def _range_phases(label: str, split: TimeSplit) -> str:
+    """Say that long NVTX ranges use the GPU differently; empty: they do not."""
+    if not split.range_phases:
+        return ""
+    each = []
+    for one in split.range_phases:
+        mpi = f", MPI calls {fmt.percent(one.mpi_share)}" if one.mpi_share >= NAMED_SHARE else ""
+        length, start = fmt.duration(one.end_ns - one.start_ns), f"{one.start_ns // 1_000_000}ms"
+        each.append(f"{visible(one.name, 40)} ({length} from {start}): kernels {fmt.percent(one.kernels_share)}{mpi}")
+    return (
+        f"The averages of {label} mix NVTX ranges that differ. {'; '.join(each)}. --start and --end show one of them."
+    )
 
 
 def too_few_text(label: str, split: TimeSplit) -> str:
@@ -1715,10 +1732,16 @@ def without_work_text(report: Report) -> str:
     Examples
     --------
     >>> from pyanalyze.results.report import Report
-    >>> without_work_text(Report.model_construct(gpus_without_work=6))
+    >>> without_work_text(Report.model_construct(gpus_without_work=6, devices=[]))
     '6 other GPUs: no work recorded'
     """
-    return f"{fmt.counted(report.gpus_without_work, 'other GPU')}: no work recorded"
+    said = f"{fmt.counted(report.gpus_without_work, 'other GPU')}: no work recorded"
+    # With work on one device only, a copy between devices has its other end on one of these.
+    copies = [one for device in report.devices[:1] for tenant in device.tenants if (one := tenant.copies) is not None]
+    among = sum(kind.copies for one in copies for kind in one.kinds if kind.direction in _BETWEEN)
+    if not among or len(report.devices) > 1:
+        return said
+    return f"{said}, but {fmt.counted(among, 'copy', 'copies')} from or to one of them"
 
 
 def _mode_lead(device: Device) -> str:

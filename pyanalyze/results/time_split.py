@@ -28,6 +28,7 @@ __all__ = [
     "LongestGap",
     "MpiCalls",
     "MpiPattern",
+    "RangePhase",
     "ReadBacks",
     "SampledFunction",
     "TimeSplit",
@@ -391,6 +392,16 @@ class LaunchPhases(Result):
     second_from_ns: int = Field(description="Start of the second phase, ns.")
 
 
+class RangePhase(Result):
+    """A long NVTX range of a process, and what filled it."""
+
+    name: Text = Field(description="Its text.")
+    start_ns: int = Field(description="Start, ns from the origin.")
+    end_ns: int = Field(description="End, ns from the origin.")
+    kernels_share: Fraction = Field(description="Part of it in which kernels or whole graphs were in flight.")
+    mpi_share: Fraction = Field(description="Part of it in which a call of MPI ran, on any thread.")
+
+
 class ReadBacks(Result):
     """Small copies to the host for which a thread waited before it launched again, such as the condition of a loop.
 
@@ -584,6 +595,12 @@ class TimeSplit(Result):
         default=None,
         description="Null: kernels launched one by one and graphs did not run one after the other, or one of the two "
         "took less than 10 % of the time.",
+    )
+
+    range_phases: list[RangePhase] = Field(
+        default=[],
+        description="Two to four NVTX ranges of at least 10 % of the time each that follow each other, where the parts "
+        "with kernels differ by 0.3 or more; else empty. Only in reports with units of work.",
     )
 
     @property
