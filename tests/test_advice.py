@@ -1343,6 +1343,21 @@ def test_what_no_configuration_promises_is_said_as_the_table_says_it(corpus: Pat
     assert sharing.wrong_if is None
 
 
+def test_grids_that_follow_the_sms_are_told_beside_forecasts_of_caps(hardware: Path) -> None:
+    """By SQL: of the trainer's kernel time, in grids with one block, or two, for each of 132 SMs that are resident at once."""
+    path = hardware / "torch-mps-serve-train.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            """SELECT gridX * gridY * gridZ, total("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL
+            WHERE globalPid / 0x1000000 % 0x1000000 = 1288 GROUP BY 1"""
+        ).fetchall()
+    # No kernel of these fits more than twice on an SM.
+    share = sum(ns for blocks, ns in rows if blocks in {132, 264}) / sum(ns for _, ns in rows)
+    keep = pyanalyze.load(path).advise()[0].actions[0]
+    said = f"{share:.0%} of the kernel time of python3 (pid 1288) is in grids with as many blocks for each SM."
+    assert said.replace("%", " %") in keep.why
+
+
 def test_what_is_kept_is_named_and_so_is_what_shortens_a_tail(hardware: Path) -> None:
     """Caps take the tail of the server down and the trainer's SMs away; time-slicing, the best mean, does not."""
     (device,) = pyanalyze.load(hardware / "torch-mps-serve-train.sqlite").report().devices

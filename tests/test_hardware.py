@@ -1508,7 +1508,7 @@ def test_older_exports_tell_sms_and_memory_in_the_text_of_the_system(corpus: Pat
 
 
 def test_shares_of_the_time_in_which_all_are_active_are_those_of_that_window() -> None:
-    """Before it one process held the engine for 3.55 s without work: shares of the whole window say nothing of both."""
+    """Before it one process was resident for 3.55 s without work: shares of the whole window say nothing of both."""
     path = H100 / "slices-A-B.sqlite"
     tenants = pyanalyze.load(path).report().devices[0].tenants
     shares = {tenant.pid: tenant.all_at_work_share for tenant in tenants}

@@ -80,6 +80,8 @@ _SOLO_FIRST = (
 _LIKE_DEFAULT = 0.05
 #: Switching overhead above which longer slices are worth naming.
 NOTABLE_OVERHEAD = 0.01
+#: Part of a tenant's kernel time in grids that seem to follow the number of SMs, from which on forecasts name it.
+NOTABLE_FOLLOWING = 0.2
 #: A tenant whose replay takes less than this part of the longest one's leaves the GPU to the others for a good while.
 EARLY = 0.7
 
@@ -770,6 +772,18 @@ def _trust(compared: Options, option: Option) -> str:
             "since: its requests may have piled up. Then each of its slowdowns is too high, now and in other "
             "configurations."
         )
+    if any(one.provision is not None or one.placement is not None for one in compared.options):
+        follow = [
+            f"{fmt.percent(one.follows_sms, 0)} of the kernel time of {one.name}"
+            for one in compared.clients
+            if one.follows_sms >= NOTABLE_FOLLOWING
+        ]
+        if follow:
+            said += (
+                f" {fmt.names(follow)} {'is' if len(follow) == 1 else 'are'} in grids with as many blocks for each SM. "
+                "Programs usually size such grids by the SMs that they see: then caps and instances cost less than "
+                "forecast."
+            )
     if compared.untraced:
         who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
         said += f" {who} not traced: {', '.join(compared.untraced)}. Upper bounds allow for their resident time."

@@ -54,6 +54,9 @@ class Client:
         Cap that was set while it was recorded, in per cent; None where none is known.
     on_command_line
         The command that started it set the cap: the environment of a shell does not change that.
+    follows_sms
+        Part of its kernel time in grids that fill all SMs evenly in one wave: programs usually size such grids by the
+        number of SMs.
     """
 
     tenant_id: int
@@ -63,6 +66,7 @@ class Client:
     memory_bytes: int | None
     percentage: float | None = None
     on_command_line: bool = False
+    follows_sms: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -515,9 +515,20 @@ def clients_of(tables: TableSet, device_id: int, names: Mapping[int, str], sm_co
                 pid in {None, pids.get(tenant)} and percentages.get(tenant, percentage) == percentage
                 for pid, percentage in named
             ),
+            _follows_sms(configurations.filter(pl.col("tenant_id") == tenant), sm_count),
         )
         for tenant, name in names.items()
     ]
+
+
+def _follows_sms(configurations: pl.DataFrame, sm_count: int) -> float:
+    """The part of kernel time in grids of as many blocks as there are SMs, or a multiple that is resident at once."""
+    import polars as pl
+
+    on_each = pl.col("grid_blocks") // sm_count
+    evenly = (pl.col("grid_blocks") % sm_count == 0) & on_each.is_between(1, pl.col("blocks_per_sm"))
+    whole_ns, their_ns = (int(some["total_ns"].sum()) for some in (configurations, configurations.filter(evenly)))
+    return their_ns / whole_ns if whole_ns else 0.0
 
 
 def memory_peaks(tables: TableSet, device_id: int) -> dict[int, int]:
