@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import re
@@ -1356,6 +1357,27 @@ def test_grids_that_follow_the_sms_are_told_beside_forecasts_of_caps(hardware: P
     keep = pyanalyze.load(path).advise()[0].actions[0]
     said = f"{share:.0%} of the kernel time of python3 (pid 1288) is in grids with as many blocks for each SM."
     assert said.replace("%", " %") in keep.why
+
+
+def test_client_priorities_are_advised_where_one_client_waits_for_the_others(hardware: Path) -> None:
+    with (hardware.parent / "h200" / "units-2.csv").open(newline="") as file:
+        rates = {(row["case"], row["application"]): float(row["units_per_s"]) for row in csv.DictReader(file)}
+    first, other = (
+        [rates[f"mps-first-{pair}", app] / rates[f"mps-{pair}", app] for pair, app in pairs]
+        for pairs in ((("open_loop-B", "open_loop"), ("A-B", "A")), (("open_loop-B", "B"), ("A-B", "B")))
+    )
+    actions = pyanalyze.load(hardware / "torch-mps-serve-train.sqlite").advise()[0].actions
+    (action,) = (one for one in actions if "client priority" in one.action)
+    assert action.action == ("If python3 (pid 1287) matters more: give python3 (pid 1288) a lower MPS client priority")
+    said = f"{first[0]:.2f} and {first[1]:.2f} times the rate for the one of normal priority, "
+    assert f"{said}{other[0]:.2f} and {other[1]:.2f} times for the other" in action.why
+    assert action.commands[0].startswith(
+        "export CUDA_MPS_CLIENT_PRIORITY=1   # in the shells that start python3 (pid 1288)"
+    )
+    # Clients that are slowed alike have none that waits for the other, and time slices know no clients.
+    for name in ("mps-A-B", "torch-slices-serve-train"):
+        actions = pyanalyze.load(hardware / f"{name}.sqlite").advise()[0].actions
+        assert not any("client priority" in one.action for one in actions)
 
 
 def test_what_is_kept_is_named_and_so_is_what_shortens_a_tail(hardware: Path) -> None:
