@@ -247,12 +247,67 @@ fn typed(database: &Database, table: &str) -> Result<(Vec<String>, usize), Error
     Ok((lines, refused))
 }
 
+/// Values, which of them are there, and refused rows of a column of numbers.
+fn told(column: &Column, rows: impl Iterator<Item = usize> + Clone) -> Vec<(bool, i128, bool)> {
+    macro_rules! told {
+        ($column:ident) => {{
+            let refused: HashSet<u32> = $column.refused.iter().copied().collect();
+            rows.map(|row| {
+                ($column.is_valid(row), i128::from($column.values[row]), refused.contains(&(row as u32)))
+            })
+            .collect()
+        }};
+    }
+    match column {
+        Column::U8(c) => told!(c),
+        Column::U16(c) => told!(c),
+        Column::U32(c) => told!(c),
+        Column::I32(c) => told!(c),
+        Column::I64(c) => told!(c),
+        Column::U64(c) => told!(c),
+        Column::Distinct(_) => panic!("no column of numbers"),
+    }
+}
+
+/// Reads all columns as numbers of all types in combinations, beside one that is read row by row, and compares every row
+/// with what they are row by row. Gives how many combinations there are; none: too many.
+fn combined(database: &Database, table: &str) -> Option<usize> {
+    let names = &database.tables()[table];
+    let asked: Vec<(&str, As)> = names
+        .iter()
+        .flat_map(|name| KINDS.map(|kind| (name.as_str(), kind)))
+        .filter(|(_, kind)| *kind != As::Distinct)
+        .collect();
+    let (rows, columns) = database.columns(table, &asked, &NoProgress).unwrap();
+    let beside = [(names[0].as_str(), As::I64)];
+    let (count, one, combined) = database.columns_combined(table, &beside, &asked, &NoProgress).unwrap();
+    assert_eq!(count, rows);
+    let (_, alone) = database.columns(table, &beside, &NoProgress).unwrap();
+    assert_eq!(told(&one[0], 0..rows), told(&alone[0], 0..rows));
+    let combined = combined?;
+    assert_eq!((combined.codes.len(), combined.columns.len()), (rows, columns.len()));
+    for (own, column) in combined.columns.iter().zip(&columns) {
+        let of_rows = combined.codes.iter().map(|code| usize::from(*code));
+        assert_eq!(told(own, of_rows), told(column, 0..rows));
+    }
+    // First seen first.
+    let mut next = 0;
+    for code in &combined.codes {
+        assert!(usize::from(*code) <= next, "{code} before {next}");
+        next += usize::from(usize::from(*code) == next);
+    }
+    assert_eq!(next, combined.distinct);
+    Some(combined.distinct)
+}
+
 /// Table `t` is read from its pages, and every value is what SQLite says.
 fn read_alike(path: &Path, threads: usize, what: &str) {
     let reference = Database::open(path).unwrap().through_sqlite();
     let database = Database::open(path).unwrap().with_threads(threads);
     assert_eq!(cells(&database, "t").unwrap(), cells(&reference, "t").unwrap(), "{what}");
     assert_eq!(typed(&database, "t").unwrap(), typed(&reference, "t").unwrap(), "{what}");
+    assert!(combined(&database, "t").is_some(), "{what}");
+    assert!(combined(&reference, "t").is_none(), "{what}");
     assert!(database.by_sqlite().is_empty(), "{what}");
 }
 
@@ -375,6 +430,33 @@ fn threads_do_not_change_the_result() {
         }
         // First seen first.
         assert_eq!(c.entries[..300], (0..300).map(Owned::Int).collect::<Vec<_>>());
+        // `a` is another number in each of the 59,000 rows.
+        assert_eq!(combined(&database, "t"), Some(rows.len()));
+    }
+}
+
+/// Some numbers repeat and some do not; of shapes there are more than one, and more than a thread keeps in mind.
+#[test]
+fn columns_in_few_combinations_are_read_as_row_by_row() {
+    let folder = tempfile::tempdir().unwrap();
+    for (more, expected) in [(0, Some(7 * 2 * 5)), (65_536 - 70, Some(65_536)), (65_537 - 70, None)] {
+        let path = folder.path().join(format!("{more}.sqlite"));
+        let connection = Connection::open(&path).unwrap();
+        connection
+            .execute_batch(&format!(
+                "PRAGMA page_size=1024; CREATE TABLE t (a INTEGER, b INTEGER, c REAL, d INTEGER);
+                WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 139999)
+                INSERT INTO t SELECT CASE i % 7 WHEN 0 THEN 1 WHEN 1 THEN 300 WHEN 2 THEN 70000 WHEN 3 THEN NULL
+                WHEN 4 THEN 'odd' WHEN 5 THEN '12' ELSE 0 END, i % 2, i % 5, 17 FROM n;
+                WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {more})
+                INSERT INTO t SELECT 4, i, 3, 17 FROM n WHERE {more} > 0"
+            ))
+            .unwrap();
+        drop(connection);
+        for threads in [1, 3] {
+            let database = Database::open(&path).unwrap().with_threads(threads);
+            assert_eq!(combined(&database, "t"), expected, "{more} {threads}");
+        }
     }
 }
 
@@ -579,6 +661,7 @@ fn survive(path: &Path) -> bool {
     for (table, columns) in database.tables() {
         let asked: Vec<(&str, As)> = columns.iter().map(|c| (c.as_str(), As::U32)).collect();
         check(database.columns(table, &asked, &NoProgress).map(|_| ()).map_err(Error::from));
+        check(database.columns_combined(table, &[], &asked, &NoProgress).map(|_| ()).map_err(Error::from));
     }
     whole
 }

@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use arrow_array::UInt32Array;
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 
+use crate::combined::{self, Combinations, Combined};
 use crate::cursor::{cut, Cursor};
 use crate::error::{Error, Result};
 use crate::pages::{wide, Fault, Leaf, Pages, Visited};
@@ -668,7 +669,7 @@ impl AnyPart<'_> {
 }
 
 /// The values of a whole column, before they are filled in.
-enum Values {
+pub(crate) enum Values {
     U8(Vec<u8>),
     U16(Vec<u16>),
     U32(Vec<u32>),
@@ -692,18 +693,17 @@ impl Values {
         }
     }
 
+    /// A whole column of these cells.
+    pub(crate) fn of<'v>(kind: As, rows: usize, mut cells: impl Iterator<Item = Value<'v>>) -> Column {
+        let mut values = Self::new(kind, rows);
+        let mut parts = values.parts(&[rows]);
+        parts.iter_mut().for_each(|part| cells.by_ref().for_each(|cell| part.push(cell)));
+        let told = parts.into_iter().map(AnyPart::finish).collect();
+        values.finish(&[rows], &[rows], told)
+    }
+
     /// Cuts the column into parts of so many rows.
     fn parts(&mut self, lengths: &[usize]) -> Vec<AnyPart<'_>> {
-        fn split<'a, T>(mut rest: &'a mut [T], lengths: &[usize]) -> Vec<&'a mut [T]> {
-            let mut parts = Vec::with_capacity(lengths.len());
-            for length in lengths {
-                let (part, others) =
-                    std::mem::take(&mut rest).split_at_mut_checked(*length).unwrap_or_default();
-                parts.push(part);
-                rest = others;
-            }
-            parts
-        }
         match self {
             Self::U8(v) => split(v, lengths).into_iter().map(|p| AnyPart::U8(Part::new(p))).collect(),
             Self::U16(v) => split(v, lengths).into_iter().map(|p| AnyPart::U16(Part::new(p))).collect(),
@@ -748,6 +748,17 @@ impl Values {
             }
         }
     }
+}
+
+/// Cuts rows into parts of so many.
+fn split<'a, T>(mut rest: &'a mut [T], lengths: &[usize]) -> Vec<&'a mut [T]> {
+    let mut parts = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut_checked(*length).unwrap_or_default();
+        parts.push(part);
+        rest = others;
+    }
+    parts
 }
 
 /// Moves the rows of all parts together where a part had more room than rows.
@@ -830,8 +841,12 @@ pub(crate) fn fill(
     Ok((found, columns.collect()))
 }
 
-/// Rows of a task, and what it told of each column.
-type Outcome = Result<(usize, Vec<Told>)>;
+/// What a task has done: how many rows it had, what it told of each column, and of the codes of combinations.
+struct Done {
+    rows: usize,
+    told: Vec<Told>,
+    combined: (usize, Vec<u16>),
+}
 
 /// A stretch of leaves with the parts of all columns that its rows go to.
 struct Task<'a> {
@@ -840,6 +855,8 @@ struct Task<'a> {
     from: usize,
     leaves: &'a [Leaf],
     parts: Vec<AnyPart<'a>>,
+    /// Codes of combinations, if such columns were asked for.
+    codes: Option<&'a mut [u16]>,
 }
 
 /// Takes blocks into the parts of all columns.
@@ -935,11 +952,20 @@ struct Common<'a> {
     /// that is reported does not depend on who was faster.
     failed: AtomicUsize,
     cancelled: AtomicBool,
+    /// There are more combinations than codes, and nobody needs those any longer.
+    too_many: AtomicBool,
 }
 
 impl Common<'_> {
-    fn run(&self, task: Task<'_>, again: Option<&File>, report: &dyn Fn(u64) -> Result<()>) -> Outcome {
-        let Task { number, from, leaves, mut parts } = task;
+    fn run(
+        &self,
+        task: Task<'_>,
+        combinations: &mut Combinations,
+        again: Option<&File>,
+        report: &dyn Fn(u64) -> Result<()>,
+    ) -> Result<Done> {
+        let Task { number, from, leaves, mut parts, mut codes } = task;
+        combinations.begin(number);
         let room = rooms(leaves);
         let cursor = Cursor::new(self.pages, again, self.table, leaves, self.overflow_seen, self.asked);
         if let Some(following) = self.following {
@@ -958,13 +984,20 @@ impl Common<'_> {
                 return Err(self.pages.damaged(self.table, page, fault));
             }
             takes.block(&cursor, &mut parts);
+            if let Some(codes) = codes.as_mut().filter(|_| !self.too_many.load(Ordering::Relaxed)) {
+                let own = codes.get_mut(rows - block..rows).unwrap_or_default();
+                if combinations.take(&cursor, own).is_err() {
+                    self.too_many.store(true, Ordering::Relaxed);
+                }
+            }
             let done = self.done.fetch_add(wide(block), Ordering::Relaxed) + wide(block);
             report(done)?;
             if self.cancelled.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed) < number {
                 return Err(Error::Cancelled);
             }
         }
-        Ok((rows, parts.into_iter().map(AnyPart::finish).collect()))
+        let told = parts.into_iter().map(AnyPart::finish).collect();
+        Ok(Done { rows, told, combined: combinations.end() })
     }
 }
 
@@ -981,15 +1014,17 @@ fn threads_without_reader(processors: usize) -> usize {
     }
 }
 
-/// Reads columns of a table from its pages, for so many processors.
+/// Reads columns of a table from its pages, for so many processors; those of `combining` as combinations, if there are
+/// few enough.
 pub(crate) fn read(
     pages: &Pages,
     (table, root): (&str, u32),
     asked: &[(Stored, As)],
+    combining: &[(Stored, As)],
     processors: usize,
     prefetch: Option<&Prefetch>,
     progress: &(impl Progress + ?Sized),
-) -> Result<(usize, Vec<Column>)> {
+) -> Result<(usize, Vec<Column>, Option<Combined>)> {
     let following = prefetch.and_then(|prefetch| prefetch.follow(table));
     let walked;
     let leaves = match &following {
@@ -1012,8 +1047,9 @@ pub(crate) fn read(
         .filter_map(|range| Some((range.start, leaves.get(range)?)))
         .collect();
     let lengths: Vec<usize> = stretches.iter().map(|(_, leaves)| rooms(leaves)).collect();
-    let mut values: Vec<Values> =
-        asked.iter().map(|(_, kind)| Values::new(*kind, lengths.iter().sum())).collect();
+    let room = lengths.iter().sum();
+    let mut values: Vec<Values> = asked.iter().map(|(_, kind)| Values::new(*kind, room)).collect();
+    let mut codes: Vec<u16> = vec![0; if combining.is_empty() { 0 } else { room }];
 
     let mut tasks: Vec<Task<'_>> = stretches
         .iter()
@@ -1023,14 +1059,20 @@ pub(crate) fn read(
             from: *from,
             leaves,
             parts: Vec::with_capacity(asked.len()),
+            codes: None,
         })
         .collect();
+    if !combining.is_empty() {
+        for (task, part) in tasks.iter_mut().zip(split(&mut codes, &lengths)) {
+            task.codes = Some(part);
+        }
+    }
     for column in &mut values {
         for (task, part) in tasks.iter_mut().zip(column.parts(&lengths)) {
             task.parts.push(part);
         }
     }
-    let stored: Vec<Stored> = asked.iter().map(|(stored, _)| *stored).collect();
+    let stored: Vec<Stored> = asked.iter().chain(combining).map(|(stored, _)| *stored).collect();
     let overflow_seen = pages.unvisited();
     let common = Common {
         pages,
@@ -1041,19 +1083,22 @@ pub(crate) fn read(
         done: AtomicU64::new(0),
         failed: AtomicUsize::new(usize::MAX),
         cancelled: AtomicBool::new(false),
+        too_many: AtomicBool::new(false),
     };
-    let mut outcomes: Vec<Option<Outcome>> = tasks.iter().map(|_| None).collect();
+    let mut combinations: Vec<Combinations> =
+        (0..threads).map(|number| Combinations::new(number, asked.len())).collect();
+    let mut outcomes: Vec<Option<Result<Done>>> = tasks.iter().map(|_| None).collect();
     let finished = Mutex::new(&mut outcomes);
     let waiting = Mutex::new(tasks.into_iter());
     let next = || waiting.lock().ok()?.next();
-    let work = |report: &dyn Fn(u64) -> Result<()>| {
+    let work = |combinations: &mut Combinations, report: &dyn Fn(u64) -> Result<()>| {
         let again = pages.opened_again();
         while let Some(task) = next() {
             let number = task.number;
             if common.failed.load(Ordering::Relaxed) < number || common.cancelled.load(Ordering::Relaxed) {
                 continue;
             }
-            let outcome = common.run(task, again.as_ref(), report);
+            let outcome = common.run(task, combinations, again.as_ref(), report);
             if outcome.is_err() {
                 common.failed.fetch_min(number, Ordering::Relaxed);
             }
@@ -1063,12 +1108,14 @@ pub(crate) fn read(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads {
+        let mut each = combinations.iter_mut();
+        let Some(own) = each.next() else { return };
+        for of_thread in each {
             let work = &work;
-            scope.spawn(move || work(&|_| Ok(())));
+            scope.spawn(move || work(of_thread, &|_| Ok(())));
         }
         // Only the calling thread reports: Python listens for Ctrl-C on its own thread alone.
-        work(&|done| {
+        work(own, &|done| {
             progress.report(table, done, total.max(done)).inspect_err(|_| {
                 common.cancelled.store(true, Ordering::Relaxed);
             })
@@ -1080,16 +1127,23 @@ pub(crate) fn read(
     drop(waiting);
     let mut rows = Vec::with_capacity(lengths.len());
     let mut told: Vec<Vec<Told>> = asked.iter().map(|_| Vec::with_capacity(lengths.len())).collect();
+    let mut combined = Vec::with_capacity(lengths.len());
     for outcome in outcomes {
         // A task that nobody ran comes after one that failed.
-        let (task_rows, task_told) = outcome.unwrap_or(Err(Error::Cancelled))?;
-        rows.push(task_rows);
-        for (column, told_of) in told.iter_mut().zip(task_told) {
+        let done = outcome.unwrap_or(Err(Error::Cancelled))?;
+        rows.push(done.rows);
+        combined.push((done.rows, done.combined));
+        for (column, told_of) in told.iter_mut().zip(done.told) {
             column.push(told_of);
         }
     }
+    let merged = (!combining.is_empty() && !common.too_many.load(Ordering::Relaxed)).then(|| {
+        close_gaps(&mut codes, &lengths, &rows);
+        let kinds: Vec<As> = combining.iter().map(|(_, kind)| *kind).collect();
+        combined::merge(codes, &kinds, &combined, combinations)
+    });
     let columns = values.into_iter().zip(told).collect();
     let columns = ThreadPool::new(processors)
         .each(columns, |(values, told): (Values, Vec<Told>)| values.finish(&lengths, &rows, told));
-    Ok((rows.iter().sum(), columns))
+    Ok((rows.iter().sum(), columns, merged.flatten()))
 }

@@ -24,6 +24,7 @@
 
 mod access_path;
 mod columns;
+mod combined;
 mod cursor;
 mod error;
 mod file;
@@ -44,6 +45,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use access_path::Stand;
 pub use columns::{looked_up, replaced, As, Column, Distinct, Numbers, Owned};
+pub use combined::Combined;
 use cursor::Cursor;
 pub use error::{Error, Result};
 use file::Fingerprint;
@@ -396,18 +398,36 @@ impl Database {
         asked: &[(&str, As)],
         progress: &(impl Progress + ?Sized),
     ) -> Result<(usize, Vec<Column>)> {
+        let (rows, columns, _) = self.columns_combined(table, asked, &[], progress)?;
+        Ok((rows, columns))
+    }
+
+    /// The same, and columns of numbers whose values come in few combinations; [`None`] where there are too many of
+    /// these, or the table is not read from its pages.
+    ///
+    /// # Errors
+    /// As [`Database::columns`].
+    pub fn columns_combined(
+        &self,
+        table: &str,
+        asked: &[(&str, As)],
+        combining: &[(&str, As)],
+        progress: &(impl Progress + ?Sized),
+    ) -> Result<(usize, Vec<Column>, Option<Combined>)> {
         if let (Ok(pages), Ok(stand)) = (&self.pages, self.access_path_of(table)?) {
-            let stored: Option<Vec<_>> =
-                asked.iter().map(|(name, kind)| Some((stand.column(name)?, *kind))).collect();
-            if let Some(stored) = stored {
-                let (table, prefetch) = ((table, stand.root), self.prefetch.borrow());
-                return columns::read(pages, table, &stored, self.threads, prefetch.as_ref(), progress);
+            let stored = |asked: &[(&str, As)]| -> Option<Vec<_>> {
+                asked.iter().map(|(name, kind)| Some((stand.column(name)?, *kind))).collect()
+            };
+            if let (Some(asked), Some(combining)) = (stored(asked), stored(combining)) {
+                let (at, prefetch) = ((table, stand.root), self.prefetch.borrow());
+                let prefetch = prefetch.as_ref();
+                return columns::read(pages, at, &asked, &combining, self.threads, prefetch, progress);
             }
         }
         let names: Vec<&str> = asked.iter().map(|(name, _)| *name).collect();
         let kinds: Vec<As> = asked.iter().map(|(_, kind)| *kind).collect();
         let rows = usize::try_from(self.count(table)?).unwrap_or(usize::MAX);
-        columns::fill(&kinds, rows, |put| {
+        let (rows, columns) = columns::fill(&kinds, rows, |put| {
             self.step(table, &names, progress, |row| {
                 let row = Row(Source::Sqlite(row));
                 for column in 0..names.len() {
@@ -415,7 +435,8 @@ impl Database {
                 }
                 Ok::<_, Error>(())
             })
-        })
+        })?;
+        Ok((rows, columns, None))
     }
 
     /// Lets SQLite step through `table`.

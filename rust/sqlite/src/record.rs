@@ -222,6 +222,11 @@ impl Shapes {
         self.shapes.len()
     }
 
+    /// How many columns were asked for.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.len()
+    }
+
     /// The place of the `column`-th asked column in a row; none for the row id.
     pub(crate) fn place_of(&self, column: usize) -> Option<usize> {
         self.asked.get(column).and_then(|asked| asked.place)

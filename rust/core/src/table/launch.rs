@@ -16,8 +16,8 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Int64Type, UInt16Type, UInt32Type, UInt8Type};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions, UInt16Array,
-    UInt32Array,
+    new_null_array, Array, ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchOptions,
+    UInt16Array, UInt32Array,
 };
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::take::take;
@@ -307,36 +307,81 @@ fn keys_of(columns: &[Telling<'_>], rows: usize) -> Option<(Vec<u16>, UInt32Arra
     Some((keys, firsts.into()))
 }
 
-/// The table with each launch configuration, or each thread, held once; as it is where it has none, or too many.
+/// The columns of a table that are held once for all rows that are alike.
+pub(crate) fn alike(table: &Table) -> &'static [&'static str] {
+    match table.name {
+        name if name == KERNELS.name => &LAUNCH,
+        name if name == API_CALLS.name => &THREAD,
+        _ => &[],
+    }
+}
+
+/// Whether a column is held once for all rows that are alike.
+pub(crate) fn is_folded(column: &dyn Array) -> bool {
+    matches!(column.data_type(), DataType::Dictionary(key, _) if **key == DataType::UInt16)
+}
+
+/// The table with each launch configuration, or each thread, held once; as it is where it has none, or too many, or where
+/// it is held so.
 ///
 /// # Errors
 /// [`Error::Schema`] for a table that is not what it is declared to be.
 pub fn fold(table: &Table, batch: RecordBatch) -> Result<RecordBatch> {
-    let alike: &[&str] = match table.name {
-        name if name == KERNELS.name => &LAUNCH,
-        name if name == API_CALLS.name => &THREAD,
-        _ => return Ok(batch),
-    };
-    let wrong = |detail: String| Error::schema(&table.id(), detail);
-    let schema = batch.schema();
-    let places: Vec<usize> = alike.iter().filter_map(|name| schema.index_of(name).ok()).collect();
-    let held: Vec<&ArrayRef> = places.iter().filter_map(|place| batch.columns().get(*place)).collect();
+    let alike = alike(table);
+    let held: Vec<(&str, &ArrayRef)> =
+        alike.iter().filter_map(|name| Some((*name, batch.column_by_name(name)?))).collect();
+    if alike.is_empty() || held.iter().any(|(_, column)| is_folded(column)) {
+        return Ok(batch);
+    }
     let mut telling: Vec<Telling<'_>> = Vec::new();
     // A column without any value tells nothing, and neither does one whose values are those of another.
-    for array in held.iter().filter(|array| array.null_count() < array.len()) {
+    for (_, array) in held.iter().filter(|(_, array)| array.null_count() < array.len()) {
         let Some(column) = Telling::of(array) else { return Ok(batch) };
         if array.null_count() > 0 || telling.iter().all(|other| other.place() != column.place()) {
             telling.push(column);
         }
     }
     let Some((keys, firsts)) = keys_of(&telling, batch.num_rows()) else { return Ok(batch) };
+    let mut values = Vec::with_capacity(held.len());
+    for (name, array) in held {
+        let of_each = take(array, &firsts, None).map_err(|e| Error::schema(&table.id(), e.to_string()))?;
+        values.push((name, of_each));
+    }
+    put_folded(table, &batch, keys, firsts.len(), &values)
+}
+
+/// The table with these columns in place of its own: `keys` say which of `configurations` values each row has. What is
+/// held so and not given has no value.
+///
+/// # Errors
+/// [`Error::Schema`] for columns that are not as they are declared, and for keys without a value.
+pub(crate) fn put_folded(
+    table: &Table,
+    batch: &RecordBatch,
+    keys: Vec<u16>,
+    configurations: usize,
+    given: &[(&str, ArrayRef)],
+) -> Result<RecordBatch> {
+    let wrong = |detail: String| Error::schema(&table.id(), detail);
+    let schema = batch.schema();
     let keys = UInt16Array::from(keys);
     let mut folded: Option<DictionaryArray<UInt16Type>> = None;
     let mut columns = batch.columns().to_vec();
     let mut fields: Vec<Arc<Field>> = schema.fields().iter().cloned().collect();
-    for place in places {
+    for name in alike(table) {
+        let Ok(place) = schema.index_of(name) else { continue };
         let (Some(column), Some(field)) = (columns.get_mut(place), fields.get_mut(place)) else { continue };
-        let values = take(column, &firsts, None).map_err(|e| wrong(e.to_string()))?;
+        let values = match given.iter().find(|(given, _)| given == name) {
+            Some((_, values)) => Arc::clone(values),
+            None => new_null_array(field.data_type(), configurations),
+        };
+        if values.data_type() != field.data_type() || values.len() != configurations {
+            return Err(wrong(format!(
+                "column {name} has {} values of type {}",
+                values.len(),
+                values.data_type()
+            )));
+        }
         // That there is a value for every key is looked at once: all have as many.
         let dictionary = match &folded {
             Some(other) => other.with_values(values),
@@ -347,6 +392,29 @@ pub fn fold(table: &Table, batch: RecordBatch) -> Result<RecordBatch> {
     }
     let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
     RecordBatch::try_new(Arc::new(schema), columns).map_err(|e| wrong(e.to_string()))
+}
+
+/// Rows of a table in another order.
+///
+/// # Errors
+/// [`Error::Schema`] for places that it does not have.
+pub(crate) fn reorder(table: &Table, batch: RecordBatch, places: &UInt32Array) -> Result<RecordBatch> {
+    let wrong = |detail: String| Error::schema(&table.id(), detail);
+    let (schema, columns, rows) = batch.into_parts();
+    let mut folded: Option<DictionaryArray<UInt16Type>> = None;
+    // Column by column, so that there are never two whole tables.
+    let mut ordered: Vec<ArrayRef> = Vec::with_capacity(columns.len());
+    for column in columns {
+        let values = column.as_dictionary_opt::<UInt16Type>().map(DictionaryArray::values);
+        ordered.push(match (&folded, values) {
+            // All have the same keys.
+            (Some(other), Some(values)) => Arc::new(other.with_values(Arc::clone(values))),
+            _ => take(&column, places, None).map_err(|e| wrong(e.to_string()))?,
+        });
+        folded = folded.or_else(|| ordered.last()?.as_dictionary_opt().cloned());
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, ordered, &options).map_err(|e| wrong(e.to_string()))
 }
 
 /// The same rows as they are declared.

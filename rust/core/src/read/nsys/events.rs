@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
-use arrow_array::BooleanArray;
+use arrow_array::{BooleanArray, UInt32Array};
 
 use super::devices::Devices;
 use super::layout::{self, Place, Plan, Source};
@@ -13,9 +14,12 @@ use super::{pid_of, Owner, Reader};
 use crate::base::error::Result;
 use crate::base::hardware::DRIVER_HW_CONTEXT;
 use crate::base::parallel::ThreadPool;
+use crate::table::launch;
 use crate::table::quality::{self, Counter};
 use crate::table::schema;
-use pyanalyze_sqlite::{looked_up, replaced, As, Column, Database, Distinct, Numbers, Owned, Row, Value};
+use pyanalyze_sqlite::{
+    looked_up, replaced, As, Column, Combined, Database, Distinct, Numbers, Owned, Row, Value,
+};
 
 /// No clock of a capture says a time further from zero: 146 years.
 const FARTHEST_NS: i64 = 1 << 62;
@@ -117,6 +121,8 @@ impl Odd {
 pub(super) struct Raw {
     pub(super) rows: usize,
     columns: BTreeMap<&'static str, Column>,
+    /// Columns in which many rows are alike, if they are held so.
+    combined: Option<(Vec<&'static str>, Combined)>,
     /// What is known of its times.
     known: Times,
 }
@@ -177,12 +183,23 @@ impl Raw {
             asked.push((name, staged::read_as(table, name)?));
         }
         asked.retain(|(name, _)| plan.at(name).is_some());
+        let (alike, asked): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|(name, _)| launch::alike(table).contains(name));
         let physical = plan.columns();
-        let in_file: Vec<(&str, As)> =
-            asked.iter().filter_map(|(name, kind)| Some((*physical.get(plan.at(name)?)?, *kind))).collect();
-        let (rows, columns) = reader.database.columns(&plan.table, &in_file, reader.watch)?;
-        let columns = asked.into_iter().map(|(name, _)| name).zip(columns).collect();
-        Ok(Self { rows, columns, known: Times::default() })
+        let in_file = |asked: &[(&'static str, As)]| -> Vec<(&str, As)> {
+            asked.iter().filter_map(|(name, kind)| Some((*physical.get(plan.at(name)?)?, *kind))).collect()
+        };
+        let (database, name) = (reader.database, plan.table.as_str());
+        let (rows, columns, combined) =
+            database.columns_combined(name, &in_file(&asked), &in_file(&alike), reader.watch)?;
+        let named = |asked: Vec<(&'static str, As)>| asked.into_iter().map(|(name, _)| name);
+        let mut columns: BTreeMap<_, _> = named(asked).zip(columns).collect();
+        if combined.is_none() && !alike.is_empty() {
+            let (_, each) = database.columns(name, &in_file(&alike), reader.watch)?;
+            columns.extend(named(alike.clone()).zip(each));
+        }
+        let combined = combined.map(|combined| (named(alike).collect(), combined));
+        Ok(Self { rows, columns, combined, known: Times::default() })
     }
 
     pub(super) fn times(&self, name: &str) -> Option<&Numbers<i64>> {
@@ -196,8 +213,7 @@ impl Raw {
     pub(super) fn keep_intervals(&mut self) -> u64 {
         let rows = self.rows;
         let (Some(start), Some(end)) = (self.times("start_ns"), self.times("end_ns")) else {
-            self.columns.values_mut().for_each(|column| column.keep(&[]));
-            self.rows = 0;
+            self.keep(&[]);
             return wide(rows);
         };
         if start.nulls.is_none() && end.nulls.is_none() {
@@ -221,9 +237,16 @@ impl Raw {
             })
             .map(|(_, (row, _))| row)
             .collect();
-        self.columns.values_mut().for_each(|column| column.keep(&kept));
-        self.rows = kept.len();
+        self.keep(&kept);
         wide(rows - kept.len())
+    }
+
+    fn keep(&mut self, rows: &[u32]) {
+        self.columns.values_mut().for_each(|column| column.keep(rows));
+        if let Some((_, combined)) = &mut self.combined {
+            combined.keep(rows);
+        }
+        self.rows = rows.len();
     }
 
     /// The same of kernels of which nothing else is asked, counted.
@@ -307,6 +330,9 @@ impl Raw {
             if let Some(column) = self.columns.remove(name) {
                 staged.put_column(name, column, zero_is_none.contains(name));
             }
+        }
+        if let Some((names, combined)) = self.combined.take() {
+            staged.put_combined(&names, combined);
         }
     }
 }
@@ -660,8 +686,15 @@ pub(super) fn api_calls(reader: &mut Reader<'_>, seen: &mut Seen) -> Result<Opti
         .zip(threads.integers())
         .map(|(owner, global)| owner.and(global).and_then(|g| u32::try_from(g & 0xFF_FFFF).ok()))
         .collect();
-    staged.put_array("pid", looked_up(&threads.codes, &owners));
-    staged.put_array("tid", replaced(threads.codes, &numbers));
+    // As few as there are keys.
+    if owners.len() <= usize::from(u16::MAX) + 1 {
+        let keys = threads.codes.iter().map(|code| *code as u16).collect();
+        let (pids, tids) = (UInt32Array::from(owners), UInt32Array::from(numbers));
+        staged.put_alike(keys, pids.len(), vec![("pid", Arc::new(pids)), ("tid", Arc::new(tids))]);
+    } else {
+        staged.put_array("pid", looked_up(&threads.codes, &owners));
+        staged.put_array("tid", replaced(threads.codes, &numbers));
+    }
     raw.put_plain(&mut staged, &columns, &[]);
     odd.report(reader, &plan, "api_calls", quality::BAD_INTERVAL);
     Ok(Some(Found { staged, rows: wide(rows), tables: vec![plan.table] }))

@@ -18,17 +18,16 @@ use arrow_array::{
 };
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow_schema::DataType;
-use arrow_select::take::take;
 
 use super::events::Times;
 use super::layout::Place;
 use crate::base::error::{Error, Result};
 use crate::base::parallel::ThreadPool;
 use crate::table::builder::Builder;
-use crate::table::launch::fold;
+use crate::table::launch::{fold, is_folded, put_folded, reorder};
 use crate::table::quality::{self, Quality};
 use crate::table::schema::{Kind, Table};
-use pyanalyze_sqlite::{replaced, As, Column, Distinct, Row, Value};
+use pyanalyze_sqlite::{replaced, As, Column, Combined, Distinct, Numbers, Row, Value};
 
 /// The cell at `place`, [`Value::Null`] where the export has no such column.
 pub(super) fn cell<'r>(row: &'r Row<'_>, place: Place) -> Value<'r> {
@@ -160,6 +159,47 @@ pub(super) fn read_as(table: &Table, name: &str) -> Result<As> {
     }
 }
 
+/// A column of numbers as it was read, and the rows whose cells were refused; `None` for one of names.
+fn numbers(column: Column, zero_is_none: bool) -> Option<(ArrayRef, Vec<u32>)> {
+    fn of<T: ArrowPrimitiveType>(
+        mut numbers: Numbers<T::Native>,
+        zero_is_none: bool,
+    ) -> Option<(ArrayRef, Vec<u32>)> {
+        // Nulls have the value 0 too.
+        let zero = T::Native::default();
+        let no_value = numbers.nulls.as_ref().is_some_and(|nulls| nulls.null_count() == nulls.len());
+        if zero_is_none && !no_value && numbers.values.contains(&zero) {
+            let bit = |word: u64, (bit, there): (usize, bool)| word | u64::from(there) << bit;
+            let words = numbers
+                .values
+                .chunks(64)
+                .map(|values| values.iter().map(|value| *value != zero).enumerate().fold(0, bit));
+            let words = Buffer::from(words.collect::<Vec<u64>>());
+            let there = BooleanBuffer::new(words, 0, numbers.values.len());
+            numbers.nulls = Some(NullBuffer::new(there));
+        }
+        let array = PrimitiveArray::<T>::new(numbers.values.into(), numbers.nulls);
+        Some((Arc::new(without_zeroes(array)), numbers.refused))
+    }
+    match column {
+        Column::U8(column) => of::<UInt8Type>(column, zero_is_none),
+        Column::U16(column) => of::<UInt16Type>(column, zero_is_none),
+        Column::U32(column) => of::<UInt32Type>(column, zero_is_none),
+        Column::I32(column) => of::<Int32Type>(column, zero_is_none),
+        Column::I64(column) => of::<Int64Type>(column, zero_is_none),
+        Column::U64(column) => of::<UInt64Type>(column, zero_is_none),
+        Column::Distinct(_) => None,
+    }
+}
+
+/// Columns that are held once for all rows that are alike (`table/launch.rs`).
+#[derive(Debug)]
+struct Alike {
+    keys: Vec<u16>,
+    configurations: usize,
+    columns: Vec<(&'static str, ArrayRef)>,
+}
+
 /// A column of a [`Staged`] table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slot(usize);
@@ -169,6 +209,7 @@ pub(super) struct Slot(usize);
 pub(super) struct Staged {
     table: &'static Table,
     columns: Vec<(&'static str, Sink)>,
+    alike: Option<Alike>,
     rows: usize,
     known: Times,
     out_of_range: BTreeMap<&'static str, u64>,
@@ -176,7 +217,14 @@ pub(super) struct Staged {
 
 impl Staged {
     pub(super) fn new(table: &'static Table) -> Self {
-        Self { table, columns: Vec::new(), rows: 0, known: Times::default(), out_of_range: BTreeMap::new() }
+        Self {
+            table,
+            columns: Vec::new(),
+            alike: None,
+            rows: 0,
+            known: Times::default(),
+            out_of_range: BTreeMap::new(),
+        }
     }
 
     /// Opens the column `name`.
@@ -282,38 +330,48 @@ impl Staged {
 
     /// Puts a whole column as it was read; cells that were refused are counted.
     pub(super) fn put_column(&mut self, name: &'static str, column: Column, zero_is_none: bool) {
-        macro_rules! numbers {
-            ($type:ty, $numbers:expr) => {{
-                let mut numbers = $numbers;
-                if !numbers.refused.is_empty() {
-                    let refused = u64::try_from(numbers.refused.len()).unwrap_or(u64::MAX);
-                    *self.out_of_range.entry(name).or_default() += refused;
-                }
-                // Nulls have the value 0 too.
-                let no_value = numbers.nulls.as_ref().is_some_and(|nulls| nulls.null_count() == nulls.len());
-                if zero_is_none && !no_value && numbers.values.contains(&0) {
-                    let bit = |word: u64, (bit, there): (usize, bool)| word | u64::from(there) << bit;
-                    let words = numbers
-                        .values
-                        .chunks(64)
-                        .map(|values| values.iter().map(|value| *value != 0).enumerate().fold(0, bit));
-                    let words = Buffer::from(words.collect::<Vec<u64>>());
-                    let there = BooleanBuffer::new(words, 0, numbers.values.len());
-                    numbers.nulls = Some(NullBuffer::new(there));
-                }
-                let array = PrimitiveArray::<$type>::new(numbers.values.into(), numbers.nulls);
-                self.put_array(name, without_zeroes(array));
-            }};
+        let column = match column {
+            Column::Distinct(cells) => return self.columns.push((name, Sink::Name(Names::of(cells)))),
+            column => numbers(column, zero_is_none),
+        };
+        if let Some((array, refused)) = column {
+            if !refused.is_empty() {
+                let refused = u64::try_from(refused.len()).unwrap_or(u64::MAX);
+                *self.out_of_range.entry(name).or_default() += refused;
+            }
+            self.columns.push((name, Sink::Whole(array)));
         }
-        match column {
-            Column::U8(column) => numbers!(UInt8Type, column),
-            Column::U16(column) => numbers!(UInt16Type, column),
-            Column::U32(column) => numbers!(UInt32Type, column),
-            Column::I32(column) => numbers!(Int32Type, column),
-            Column::I64(column) => numbers!(Int64Type, column),
-            Column::U64(column) => numbers!(UInt64Type, column),
-            Column::Distinct(cells) => self.columns.push((name, Sink::Name(Names::of(cells)))),
+    }
+
+    /// Puts what rows that are alike have in common: `keys` say which of so many configurations each has.
+    pub(super) fn put_alike(
+        &mut self,
+        keys: Vec<u16>,
+        configurations: usize,
+        columns: Vec<(&'static str, ArrayRef)>,
+    ) {
+        self.alike = Some(Alike { keys, configurations, columns });
+    }
+
+    /// Puts such columns as they were read; cells that were refused are counted.
+    pub(super) fn put_combined(&mut self, names: &[&'static str], combined: Combined) {
+        let mut rows_of: Vec<u64> = vec![0; combined.distinct];
+        let mut columns = Vec::with_capacity(names.len());
+        for (name, column) in names.iter().zip(combined.columns) {
+            let Some((array, refused)) = numbers(column, false) else { continue };
+            columns.push((*name, array));
+            if refused.is_empty() {
+                continue;
+            }
+            if rows_of.iter().all(|rows| *rows == 0) {
+                for code in &combined.codes {
+                    rows_of.get_mut(usize::from(*code)).into_iter().for_each(|rows| *rows += 1);
+                }
+            }
+            let rows: u64 = refused.iter().filter_map(|place| rows_of.get(*place as usize)).sum();
+            *self.out_of_range.entry(name).or_default() += rows;
         }
+        self.put_alike(combined.codes, combined.distinct, columns);
     }
 
     /// Ends a row: every open column must have got one cell.
@@ -375,9 +433,12 @@ impl Staged {
             quality.add(Some(capture), quality::NAME_MISSING, missing, format!("{name}.{column}"));
             builder = builder.put(column, array);
         }
-        let batch = builder.finish(self.rows)?;
+        let mut batch = builder.finish(self.rows)?;
+        if let Some(alike) = self.alike {
+            batch = put_folded(self.table, &batch, alike.keys, alike.configurations, &alike.columns)?;
+        }
         let sorted = self.known.ascending && order.first() == Some(&"start_ns");
-        fold(self.table, share_equal(if sorted { batch } else { sort(batch, order)? })?)
+        fold(self.table, share_equal(if sorted { batch } else { sort(self.table, batch, order)? })?)
     }
 }
 
@@ -438,8 +499,15 @@ fn share_equal(batch: RecordBatch) -> Result<RecordBatch> {
     let (schema, columns, rows) = batch.into_parts();
     let mut shared: Vec<ArrayRef> = Vec::with_capacity(columns.len());
     for column in columns {
+        if is_folded(&column) {
+            shared.push(column);
+            continue;
+        }
         let data = column.to_data();
-        let mut like = shared.iter().filter(|other| width(other) == width(&column)).map(ArrayRef::to_data);
+        let mut like = shared
+            .iter()
+            .filter(|other| !is_folded(other) && width(other) == width(&column))
+            .map(ArrayRef::to_data);
         let equal = like.find_map(|other| match (data.buffers(), other.buffers()) {
             ([own], [values]) if own == values => Some(values.clone()),
             _ => None,
@@ -462,7 +530,7 @@ fn share_equal(batch: RecordBatch) -> Result<RecordBatch> {
 /// Sorts `batch` by the columns of `order`, so that nothing depends on the order of rows in the file.
 ///
 /// Most tables come sorted by time, so the other columns are looked at only where times are equal.
-fn sort(batch: RecordBatch, order: &[&str]) -> Result<RecordBatch> {
+fn sort(table: &Table, batch: RecordBatch, order: &[&str]) -> Result<RecordBatch> {
     // What has no times was put in order as it was staged.
     if order.is_empty() {
         return Ok(batch);
@@ -500,15 +568,7 @@ fn sort(batch: RecordBatch, order: &[&str]) -> Result<RecordBatch> {
     });
     let places = UInt32Array::from(places);
     drop((keys, ranks, first));
-    // Column by column, so that there are never two whole tables.
-    let (schema, columns, rows) = batch.into_parts();
-    let mut sorted = Vec::with_capacity(columns.len());
-    for column in columns {
-        sorted.push(take(&column, &places, None).map_err(|e| Error::schema("sort", e.to_string()))?);
-    }
-    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(schema, sorted, &options)
-        .map_err(|e| Error::schema("sort", e.to_string()))
+    reorder(table, batch, &places)
 }
 
 /// The place of every dictionary entry in the order of texts; `None` for a column of numbers.
@@ -531,6 +591,12 @@ fn compare(array: &dyn Array, ranks: Option<&[u32]>, a: usize, b: usize) -> Orde
     if let (Some(ranks), Some(names)) = (ranks, array.as_dictionary_opt::<UInt32Type>()) {
         let rank = |row| names.key(row).and_then(|key| ranks.get(key)).copied();
         return rank(a).cmp(&rank(b));
+    }
+    if let Some(folded) = array.as_dictionary_opt::<UInt16Type>() {
+        return match (folded.key(a), folded.key(b)) {
+            (Some(a), Some(b)) => compare(folded.values().as_ref(), None, a, b),
+            (a, b) => a.cmp(&b),
+        };
     }
     macro_rules! typed {
         ($($type:ty),*) => {$(

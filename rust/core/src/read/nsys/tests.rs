@@ -93,6 +93,58 @@ fn columns_that_are_equal_are_held_once() {
 }
 
 #[test]
+fn launches_of_rows_in_any_order_stay_with_their_rows() {
+    // Three launch configurations; of the second the grid is no number, and the first row of the third is no interval.
+    let configurations = ["8, 1, 128", "'wide', 2, 64", "300, 1, NULL"];
+    let rows: Vec<String> = (0..90_i64)
+        .map(|n| {
+            let start = 10_000 - 100 * n;
+            let end = if n == 2 { start - 1 } else { start + 50 };
+            format!("({start}, {end}, 0, 1, 1, {n}, {}, {})", global(77), configurations[n as usize % 3])
+        })
+        .collect();
+    let calls: Vec<String> = [(71, 40), (70, 40), (72, 10)]
+        .iter()
+        .map(|(tid, start)| format!("({start}, {}, {}, 1, 0)", start + 5, global(77) | tid))
+        .collect();
+    let sql = format!(
+        "CREATE TABLE StringIds (id, value); INSERT INTO StringIds VALUES (1, 'cudaLaunchKernel_v7000');
+        CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, correlationId, globalPid,
+            gridX, gridY, blockX);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES {};
+        CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, nameId, returnValue);
+        INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES {}",
+        rows.join(", "),
+        calls.join(", ")
+    );
+    let tables = load(&sql, &Want::parse(["kernels", "api_calls"]).unwrap());
+    let kernels = table(&tables, "kernels");
+    assert_eq!(kernels.rows(), 89);
+    assert_eq!(count(&tables, quality::BAD_INTERVAL), 1);
+    // 30 rows with text in place of a grid.
+    assert_eq!(count(&tables, quality::VALUE_OUT_OF_RANGE), 30);
+    let of = |name: &str| kernels.folded::<UInt32Type>(name).unwrap();
+    let ids = kernels.u32("correlation_id").unwrap();
+    for row in 0..89 {
+        let expected = match ids.value(row) % 3 {
+            0 => [Some(8), Some(1), Some(128), None],
+            1 => [None, Some(2), Some(64), None],
+            _ => [Some(300), Some(1), None, None],
+        };
+        let found = ["grid_x", "grid_y", "block_x", "grid_z"].map(|name| of(name).at(row));
+        assert_eq!(found, expected, "kernel {}", ids.value(row));
+    }
+    assert!(ids.values().is_sorted_by(|one, next| one > next), "times count down in the file");
+    let keys = ["grid_x", "block_x", "grid_z"].map(|name| of(name).keys().unwrap().values().as_ptr());
+    assert_eq!(keys, [keys[0]; 3], "one column of keys, in the new order too");
+    let calls = table(&tables, "api_calls");
+    let threads = calls.folded::<UInt32Type>("tid").unwrap();
+    // Of one time, in the order of their threads.
+    assert_eq!([0, 1, 2].map(|row| threads.at(row)), [Some(72), Some(70), Some(71)]);
+    assert_eq!(calls.folded::<UInt32Type>("pid").unwrap().at(2), Some(77));
+}
+
+#[test]
 fn memory_that_was_allocated_and_freed() {
     // As nsys 2021 declares it. The third row is of an operation that there is not, the fourth has no process.
     let sql = format!(
