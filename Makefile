@@ -11,7 +11,6 @@ PYTEST_WORKERS ?= logical
 VENV := .venv
 BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
-export PYTHONDONTWRITEBYTECODE := 1
 unexport PYTHONPATH PYTHONHOME
 
 # cargo counts its own jobs: make's do not reach it.
@@ -137,3 +136,4 @@ lock: ## renew requirements-dev.lock and requirements-site.lock, with hashes
 clean: ## remove what was built
 	rm -rf $(VENV) target
 	find . -name '*.so' -path './pyanalyze/*' -delete
+	find . -name __pycache__ -prune -exec rm -rf {} +
