@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyanalyze.report import static_charts
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -45,3 +47,13 @@ def processors() -> Iterator[None]:
     had = os.sched_getaffinity(0)
     yield
     os.sched_setaffinity(0, had)
+
+
+@pytest.fixture(autouse=True)
+def process_that_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the static pictures of pages in this process, as on one processor: its engine starts once for all pages.
+
+    Modules that test the process beside, or what happens to a page while it draws, have a fixture of this name that
+    leaves it.
+    """
+    monkeypatch.setattr(static_charts, "_started", lambda: None)

@@ -50,6 +50,11 @@ WRITERS: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def process_that_draws() -> None:
+    """An interrupt meets a page whose pictures are drawn beside, as for a user."""
+
+
 @pytest.fixture
 def capture(fixtures: Path, tmp_path: Path) -> Iterator[Path]:
     """A copy of the demo capture in a folder of its own, which nothing may change."""

@@ -17,6 +17,11 @@ from pyanalyze.report import static_charts as _pictures
 from pyanalyze.report.static_charts import Painter, svg
 
 
+@pytest.fixture(autouse=True)
+def process_that_draws() -> None:
+    """It is what is tested here."""
+
+
 def _bars(height: int) -> str:
     values = [{"x": "a", "y": height}]
     return json.dumps(

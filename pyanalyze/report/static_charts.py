@@ -69,14 +69,7 @@ class Painter:
 
     def __init__(self) -> None:
         self._waiting = ThreadPoolExecutor(1)
-        self._process: subprocess.Popen[bytes] | None = None
-        if len(os.sched_getaffinity(0)) > 1 and sys.executable:
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 our own interpreter
-                    _CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-                )
-            except OSError:
-                return  # No process may be started here: pictures are as right without.
+        self._process = _started()
 
     def svg(self, chart: str, config: str) -> Future[str]:
         """Draw a chart beside; for the arguments see :func:`svg`."""
@@ -117,6 +110,18 @@ class Painter:
             self._waiting.shutdown(cancel_futures=True)
         finally:  # an interrupt may come while this waits
             self._end()
+
+
+def _started() -> subprocess.Popen[bytes] | None:
+    """The process that draws; none on one processor, or where none may be started: pictures are as right without."""
+    if len(os.sched_getaffinity(0)) == 1 or not sys.executable:
+        return None
+    try:
+        return subprocess.Popen(  # noqa: S603 our own interpreter
+            _CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except OSError:
+        return None
 
 
 def _serve() -> None:
