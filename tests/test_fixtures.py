@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +139,24 @@ def test_seeds_are_reproducible_and_change_the_details(tmp_path: Path) -> None:
     assert not pids[0] & pids[2]
     slices = [book["devices"][0]["slices"]["median_expired_ns"] for book in books]
     assert slices[0] != slices[2]
+
+
+def test_a_capture_that_two_ask_for_is_simulated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+
+    def simulated(scenarios: list[Path], folder: Path, *_: object, **__: object) -> None:
+        asked.append(folder)
+        time.sleep(0.1)
+        folder.mkdir()
+        (folder / "mps.sqlite").touch()
+
+    monkeypatch.setattr(generate, "generate", simulated)
+    monkeypatch.setattr(generate, "folder_of", lambda *_, **__: tmp_path / "captures" / "mps")
+    with ThreadPoolExecutor(2) as workers:
+        found = list(workers.map(generate.built, ["mps", "mps"]))
+    assert found == [tmp_path / "captures" / "mps"] * 2
+    assert [path.name for path in found[0].iterdir()] == ["mps.sqlite"]
+    assert len(asked) == 1
 
 
 def test_an_unknown_kernel_or_model_is_said_so(tmp_path: Path) -> None:
