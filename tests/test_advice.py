@@ -19,6 +19,7 @@ import polars as pl
 import pytest
 from command_line import run
 from exports import MS, US, call, kernel, recorded_residency, write
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.analysis import mps_daemon
@@ -66,10 +67,11 @@ def time_sliced(session: pyanalyze.Session) -> bool:
     return session.classify()[0].mode == "time-slicing"
 
 
-def truth_of(scenario: str, seed: int = 1) -> tuple[pyanalyze.Session, dict[str, Any]]:
+def truth_of(scenario: str, seed: int = 1, *, anew: bool = False) -> tuple[pyanalyze.Session, dict[str, Any]]:
+    """A recording with its truth; loaded `anew` for tests that replace what its analysis calls."""
     folder = generate.built(scenario, seed)
     truth: dict[str, Any] = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
-    return pyanalyze.load(folder / f"{scenario}.sqlite", tables=WITH_CALLS), truth
+    return (pyanalyze.load if anew else load)(folder / f"{scenario}.sqlite", tables=WITH_CALLS), truth
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_the_undo_takes_back_every_variable_that_the_commands_set(mode: Mode) ->
 
 def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
     """Kernels run side by side under MPS, not in instances and not in time slices: only there contention is allowed for."""
-    (advice,) = pyanalyze.load(fixtures / "lost-records.sqlite").advise()
+    (advice,) = load(fixtures / "lost-records.sqlite").advise()
     by_name = {option.name: option for option in advice.options.options}
     mps_, mig_ = by_name["MPS"], by_name["MIG"]
     assert mps_.contention is not None and mig_.contention is None and by_name["time-slicing"].contention is None
@@ -206,7 +208,7 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
 
 def test_the_figures_of_one_forecast_are_told_apart(hardware: Path) -> None:
     """The error of the replay, the error that bounds allow for, and who is slowed most: each says of what it is."""
-    (advice,) = pyanalyze.load(hardware / "slices-A-B.sqlite").advise()
+    (advice,) = load(hardware / "slices-A-B.sqlite").advise()
     # What a simulation that shares no code with the replay missed of each mode: half widths of 1.3 % and 4 %.
     for action, kind in (("MPS", 1.3), ("MIG instance", 4.0)):
         (one,) = (one for one in advice.actions if action in one.action)
@@ -252,14 +254,14 @@ def test_instances_have_the_memory_and_tenants_are_named(hardware: Path) -> None
 
 def test_contention_that_was_not_there_is_no_plus_zero(fixtures: Path) -> None:
     """By its truth nobody was slowed (ANTT 1.0), at 2 % of DRAM bandwidth: what other caps may add, 8 %, stays."""
-    (advice,) = pyanalyze.load(fixtures / "mps.sqlite").advise()
+    (advice,) = load(fixtures / "mps.sqlite").advise()
     assert "Kernels took no longer beside those of another tenant (inferred)" in advice.actions[0].why
     assert "bounds allow for 0 % to +8 % time" in advice.actions[0].why
     assert "+0 %" not in advice.actions[0].why
 
 
 def test_an_identification_says_why_it_is_first(fixtures: Path) -> None:
-    first, *others = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").advise()[0].actions
+    first, *others = load(fixtures / "demo-time-slicing.sqlite").advise()[0].actions
     assert first.action == "Identify process 41377 (app_c) and record it as well"
     assert "Its kernels were not traced, so no change of sharing can be forecast" in first.why
     assert "while it runs" in first.commands[0]
@@ -381,7 +383,7 @@ def test_windows_stand_for_a_recording_of_too_many_operations(scenario: str, see
 
 
 def test_windows_stand_for_a_real_recording(corpus: Path) -> None:
-    session = pyanalyze.load(corpus / "exports" / "balinski" / "report19.sqlite", tables=WITH_CALLS)
+    session = load(corpus / "exports" / "balinski" / "report19.sqlite", tables=WITH_CALLS)
     (row,) = replayed(session, 6_000).iter_rows(named=True)
     assert row["operations"] <= 1_600 < row["operations_recorded"]
     # It ran solo: it takes as long as it took, but for what the replay of all of it misses too.
@@ -389,7 +391,7 @@ def test_windows_stand_for_a_real_recording(corpus: Path) -> None:
 
 
 def test_advice_from_windows_says_so_and_has_wider_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    (whole,) = truth_of("mps")[0].advise()
+    (whole,) = truth_of("mps", anew=True)[0].advise()
     replay = options_module.forecast
 
     def in_part(*arguments: Any, **named: Any) -> pl.DataFrame:
@@ -401,7 +403,7 @@ def test_advice_from_windows_says_so_and_has_wider_bounds(monkeypatch: pytest.Mo
         )
 
     monkeypatch.setattr(options_module, "forecast", in_part)
-    (part,) = truth_of("mps")[0].advise()
+    (part,) = truth_of("mps", anew=True)[0].advise()
     assert whole.options.replayed == 1.0
     assert part.options.replayed == pytest.approx(0.5)
     for before, now in zip(whole.options.options, part.options.options, strict=True):
@@ -449,7 +451,7 @@ def missing_the_record(monkeypatch: pytest.MonkeyPatch, by: float) -> None:
 
 
 def test_what_the_self_check_misses_widens_every_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = truth_of("time-slicing-pair")[0]
+    session = truth_of("time-slicing-pair", anew=True)[0]
     missing_the_record(monkeypatch, 0.0)
     exact = options_of(session)
     missing_the_record(monkeypatch, 0.1)
@@ -472,7 +474,7 @@ def test_what_the_self_check_misses_widens_every_interval(monkeypatch: pytest.Mo
 
 def test_a_record_that_the_replay_misses_by_far_forbids_forecasts(monkeypatch: pytest.MonkeyPatch) -> None:
     missing_the_record(monkeypatch, 0.4)
-    session = truth_of("time-slicing-pair")[0]
+    session = truth_of("time-slicing-pair", anew=True)[0]
     found = options_of(session)
     assert (found.options, found.current, found.recommended) == ((), None, None)
     assert found.why_not in {
@@ -488,7 +490,7 @@ def test_without_api_calls_bounds_are_wider(tmp_path: Path) -> None:
     with closing(sqlite3.connect(bare)) as db, db:
         db.execute("DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME")
     wide = options_of(pyanalyze.load(bare)).options[0]
-    narrow = options_of(pyanalyze.load(path)).options[0]
+    narrow = options_of(load(path)).options[0]
     assert wide.name == narrow.name
     for a, b in zip(wide.forecasts, narrow.forecasts, strict=True):
         assert a.high - a.low > b.high - b.low
@@ -538,7 +540,7 @@ def test_a_gpu_without_mig_cannot_promise_bandwidth() -> None:
 
 
 def test_untraced_work_is_said_and_nothing_is_compared(fixtures: Path) -> None:
-    (advice,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").advise()
+    (advice,) = load(fixtures / "demo-time-slicing.sqlite").advise()
     assert advice.options == Options(0, why_not=advice.options.why_not)
     assert "was not traced" in (advice.options.why_not or "")
 
@@ -563,7 +565,7 @@ def test_it_is_not_the_neighbour(scenario: str, seed: int, kind: str | None) -> 
 
 def test_the_time_that_the_default_stream_costs() -> None:
     """Three streams wait for each other: the default one, the least busy, could run meanwhile."""
-    session = pyanalyze.load(generate.built("streams-default", 1) / "streams-default.sqlite")
+    session = load(generate.built("streams-default", 1) / "streams-default.sqlite")
     (advice,) = session.advise()
     # With launch calls the time is known, and said once.
     (item,) = (one for one in advice.actions if "default stream" in one.action)
@@ -580,7 +582,7 @@ def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None
     truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
     pids = [tenant["host_pid"] for tenant in truth["tenants"]]
     names = {f"python3 (host pid {pid})" for pid in pids}
-    advice = pyanalyze.load(folder).advise(require=["fault-isolation"])[0]
+    advice = load(folder).advise(require=["fault-isolation"])[0]
     (option,) = (option for option in advice.options.options if option.placement is not None)
     assert option.placement is not None
     assert set(option.placement.placed) == names
@@ -593,14 +595,14 @@ def test_tenants_of_one_name_and_one_pid_are_two_tenants(fixtures: Path) -> None
     plan = next(one.placement for one in named.options.options if one.placement is not None)
     assert sorted(one.profile.name for one in plan.placed.values()) == ["3g.20gb", "4g.20gb"]
     assert plan.commands() == option.placement.commands()
-    details = pyanalyze.load(folder).report().devices[0].sharing.details
+    details = load(folder).report().devices[0].sharing.details
     (time_sliced,) = (d.detail for d in details if (d.topic, d.name) == ("time-slicing", "tenants"))
     assert all(name in time_sliced for name in names)
 
 
 def test_caps_that_were_set_are_the_current_way(corpus: Path) -> None:
     """Both clients were capped at 50 %, which is what equal caps are: that row is the current one, and stays advised."""
-    session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
+    session = load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     report = session.report().devices[0]
     assert report.advice[0].action.startswith(
         "Keep MPS with equal caps for now: no other configuration is forecast to gain anything"
@@ -614,7 +616,7 @@ def test_caps_that_were_set_are_the_current_way(corpus: Path) -> None:
 
 def test_caps_that_no_strategy_has_are_a_way_of_their_own() -> None:
     """31 and 33 % of 142 SMs, in whole TPCs: 44 and 46 SMs; nothing says which percentage is whose."""
-    report = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report().devices[0]
+    report = load(generate.built("mps-capped") / "mps-capped.sqlite").report().devices[0]
     (current,) = (option for option in report.options or () if option.current)
     assert (current.name, current.mode) == ("MPS, caps as recorded", "mps-partitioned")
     # Waves of 749 blocks of 256 threads with 64 registers, 4 on an SM: ceil(749 / 176) = 5 on 44 SMs, and 2 on 142.
@@ -700,8 +702,8 @@ def test_counters_tell_what_bandwidth_tenants_want(tmp_path: Path) -> None:
 def test_a_report_forecasts_what_advise_does() -> None:
     """Whatever tables a session was loaded with: API calls are read when they are needed."""
     path = generate.built("running-example-time-slicing") / "running-example-time-slicing.sqlite"
-    read_first = pyanalyze.load(path, tables=WITH_CALLS).advise()[0]
-    reported = pyanalyze.load(path).report().devices[0]
+    read_first = load(path, tables=WITH_CALLS).advise()[0]
+    reported = load(path).report().devices[0]
     assert [a.expected for a in reported.advice] == [a.expected for a in read_first.actions]
     assert any("mean" in (a.expected or "") for a in reported.advice)
 
@@ -913,7 +915,7 @@ def test_what_ran_under_a_cap_takes_as_long_under_it_as_it_did(tmp_path: Path) -
 
 
 def test_advice_names_the_figures_that_contradict_each_other_instead_of_a_forecast() -> None:
-    session = pyanalyze.load(generate.ROOT / "fixtures" / "captures" / "lost-records.sqlite")
+    session = load(generate.ROOT / "fixtures" / "captures" / "lost-records.sqlite")
     analysis = session.analysis
     (plain,) = session.advise()
     assert any(action.expected and action.exclusive for action in plain.actions)
@@ -988,7 +990,7 @@ def test_no_p99_is_forecast_where_the_replay_misses_the_recorded_one(hardware: P
     with closing(sqlite3.connect(path)) as db:
         lengths = [ns for (ns,) in db.execute(latency)]
     assert lengths[-(-99 * len(lengths) // 100) - 1] == 4_853_358
-    (advice,) = pyanalyze.load(path).advise()
+    (advice,) = load(path).advise()
     assert advice.options.current is not None
     second = next(one for one in advice.options.current.forecasts if "1251" in one.name)
     assert advice.options.recorded_p99_ns[second.tenant_id] == 4_853_358
@@ -1038,11 +1040,11 @@ def test_commands_reach_the_daemon_that_the_capture_names(tmp_path: Path, hardwa
         # The recorder quotes values with double quotation marks.
         pipe, logs = (value.replace('"', "") for (value,) in db.execute(query))
     assert pipe.startswith("CUDA_MPS_PIPE_DIRECTORY=/tmp/")
-    (advice,) = pyanalyze.load(path).advise(require=("bandwidth-qos",))
+    (advice,) = load(path).advise(require=("bandwidth-qos",))
     first = advice.actions[0]
     assert first.commands[0].startswith(f"echo quit | {pipe} nvidia-cuda-mps-control ")
     assert f"; {pipe} {logs} nvidia-cuda-mps-control -d " in (first.undo or "")
-    (gap,) = (one for one in pyanalyze.load(path).classify()[0].missing if one.what == "mps_clients")
+    (gap,) = (one for one in load(path).classify()[0].missing if one.what == "mps_clients")
     assert gap.how.startswith(f"echo ps | {pipe} nvidia-cuda-mps-control > ")
     assert f"the logs in {logs.partition('=')[2]} do" in gap.how
     # In a shell the daemon gets them as one word each, whatever they hold.
@@ -1137,7 +1139,7 @@ def test_a_wait_is_calculated_from_the_time_slice_that_residency_shows(name: str
     slice_ms, gap_ms = 2.1344, 0.0427
     if name == "h200":
         path, slice_ms, gap_ms = hardware.parent / "h200" / "node-mps-A-B-beside-C", 2.205, 0.0789
-    session = pyanalyze.load(path)
+    session = load(path)
     assert session.residency_summary()[0].time_slice_ns == pytest.approx(slice_ms * 1e6, abs=1_000)
     wait_ms = (slice_ms - 0.073) + 2 * (gap_ms + 0.073)
     (keep,) = (one for one in session.advise(latency_ns=5_000_000)[0].actions if "5.000 ms" in one.action)
@@ -1153,7 +1155,7 @@ def test_tenants_are_pointed_at_a_daemon_that_nobody_found(hardware: Path) -> No
     with closing(sqlite3.connect(path)) as db:
         found = db.execute("SELECT globalPid >> 24 & 16777215, name FROM PROCESSES WHERE name LIKE '%mps%'").fetchall()
     assert found == [(4374, "nvidia-cuda-mps")]
-    session = pyanalyze.load(path)
+    session = load(path)
     (verdict,) = session.classify()
     # Nobody had told a client where it is.
     assert (verdict.configured, verdict.agrees) == (None, None)
@@ -1168,7 +1170,7 @@ def test_tenants_are_pointed_at_a_daemon_that_nobody_found(hardware: Path) -> No
 def test_mps_is_not_advised_where_its_own_condition_excludes_it(hardware: Path) -> None:
     """P1 has 1056 blocks of 256 threads, eight of which fit on each of 132 SMs: one wave. With MPS the slowed tenant was
     measured to be as slow (fixtures/hardware/h200/units-2.csv), as both wait for copies."""
-    report = pyanalyze.load(hardware.parent / "h200" / "slices-copies-open_loop.sqlite").report()
+    report = load(hardware.parent / "h200" / "slices-copies-open_loop.sqlite").report()
     (device,) = report.devices
     assert device.sharing.mode == "time-slicing"
     copy, *others = device.advice
@@ -1198,7 +1200,7 @@ def test_a_bound_of_mps_is_a_gain(
     said: list[str | None],
     fixtures: Path,
 ) -> None:
-    (verdict,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").classify()
+    (verdict,) = load(fixtures / "demo-time-slicing.sqlite").classify()
     tenants = [Resident(0, "a", 7, True, 0.5, inflation, fills_sms=fills), Resident(1, "b", 8, True, 0.5, None)]
     found = list(simple_bounds(verdict, tenants, {"compute_major": 9}, "why"))
     assert [None if one.bound is None else one.bound.partition(" (")[0] for one in found] == said
@@ -1207,7 +1209,7 @@ def test_a_bound_of_mps_is_a_gain(
 
 def test_kernels_are_asked_for_where_none_was_traced_under_mps(hardware: Path) -> None:
     """A recording of the node knows that three processes share the GPU, and nothing of what they ran."""
-    (advice,) = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B").advise()
+    (advice,) = load(hardware.parent / "h200" / "node-mps-A-B").advise()
     (first,) = advice.actions
     assert first.action == "Not enough data to decide: record kernels of all tenants before any change"
     assert first.why == "no kernels were traced: who was slowed, and by what, is not known"
@@ -1220,7 +1222,7 @@ def test_kernels_are_asked_for_where_none_was_traced_under_mps(hardware: Path) -
     assert comment.startswith(
         "as root; --run-as and --env-var for MPS clients only, USER: that of their daemon; one for"
     )
-    (device,) = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B").report().devices
+    (device,) = load(hardware.parent / "h200" / "node-mps-A-B").report().devices
     hows = [gap.how for gap in device.sharing.missing if gap.how.startswith("nsys profile")]
     assert hows and all(f"--env-var=CUDA_MPS_PIPE_DIRECTORY={pipe}" in how for how in hows)
 
@@ -1243,7 +1245,7 @@ def test_kernels_are_recorded_before_mps_is_advised(hardware: Path, tmp_path: Pa
         values = [value for (value,) in db.execute(samples)]
     share = sum(value == 100 for value in values) / len(values)
     assert 0.5 < share < 1
-    (found,) = pyanalyze.load(export).advise()
+    (found,) = load(export).advise()
     record, mps = found.actions
     assert record.action.startswith("Not enough data to decide: record kernels of all tenants before any change")
     assert record.commands[0].startswith("nsys profile -t cuda")
@@ -1254,7 +1256,7 @@ def test_kernels_are_recorded_before_mps_is_advised(hardware: Path, tmp_path: Pa
     with closing(sqlite3.connect(idle)) as db:
         db.execute("UPDATE GPU_METRICS SET value = value / 2")
         db.commit()
-    (found,) = pyanalyze.load(idle).advise()
+    (found,) = load(idle).advise()
     assert [one.action for one in found.actions] == [record.action, mps.action]
     assert "gain little" not in found.actions[1].why
 
@@ -1262,7 +1264,7 @@ def test_kernels_are_recorded_before_mps_is_advised(hardware: Path, tmp_path: Pa
 @pytest.mark.parametrize("requirement", ["fault-isolation", "bandwidth-qos"])
 def test_a_requirement_binds_advice_without_a_forecast(requirement: Requirement, corpus: Path, hardware: Path) -> None:
     """NVIDIA lists no MIG profiles for an RTX 6000 Ada, and for an H200 seven compute slices: three tenants fit."""
-    ada = pyanalyze.load(corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite")
+    ada = load(corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite")
     assert any("under MPS" in one.action for one in ada.advise()[0].actions)
     # What MPS promises binds nobody who does not ask for more.
     assert any("under MPS" in one.action for one in ada.advise(require=["memory-protection"])[0].actions)
@@ -1273,7 +1275,7 @@ def test_a_requirement_binds_advice_without_a_forecast(requirement: Requirement,
         f"Give the tenants their own GPUs: no sharing mode of this GPU is known to provide {requirement}"
     )
     assert "MIG" not in str(sharing)
-    node = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B-beside-C")
+    node = load(hardware.parent / "h200" / "node-mps-A-B-beside-C")
     assert "MPS group" in node.advise()[0].actions[-1].action
     (sharing,) = (one for one in node.advise(require=[requirement])[0].actions if one.exclusive)
     assert sharing.action.startswith("Give each tenant its own MIG instance: kit (pid 708) ")
@@ -1290,7 +1292,7 @@ def test_bounds_under_caps_allow_for_blocks_that_fill_an_sm(corpus: Path) -> Non
     with closing(sqlite3.connect(path)) as db:
         grids = db.execute("SELECT DISTINCT gridX * gridY * gridZ FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
     assert grids == [(4,)]
-    session = pyanalyze.load(path)
+    session = load(path)
     assert mps_sms(80, 1, 8) == 2
     by_name = {option.name: option for option in options_of(session).options}
     assert all(2.0 < f.high < 2.5 for f in by_name["MPS, minimal caps"].forecasts)
@@ -1309,7 +1311,7 @@ def test_what_ran_before_the_first_call_of_a_process_is_not_its_work(corpus: Pat
             WHERE metricName LIKE 'SM Active%' AND timestamp < ?""",
             [first],
         ).fetchone()
-    actions = pyanalyze.load(path).advise()[0].actions
+    actions = load(path).advise()[0].actions
     found, *others = actions
     assert found.action.startswith("Find what else runs on this GPU")
     said = re.search(
@@ -1328,7 +1330,7 @@ def test_what_ran_before_the_first_call_of_a_process_is_not_its_work(corpus: Pat
 
 
 def test_settings_of_kubernetes_are_not_left_out_without_a_word(corpus: Path) -> None:
-    session = pyanalyze.load(corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite")
+    session = load(corpus / "exports" / "ctxsw-ada-timeslice" / "utils__report1.nsys2026.sqlite")
     (said,) = (one for one in session.advise(kubernetes=True)[0].actions if "device plugin" in one.action)
     # By the records its context is resident for half of the time, and no kernel of it is there.
     assert said.why.startswith("the work of shared (resident for 1.308 s) was not traced")
@@ -1338,7 +1340,7 @@ def test_settings_of_kubernetes_are_not_left_out_without_a_word(corpus: Path) ->
 def test_what_no_configuration_promises_is_said_as_the_table_says_it(corpus: Path) -> None:
     """An A10G has no MIG (NVIDIA's user guide lists none), and the table has `faults?` for time-slicing."""
     path = corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite"
-    (sharing,) = pyanalyze.load(path).advise(require=["fault-isolation"])[0].actions
+    (sharing,) = load(path).advise(require=["fault-isolation"])[0].actions
     assert "sources disagree whether time-slicing provides fault-isolation" in sharing.why
     assert "is not promised by MPS, MPS with equal caps" in sharing.why
     assert sharing.wrong_if is None
@@ -1382,7 +1384,7 @@ def test_client_priorities_are_advised_where_one_client_waits_for_the_others(har
 
 def test_what_is_kept_is_named_and_so_is_what_shortens_a_tail(hardware: Path) -> None:
     """Caps take the tail of the server down and the trainer's SMs away; time-slicing, the best mean, does not."""
-    (device,) = pyanalyze.load(hardware / "torch-mps-serve-train.sqlite").report().devices
+    (device,) = load(hardware / "torch-mps-serve-train.sqlite").report().devices
     keep, tail = device.advice[:2]
     assert keep.action == (
         "Keep MPS: time-slicing, the best other one, is forecast to gain less than 5 %. "
@@ -1404,7 +1406,7 @@ def test_no_bound_of_mps_is_below_the_slowdown_that_is_shown(corpus: Path) -> No
     assumed_ns = (len(resident) - 1) * 140_000
     assert len(resident) - 1 == 577
     assert resident_ns / 1e6 == pytest.approx(1230.8, abs=0.1)
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert device.advice is not None
     (tenant,) = (one for one in device.tenants if one.busy_ns)
     assert tenant.slowdown.latency is not None
@@ -1445,7 +1447,7 @@ def test_without_records_of_residency_nobody_is_known_to_be_switched_out_or_not(
     """The same recording with its switch records: app_a is inflated; without them all of busy time is attributed."""
     folder = generate.built("running-example-time-slicing")
     for name, known in (("running-example-time-slicing", True), ("running-example-time-slicing.no-switches", False)):
-        session = pyanalyze.load(folder / f"{name}.sqlite")
+        session = load(folder / f"{name}.sqlite")
         found = list(_residents(session.tables, 0))
         assert len(found) == 3
         assert [one.inflation is not None and one.inflation > 1.5 for one in found] == [known] * 3
@@ -1484,7 +1486,7 @@ def test_an_instance_that_no_kernel_fills_calls_for_a_smaller_one(corpus: Path) 
 
     SMs active: at most 10 of 28 while the kernel runs, 123.6 of 127.4 ms: 34.65 %.
     """
-    (device,) = pyanalyze.load(corpus / "exports" / "mig-a30" / "report1.nsys2026.sqlite").report().devices
+    (device,) = load(corpus / "exports" / "mig-a30" / "report1.nsys2026.sqlite").report().devices
     faster, smaller = device.advice[:2]
     assert faster.action.endswith("faster: its grids have at most 10 blocks for 28 SMs")
     # 10 blocks' work on 28 SMs; the other action takes SMs away.
@@ -1505,7 +1507,7 @@ def test_an_instance_that_no_kernel_fills_calls_for_a_smaller_one(corpus: Path) 
 
 def test_only_strategies_of_caps_that_were_compared_are_explained(hardware: Path) -> None:
     """Of two clients double caps are no caps: the table has equal, proportional and minimal ones."""
-    report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
+    report = load(hardware / "mps-50-50-A-B.sqlite").report()
     (device,) = report.devices
     assert device.options is not None
     names = {option.name for option in device.options if option.name.endswith(" caps")}

@@ -17,8 +17,8 @@ import polars as pl
 import pytest
 import report_examples as examples
 import vl_convert
+from shared_sessions import load
 
-import pyanalyze
 from pyanalyze import charts
 from pyanalyze.analysis.residency import switch_period_ns
 from pyanalyze.charts.interference import _PARTS
@@ -103,7 +103,7 @@ def test_kernels_that_differ_at_the_end_of_their_names_are_told_apart() -> None:
 def test_kernels_of_one_library_name_are_told_apart_in_the_solo_chart() -> None:
     # Names that PyTorch gives its kernels on an H200: the chart showed `void at::native::ve...elementwise_ker...`.
     path = Path(__file__).parents[1] / "fixtures" / "hardware" / "h200" / "torch-slices-jax_train-decode.sqlite"
-    drawn = _spec(pyanalyze.load(path).chart("solo"))
+    drawn = _spec(load(path).chart("solo"))
     shown = {row["name"].partition(". ")[2]: row["whole"] for row in _rows(drawn) if "name" in row}
     vectorized = {name for name, whole in shown.items() if "::vectorized_elementwise_kernel<" in whole}
     assert len(vectorized) == len({whole for name, whole in shown.items() if name in vectorized}) == 3
@@ -294,7 +294,7 @@ def test_occupancy_is_stacked_and_called_modelled() -> None:
 
 def test_an_occupancy_that_hardly_shows_has_a_scale_of_its_own(corpus: Path) -> None:
     """One block of 256 threads for 2.338 ms: 8 of 24 x 48 warp slots are 0.69 %, and 8 warps on one of two SMs are 4."""
-    session = pyanalyze.load(corpus / "exports" / "easycuda" / "nsys_easy.sqlite")
+    session = load(corpus / "exports" / "easycuda" / "nsys_easy.sqlite")
     spec = _spec(charts.occupancy(session.sm_occupancy, {0: "add"}))
     axis = spec["encoding"]["y"]
     assert axis["scale"] == {"domain": [0, pytest.approx(8 / (24 * 48))], "nice": True}
@@ -371,10 +371,10 @@ def test_the_period_of_time_slices_is_that_of_the_switch_records() -> None:
     restores = {context: [at for of, at in rows if of == context] for context, _ in rows}
     medians = [median(later - at for at, later in itertools.pairwise(times)) for times in restores.values()]
     assert len(medians) == 2
-    found = switch_period_ns(pyanalyze.load(path).tables, 0)
+    found = switch_period_ns(load(path).tables, 0)
     assert found == pytest.approx(median(medians), abs=1_000)
     # Streams of one process.
-    assert switch_period_ns(pyanalyze.load(folder / "h100" / "streams-A-B.sqlite").tables, 0) is None
+    assert switch_period_ns(load(folder / "h100" / "streams-A-B.sqlite").tables, 0) is None
 
 
 def test_limiters_tell_apart_not_computed() -> None:
@@ -432,7 +432,7 @@ def test_heatmap_averages_bins_that_cannot_be_drawn() -> None:
 
 
 def test_counters_stand_beside_the_model_over_the_same_bins(fixtures: Path) -> None:
-    check = pyanalyze.load(fixtures / "exclusive.sqlite").check_occupancy(0)
+    check = load(fixtures / "exclusive.sqlite").check_occupancy(0)
     assert check is not None
     spec = _spec(charts.counters(check))
     assert len(spec["vconcat"]) == 2, "active SMs, and warps where they were counted"
@@ -457,7 +457,7 @@ def test_usage_says_what_is_not_known() -> None:
 
 def test_a_waterfall_leads_from_a_typical_unit_to_the_slowest(fixtures: Path) -> None:
     """The bars of each name of units begin where the one above ends, and end at the mean of the slowest."""
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     slow = [
         SlowUnits(group=group, slowest=unit)
         for group in session.explain().result.groups

@@ -11,8 +11,8 @@ import generate
 import pytest
 import report_examples as examples
 from command_line import run
+from shared_sessions import load
 
-import pyanalyze
 from pyanalyze.analysis.gate import check, read_limits
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import record_all
@@ -175,7 +175,7 @@ def test_what_lacks_its_data_never_passes(limits: Limits) -> None:
 def test_a_mode_taken_from_the_configuration_is_not_said_to_be_observed(corpus: Path) -> None:
     """Nothing but settings shows the mode of this capture: more settings would not help, switch records would."""
     path = corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite"
-    report = pyanalyze.load(path).report()
+    report = load(path).report()
     (outcome,) = check(report, Limits(expect_agreement=True)).outcomes
     assert outcome.status == "inconclusive"
     assert "observed" not in outcome.detail
@@ -191,7 +191,7 @@ def test_a_mode_taken_from_the_configuration_is_not_said_to_be_observed(corpus: 
 
 def test_an_inferred_mode_is_not_said_to_be_observed() -> None:
     path = Path(__file__).parent.parent / "fixtures/hardware/h200/node-mps-A-B-beside-C"
-    (outcome,) = check(pyanalyze.load(path).report(), Limits(expect_agreement=True)).outcomes
+    (outcome,) = check(load(path).report(), Limits(expect_agreement=True)).outcomes
     assert (outcome.status, outcome.detail) == ("failed", "mps was configured, mps+time-slicing was inferred")
     for command in ("summary", "classify"):
         assert "was observed" not in run(command, path).stdout
@@ -311,7 +311,7 @@ def test_the_verb_ends_as_the_gate_says(fixtures: Path, tmp_path: Path, monkeypa
 
 
 def test_a_saved_report_stands_for_its_capture(fixtures: Path, tmp_path: Path) -> None:
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     saved = tmp_path / "report.json"
     saved.write_text(session.report().to_json())
     (tmp_path / "pyanalyze.toml").write_text('[check]\nexpect_mode = "mps"\n')
@@ -414,7 +414,7 @@ def test_python_takes_the_words_of_the_command_line(fixtures: Path) -> None:
     wrong = {"max_slowdown": "5%"}
     with pytest.raises(UsageError, match="max_slowdown = '5%' is not a number"):
         check(report, Limits(**wrong))
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     word: Any = "memory-protection, bandwidth-qos"
     assert session.advise(require=word) == session.advise(require=("memory-protection", "bandwidth-qos"))
 
@@ -452,9 +452,7 @@ def test_redacted_runs_are_compared_with_one_numbering(fixtures: Path, tmp_path:
 
 def test_an_execution_that_is_assumed_passes_no_gate(fixtures: Path) -> None:
     """The replay takes the recorded execution, so that its 1.00x says nothing of contention: a solo recording does."""
-    outcomes = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").check(
-        Limits(max_slowdown=1.5, slowdown="resident")
-    )
+    outcomes = load(fixtures / "demo-time-slicing.sqlite").check(Limits(max_slowdown=1.5, slowdown="resident"))
     assert [outcome.status for outcome in outcomes.outcomes] == ["inconclusive", "inconclusive"]
     assert all("resident 1.00x is assumed, not measured" in outcome.detail for outcome in outcomes.outcomes)
     assert all("--baseline" in outcome.how for outcome in outcomes.outcomes)

@@ -19,6 +19,7 @@ import pytest
 import report_examples as examples
 from command_line import run
 from exports import US, kernel, write
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.analysis.comparison.split import compare_reports, kernel_changes
@@ -303,7 +304,7 @@ def test_pseudonyms_are_no_other_work() -> None:
 
 def test_the_runs_name_the_condition_of_their_modes(fixtures: Path) -> None:
     """A verdict without switch records holds unless what they would show was there."""
-    report = pyanalyze.load(fixtures / "mig.sqlite").report()
+    report = load(fixtures / "mig.sqlite").report()
     assert report.devices[0].sharing.condition is not None
     found = compare_reports(report, report)
     assert found.a.condition == report.devices[0].sharing.condition
@@ -375,7 +376,7 @@ def test_mps_against_alone_is_what_the_books_say() -> None:
 
 def test_time_slicing_against_solo_is_waiting_for_the_time_slice(fixtures: Path) -> None:
     """In the demo application A has the GPU to itself until 205 ms, and a third of its time from 345 ms on."""
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     comparison = pyanalyze.compare(session.window("20ms", "205ms"), session.window("345ms", "1100ms"))
     (pair,) = comparison.tenants
     assert (pair.label, comparison.only_b) == ("app_a", ["app_b"])
@@ -462,7 +463,7 @@ def test_one_launch_has_no_interval_and_few_no_p99(fixtures: Path) -> None:
     a, b = work_with(shaped("k", 1, 100, None)), work_with(shaped("k", 1, 200, None))
     (row,) = kernel_changes(a, b, 1.0, 0.02)
     assert (row.change, row.p99_a_ns, row.effect_ns) == (None, None, 100)
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     (a1,) = [c for c in session.analysis.work[0, 0].configurations if c.kernel == "A1"]
     attribution = pl.DataFrame(session.tables.table("kernel_attribution"))
     parts = sorted(attribution.filter(session.kernels["short_name"] == "A1")["attributed_ns"].to_list())

@@ -20,6 +20,7 @@ import polars as pl
 import pytest
 from command_line import run
 from exports import MS, US, call, copy, kernel, nvtx_range, recorded_residency, write
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze import charts
@@ -55,7 +56,7 @@ def test_the_words_are_those_of_the_core() -> None:
 
 @pytest.mark.parametrize("name", ["demo-time-slicing", "exclusive", "mps", "streams", "mig", "lost-records"])
 def test_segments_of_every_unit_add_up(fixtures: Path, name: str) -> None:
-    session = pyanalyze.load(fixtures / f"{name}.sqlite")
+    session = load(fixtures / f"{name}.sqlite")
     found = session.explain(slowest=0.99)
     assert found.units.height > 0
     sums = found.segments.group_by("unit").agg(pl.col("dur_ns").sum().alias("sum"))
@@ -71,7 +72,7 @@ def test_segments_of_every_unit_add_up(fixtures: Path, name: str) -> None:
 
 
 def test_the_slowest_units_of_a_time_sliced_tenant_waited_for_their_time_slice(fixtures: Path) -> None:
-    found = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").explain().result
+    found = load(fixtures / "demo-time-slicing.sqlite").explain().result
     for group in found.groups:
         assert group.source is UnitSource.RANGE
         assert group.causes[0].kind is SegmentKind.TIME_SLICE
@@ -115,14 +116,14 @@ def test_percentiles_of_units_are_the_same_on_every_page(hardware: Path, command
 
 
 def test_one_process_waits_for_nobody(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    session = load(fixtures / "exclusive.sqlite")
     assert set(session.unit_segments["kind"].unique().cast(pl.String)).isdisjoint(
         {SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT}
     )
 
 
 def test_choices(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     (unit,) = session.explain(unit=3).result.units
     assert unit.unit == 3
     row = session.units.row(3, named=True)
@@ -135,7 +136,7 @@ def test_choices(fixtures: Path) -> None:
 
 
 def test_a_name_that_no_unit_has_is_answered_with_those_there_are(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     with pytest.raises(UsageError, match="is named a-stop; there are: a-step, b-step"):
         session.explain(name="a-stop")
 
@@ -155,7 +156,7 @@ def test_the_command_says_what_the_frames_say(fixtures: Path) -> None:
 
 def test_what_differs_by_next_to_nothing_is_not_slow(fixtures: Path) -> None:
     """Shares of an excess of next to nothing would say nothing; the unit is said not to be slow."""
-    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    session = load(fixtures / "exclusive.sqlite")
     found = session.explain(slowest=0.5).result
     usual = [group for group in found.groups if not group.is_slow]
     assert usual
@@ -165,7 +166,7 @@ def test_what_differs_by_next_to_nothing_is_not_slow(fixtures: Path) -> None:
 
 
 def test_parts_of_one_step_show_its_start_once(fixtures: Path) -> None:
-    found = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").explain(slowest=1).result
+    found = load(fixtures / "demo-time-slicing.sqlite").explain(slowest=1).result
     unit = found.units[0]
     alternating = [one for one, before in itertools.pairwise(unit.longest) if one.same_step(before)]
     assert alternating
@@ -192,7 +193,7 @@ def test_without_switch_records_the_answer_says_how_certain_it_is(
     name: str, seed: int, doubt: ResidencyDoubt | None, *, decided: bool
 ) -> None:
     scenario = name.partition(".")[0].partition("/")[0]
-    found = pyanalyze.load(generate.built(scenario, seed) / f"{name}.sqlite").explain().result
+    found = load(generate.built(scenario, seed) / f"{name}.sqlite").explain().result
     assert {group.doubt for group in found.groups} == {doubt}
     slices = {one.kind for unit in found.units for one in unit.segments} & {SegmentKind.TIME_SLICE}
     assert bool(slices) == decided
@@ -209,7 +210,7 @@ def test_without_switch_records_the_answer_says_how_certain_it_is(
 def test_what_other_machines_of_a_virtual_gpu_take_is_their_time_slice() -> None:
     """A guest records its own residency only; the books say that the rest was the other machine's."""
     folder = generate.built("vgpu-time-sliced")
-    found = pyanalyze.load(folder / "vgpu-time-sliced.sqlite").explain().result
+    found = load(folder / "vgpu-time-sliced.sqlite").explain().result
     for group in found.groups:
         assert group.causes[0].kind is SegmentKind.TIME_SLICE
         assert group.causes[0].other is None
@@ -245,7 +246,7 @@ def test_units_that_are_all_slow_are_not_left_out(hardware: Path) -> None:
             """SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON shortName = id WHERE value = 'R1'"""
         )
         ((units,),) = db.execute(query)
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert [(one.group.tenant, one.group.count) for one in device.slow_units] == [("kit (pid 1648)", 482)]
     (even,) = device.even_units
     assert (even.tenant, even.count) == ("kit (pid 1649)", units) == ("kit (pid 1649)", 555)
@@ -268,7 +269,7 @@ def test_units_that_are_too_few_for_percentiles_are_said(hardware: Path) -> None
         query = """SELECT globalTid >> 24 & 0xFFFFFF, coalesce(text, value), count(*)
             FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE eventType = 59 GROUP BY 1, 2 ORDER BY 1"""
         assert db.execute(query).fetchall() == [(1287, "request", 37), (1288, "step", 10)]
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert [(one.tenant, one.name, one.count) for one in device.few_units] == [("python3 (pid 1288)", "step", 10)]
     page = run("report", path, "-f", "md").stdout
     assert "python3 (pid 1288): 10 units of step (NVTX ranges), too few for percentiles: 20 units are needed." in page
@@ -282,7 +283,7 @@ def test_ranges_that_are_too_few_to_be_units_are_named(hardware: Path) -> None:
             WHERE eventType = 59 AND globalTid >> 24 & 0xFFFFFF = 1905 GROUP BY 1"""
         ranges = db.execute(query).fetchall()
     assert ranges == [("request", 4)]
-    groups = {group.tenant: group for group in pyanalyze.load(path).explain().result.groups}
+    groups = {group.tenant: group for group in load(path).explain().result.groups}
     few = groups["python3 (pid 1905)"].few_ranges
     assert few is not None
     assert (few.name, few.count) == ranges[0]
@@ -339,7 +340,7 @@ def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) 
         durations = [ns for (ns,) in db.execute(query)]
     # 8.28 and 12.95 ms: a ratio of 1.56, and no other is above 1.4 but that of the two shortest.
     assert [round(ns / 1e6, 2) for ns in durations[51:53]] == [8.28, 12.95]
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (group,) = (one for one in device.even_units if one.name == "a-step")
     shorter, longer = group.ranges
     assert (shorter.count, shorter.min_ns, shorter.max_ns) == (52, durations[0], durations[51])
@@ -420,7 +421,7 @@ def test_units_that_the_end_of_the_recording_cuts_are_left_out(tmp_path: Path) -
 def test_a_queue_that_fills_until_the_recording_ends_is_no_phase(corpus: Path) -> None:
     """By SQL 27 of the 56 ranges of each process have work on record; the last of them 8 calls that copy, 2 with a record."""
     path = corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite"
-    groups = pyanalyze.load(path).explain().result.groups
+    groups = load(path).explain().result.groups
     assert [(group.count, group.cut, group.phases) for group in groups] == [(26, 1, None)] * 2
 
 
@@ -436,7 +437,7 @@ def test_a_tail_of_many_units_is_said_to_be_of_many(hardware: Path) -> None:
     # 39 take up to 1.19 ms and 15 at least 1.79 ms: no ratio of two that follow each other is larger.
     assert [round(ns / 1e6, 2) for ns in lengths[38:40]] == [1.19, 1.79]
     assert lengths[39] / lengths[38] == max(b / a for a, b in itertools.pairwise(lengths))
-    (slow,) = pyanalyze.load(path).report().devices[0].slow_units
+    (slow,) = load(path).report().devices[0].slow_units
     shorter, longer = slow.group.ranges
     assert (shorter.count, shorter.min_ns, shorter.max_ns) == (39, lengths[0], lengths[38])
     assert (longer.count, longer.min_ns, longer.max_ns) == (15, lengths[39], lengths[-1])
@@ -503,7 +504,7 @@ def test_what_a_unit_takes_solo_is_no_waiting_for_a_time_slice(hardware: Path) -
     assert (len(units), len(solo)) == (99, 4)
     # 0.99 to 1.23 ms, then 2.80 ms.
     assert units[7].dur_ns * 2 < units[8].dur_ns
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (group,) = (one for one in device.even_units if one.count == 99)
     parts = {cause.kind: cause.typical_ns for cause in group.causes}
     waits = (SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT)
@@ -577,10 +578,10 @@ def test_a_context_switch_longer_than_its_gap_is_inferred(hardware: Path) -> Non
             FROM GPU_CONTEXT_SWITCH_EVENTS WINDOW w AS (ORDER BY timestamp))
             SELECT gap FROM line WHERE tag = 8 AND before = 7 ORDER BY gap"""
         gaps = [gap for (gap,) in db.execute(query)]
-    switches = pyanalyze.load(path).unit_segments.filter(pl.col("kind").cast(pl.String) == "switch")
+    switches = load(path).unit_segments.filter(pl.col("kind").cast(pl.String) == "switch")
     assert (switches["dur_ns"] / switches["count"]).median() > 1.2 * gaps[len(gaps) // 2]
     assert set(switches["basis"].cast(pl.String)) == {"inferred"}
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (slow,) = device.slow_units
     assert slow.group.basis == "observed"
     assert {cause.basis for cause in slow.group.causes if cause.kind is SegmentKind.SWITCH} == {"inferred"}
@@ -607,7 +608,7 @@ def test_kernels_have_the_short_name_of_nsys_and_waits_say_behind_what(corpus: P
     with closing(sqlite3.connect(path)) as db:
         short = {name for (name,) in db.execute("SELECT value FROM StringIds WHERE id IN (SELECT shortName FROM "
                                                 "CUPTI_ACTIVITY_KIND_KERNEL)")}  # fmt: skip
-    session = pyanalyze.load(path)
+    session = load(path)
     (number,) = session.units.filter((pl.col("dur_ns") / 1e6).round(2) == 90.55)["unit"]
     (unit,) = session.explain(unit=number).result.units
     kernels = {waited_for_text(one, 200) for one in unit.segments if one.operation and one.operation[0] != "["}
@@ -653,7 +654,7 @@ def test_frames_of_which_several_were_launched_before_a_wait_are_units(corpus: P
     path = corpus / "exports" / "torchcodec" / "report1.nsys2026.sqlite"
     frames = frames_of_sql(path)
     assert len(frames) == 598
-    session = pyanalyze.load(path)
+    session = load(path)
     lengths = sorted((ns for _, ns in frames), reverse=True)
     assert [round(ns / 1e6, 2) for ns in lengths[:4]] == [156.38, 95.05, 94.73, 90.55]
     units = list(session.units.select("start_ns", "dur_ns").iter_rows())
@@ -732,7 +733,7 @@ def test_units_of_names_that_the_page_does_not_tell_are_counted(corpus: Path) ->
         ((work,),) = db.execute(
             f"SELECT {' + '.join(f'(SELECT count(*) FROM CUPTI_ACTIVITY_KIND_{table})' for table in tables)}"
         )
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (slow,), (other,), (outside,) = device.slow_units, device.other_units, device.outside_units
     assert (other.units, other.names, other.longest) == (len(took), 1, "1 operation, [CUDA memcpy Device-to-Host]")
     assert (other.longest_p50_ns, other.longest_max_ns) == (took[7][0], took[-1][0])
@@ -780,7 +781,7 @@ def test_durations_that_spread_without_a_gap_are_of_one_kind() -> None:
     assert len(lengths) == 80
     assert max(b - a for a, b in itertools.pairwise(lengths)) < 0.15 * MS
     said = f"80 take {lengths[0] / MS:.3f} to {lengths[-1] / MS:.3f} ms (mean wait for other tenants "
-    shown = str(pyanalyze.load(path).explain())
+    shown = str(load(path).explain())
     (line,) = (line for line in shown.splitlines() if said in line)
     assert "), without a clear gap" in line
 
@@ -796,7 +797,7 @@ def test_a_launch_of_a_graph_is_no_launch_of_its_first_kernel(hardware: Path) ->
             JOIN ({work}) w ON w.correlationId = r.correlationId AND w.globalPid >> 24 = r.globalTid >> 24
             WHERE s.value LIKE 'cudaGraphLaunch%' GROUP BY r.correlationId"""
         ).fetchall()
-    session = pyanalyze.load(path)
+    session = load(path)
     mine = session.units.filter(pl.col("pid") == 1287).select("unit")
     launches = session.unit_segments.join(mine, on="unit").filter(pl.col("kind").cast(pl.String) == "launch")
     names = set(launches["name"].cast(pl.String).drop_nulls())
@@ -822,7 +823,7 @@ def test_a_stall_between_two_launches_is_the_first_difference(hardware: Path) ->
         ).fetchall()
     longest = max((later[0] - one[1], one[1] - start) for one, later in itertools.pairwise(calls))
     assert longest == (64_318_889, 4_233_275)
-    found = pyanalyze.load(path).explain(slowest=1, name="step").result
+    found = load(path).explain(slowest=1, name="step").result
     (unit,) = found.units
     assert unit.departure is not None
     stall = unit.segments[unit.departure]
@@ -845,7 +846,7 @@ def test_usual_is_of_kernels_in_the_same_place(hardware: Path) -> None:
         ).fetchall()
     taken = [dur for _, _, dur in rows]
     assert (len(taken), statistics.median(taken)) == (324, 10_624)
-    (unit,) = pyanalyze.load(path).explain(slowest=1, name="request").result.units
+    (unit,) = load(path).explain(slowest=1, name="request").result.units
     behind = [one for one in unit.segments if one.operation == rows[0][0] and one.dur_ns > 9_500]
     assert len(behind) == 6
     assert {one.usual_ns for one in behind} == {10_624}
@@ -907,7 +908,7 @@ def test_a_wait_for_the_time_slice_of_an_mps_group_names_the_group(hardware: Pat
         assert dict(db.execute(named)) == {951: 90, 952: 343, 953: 431}
     group = "waiting for its time slice (MPS clients kit (pid 951) and kit (pid 952) resident)"
     outside = "waiting for its time slice (kit (pid 953) resident)"
-    found = pyanalyze.load(path).explain(slowest=0.99).result
+    found = load(path).explain(slowest=0.99).result
     said: dict[str, set[str]] = {}
     for unit in found.units:
         parts: list[Excess | UnitSegment] = [*unit.causes, *unit.segments]
@@ -972,7 +973,7 @@ def test_a_page_of_one_real_capture_names_copy_calls_and_clocks(corpus: Path) ->
             "USING (correlationId) WHERE c.copyKind = 1 AND c.srcKind = 0 AND c.bytes = 4194304 ORDER BY 1"
         ).fetchall()
     assert 0.29e6 < waits[len(waits) // 2][0] < 0.32e6
-    report = pyanalyze.load(path).report()
+    report = load(path).report()
     page = render_markdown(report)
     assert "| copy call *observed* |" in page and "| launch *observed* |" not in page
     assert "The driver stages pageable memory there; it is no launch cost." in page

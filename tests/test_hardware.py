@@ -21,6 +21,7 @@ import polars as pl
 import pytest
 from command_line import run
 from modules import module_at
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.analysis.advice import demands, host_side
@@ -77,14 +78,14 @@ NODE_MODES = {
 
 @pytest.mark.parametrize("name", MODES)
 def test_the_mode_is_the_one_that_ran(name: str) -> None:
-    (verdict,) = pyanalyze.load(H100.parent / f"{name}.sqlite").classify()
+    (verdict,) = load(H100.parent / f"{name}.sqlite").classify()
     assert verdict.mode == MODES[name]
     assert verdict.confidence > 0.9
 
 
 @pytest.mark.parametrize("name", NODE_MODES)
 def test_the_mode_is_known_where_nothing_was_traced(name: str) -> None:
-    (verdict,) = pyanalyze.load(H100.parent / name).classify()
+    (verdict,) = load(H100.parent / name).classify()
     assert (verdict.mode, verdict.basis) == NODE_MODES[name]
     assert verdict.confidence >= 0.9
 
@@ -95,12 +96,12 @@ def test_clients_that_nvml_lists_are_counted_without_other_processes() -> None:
     rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     kinds = {row["pid"]: row["process_type"] for row in rows if row.get("process_type")}
     assert sorted(kinds.values()) == ["C", "C", "M+C", "M+C"]
-    (verdict,) = pyanalyze.load(folder).classify()
+    (verdict,) = load(folder).classify()
     assert {one.name: one.n for one in verdict.evidence}["nvml_mps_clients"] == 2
 
 
 def test_that_no_contexts_alternated_is_not_said_to_be_unrecorded() -> None:
-    session = pyanalyze.load(H200 / "node-mps-A-B")
+    session = load(H200 / "node-mps-A-B")
     (state,) = (row["state"] for row in session.sources.to_dicts() if row["source"] == "switch_events")
     assert state == "empty"
 
@@ -112,7 +113,7 @@ def units(name: str) -> list[int]:
 
 
 def test_the_slowdown_is_the_one_that_the_program_measured() -> None:
-    session = pyanalyze.load(H100 / "slices-A-B.sqlite", baselines=[H100 / "alone-A.sqlite"])
+    session = load(H100 / "slices-A-B.sqlite", baselines=[H100 / "alone-A.sqlite"])
     rows = session.tenant_slowdowns.to_dicts()
     (found,) = (row for row in rows if (row["measure"], row["against"]) == ("elapsed", "baseline"))
     measured = fmean(units("slices-A-B.0-A")) / fmean(units("alone-A.0-A"))
@@ -149,7 +150,7 @@ def test_a_copy_that_waits_for_the_copies_of_another_tenant_is_slowed_by_it() ->
     took = sum(n * mean for n, mean in shared.values())
     measured = took / sum(n * solo[kernel][1] for kernel, (n, _) in shared.items())
     assert measured == pytest.approx(4.2, abs=0.1)
-    found = modelled(pyanalyze.load(H200 / "slices-copies-open_loop.sqlite"), 1649, "latency")
+    found = modelled(load(H200 / "slices-copies-open_loop.sqlite"), 1649, "latency")
     assert found["value"] == pytest.approx(measured, rel=0.03)
     assert found["low"] < measured < found["high"]
     # Such waits are a third of what was added: they stand behind the largest cause.
@@ -175,7 +176,7 @@ def test_requests_that_pile_up_have_no_elapsed_slowdown() -> None:
     gaps_ns = [after[0] - max(end for _, end in before[: n + 1]) for n, after in enumerate(before[1:])]
     # Its two kernels take 0.2 ms; five gaps are longer than that, and in one of them the program waits for 4.9 ms.
     assert sum(gap > 400_000 for gap in gaps_ns) == 5
-    session = pyanalyze.load(path)
+    session = load(path)
     (tenant_id,) = session.tenants.filter(pid=1649)["tenant_id"]
     (found,) = (one for one in session.interference()[0].tenants if one.tenant_id == tenant_id)
     assert modelled(session, 1649, "elapsed")["low"] > 3
@@ -187,7 +188,7 @@ def test_requests_that_pile_up_have_no_elapsed_slowdown() -> None:
     assert advice.options.paused_solo == {"kit (pid 1649)": 6}
     # A loop that began before the other has its own pauses in the replay as well.
     for name in ("slices-paced-B", "slices-long_kernel-B", "torch-slices-jax_train-decode"):
-        for tenant in pyanalyze.load(H200 / f"{name}.sqlite").interference()[0].tenants:
+        for tenant in load(H200 / f"{name}.sqlite").interference()[0].tenants:
             assert tenant.slowdown.elapsed is not None
 
 
@@ -214,10 +215,10 @@ def test_what_kernels_wait_behind_a_copy_is_caused_by_the_copies_it_waits_for() 
     for launch, start, _, stream in kernels:
         copied = max((at for at, of_stream in copies if of_stream == stream and at < start), default=launch)
         waited += sum(max(0, min(copied, end) - max(launch, begin)) for begin, end in others)
-    latency = modelled(pyanalyze.load(path), 1649, "latency")
+    latency = modelled(load(path), 1649, "latency")
     added = sum(end - launch for launch, _, end, _ in kernels) * (1 - 1 / latency["value"])
     assert waited / added == pytest.approx(0.342, abs=0.005)
-    session = pyanalyze.load(path)
+    session = load(path)
     (tenant,) = (t["tenant_id"] for t in session.tenants.to_dicts() if t["pid"] == 1649)
     causes = {c["cause"]: c for c in session.frame("causes").to_dicts() if c["tenant_id"] == tenant}
     assert causes["queue_other_tenant"]["root_share"] == pytest.approx(waited / added, abs=0.01)
@@ -228,7 +229,7 @@ def test_hosts_that_wait_in_copies_or_for_calls_back_are_slowed_as_their_work_is
     with (H200 / "units-3.csv").open(newline="") as file:
         rates = {(row["case"], row["application"]): float(row["units_per_s"]) for row in csv.DictReader(file)}
     shared = "torch-slices-jax_train-decode"
-    session = pyanalyze.load(H200 / f"{shared}.sqlite")
+    session = load(H200 / f"{shared}.sqlite")
     # The host of the second one was slower itself beside the other: its launch calls took twice as long.
     for app, pid, slower, within in (("jax_train", 1904, 1.49, 0.05), ("decode", 1905, 2.78, 0.25)):
         measured = rates[f"torch-alone-{app}", app] / rates[shared, app]
@@ -240,7 +241,7 @@ def test_being_switched_out_inside_kernels_is_part_of_the_slowdown() -> None:
     """Kernels of 15 ms are switched out seven times each, for 2 ms; each time costs about 115 us beside that."""
     with (H200 / "units-2.csv").open(newline="") as file:
         rates = {(row["case"], row["application"]): float(row["units_per_s"]) for row in csv.DictReader(file)}
-    session = pyanalyze.load(H200 / "slices-long_kernel-B.sqlite")
+    session = load(H200 / "slices-long_kernel-B.sqlite")
     for app, pid, slower in (("long_kernel", 1447, 2.03), ("B", 1448, 2.52)):
         measured = rates[f"alone-{app}", app] / rates["slices-long_kernel-B", app]
         assert measured == pytest.approx(slower, abs=0.01)
@@ -263,7 +264,7 @@ def test_a_trainer_whose_backward_pass_has_a_thread_of_its_own_is_slowed_as_its_
             steps[name] = fmean(usual)
     measured = steps["torch-slices-serve-train"] / steps["torch-alone-train"]
     assert measured == pytest.approx(1.12, abs=0.01)
-    found = modelled(pyanalyze.load(H100 / "torch-slices-serve-train.sqlite"), 1159, "elapsed")
+    found = modelled(load(H100 / "torch-slices-serve-train.sqlite"), 1159, "elapsed")
     assert found["value"] == pytest.approx(measured, rel=0.05)
 
 
@@ -283,7 +284,7 @@ def steps_per_s(name: str, kernel: str) -> float:
 @pytest.mark.parametrize("window", [None, ("2s", "2s800ms")])
 def test_the_wait_of_a_program_for_its_start_is_no_slowdown(window: tuple[str, str] | None) -> None:
     """Alone it waited for 3.56 s before its work, with another for 1.84 s: as if it had become faster."""
-    session = pyanalyze.load(H100 / "mps-A-B.sqlite", baselines=[H100 / "alone-A.sqlite"])
+    session = load(H100 / "mps-A-B.sqlite", baselines=[H100 / "alone-A.sqlite"])
     session = session if window is None else session.window(*window)
     rows = session.tenant_slowdowns.to_dicts()
     (found,) = (row for row in rows if (row["measure"], row["against"]) == ("elapsed", "baseline"))
@@ -294,7 +295,7 @@ def test_the_wait_of_a_program_for_its_start_is_no_slowdown(window: tuple[str, s
 
 def test_each_launch_of_the_program_is_a_kernel_of_the_capture() -> None:
     for name, parts in {"alone-A": ("0-A",), "slices-A-B": ("0-A", "1-B")}.items():
-        kernels = pyanalyze.load(H100 / f"{name}.sqlite").kernels
+        kernels = load(H100 / f"{name}.sqlite").kernels
         for part in parts:
             with (H100 / f"{name}.{part}.launches.csv").open(newline="") as file:
                 launched = [row["kernel"] for row in csv.DictReader(file)]
@@ -310,7 +311,7 @@ def test_switches_are_those_that_sql_counts() -> None:
         ).fetchall()
     # SAVE_END (7) of one context, then RESTORE_START (8) of the next.
     gaps = [after[1] - before[1] for before, after in pairwise(rows) if (before[0], after[0]) == (7, 8)]
-    found = pyanalyze.load(H100 / "slices-A-B.sqlite").switches
+    found = load(H100 / "slices-A-B.sqlite").switches
     assert found.height == len(gaps) == 672
     assert sorted(found["gap_ns"].to_list()) == sorted(gaps)
     assert 75_000 < median(gaps) < 90_000
@@ -328,7 +329,7 @@ def test_two_clients_that_are_never_switched_between_are_a_group() -> None:
     assert len(between) == 337
     assert not any(set(pair) == set(clients) for pair in between)
     assert all(outside in pair for pair in between)
-    session = pyanalyze.load(name)
+    session = load(name)
     (device,) = session.report().devices
     who = {tenant.tenant_id: tenant.pid for tenant in device.tenants}
     beside = {frozenset(who[one] for one in row.tenants) for row in device.relations if row.relation == "side-by-side"}
@@ -350,7 +351,7 @@ def test_clients_of_a_group_hold_warps_whichever_client_records_name() -> None:
             ).fetchall()
         )
     assert slots_ns == {898: 32 * 32_873_981, 899: 32 * 32_934_232}
-    session = pyanalyze.load(path)
+    session = load(path)
     pids = dict(session.tenants.select("tenant_id", "pid").iter_rows())
     over_time = session.occupancy().over_time.with_columns(
         ns=pl.col("warps") * 132 * 64 * (pl.col("end_ns") - pl.col("start_ns"))
@@ -367,7 +368,7 @@ def test_clients_of_a_group_hold_warps_whichever_client_records_name() -> None:
 def test_what_no_tenant_has_is_not_the_median_of_a_verdict() -> None:
     """Time slices of the group expire at 2.2 ms, and the other process yields after 0.9 ms."""
     path = H200 / "node-mps-A-B-beside-C"
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     said = {one.name: one for one in device.sharing.details}
     # Of the group as of one: records name pid 708 and pid 709 for it.
     assert said["slice"].detail == "median residency intervals of the tenants 925 us to 2.205 ms"
@@ -400,7 +401,7 @@ def test_switch_records_say_nothing_of_single_clients_of_a_group() -> None:
         ).fetchall()
     held = [(a[0], b[0]) for a, b in pairwise(records) if (a[1], b[1]) == (8, 7) and a[2] in (708, 709)]
     active = [value for (since, _), (at, value) in pairwise(counters) if any(s <= since and at <= e for s, e in held)]
-    session = pyanalyze.load(path)
+    session = load(path)
     report = session.report()
     (device,) = report.devices
     group = [tenant.tenant_id for tenant in device.mps_group()]
@@ -425,7 +426,7 @@ def test_switch_records_say_nothing_of_single_clients_of_a_group() -> None:
 
 
 def test_the_residency_of_a_group_has_a_track_beside_those_of_its_kernels() -> None:
-    session = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite")
+    session = load(H100 / "mps-A-B-beside-C.sqlite")
     charts = draw(session.analysis, session.report())
     rows = unfolded(charts[chart_key("timeline", 0)].to_dict())["vconcat"][0]["data"]["values"]
     tracks = {(row["t"], row["l"]) for row in rows}
@@ -447,7 +448,7 @@ def test_why_a_group_has_more_of_the_gpu_than_a_process_outside_of_it() -> None:
         early = sum(ns < 0.8 * slice_ns for ns, alone in lengths if alone)
         whole = sum(ns >= 0.8 * slice_ns for ns, alone in lengths if not alone)
         assert (early, whole, len(lengths)) == (309, 309, 618)
-        (device,) = pyanalyze.load(path).report().devices
+        (device,) = load(path).report().devices
         (found,) = (one for one in device.sharing.evidence if one.name == "mps_group_time_sliced")
         assert found.sql is not None
         assert db.execute(found.sql).fetchone() == (found.n,) == (618,)
@@ -472,7 +473,7 @@ def test_what_an_export_lacks_is_missing_and_not_idle() -> None:
         )
     assert said is not None
     assert (held, int(said[1]), last) == (1238, 3686, 998_675_653)
-    report = pyanalyze.load(path).report()
+    report = load(path).report()
     (capture,) = report.captures
     assert capture.switch_records is not None
     assert (capture.switch_records.held, capture.switch_records.collected) == (1238, 3686)
@@ -481,7 +482,7 @@ def test_what_an_export_lacks_is_missing_and_not_idle() -> None:
     assert "34 % of the switch records, up to 998.7 ms of 3.001 s; the rest is missing" in run("summary", path).stdout
     assert " ".join(text.split()) in " ".join(run("report", "-f", "txt", path).stdout.split())
     # Of a whole export nothing is said.
-    whole = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").report()
+    whole = load(H100 / "mps-A-B-beside-C.sqlite").report()
     assert [one.switch_records for one in whole.captures] == [None]
     assert cut_sentences(whole) == []
 
@@ -496,7 +497,7 @@ def test_the_cut_of_an_export_is_the_first_thing_not_available() -> None:
         of_cuda = db.execute("SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%CUDA events collected%'").fetchall()
     collected = sum(int(text.split()[-1].rstrip(".")) for (text,) in of_cuda)
     assert (collected, held, switches) == (24_640, 9425, 3850)
-    missing = pyanalyze.load(path).report().devices[0].sharing.missing
+    missing = load(path).report().devices[0].sharing.missing
     assert missing[0].what == "export_rows"
     lacking = f"{count(collected - held)} of {count(collected)} CUDA events"
     switches_lacking = f"{count(9866 - switches)} of {count(9866)} context-switch records"
@@ -506,7 +507,7 @@ def test_the_cut_of_an_export_is_the_first_thing_not_available() -> None:
     assert kernels.why.endswith("have no kernel record: rows were removed from the export")
     assert kernels.how == missing[0].how
     # Of a whole export nothing is said.
-    whole = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").report().devices[0].sharing.missing
+    whole = load(H100 / "mps-A-B-beside-C.sqlite").report().devices[0].sharing.missing
     assert "export_rows" not in {one.what for one in whole}
 
 
@@ -523,7 +524,7 @@ def test_the_cut_of_an_export_is_the_first_thing_not_available() -> None:
     ],
 )
 def test_records_are_said_to_lack_on_the_side_where_they_do(name: str, said: str) -> None:
-    report = pyanalyze.load(H200 / f"{name}.sqlite").report()
+    report = load(H200 / f"{name}.sqlite").report()
     assert defined_window(report, report.devices[0]).endswith(f"; shares leave out {said}")
 
 
@@ -549,7 +550,7 @@ def test_residency_of_an_mps_group_is_that_of_no_client(path: Path, clients: tup
             "SELECT contextId, tag, timestamp, globalPid / 0x1000000 % 0x1000000 FROM GPU_CONTEXT_SWITCH_EVENTS "
             "WHERE tag IN (7, 8) ORDER BY contextId, timestamp, tag"
         ).fetchall()
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert device.window is not None
     start, end = device.window.start_ns, device.window.end_ns
     # RESTORE_START (8) to SAVE_END (7) of one context, in the window.
@@ -617,7 +618,7 @@ def test_a_client_was_not_switched_out_while_records_named_another(name: str, cl
         for before, after in pairwise(switches)
         if (before[0], before[1], after[1]) == (after[0], 8, 7)
     )
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     for pid, mine in kernels.items():
         busy: list[list[int]] = []
         for start, end in mine:
@@ -633,7 +634,7 @@ def test_a_client_was_not_switched_out_while_records_named_another(name: str, cl
 
 def test_no_slowdown_of_a_client_is_above_the_one_that_it_measured() -> None:
     """A and B do 233.86 and 319.82 units a second alone, and 85.81 and 112.89 beside each other and C."""
-    (device,) = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").report().devices
+    (device,) = load(H100 / "mps-A-B-beside-C.sqlite").report().devices
     solo, shared = (rates(H100, name) for name in ("alone-A", "mps-A-B-beside-C"))
     measured = {951: solo[0] / shared[0], 952: rates(H100, "alone-B")[0] / shared[1]}
     assert measured == {951: pytest.approx(2.725, abs=0.01), 952: pytest.approx(2.833, abs=0.01)}
@@ -682,7 +683,7 @@ def test_what_clients_waited_for_while_another_process_was_resident_is_in_the_bo
         if ((before[0], after[0]) == (8, 7) and before[2])
         or ((before[0], after[0]) == (7, 8) and before[2] != after[2])
     ]
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     tenants = {tenant.pid: tenant for tenant in device.tenants}
     assert device.interference is not None and device.interference.matrix is not None
     for pid, kernels in pending.items():
@@ -703,7 +704,7 @@ def test_the_victims_are_those_that_measured_the_largest_slowdown() -> None:
     shared = rates(H100, "mps-small_grid-small_grid-beside-C")
     assert [small / one for one in shared[:2]] == pytest.approx([5.67, 5.68], abs=0.02)
     assert c / shared[2] == pytest.approx(1.55, abs=0.01)
-    (device,) = pyanalyze.load(H100 / "mps-small_grid-small_grid-beside-C.sqlite").report().devices
+    (device,) = load(H100 / "mps-small_grid-small_grid-beside-C.sqlite").report().devices
     impact = impact_of(device)
     assert impact.victim is not None and impact.victim.tenant.pid in (898, 899)
     assert 1 < impact.victim.estimate.value <= 5.67
@@ -716,7 +717,7 @@ def test_clients_of_an_mps_group_slow_a_process_outside_of_it_together() -> None
 
     By SQL 951 has kernels in flight for 95.1 % of what 953 waits while the group is resident, 952 for 98.6 %.
     """
-    report = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").report()
+    report = load(H100 / "mps-A-B-beside-C.sqlite").report()
     (device,) = report.devices
     impact = impact_of(device)
     assert impact.victim is not None and impact.victim.tenant.pid == 953
@@ -751,7 +752,7 @@ def test_advice_on_caps_says_that_programs_may_size_their_grids_by_them() -> Non
             ).fetchone()
         grids.append(most)
     assert grids == [158, 317]
-    (device,) = pyanalyze.load(H100 / "mps-50-50-A-B.sqlite").report().devices
+    (device,) = load(H100 / "mps-50-50-A-B.sqlite").report().devices
     first = next(one for one in device.advice if one.action == "Run the MPS clients without caps: a gain is likely")
     assert "sizes its grids by the SMs that it sees, its units of work change" in (first.check_after or "")
     assert "underestimated from a recording under caps" in (first.bound or "")
@@ -781,7 +782,7 @@ def test_what_waited_behind_its_launch_call_starts_inside_of_it_solo() -> None:
     assert len(calm) == 22 * 55 and not any(beside for _, beside in calm)
     solo_ns = fmean(ns for ns, _ in calm)
     assert solo_ns == pytest.approx(220_000, rel=0.01)
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     served = next(tenant for tenant in device.tenants if tenant.pid == 1158)
     assert served.slowdown.latency is not None
     assert served.slowdown.latency.value == pytest.approx(fmean(ns for ns, *_ in rows) / solo_ns, rel=0.03)
@@ -791,7 +792,7 @@ def test_what_waited_behind_its_launch_call_starts_inside_of_it_solo() -> None:
 def test_units_beside_copies_of_another_tenant_are_not_solo() -> None:
     """Nine of 555 requests had neither kernels nor copies of the other process beside them, by SQL."""
     path = H200 / "slices-copies-open_loop.sqlite"
-    session = pyanalyze.load(path)
+    session = load(path)
     with contextlib.closing(sqlite3.connect(path)) as db:
         work = db.execute(
             """SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid / 0x1000000 % 0x1000000 = 1648
@@ -822,7 +823,7 @@ def test_no_stream_waits_for_sms_of_the_other_green_context() -> None:
             ).fetchall()
         )
     assert of == {15: 2, 16: 2, 19: 3, 20: 3}
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (tenant,) = device.tenants
     assert tenant.streams is not None
     full = {
@@ -858,7 +859,7 @@ def test_a_kernel_that_waits_in_a_green_context_of_unknown_size_has_a_possible_r
         # Up to 20 us is the usual latency of a launch.
         if is_kernel and start - ready_ns > 20_000:
             waited_ns += sum(start - ready_ns for begun, ended in other if begun <= ready_ns and ended >= start)
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (tenant,) = device.tenants
     assert tenant.streams is not None
     pairs = {(pair.stream_a, pair.stream_b): pair for pair in tenant.streams.pairs}
@@ -891,7 +892,7 @@ def test_what_is_not_known_of_green_contexts_is_said_where_it_matters(tmp_path: 
     assert not columns & {"numMultiprocessors", "numTpcs", "tpcMask"}
     assert contexts == {1: 0, 2: 1, 3: 1}
     assert used == [(1,)]
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (tenant,) = device.tenants
     assert (tenant.contexts, tenant.green_contexts) == ([1, 2, 3], [2, 3])
     assert [gap.what for gap in device.sharing.missing].count("sm_sets") == 1
@@ -916,7 +917,7 @@ def test_what_is_not_known_of_green_contexts_is_said_where_it_matters(tmp_path: 
 
 def test_the_same_program_without_green_contexts_has_no_word_of_them(tmp_path: Path) -> None:
     path = H100 / "streams-A-B.sqlite"
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert [tenant.green_contexts for tenant in device.tenants] == [[]]
     page = page_of(path, tmp_path)
     assert "green context " not in page
@@ -941,7 +942,7 @@ def test_a_request_whose_launch_has_no_record_is_no_unit_of_work() -> None:
     # Without the trainer none takes longer than those before it started, by more than what hosts differ by.
     solo = max(took for took, _ in requests[:26])
     assert solo == 760_279
-    report = pyanalyze.load(path).report()
+    report = load(path).report()
     (device,) = report.devices
     (serve,) = (tenant for tenant in device.tenants if tenant.pid == 1158)
     (units,) = serve.units
@@ -1011,7 +1012,7 @@ def test_copies_do_what_copies_did(card: Path, name: str, counted: bool) -> None
     measured_copies = [one for one in COPIES if one[:2] == (card, name)]
     # Numbers of copies that nobody measured take the most time to simulate.
     numbers = sorted({one[4] for one in measured_copies})
-    (advice,) = pyanalyze.load(card / f"{name}.sqlite").replicas(numbers, ncu=ncu)
+    (advice,) = load(card / f"{name}.sqlite").replicas(numbers, ncu=ncu)
     forecasts = {(option.name, option.copies): option.throughput for option in advice.options}
     for _, _, application, mode, copies, off in measured_copies:
         case = f"replicas-{'mps' if mode == 'MPS' else 'slices'}-{copies}-{application}"
@@ -1042,7 +1043,7 @@ def test_kernels_take_what_samples_within_them_show() -> None:
             shown.setdefault(name, []).append((dram / 100 * threads / whole, issue / 100 * threads / whole))
     # A4 runs beside A1 and A2, and has half as many threads; A3 is alone.
     assert min(len(of_kernel) for of_kernel in shown.values()) > 100
-    found = demands.by_kernel(pyanalyze.load(path).tables, 0, [0], time_sliced=False)
+    found = demands.by_kernel(load(path).tables, 0, [0], time_sliced=False)
     assert set(found) == {"A1", "A2", "A3", "A4"}
     for name, of_kernel in shown.items():
         assert found[name] == pytest.approx(tuple(median(values) for values in zip(*of_kernel, strict=True)))
@@ -1050,7 +1051,7 @@ def test_kernels_take_what_samples_within_them_show() -> None:
 
 def test_copies_of_unknown_demand_may_gain_nothing() -> None:
     # Without GPU metrics nothing says that C's kernels fill the arithmetic units: the interval reaches that far.
-    session = pyanalyze.load(H100 / "alone-A.sqlite")
+    session = load(H100 / "alone-A.sqlite")
     (advice,) = session.replicas([4])
     assert [one.what for one in advice.missing][:2] == ["memory bandwidth of kit", "throughput of SMs of kit"]
     (mps,) = (option for option in advice.options if option.name == "MPS")
@@ -1070,7 +1071,7 @@ def test_what_no_policy_has_as_its_slice_is_said_to_be_of_none() -> None:
     # flight, about two slices; B had 3.2 ms between a process that wakes every 4.7 ms and works for 1.5 ms.
     found = {}
     for path in (H100 / "slices-A-B", H100 / "torch-slices-serve-train", H200 / "slices-paced-B"):
-        (device,) = pyanalyze.load(path.with_suffix(".sqlite")).residency_summary()
+        (device,) = load(path.with_suffix(".sqlite")).residency_summary()
         found[path.name] = (round((device.time_slice_ns or 0) / 1e6, 2), device.policy)
     assert found == {
         "slices-A-B": (2.2, "default"),
@@ -1082,7 +1083,7 @@ def test_what_no_policy_has_as_its_slice_is_said_to_be_of_none() -> None:
 def test_a_pause_of_the_host_is_not_surely_a_slowdown() -> None:
     # In this window the trainer paused for 69 ms, once; by its own clock a step took 1.18 times as long.
     solo = H100 / "torch-alone-train.sqlite"
-    (device,) = pyanalyze.load(H100 / "torch-slices-serve-train.sqlite", baselines=[solo]).interference()
+    (device,) = load(H100 / "torch-slices-serve-train.sqlite", baselines=[solo]).interference()
     elapsed = device.tenants[1].slowdown.elapsed
     assert elapsed is not None
     assert elapsed.low is not None
@@ -1093,7 +1094,7 @@ def test_a_pause_of_the_host_is_not_surely_a_slowdown() -> None:
 def test_waits_that_cost_no_time_are_told_from_those_that_do() -> None:
     # The trainer's host runs ahead: its kernels wait behind those of the server, and a step takes hardly longer than solo.
     assert measured_slowdown("torch-mps-serve-train", "train") < 1.03
-    found = modelled(pyanalyze.load(H100 / "torch-mps-serve-train.sqlite"), 1288, "elapsed")
+    found = modelled(load(H100 / "torch-mps-serve-train.sqlite"), 1288, "elapsed")
     assert found["low"] < measured_slowdown("torch-mps-serve-train", "train") < found["high"]
     shown = " ".join(run("summary", str(H100 / "torch-mps-serve-train.sqlite")).stdout.split())
     # The server is the victim: its requests took 1.68 times as long as solo by its own clock, the p99 2.0 times.
@@ -1105,7 +1106,7 @@ def test_waits_that_cost_no_time_are_told_from_those_that_do() -> None:
 @pytest.mark.parametrize("name", ["slices-A-B", "mps-A-B"])
 def test_forecasts_are_near_what_was_measured(name: str) -> None:
     # Each process makes a few launches, pauses for seconds until all are ready, works for 1 s and copies results.
-    (advice,) = pyanalyze.load(H100 / f"{name}.sqlite").advise()
+    (advice,) = load(H100 / f"{name}.sqlite").advise()
     options = {option.name: option.forecasts for option in advice.options.options}
     for forecast, application in zip(options["time-slicing"], "AB", strict=True):
         assert forecast.slowdown == pytest.approx(measured_slowdown("slices-A-B", application), rel=0.15)
@@ -1131,7 +1132,7 @@ def test_forecasts_are_near_what_was_measured(name: str) -> None:
 
 def test_bounds_allow_for_kernels_that_gain_nothing_beside_each_other() -> None:
     # C's kernels fill the pipelines of their SMs, which a time-sliced recording without counters does not show.
-    (advice,) = pyanalyze.load(H100 / "replicas-slices-2-C.sqlite").advise()
+    (advice,) = load(H100 / "replicas-slices-2-C.sqlite").advise()
     options = {option.name: option.forecasts for option in advice.options.options}
     with (H100 / "units.csv").open(newline="") as file:
         took = [float(row["mean_us"]) for row in csv.DictReader(file) if row["case"] in ("replicas-mps-2-C", "alone-C")]
@@ -1156,7 +1157,7 @@ def test_intervals_without_a_kernel_are_counted() -> None:
         if of_context[context] > 2 and not any(p == process and s < end and e > start for p, s, e in kernels):
             found.setdefault(process >> 24 & 0xFFFFFF, []).append(end - start)
     assert {pid: len(each) for pid, each in found.items()} == {1648: 480, 1649: 416}
-    device = pyanalyze.load(path).report().devices[0]
+    device = load(path).report().devices[0]
     assert device.residency_summary is not None
     names = {tenant.tenant_id: tenant.pid for tenant in device.tenants}
     totals = {names[one.tenant_id]: one for one in device.residency_summary.tenants}
@@ -1180,9 +1181,9 @@ def test_time_slicing_of_an_mps_group_is_forecast_as_it_was_measured() -> None:
     """Solo, in time slices of three, and under MPS all three: means of units that the programs counted."""
     with (H100 / "units.csv").open(newline="") as file:
         took = {(row["case"], row["application"]): float(row["mean_us"]) for row in csv.DictReader(file)}
-    (advice,) = pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").advise()
+    (advice,) = load(H100 / "mps-A-B-beside-C.sqlite").advise()
     programs = dict(zip((951, 952, 953), "ABC", strict=True))
-    who = dict(pyanalyze.load(H100 / "mps-A-B-beside-C.sqlite").tenants.select("tenant_id", "pid").iter_rows())
+    who = dict(load(H100 / "mps-A-B-beside-C.sqlite").tenants.select("tenant_id", "pid").iter_rows())
     for name, case in (("time-slicing", "slices-A-B-C"), ("MPS", "mps-A-B-C")):
         (option,) = (one for one in advice.options.options if one.name == name)
         for one in option.forecasts:
@@ -1194,7 +1195,7 @@ def test_time_slicing_of_an_mps_group_is_forecast_as_it_was_measured() -> None:
 
 def test_two_equal_clients_are_forecast_alike_in_time_slices() -> None:
     """The same kernel, 168 times each, and the same loop of launch and wait."""
-    (advice,) = pyanalyze.load(H100 / "mps-small_grid-small_grid-beside-C.sqlite").advise()
+    (advice,) = load(H100 / "mps-small_grid-small_grid-beside-C.sqlite").advise()
     (option,) = (one for one in advice.options.options if one.name == "time-slicing")
     first, second = (one.slowdown for one in option.forecasts if one.tenant_id < 2)
     assert first == pytest.approx(second, rel=0.1)
@@ -1203,8 +1204,8 @@ def test_two_equal_clients_are_forecast_alike_in_time_slices() -> None:
 @pytest.mark.parametrize("start", ["520ms", "3000ms"])
 def test_a_window_that_begins_in_a_wait_of_the_main_thread_changes_no_forecast(start: str) -> None:
     # Both main threads had started a worker by then, and go on just after it has ended.
-    (whole,) = pyanalyze.load(H100 / "slices-A-B.sqlite").advise()
-    (part,) = pyanalyze.load(H100 / "slices-A-B.sqlite").window(start).advise()
+    (whole,) = load(H100 / "slices-A-B.sqlite").advise()
+    (part,) = load(H100 / "slices-A-B.sqlite").window(start).advise()
     for name in ("time-slicing", "MPS"):
         found = [{one.name: one for one in advice.options.options}[name].forecasts for advice in (whole, part)]
         for one, other in zip(*found, strict=True):
@@ -1217,7 +1218,7 @@ def test_a_time_in_which_nothing_ran_has_no_mode_of_its_own() -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
         query = "SELECT COUNT(*) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start BETWEEN 700000000 AND 4200000000"
         assert db.execute(query).fetchone() == (0,)
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert [one.mode for one in device.segments] == ["mps+time-slicing"]
 
 
@@ -1232,7 +1233,7 @@ def test_a_long_pause_of_all_is_not_the_time_in_which_all_were_at_work() -> None
         ]
     begins = min(start for start, _ in rows if start > 600_000_000)
     assert begins > 4_000_000_000
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert device.all_at_work is not None
     assert device.all_at_work.start_ns == begins
     assert device.all_at_work.end_ns < max(end for _, end in rows)
@@ -1247,7 +1248,7 @@ def test_kernels_that_use_up_the_bandwidth_are_said_to() -> None:
 def test_who_waits_for_full_grids_is_forecast_to_wait_as_long_as_they_go_on() -> None:
     # The trainer goes on after its recorded steps; its kernels of 2 ms leave SMs free in their last wave only. Under MPS
     # the language model had 1.45 units of work in a second, time-sliced 12.04, solo 33.47.
-    (advice,) = pyanalyze.load(H200 / "torch-slices-jax_train-decode.sqlite").advise()
+    (advice,) = load(H200 / "torch-slices-jax_train-decode.sqlite").advise()
     solo, sliced, mps = (
         rates(H200, case)[-1]
         for case in ("torch-alone-decode", "torch-slices-jax_train-decode", "torch-mps-jax_train-decode")
@@ -1261,7 +1262,7 @@ def test_who_waits_for_full_grids_is_forecast_to_wait_as_long_as_they_go_on() ->
 def test_a_kernel_behind_a_large_copy_is_before_what_waits_for_the_next_copy() -> None:
     # A copies 32 MB, then a kernel fills the GPU; B's copy of 64 KB waits behind that of A and its kernels behind A's.
     # B is done once for each unit of A, whether the two are time-sliced or under MPS: 708 and 682 units in a second.
-    (advice,) = pyanalyze.load(H200 / "slices-copies-open_loop.sqlite").advise()
+    (advice,) = load(H200 / "slices-copies-open_loop.sqlite").advise()
     solo = rates(H200, "alone-copies")[0]
     (sliced, b_sliced), (mps, b_mps) = (rates(H200, f"{how}-copies-open_loop") for how in ("slices", "mps"))
     options = {option.name: option.forecasts for option in advice.options.options}
@@ -1276,7 +1277,7 @@ def test_a_kernel_behind_a_large_copy_is_before_what_waits_for_the_next_copy() -
 
 
 def test_a_forecast_says_what_the_added_latency_is_spent_on() -> None:
-    session = pyanalyze.load(H200 / "torch-slices-jax_train-decode.sqlite")
+    session = load(H200 / "torch-slices-jax_train-decode.sqlite")
     (advice,) = session.advise()
     options = {option.name: {f.tenant_id: f.waits for f in option.forecasts} for option in advice.options.options}
     # Time-sliced, as it was recorded: what the records of calls, kernels and switches show.
@@ -1302,7 +1303,7 @@ def test_a_forecast_says_what_the_added_latency_is_spent_on() -> None:
 def test_a_frame_rate_is_kept_while_its_frames_take_longer() -> None:
     # 200 frames in a second, solo, time-sliced and under MPS; a frame takes 1.5 ms solo and 2.5 ms time-sliced.
     solo, sliced, mps = (rates(H200, case) for case in ("alone-paced", "slices-paced-B", "mps-paced-B"))
-    session = pyanalyze.load(H200 / "slices-paced-B.sqlite")
+    session = load(H200 / "slices-paced-B.sqlite")
     found = modelled(session, 1250, "elapsed")
     assert found["value"] == pytest.approx(solo[0] / sliced[0], abs=0.005)
     assert found["low"] <= solo[0] / sliced[0] <= found["high"]
@@ -1328,7 +1329,7 @@ def test_resident_without_work_is_not_taken_for_work() -> None:
             WHERE streamId != 7 GROUP BY 1"""
         worked = {pid: end - start for pid, start, end in database.execute(query)}
         (window,) = database.execute("SELECT max(timestamp) - min(timestamp) FROM GPU_CONTEXT_SWITCH_EVENTS").fetchone()
-    (device,) = pyanalyze.load(name).report().devices
+    (device,) = load(name).report().devices
     rows = {row.name: row for row in gpu_time_rows(device)}
     first = rows["kit (pid 861)"]
     # Its context was there before the other one, with nothing to do; then both worked at the same time.
@@ -1347,7 +1348,7 @@ def test_mps_clients_have_their_own_kernels_as_gpu_time() -> None:
         for pid, start, end in database.execute(query):
             busy[pid] = busy.get(pid, 0) + max(end - max(start, until.get(pid, 0)), 0)
             until[pid] = max(end, until.get(pid, 0))
-    (device,) = pyanalyze.load(name).report().devices
+    (device,) = load(name).report().devices
     assert device.window is not None
     window_ns = device.window.end_ns - device.window.start_ns
     shares = {tenant.pid: tenant.gpu_time_share for tenant in device.tenants if tenant.busy_ns}
@@ -1355,7 +1356,7 @@ def test_mps_clients_have_their_own_kernels_as_gpu_time() -> None:
 
 
 def test_initialisation_in_the_default_stream_serialises_nothing() -> None:
-    session = pyanalyze.load(H100 / "mps-A-B.sqlite")
+    session = load(H100 / "mps-A-B.sqlite")
     found = host_side.causes(session.tables, 0, session.analysis.time_splits, {})
     assert "default-stream" not in [cause.kind for cause in found]
 
@@ -1408,7 +1409,7 @@ def test_residency_ends_where_switch_records_end_though_another_process_works_la
         ).fetchone()
     assert tag == 8
     assert last_of_other - last_record > 3_000_000
-    tables = pyanalyze.load(path).tables
+    tables = load(path).tables
     assert tables.residency["end_ns"].max() == last_record
     (found,) = (row for row in tables.quality.rows(named=True) if row["name"] == "switch_records_end_early")
     assert (found["count"], found["detail"]) == (1, "the last 24.6 ms")
@@ -1467,7 +1468,7 @@ def test_shares_of_residency_are_of_the_time_that_switch_records_cover(partly_re
     assert row.detail.startswith(f"{covered_ns / 1e9:.3f} of ")
     assert f"% of the {covered_ns / 1e6:.1f} ms on record of" in run("residency", partly_recorded).stdout
     # In the whole recording they cover all of it.
-    (whole,) = pyanalyze.load(H100 / "slices-A-B.sqlite").report().devices
+    (whole,) = load(H100 / "slices-A-B.sqlite").report().devices
     assert whole.context_switches is not None
     assert whole.context_switches.recorded_ns is None
 
@@ -1521,7 +1522,7 @@ def test_shares_of_the_time_in_which_all_are_active_are_those_of_that_window() -
 
 def test_longer_time_slices_save_the_switches_of_slices_that_were_used_up() -> None:
     """324 of 669 switches ended an interval early (a tenant had no more work): a longer slice does not remove those."""
-    (device,) = pyanalyze.load(H100 / "slices-A-B.sqlite").report().devices
+    (device,) = load(H100 / "slices-A-B.sqlite").report().devices
     (item,) = (one for one in device.advice if one.action.startswith("Use longer time slices"))
     # The other 345 of them, as long as switch gaps and what saving and restoring take.
     found = re.fullmatch(
@@ -1566,7 +1567,7 @@ def only_one_process(path: Path, pid: int, made: Path) -> Path:
 def test_a_process_whose_neighbour_was_not_traced_is_never_said_to_be_alone(tmp_path: Path, name: str) -> None:
     """Several processes shared each of these GPUs: what is said of one alone has a condition, or is not decided."""
     path = H100.parent / f"{name}.sqlite"
-    tenants = pyanalyze.load(path).tenants
+    tenants = load(path).tenants
     pids = tenants.filter(tenants["traced"])["pid"].to_list()
     assert len(pids) > 1
     for pid in pids:
@@ -1591,7 +1592,7 @@ def without_switch_records(path: Path, made: Path) -> Path:
 def test_without_residency_waits_for_time_slices_are_no_queueing(tmp_path: Path) -> None:
     """With its switch records the same recording says that the context was not resident for most of what was added."""
     path, solo = H100 / "slices-A-B.sqlite", [H100 / "alone-A.sqlite"]
-    recorded = pyanalyze.load(path, baselines=solo).interference()[0].tenants
+    recorded = load(path, baselines=solo).interference()[0].tenants
     for known in recorded:
         assert known.root_causes is not None
         assert (known.root_causes.not_resident or 0.0) > 0.8
@@ -1614,7 +1615,7 @@ def test_without_residency_waits_for_time_slices_are_no_queueing(tmp_path: Path)
 def test_one_process_without_residency_has_no_execution_slowdown(tmp_path: Path) -> None:
     """Time-sliced with an untraced process; its durations include the time in which the other one was resident."""
     path = H100 / "slices-A-B.sqlite"
-    pid = min(pyanalyze.load(path).tenants["pid"].drop_nulls())
+    pid = min(load(path).tenants["pid"].drop_nulls())
     made = only_one_process(path, pid, tmp_path / "a.sqlite")
     session = pyanalyze.load(made, baselines=[H100 / "alone-A.sqlite"])
     (tenant,) = session.interference()[0].tenants
@@ -1652,7 +1653,7 @@ def test_no_time_slice_of_real_gpus_is_shorter_than_quick_changes(name: str, qui
             if other != pid and pid in last and last[pid][0] < since and until > start + 20_000:
                 found[min(pid, other), max(pid, other)] += start - last[pid][0] < 800_000
         last[pid] = (start, end)
-    overlaps = pyanalyze.load(path).tables.rows("overlaps")
+    overlaps = load(path).tables.rows("overlaps")
     assert [row["quick_changes"] for row in overlaps] == list(found.values()) == quick
 
 
@@ -1700,7 +1701,7 @@ def test_counters_are_told_of_who_was_resident() -> None:
         for start, end, pid in resident:
             if start <= since and until <= end:
                 values.setdefault(pid, []).append(value)
-    report = pyanalyze.load(folder).report()
+    report = load(folder).report()
     (device,) = report.devices
     assert device.gpu_metrics is not None
     pids = {tenant.tenant_id: tenant.pid for tenant in device.tenants}
@@ -1714,7 +1715,7 @@ def test_counters_are_told_of_who_was_resident() -> None:
 def test_warps_of_a_full_tpc_are_not_four_thousand_million() -> None:
     """Nsight Systems stores 128 warps of two SMs as -128: in those samples all warp slots were in use."""
     folder = H200 / "node-slices-A-B"
-    tables = pyanalyze.load(folder).tables
+    tables = load(folder).tables
     counted = tables.gpu_metrics.with_columns(
         metric=pl.col("metric").cast(pl.String), unit=pl.col("unit").cast(pl.String)
     )
@@ -1727,6 +1728,6 @@ def test_warps_of_a_full_tpc_are_not_four_thousand_million() -> None:
 
 def test_one_thing_is_advised_once() -> None:
     for capture in (*sorted(H100.parent.glob("h?00/*.sqlite")), *sorted((H100.parent / "h200").glob("node-*"))):
-        for advice in pyanalyze.load(capture).advise():
+        for advice in load(capture).advise():
             actions = [one.action for one in advice.actions]
             assert len(actions) == len(set(actions)), capture

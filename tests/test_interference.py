@@ -34,6 +34,7 @@ from exports import (
     two_of_three_traced,
     write,
 )  # fmt: skip
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.analysis.advice.options import options
@@ -113,7 +114,7 @@ def test_percentiles_against_other_amounts_of_work_are_those_of_launches() -> No
         for part in (0.5, 0.95, 0.99)
     ]
     alone = [folder / f"torch-alone-{name}.sqlite" for name in ("serve", "train")]
-    session = pyanalyze.load(folder / "torch-mps-serve-train.sqlite", baselines=alone)
+    session = load(folder / "torch-mps-serve-train.sqlite", baselines=alone)
     _, train = session.interference()[0].tenants
     assert [(one.shared_ns, one.solo_ns) for one in train.latency_percentiles] == expected
     assert train.slowdown.latency is not None
@@ -124,7 +125,7 @@ def test_how_graphs_were_traced_is_said_of_tenants_with_graphs() -> None:
     """By SQL only python3 (pid 1287) launches graphs, all of its kernels; both recordings traced them node by node."""
     folder = HARDWARE / "h100"
     alone = [folder / f"torch-alone-{name}.sqlite" for name in ("serve", "train")]
-    session = pyanalyze.load(folder / "torch-mps-serve-train.sqlite", baselines=alone)
+    session = load(folder / "torch-mps-serve-train.sqlite", baselines=alone)
     serve, train = session.interference()[0].tenants
     assert not [note for one in (serve, train) for note in one.notes if note.startswith("graph tracing")]
     graphs = "latency begins at the launch of the graph: 100.0 % of its kernels are nodes of CUDA graphs"
@@ -153,7 +154,7 @@ def test_a_pause_of_the_host_that_came_once_is_in_the_interval(
         )
 
     solo, shared = recorded("solo", 60 if equal_work else 200, set()), recorded("shared", 60, pauses)
-    (device,) = pyanalyze.load(shared, baselines=[solo]).interference()
+    (device,) = load(shared, baselines=[solo]).interference()
     elapsed = device.tenants[0].slowdown.elapsed
     assert elapsed is not None
     assert elapsed.low is not None
@@ -183,7 +184,7 @@ def test_a_baseline_that_compiled_in_several_pauses_is_read_from_its_work_on(
     begin = 800 + 40 + 400 + 350
     solo = recorded("solo", [n * MS for n in (0, 800, 840, 1240)] + [(begin + n) * MS for n in range(300)])
     shared = recorded("shared", [2 * n * MS for n in range(shared_kernels)])
-    (device,) = pyanalyze.load(shared, baselines=[solo]).interference()
+    (device,) = load(shared, baselines=[solo]).interference()
     elapsed = device.tenants[0].slowdown.elapsed
     assert elapsed is not None
     assert elapsed.high is not None
@@ -197,7 +198,7 @@ def compared(name: str, *, baselines: bool) -> list[tuple[TenantInterference, di
     truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
     recording = truth["captures"][0]
     alone = sorted(folder.glob(f"{recording['name']}.solo.*.sqlite")) if baselines else []
-    session = pyanalyze.load(folder / f"{recording['name']}.sqlite", baselines=alone)
+    session = load(folder / f"{recording['name']}.sqlite", baselines=alone)
     names = {traced["pid"]: traced["tenant"] for traced in recording["traced"]}
     pids = dict(session.tenants.filter("traced").select("tenant_id", "pid").iter_rows())
     true = {tenant["name"]: tenant["slowdown"] for tenant in truth["tenants"]}
@@ -227,7 +228,7 @@ def test_kernels_that_a_window_cuts_make_nobody_faster(start_ms: int, end_ms: in
     """Turns slow no kernel while its context runs; a kernel of which the window shows a part counts as none."""
     folder, name = generate.built("running-example-time-slicing", solo=True), "running-example-time-slicing"
     truth = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
-    whole = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob(f"{name}.solo.*.sqlite")))
+    whole = load(folder / f"{name}.sqlite", baselines=sorted(folder.glob(f"{name}.solo.*.sqlite")))
     start, end = start_ms * 1_000_000, end_ms * 1_000_000
     part = whole.window(start, end)
     names = {traced["pid"]: traced["tenant"] for traced in truth["captures"][0]["traced"]}
@@ -273,7 +274,7 @@ def test_bringing_a_context_back_is_seen_without_switch_records() -> None:
     folder = generate.built("containers-memory")
     truth = json.loads((folder / "containers-memory.truth.json").read_text(encoding="utf-8"))
     recorded = {capture["name"]: capture["traced"][0]["tenant"] for capture in truth["captures"]}
-    session = pyanalyze.load([folder / f"{name}.sqlite" for name in recorded])
+    session = load([folder / f"{name}.sqlite" for name in recorded])
     true = {tenant["name"]: tenant["slowdown"] for tenant in truth["tenants"]}
     captures = list(recorded.values())
     names = {r["tenant_id"]: captures[r["capture"]] for r in session.tenants.filter("traced").iter_rows(named=True)}
@@ -313,7 +314,7 @@ def test_a_process_that_was_not_recorded_is_not_known_to_have_been_idle(
         write(tmp_path / "a.sqlite", kernels=work(7, 0, 100), duration_ns=100 * MS, epoch_ns=epoch_ns),
         write(tmp_path / "b.sqlite", kernels=kernels, duration_ns=length_ms * MS, epoch_ns=epoch_ns + 60 * MS),
     ]
-    session = pyanalyze.load(paths)
+    session = load(paths)
     (row,) = (row for row in session.slowdowns.to_dicts() if row["tenant_id"] == 0)
     assert row["n_solo"] == solo
     details = {found["name"]: found["detail"] for found in session.quality.iter_rows(named=True)}
@@ -403,7 +404,7 @@ def test_nobody_is_called_slowed_who_was_not(name: str, baselines: bool) -> None
 def test_two_equal_time_sliced_processes_run_at_half_speed() -> None:
     """What everybody measures: the GPU is "50 % utilised" by each, and each takes about twice as long."""
     folder = generate.built("time-slicing-sleep-kernels", solo=True)
-    session = pyanalyze.load(folder / "time-slicing-sleep-kernels.sqlite")
+    session = load(folder / "time-slicing-sleep-kernels.sqlite")
     (device,) = session.interference()
     for tenant in device.tenants:
         if tenant.slowdown.elapsed is not None:
@@ -413,7 +414,7 @@ def test_two_equal_time_sliced_processes_run_at_half_speed() -> None:
 def test_time_slicing_of_tenants_that_partly_overlap_gains_nothing(fixtures: Path) -> None:
     """STP is above 1 because one of them ran solo for half of the time: sharing gained nothing."""
     truth = json.loads((fixtures / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
-    (device,) = pyanalyze.load(fixtures / "containers-same-pid").interference()
+    (device,) = load(fixtures / "containers-same-pid").interference()
     assert device.figures is not None
     assert device.figures.stp is not None
     assert device.figures.stp > 1.1
@@ -438,7 +439,7 @@ def test_four_nbody_processes_get_further_under_mps_than_time_sliced() -> None:
     stp = {}
     for name in ("mps-four-nbody", "time-slicing-four-nbody"):
         folder = generate.built(name, solo=True)
-        session = pyanalyze.load(folder / f"{name}.sqlite", baselines=sorted(folder.glob("*.solo.*.sqlite")))
+        session = load(folder / f"{name}.sqlite", baselines=sorted(folder.glob("*.solo.*.sqlite")))
         figures = session.interference()[0].figures
         assert figures is not None
         assert figures.stp is not None
@@ -481,7 +482,7 @@ def test_held_launches_off_the_cpu_are_said_to_be(tmp_path: Path) -> None:
 
 def test_time_on_the_cpu_equals_a_slow_count_on_real_captures(corpus: Path) -> None:
     capture = corpus / "exports" / "apax-4070" / "report1.nsys2026.sqlite"
-    session = pyanalyze.load(capture)
+    session = load(capture)
     runs = session.cpu_runs()
     calls = session.calls()
     assert runs is not None
@@ -505,7 +506,7 @@ def test_time_on_the_cpu_equals_a_slow_count_on_real_captures(corpus: Path) -> N
 
 def test_a_limiter_in_front_of_the_gpu_is_said_first() -> None:
     folder = generate.built("limiter-exclusive-quota")
-    session = pyanalyze.load(folder / "limiter-exclusive-quota.sqlite")
+    session = load(folder / "limiter-exclusive-quota.sqlite")
     assert {finding.what for finding in session.interference()[0].host} == {"blocked launches"}
     shown = CliRunner().invoke(cli, ["interference", str(folder / "limiter-exclusive-quota.sqlite")]).output
     section = shown.partition("Interference")[2]
@@ -518,7 +519,7 @@ def test_behind_a_limiter_that_gives_turns_slowdowns_are_lower_bounds() -> None:
     truth = json.loads((folder / "limiter-exclusive-quota.truth.json").read_text(encoding="utf-8"))
     true = {tenant["name"]: tenant["slowdown"] for tenant in truth["tenants"]}
     assert min(one["elapsed"]["ratio"] for one in true.values()) > 1.5
-    session = pyanalyze.load(folder / "limiter-exclusive-quota.sqlite")
+    session = load(folder / "limiter-exclusive-quota.sqlite")
     for tenant in session.interference()[0].tenants:
         elapsed, latency = tenant.slowdown.elapsed, tenant.slowdown.latency
         assert elapsed is not None and latency is not None
@@ -541,7 +542,7 @@ def test_a_host_that_is_slower_than_alone_is_said_first(tmp_path: Path) -> None:
         generate.generate([scenario], tmp_path / folder / "built")
         captures.append(tmp_path / folder / "built" / "exclusive-slow-host.sqlite")
     capture, quick = captures
-    session = pyanalyze.load(capture, baselines=quick)
+    session = load(capture, baselines=quick)
     (device,) = session.interference()
     (tenant,) = device.tenants
     assert tenant.slowdown.resident is not None
@@ -549,7 +550,7 @@ def test_a_host_that_is_slower_than_alone_is_said_first(tmp_path: Path) -> None:
     found = next(finding for finding in device.host if finding.what == "slower calls than solo")
     assert "not the GPU" in found.detail
     # Against itself nothing is found.
-    again = pyanalyze.load(capture, baselines=capture).interference()[0].host
+    again = load(capture, baselines=capture).interference()[0].host
     assert "slower calls than solo" not in {finding.what for finding in again}
 
 
@@ -590,7 +591,7 @@ def shares_of_time(session: pyanalyze.Session) -> dict[int, dict[int, float]]:
 def test_whose_turn_it_was_is_told_apart(fixtures: Path) -> None:
     """A waits for B and for C, who is not traced: both are told apart."""
     path = fixtures / "demo-time-slicing.sqlite"
-    session = pyanalyze.load(path)
+    session = load(path)
     found = shares_of_time(session)
     assert len(found) == 2
     for victim, expected in resident_meanwhile(path).items():
@@ -608,7 +609,7 @@ def test_whose_turn_it_was_is_told_without_switch_records() -> None:
     expected = resident_meanwhile(folder / f"{name}.sqlite")
     assert len(expected) == 3
     for capture, within in ((f"{name}.sqlite", 0.02), (f"{name}.no-switches.sqlite", 0.05)):
-        found = shares_of_time(pyanalyze.load(folder / capture, baselines=solo))
+        found = shares_of_time(load(folder / capture, baselines=solo))
         assert len(found) == 3
         for victim, by in expected.items():
             assert found[victim] == pytest.approx(by, abs=within)
@@ -640,24 +641,24 @@ def test_of_two_traced_tenants_one_is_not_the_only_aggressor_of_the_other(tmp_pa
 def test_the_caller_may_say_whose_a_baseline_is() -> None:
     folder = generate.built("mps-four-nbody", solo=True)
     capture, solo = folder / "mps-four-nbody.sqlite", folder / "mps-four-nbody.solo.n1.sqlite"
-    session = pyanalyze.load(capture)
+    session = load(capture)
     name = session.tenants.filter("traced")["name"][0]
     one = pyanalyze.load(capture, baselines=f"{name}={solo}", tenants={})
     used = one.baseline_matches.filter("used")
     assert used["named"].to_list() == [True]
     with pytest.raises(UsageError, match="no traced tenant has that name"):
-        _ = pyanalyze.load(capture, baselines=f"nobody={solo}").baseline_matches
+        _ = load(capture, baselines=f"nobody={solo}").baseline_matches
 
 
 def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -> None:
     """By the books app_b and app_c had 326.9 and 253.6 ms of the 1129 ms in which app_a ran: half of it."""
     capture = fixtures / "demo-time-slicing.sqlite"
     saved = tmp_path / "shared.json"
-    saved.write_text(pyanalyze.load(capture).report().to_json())
-    alone = pyanalyze.load(capture).interference()[0].tenants[0].slowdown.elapsed
+    saved.write_text(load(capture).report().to_json())
+    alone = load(capture).interference()[0].tenants[0].slowdown.elapsed
     assert alone is not None
     for baseline, part in ((capture, "51 %"), (saved, "29 %")):  # a saved report knows of no time that was not traced
-        tenant = pyanalyze.load(capture, baselines=f"app_a={baseline}").interference()[0].tenants[0]
+        tenant = load(capture, baselines=f"app_a={baseline}").interference()[0].tenants[0]
         assert tenant.baseline is None
         assert tenant.slowdown.elapsed == alone
         reason = f"{baseline.name} is not used: other tenants ran for up to {part} of it"
@@ -665,10 +666,10 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
         (unused,) = tenant.baselines_not_used
         assert (unused.baseline, unused.reasons) == (baseline.name, ["not-solo"])
         assert unused.detail in tenant.notes
-        hidden = pyanalyze.load(capture, baselines=f"app_a={baseline}").redacted().interference()[0].tenants[0]
+        hidden = load(capture, baselines=f"app_a={baseline}").redacted().interference()[0].tenants[0]
         assert hidden.baselines_not_used[0].reasons == ["not-solo"]
         assert baseline.stem not in hidden.baselines_not_used[0].model_dump_json()
-    session = pyanalyze.load(capture, baselines=f"app_a={capture}")
+    session = load(capture, baselines=f"app_a={capture}")
     assert "baseline" in session.slowdowns["against"].cast(str).to_list()
     assert "baseline" not in kernels_solo(session.tables, session.interference())["against"].cast(str).to_list()
     checked = session.check(max_slowdown=1.5, slowdown="elapsed")
@@ -678,7 +679,7 @@ def test_a_baseline_that_was_shared_is_refused(fixtures: Path, tmp_path: Path) -
 def test_tenants_recorded_apart_in_one_capture_are_alone() -> None:
     folder = generate.built("apart", solo=True)
     capture = folder / "apart.sqlite"
-    session = pyanalyze.load(capture, baselines=capture)
+    session = load(capture, baselines=capture)
     for tenant in session.interference()[0].tenants:
         assert tenant.baseline == capture.name
         assert tenant.slowdown.elapsed is not None
@@ -692,7 +693,7 @@ def test_a_baseline_of_another_gpu_model_is_refused() -> None:
         for seed in range(2, 9)
         if device_name(built := generate.built("mps-memory-bound", seed, solo=True)) != device_name(folder)
     )
-    session = pyanalyze.load(
+    session = load(
         folder / "mps-memory-bound.sqlite", baselines=f"writer={other / 'mps-memory-bound.solo.writer.sqlite'}"
     )
     notes = [note for tenant in session.interference()[0].tenants for note in tenant.notes]
@@ -716,11 +717,11 @@ def test_units_of_work_are_those_of_the_books(tmp_path: Path) -> None:
     capture = folder / "time-slicing-open-loop.sqlite"
     truth = json.loads((folder / "time-slicing-open-loop.truth.json").read_text(encoding="utf-8"))
     true = next(t for t in truth["tenants"] if t["name"] == "service")["slowdown"]["unit_latency"]["ratio"]
-    session = pyanalyze.load(capture)
+    session = load(capture)
     service = next(t for t in session.interference()[0].tenants if t.name == "service")
     assert [units.name for units in service.units] == ["request"]
     assert service.units[0].latency.value == pytest.approx(true, rel=0.1)
-    ranges = pyanalyze.load(capture, tables=["kernels", "nvtx"]).nvtx
+    ranges = load(capture, tables=["kernels", "nvtx"]).nvtx
     rows = ranges.filter(ranges["text"].cast(str) == "request").select("start_ns", "end_ns").iter_rows()
     file = tmp_path / "requests.csv"
     file.write_text("tenant,start,end\n" + "".join(f"service,{start},{end}\n" for start, end in rows))
@@ -769,7 +770,7 @@ def test_given_units_are_counted_or_said_to_be_left_out(fixtures: Path, tmp_path
 
 
 def test_times_of_units_are_as_elsewhere(fixtures: Path, tmp_path: Path) -> None:
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     origin = 1_700_000_000_000_000_000
     file = tmp_path / "requests.csv"
     file.write_text("tenant,start,end\napp_a,400000000,0.415s\napp_a,1s200ms,2023-11-14T22:13:21.5Z\n")
@@ -863,10 +864,10 @@ def test_two_at_full_utilisation_time_sliced_are_told_from_four_side_by_side() -
         return [a / (a + b) for a, b in zip(turned, worked, strict=True)]
 
     for name, mode in (("time-slicing-pair", "time-slicing"), ("time-slicing-four-nbody", "time-slicing")):
-        assert pyanalyze.load(generate.built(name, solo=True) / f"{name}.sqlite").classify()[0].mode == mode
+        assert load(generate.built(name, solo=True) / f"{name}.sqlite").classify()[0].mode == mode
         assert min(away(name)) > 0.9
     for name in ("mps-memory-bound", "mps-four-nbody"):
-        assert pyanalyze.load(generate.built(name, solo=True) / f"{name}.sqlite").classify()[0].mode == "mps"
+        assert load(generate.built(name, solo=True) / f"{name}.sqlite").classify()[0].mode == "mps"
         assert max(away(name)) < 0.1
 
 
@@ -909,7 +910,7 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
     truth = json.loads((folder / "uneven-four-equal-kernels.truth.json").read_text(encoding="utf-8"))["tenants"]
     pids = {tenant["name"]: tenant["pid"] for tenant in truth}
     files = {name: folder / f"uneven-four-equal-kernels.solo.{name}.sqlite" for name in pids}
-    loose = pyanalyze.load(shared, baselines=list(files.values()))
+    loose = load(shared, baselines=list(files.values()))
     elapsed = {tenant["pid"]: tenant["slowdown"]["elapsed"]["ratio"] for tenant in truth}
     pid_of = dict(loose.tenants.select("tenant_id", "pid").iter_rows())
     for tenant in loose.interference()[0].tenants:
@@ -922,7 +923,7 @@ def test_recordings_of_one_program_at_several_loads_are_nobodys_until_they_are_n
         assert tenant.slowdown.elapsed is not None
         assert tenant.slowdown.elapsed.value == pytest.approx(elapsed[pid_of[tenant.tenant_id]], rel=0.02)
     # One recording that fits all of them tells how long their kernels take, not how long they wait for work.
-    double = pyanalyze.load(shared, baselines=files["half"])
+    double = load(shared, baselines=files["half"])
     for tenant in double.interference()[0].tenants:
         assert tenant.baseline == files["half"].name
         assert any("with another throughput" in note for note in tenant.notes)
@@ -947,7 +948,7 @@ def test_whole_graphs_that_fit_two_tenants_are_told_apart_by_their_throughput() 
     """Two tenants launch nothing but graphs that were traced as a whole: there are no kernels to count."""
     folder = generate.built(GRAPHS, solo=True)
     truth = {t["name"]: t for t in json.loads((folder / f"{GRAPHS}.truth.json").read_text(encoding="utf-8"))["tenants"]}
-    session = pyanalyze.load(folder / f"{GRAPHS}.sqlite", baselines=folder / f"{GRAPHS}.solo.first.sqlite")
+    session = load(folder / f"{GRAPHS}.sqlite", baselines=folder / f"{GRAPHS}.solo.first.sqlite")
     assert session.tenant_usage["kernels"].to_list() == [0, 0]
     assert session.baseline_matches["used"].to_list() == [True, True]
     # The second launches half as often again as the first: 223 and 156 graphs, each in about 275 ms.
@@ -1062,7 +1063,7 @@ def test_a_host_that_polls_waits_as_one_that_blocks(tmp_path: Path, period_us: i
     assert polled(capture, asked, period_us * 1000) > 200
     truth = json.loads(capture.with_suffix(".truth.json").read_text(encoding="utf-8"))
     true = {tenant["name"]: tenant["slowdown"]["elapsed"]["ratio"] for tenant in truth["tenants"]}
-    (device,) = pyanalyze.load(asked).interference()
+    (device,) = load(asked).interference()
     assert len(device.tenants) >= 2
     for tenant in device.tenants:
         if tenant.name in ("app_a", "app_b"):
@@ -1081,7 +1082,7 @@ def test_forecasts_of_a_host_that_polls_are_those_of_one_that_blocks(tmp_path: P
             for option in options(session.tables, session.classify()[0]).options
             for forecast in option.forecasts
         }
-        for session in (pyanalyze.load(capture), pyanalyze.load(asked))
+        for session in (load(capture), load(asked))
     )
     assert len(one) >= 6
     assert other == pytest.approx(one, rel=0.03)
@@ -1126,7 +1127,7 @@ def test_a_program_that_spins_until_its_kernel_is_done_is_slowed_as_its_kernels_
         resident_ns = sum(to - since for since, to in recorded_residency(db, process, (first, last)))
     least = (last - first) / resident_ns
     assert 2 < least < 2.2
-    (device,) = pyanalyze.load(path).interference()
+    (device,) = load(path).interference()
     (tenant,) = device.tenants
     assert tenant.slowdown.elapsed is not None
     assert tenant.slowdown.elapsed.value == pytest.approx(least, rel=0.06)
@@ -1173,8 +1174,7 @@ def test_the_driver_call_inside_a_runtime_call_is_part_of_it(tmp_path: Path) -> 
                 (number, outer),
             )
     one, other = (
-        pyanalyze.load(path).tenant_slowdowns.sort("tenant_id", "measure", "work").drop("reason")
-        for path in (capture, nested)
+        load(path).tenant_slowdowns.sort("tenant_id", "measure", "work").drop("reason") for path in (capture, nested)
     )
     assert one.equals(other)
 
@@ -1195,7 +1195,7 @@ def test_calls_without_names_do_not_show_waiting(tmp_path: Path) -> None:
 def test_time_sliced_no_other_tenant_is_on_the_sms(hardware: Path) -> None:
     """The documentation of time-slicing: whoever is resident has all SMs. Its own second stream may share them."""
     h200 = hardware.parent / "h200"
-    capture = pyanalyze.load(h200 / "slices-paced-B.sqlite", baselines=[h200 / "alone-B.sqlite"])
+    capture = load(h200 / "slices-paced-B.sqlite", baselines=[h200 / "alone-B.sqlite"])
     (device,) = capture.interference()
     (tenant,) = (one for one in device.tenants if split_in(one) is not None)
     split = split_in(tenant)
@@ -1208,7 +1208,7 @@ def test_time_sliced_no_other_tenant_is_on_the_sms(hardware: Path) -> None:
 def test_an_execution_that_the_replay_took_as_recorded_is_no_measurement(fixtures: Path) -> None:
     """Neither an interval nor a finding, though the kernels that ran solo as well were measured."""
     path = fixtures / "demo-time-slicing.sqlite"
-    (device,) = pyanalyze.load(path).interference()
+    (device,) = load(path).interference()
     for tenant in device.tenants:
         resident = tenant.slowdown.resident
         assert resident is not None
@@ -1238,7 +1238,7 @@ def test_elapsed_time_leaves_long_pauses_out_and_says_so(fixtures: Path) -> None
     assert len(long) == 1
     assert long[0] == pytest.approx(128 * MS, abs=MS)
     expected_ns = until - rows[0][0] - long[0]
-    (device,) = pyanalyze.load(path).interference()
+    (device,) = load(path).interference()
     (tenant,) = (one for one in device.tenants if one.name == "app_a")
     assert tenant.throughput is not None
     assert tenant.slowdown.elapsed is not None
@@ -1252,7 +1252,7 @@ def test_elapsed_time_leaves_long_pauses_out_and_says_so(fixtures: Path) -> None
 def test_parts_sum_to_the_figure_that_they_divide(hardware: Path) -> None:
     """Slower execution is 55.3 % with the kernels queued behind slower ones, which have no causes of their own."""
     path = hardware / "torch-mps-serve-train.sqlite"
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (tenant,) = (one for one in device.tenants if one.pid == 1288)
     direct, roots = tenant.causes, tenant.root_causes
     assert direct is not None and roots is not None and direct.execution_split is not None
@@ -1278,7 +1278,7 @@ def test_parts_sum_to_the_figure_that_they_divide(hardware: Path) -> None:
 def test_a_tenant_that_lost_more_time_is_named_beside_the_one_with_the_most_latency(hardware: Path) -> None:
     """Kernels of 1250 wait longest and its elapsed time stays; that of 1251 grew by more than a third."""
     path = hardware.parent / "h200" / "slices-paced-B.sqlite"
-    report = pyanalyze.load(path).report()
+    report = load(path).report()
     (device,) = report.devices
     said = victim_sentence(device)
     assert said.startswith("Largest slowdown: kit (pid 1250), kernel latency 1.64x")

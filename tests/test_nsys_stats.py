@@ -12,6 +12,7 @@ import generate
 import polars as pl
 import pytest
 from command_line import run
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
@@ -41,7 +42,7 @@ def test_every_summary_of_the_corpus_is_made_again(corpus: Path) -> None:
             except (FileNotFoundError, SamplesUnreadable):
                 # nsys made none: no such records, or a schema that it does not read any more.
                 continue
-            assert_equal(theirs, produce(pyanalyze.load(export, tables=EVENT_TABLES).tables, report))
+            assert_equal(theirs, produce(load(export, tables=EVENT_TABLES).tables, report))
             compared += 1
     assert compared == 44 + 36 + 43
 
@@ -56,7 +57,7 @@ def test_nsys_says_the_same_of_the_demo(fixtures: Path, tmp_path: Path) -> None:
     stats = [report for report in PRODUCED if report.startswith("cuda_") and report not in RECIPES]
     command = [nsys, "stats", "-q", "--format", "csv", "-r", ",".join(stats), "-o", str(tmp_path / "run"), str(copy)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    session = pyanalyze.load(fixtures / DEMO, tables=EVENT_TABLES)
+    session = load(fixtures / DEMO, tables=EVENT_TABLES)
     for report in stats:
         file = tmp_path / f"run_{report}.csv"
         ours = produce(session.tables, report)
@@ -108,7 +109,7 @@ def test_kernels_of_a_pack_are_summed_up_of_a_session_only(fixtures: Path, tmp_p
 
 
 def test_tenants_add_up_to_the_whole(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / DEMO, tables=EVENT_TABLES)
+    session = load(fixtures / DEMO, tables=EVENT_TABLES)
     count = {"cuda_gpu_kern_sum": "instances", "cuda_api_sum": "num_calls", "cuda_gpu_mem_size_sum": "count"}
     for report, column in count.items():
         parts = [produce(session.tables, report, tenant=tenant)[column].sum() for tenant in (0, 1)]
@@ -122,11 +123,11 @@ def test_tenants_add_up_to_the_whole(fixtures: Path) -> None:
     with pytest.raises(UsageError, match="choose from"):
         produce(session.tables, "osrt_sum")
     with pytest.raises(UsageError, match="api_calls"):
-        produce(pyanalyze.load(fixtures / DEMO).tables, "cuda_api_sum")
+        produce(load(fixtures / DEMO).tables, "cuda_api_sum")
 
 
 def test_disagreements_have_reasons(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     theirs = produce(session.tables, "cuda_gpu_kern_sum")
     found = disagreements(theirs, session.tables)
     # The demo is time-sliced: every kernel was switched out at times, and no name is launched by two tenants.
@@ -134,11 +135,11 @@ def test_disagreements_have_reasons(fixtures: Path) -> None:
     assert found["reason"].str.contains("switched out").all()
     assert found["ours"].sum() == session.kernel_attribution["attributed_ns"].sum()
     assert found["nsys"].sum() == theirs["total_time_ns"].sum()
-    exclusive = pyanalyze.load(fixtures / "exclusive.sqlite")
+    exclusive = load(fixtures / "exclusive.sqlite")
     assert disagreements(produce(exclusive.tables, "cuda_gpu_kern_sum"), exclusive.tables).is_empty()
     # Four processes run the same program: nsys has one row for all.
     folder = generate.built("mps-four-nbody")
-    four = pyanalyze.load(folder / "mps-four-nbody.sqlite")
+    four = load(folder / "mps-four-nbody.sqlite")
     reasons = disagreements(produce(four.tables, "cuda_gpu_kern_sum"), four.tables)["reason"]
     assert reasons.str.contains("4 tenants in one row").any()
     other = theirs.with_columns(pl.col("instances") + 1)
@@ -148,7 +149,7 @@ def test_disagreements_have_reasons(fixtures: Path) -> None:
 def test_what_is_written_is_read_again(fixtures: Path, tmp_path: Path) -> None:
     result = run("export", fixtures / DEMO, "--to", "nsys-stats", "-o", tmp_path / "out")
     assert result.returncode == 0, result.stderr
-    session = pyanalyze.load(fixtures / DEMO, tables=EVENT_TABLES)
+    session = load(fixtures / DEMO, tables=EVENT_TABLES)
     files = {file.name for file in (tmp_path / "out").iterdir()}
     empty = {"gpu_gaps", "gpu_metric_util_map"}
     made = [report for report in PRODUCED if report not in empty and report not in NEED_OPTIONS]
@@ -205,7 +206,7 @@ def test_analyses_and_older_columns_are_read(tmp_path: Path) -> None:
 
 def test_gaps_and_use_are_those_of_nvidias_analysis(fixtures: Path) -> None:
     """Rows that `nsys analyze -r gpu_gaps:gap=5,gpu_time_util:threshold=99,gpu_time_util` of 2023.4.4 printed."""
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     columns = ["number", "duration_ns", "start_ns", "pid", "device_id", "context_id"]
     assert produce(session.tables, "gpu_gaps").is_empty(), "none of 500 ms"
     assert produce(session.tables, "gpu_gaps", gap_ns=5_000_000).select(columns).rows() == [
@@ -232,7 +233,7 @@ def test_gaps_and_use_are_those_of_nvidias_analysis(fixtures: Path) -> None:
 
 def test_maps_are_those_of_nvidias_recipes(fixtures: Path) -> None:
     """Six bins, by nsys_recipe.lib.heatmap of 2023.4.4 on the same kernels; of counters by hand."""
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     made = produce(session.tables, "cuda_gpu_time_util_map", bins=6)
     assert made.filter(pid=41201)["kernel_percent"].to_list() == [89.5, 33.0, 100.0, 100.0, 100.0, 97.4]
     assert made.filter(pid=41305)["kernel_percent"].to_list() == [0.0, 46.0, 100.0, 100.0, 100.0, 98.2]
@@ -244,7 +245,7 @@ def test_maps_are_those_of_nvidias_recipes(fixtures: Path) -> None:
 
 def test_metrics_fall_into_the_bins_of_the_recipe(corpus: Path) -> None:
     """pandas.cut of the same samples: bins hold their end; mean of whole percents, one decimal."""
-    session = pyanalyze.load(corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2026.sqlite")
+    session = load(corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2026.sqlite")
     made = produce(session.tables, "gpu_metric_util_map", bins=10)
     end = session.capture["end_ns"].item()
     size = -(-end // 10)
@@ -259,7 +260,7 @@ def test_metrics_fall_into_the_bins_of_the_recipe(corpus: Path) -> None:
 
 def test_the_pace_of_a_kernel_is_that_of_the_recipe(fixtures: Path, tmp_path: Path) -> None:
     """Figures of nsys_recipe.lib.pace of 2023.4.4 on the demo's B3; its files written as pandas writes them."""
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     with pytest.raises(UsageError, match="short name"):
         produce(session.tables, "cuda_gpu_kern_pace")
     pace = produce(session.tables, "cuda_gpu_kern_pace", kernel="B3")

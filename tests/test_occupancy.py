@@ -17,6 +17,7 @@ import polars as pl
 import pytest
 from command_line import run
 from exports import A100, MS, kernel, write
+from shared_sessions import load
 from test_occupancy_corpus import export
 
 import pyanalyze
@@ -36,7 +37,7 @@ import launches
 def _built(scenario: str, seed: int = 1, *, even: bool = False) -> tuple[Session, Path, dict[str, object]]:
     folder = generate.built(scenario, seed, even=even)
     truth = json.loads((folder / f"{scenario}.truth.json").read_text(encoding="utf-8"))
-    return pyanalyze.load(folder / f"{truth['captures'][0]['name']}.sqlite"), folder, truth
+    return load(folder / f"{truth['captures'][0]['name']}.sqlite"), folder, truth
 
 
 def _warps(folder: Path, scenario: str, sms: int) -> tuple[list[list[float]], int]:
@@ -192,7 +193,7 @@ def test_mps_percentages_are_whole_tpcs() -> None:
 
 def test_no_more_sms_are_active_than_tenants_see_while_they_run(fixtures: Path) -> None:
     for path in (fixtures / "demo-time-slicing.sqlite", generate.built("mps-capped") / "mps-capped.sqlite"):
-        (device,) = pyanalyze.load(path).report().devices
+        (device,) = load(path).report().devices
         assert device.occupancy is not None
         assert device.window is not None
         assert device.sm_count is not None
@@ -235,19 +236,19 @@ def test_active_sms_end_where_kernels_do(hardware: Path, corpus: Path, tmp_path:
 
 
 def _active_high(path: Path) -> float:
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert device.occupancy is not None
     return device.occupancy.sm_active.high
 
 
 def _window_ns(path: Path) -> int:
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert device.window is not None
     return device.window.end_ns - device.window.start_ns
 
 
 def test_counters_of_the_same_bins(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    session = load(fixtures / "exclusive.sqlite")
     check = session.check_occupancy(0)
     assert check is not None
     assert check.warps_counter
@@ -269,7 +270,7 @@ def test_counters_of_the_same_bins(fixtures: Path) -> None:
 
 
 def test_calibration_is_never_silent(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    session = load(fixtures / "exclusive.sqlite")
     check = session.check_occupancy(0)
     assert check is not None
     assert check.factor is not None
@@ -294,7 +295,7 @@ def test_counters_of_other_work_calibrate_nothing(corpus: Path) -> None:
     path = corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2023.sqlite"
     if not path.is_file():
         pytest.skip(f"no capture with GPU metrics in {corpus}")
-    session = pyanalyze.load(path)
+    session = load(path)
     check = session.check_occupancy(0)
     assert check is not None
     assert check.other_work
@@ -314,7 +315,7 @@ def test_what_is_calibrated_sums_up_to_the_counters(fixtures: Path) -> None:
             "WHERE metricName LIKE 'Compute Warps in Flight%' ORDER BY 1"
         )
         samples = db.execute(query).fetchall()
-    session = pyanalyze.load(fixtures / "exclusive.sqlite")
+    session = load(fixtures / "exclusive.sqlite")
     check = session.check_occupancy(0)
     assert check is not None
     # Ten samples to a bin, each the mean of the time since the one before: a bin's mean is theirs.
@@ -345,7 +346,7 @@ def test_a_pause_of_the_counters_counts_nothing(fixtures: Path, tmp_path: Path) 
         pause = first + third, last - third
         db.execute("DELETE FROM GPU_METRICS WHERE timestamp > ? AND timestamp <= ?", pause)
         db.commit()
-    whole, check = (pyanalyze.load(path).check_occupancy(0) for path in (fixtures / "exclusive.sqlite", paused))
+    whole, check = (load(path).check_occupancy(0) for path in (fixtures / "exclusive.sqlite", paused))
     assert whole is not None
     assert check is not None
     # What nobody counted is not 0: those bins are left out, the others are what they were.
@@ -389,7 +390,7 @@ def test_counters_tell_how_uneven_blocks_are(tmp_path: Path) -> None:
 
 def test_nothing_to_compare_is_none(fixtures: Path) -> None:
     for name in ("mps.sqlite", "mig.sqlite", "node-switches-only.sqlite"):
-        session = pyanalyze.load(fixtures / name)
+        session = load(fixtures / name)
         assert all(session.check_occupancy(device) is None for device in session.devices["device_id"])
 
 
@@ -399,7 +400,7 @@ def test_real_counters_beside_kernels(corpus: Path) -> None:
         pytest.skip(f"no capture with kernels and GPU metrics in {corpus}")
     texts = set()
     for path in captures:
-        check = pyanalyze.load(path).check_occupancy(0)
+        check = load(path).check_occupancy(0)
         assert check is not None
         # Something else keeps the SMs busy between four short kernels; the model must not claim to agree.
         assert not check.agrees

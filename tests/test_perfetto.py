@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import generate
 import pytest
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.export.write import write
@@ -111,7 +112,7 @@ def decoded(data: bytes) -> Trace:
 @pytest.mark.parametrize("name", generate.COMMITTED)
 def test_every_row_is_there_and_every_slice_ends(fixtures: Path, tmp_path: Path, name: str) -> None:
     path = fixtures / name
-    session = pyanalyze.load(path if path.is_dir() else fixtures / f"{name}.sqlite")
+    session = load(path if path.is_dir() else fixtures / f"{name}.sqlite")
     out = write(session, "perfetto", tmp_path / "out.pftrace")
     trace = decoded(out.read_bytes())
 
@@ -146,7 +147,7 @@ def test_every_row_is_there_and_every_slice_ends(fixtures: Path, tmp_path: Path,
 
 
 def test_hostile_names_come_through_unchanged(fixtures: Path, tmp_path: Path) -> None:
-    session = pyanalyze.load(fixtures / "hostile-names.sqlite")
+    session = load(fixtures / "hostile-names.sqlite")
     trace = decoded(write(session, "perfetto", tmp_path / "out.pftrace").read_bytes())
     named = {str(name) for name in session.kernels["short_name"].drop_nulls()}
     assert named
@@ -159,7 +160,7 @@ def test_hostile_names_come_through_unchanged(fixtures: Path, tmp_path: Path) ->
 
 def test_each_tenant_is_a_group_of_its_gpu_with_the_name_the_user_gave(fixtures: Path, tmp_path: Path) -> None:
     path = fixtures / "demo-time-slicing.sqlite"
-    pid = pyanalyze.load(path).tenants["pid"].drop_nulls()[0]
+    pid = load(path).tenants["pid"].drop_nulls()[0]
     session = pyanalyze.load(path, tenants={"my service": pid})
     trace = decoded(write(session, "perfetto", tmp_path / "out.pftrace").read_bytes())
     (group,) = [uuid for uuid, (name, _) in trace.tracks.items() if name.startswith("my service")]
@@ -173,7 +174,7 @@ def test_each_tenant_is_a_group_of_its_gpu_with_the_name_the_user_gave(fixtures:
 
 
 def test_units_and_their_chains_with_an_arrow_from_step_to_step(fixtures: Path, tmp_path: Path) -> None:
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     trace = decoded(write(session, "perfetto", tmp_path / "out.pftrace").read_bytes())
     units = trace.on("units of work", BEGIN)
     assert sorted(e.time for e in units) == sorted(session.units["start_ns"])
@@ -200,7 +201,7 @@ def test_real_captures(corpus: Path, tmp_path: Path) -> None:
         "rtx3090-gpumetrics/report2.nsys2026.sqlite",
         "nsys-ai/healthy_1pct.sqlite",
     ):
-        session = pyanalyze.load(corpus / "exports" / name)
+        session = load(corpus / "exports" / name)
         out = write(session, "perfetto", tmp_path / "out.pftrace", force=True)
         trace = decoded(out.read_bytes())
         assert len(trace.on("kernels", BEGIN)) == session.kernels.height

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import report_examples as examples
+from shared_sessions import load
 from test_oncall import REPLICAS, TWO, kubectl, node, pod, write
 from test_sharing import ALONE, TURNS, case
 
@@ -53,7 +54,7 @@ def test_the_modes_add_up_to_one(facts: dict[str, float], configured: tuple[Conf
 
 
 def test_kernels_a_second_are_of_the_elapsed_time(fixtures: Path) -> None:
-    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    (device,) = load(fixtures / "demo-time-slicing.sqlite").report().devices
     known = [t for t in device.tenants if t.throughput is not None]
     assert len(known) == 2
     for tenant in known:
@@ -64,11 +65,11 @@ def test_kernels_a_second_are_of_the_elapsed_time(fixtures: Path) -> None:
 
 
 def test_a_client_and_its_server_are_no_pair(fixtures: Path) -> None:
-    (device,) = pyanalyze.load(fixtures / "mps.sqlite").report().devices
+    (device,) = load(fixtures / "mps.sqlite").report().devices
     servers = {t.served_by for t in device.tenants} - {None}
     assert len(servers) == 1
     assert [relation.tenants for relation in device.relations] == [(0, 1)]
-    assert " 0.00" not in render_text(pyanalyze.load(fixtures / "mps.sqlite").report(), sections=("sharing",))
+    assert " 0.00" not in render_text(load(fixtures / "mps.sqlite").report(), sections=("sharing",))
 
 
 def test_percentiles_need_operations() -> None:
@@ -102,7 +103,7 @@ def test_samples_are_no_captures_and_have_no_exact_clock(tmp_path: Path, fixture
     assert "Clock uncertainty" not in text
     assert "Captures" not in text
     assert "Samples (sampled)." in text
-    traced = render_text(pyanalyze.load(fixtures / "mig.sqlite").report(), sections=("provenance",))
+    traced = render_text(load(fixtures / "mig.sqlite").report(), sections=("provenance",))
     assert "Clock uncertainty" in traced
     assert "Captures (observed)." in traced
 
@@ -117,14 +118,14 @@ def test_that_there_is_no_capture_is_said_where_what_is_missing_stands(tmp_path:
 
 
 def test_a_reason_stands_once_in_a_section(fixtures: Path) -> None:
-    text = render_text(pyanalyze.load(fixtures / "mig.sqlite").report(), sections=("residency", "interference"))
+    text = render_text(load(fixtures / "mig.sqlite").report(), sections=("residency", "interference"))
     for section in text.split("\n\n"):
         sentences = [one.strip() for one in re.split(r"(?<=[.])\s", " ".join(section.split())) if len(one) > 40]
         assert len(sentences) == len(set(sentences)), section
 
 
 def test_sms_active_are_a_mean_over_the_window(fixtures: Path) -> None:
-    text = render_text(pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report())
+    text = render_text(load(fixtures / "demo-time-slicing.sqlite").report())
     assert re.search(r"SMs active, mean over the\s+window: \d+ % \(\d+ to \d+\)", text)
 
 
@@ -139,7 +140,7 @@ def test_a_counter_without_detail_says_what_it_means(fixtures: Path) -> None:
 def test_the_query_for_messages_of_nsys_finds_all_that_were_counted(corpus: Path) -> None:
     """Six warnings and two errors, none of which says that data was lost."""
     path = corpus / "exports" / "ngp-graph" / "baseline.nsys2026.sqlite"
-    report = pyanalyze.load(path).report()
+    report = load(path).report()
     (row,) = (one for one in report.quality if one.name == "diagnostic_warning")
     shown = " ".join(render_text(report, sections=("quality",)).split())
     said = re.search(r"SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN \([\d, ]+\)", shown)

@@ -22,6 +22,7 @@ import polars as pl
 import pytest
 from command_line import run
 from exports import launched_after_each_other
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.analysis.advice import copies as copies_module
@@ -209,7 +210,7 @@ def test_no_stated_sign_of_a_measured_pair_is_wrong(corpus: Path, bench: Any) ->
 
 
 def copies_of(name: str, counts: list[int | dict[str, int]], **asked: Any) -> Any:
-    (advice,) = pyanalyze.load(CAPTURES / f"{name}.sqlite").replicas(counts, **asked)
+    (advice,) = load(CAPTURES / f"{name}.sqlite").replicas(counts, **asked)
     return advice
 
 
@@ -274,7 +275,7 @@ def test_the_limit_that_no_configuration_keeps_is_named(corpus: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         kernels = db.execute("SELECT end - start FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
     assert all(5.8e9 < ns < 5.9e9 for (ns,) in kernels)
-    (advice,) = pyanalyze.load(path).replicas([4], slo_p99_ms=50)
+    (advice,) = load(path).replicas([4], slo_p99_ms=50)
     assert {one.memory_fits for one in advice.options} == {"cannot-tell"}
     page = " ".join(replicas_text([advice]).split())
     # Side by side their kernels took so long as well: solo they cannot take longer, but for what the replay misses.
@@ -297,7 +298,7 @@ def test_the_limit_that_no_configuration_keeps_is_named(corpus: Path) -> None:
 
 def test_one_copy_of_each_is_forecast_as_advice_forecasts_the_recorded_pair(corpus: Path) -> None:
     """Two kernels of 5.85 s on SMs of their own: a solo run by chance shorter by 2 % made each copy slower by that."""
-    session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
+    session = load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     (advice,) = session.replicas([1])
     (pair,) = (one.options for one in session.advise())
     for name in ("MPS", "MPS, minimal caps", "time-slicing"):
@@ -307,7 +308,7 @@ def test_one_copy_of_each_is_forecast_as_advice_forecasts_the_recorded_pair(corp
 
 
 def test_nothing_is_said_of_forecasts_that_there_are_none_of(hardware: Path) -> None:
-    (advice,) = pyanalyze.load(hardware.parent / "h200" / "node-mps-A-B-beside-C").replicas([2])
+    (advice,) = load(hardware.parent / "h200" / "node-mps-A-B-beside-C").replicas([2])
     assert not advice.options
     assert [line for line in replicas_text([advice]).splitlines()[2:] if line] == [
         "* Not available: forecasts of copies. No kernels were traced"
@@ -317,7 +318,7 @@ def test_nothing_is_said_of_forecasts_that_there_are_none_of(hardware: Path) -> 
 def test_what_the_latencies_are_of_is_named() -> None:
     advice = copies_of("exclusive", [1])
     (one,) = advice.units
-    (group, *_) = pyanalyze.load(CAPTURES / "exclusive.sqlite").explain().result.groups
+    (group, *_) = load(CAPTURES / "exclusive.sqlite").explain().result.groups
     assert (one.unit, one.source) == (group.name, group.source)
     page = " ".join(replicas_text([advice]).split())
     assert f"p50 and p99 are of units of work, {one.unit} (" in page
@@ -445,7 +446,7 @@ def test_files_without_counters_are_refused(tmp_path: Path, text: str, why: str)
 
 def test_counted_kernels_slow_each_other_where_they_want_more_bandwidth_than_there_is(tmp_path: Path) -> None:
     # Names as another tool prints them: the same but for blanks.
-    session = pyanalyze.load(CAPTURES / "exclusive.sqlite")
+    session = load(CAPTURES / "exclusive.sqlite")
     names = [name.replace(", ", ",") for name in session.kernels["name"].cast(str).unique().sort()]
 
     def four(percent: float, kernels: list[str]) -> tuple[float, list[str]]:
@@ -499,7 +500,7 @@ def test_what_another_mode_does_to_each_tenant_is_said_and_where_it_is_not_known
 def test_a_host_that_never_waited_might_wait_for_every_turn() -> None:
     # Seven programs of a slow host that launched without a call that waits: alternating, each gets a seventh at worst.
     folder = generate.built("streams-launch-bound", 1)
-    session = pyanalyze.load(folder / "streams-launch-bound.sqlite")
+    session = load(folder / "streams-launch-bound.sqlite")
     (advice,) = session.replicas([7])
     sliced = option(advice, 7, "time-slicing").tenants[0].slowdown
     assert sliced.low <= 1 <= 7 <= sliced.high
@@ -523,7 +524,7 @@ def test_what_kernels_take_solo_is_known_from_outside_of_what_is_replayed() -> N
     # middle, which is replayed, shows them side by side only.
     folder = generate.built("mps", 601)
     truth = json.loads((folder / "mps.truth.json").read_text(encoding="utf-8"))
-    session = pyanalyze.load(folder / "mps.sqlite")
+    session = load(folder / "mps.sqlite")
     (advice,) = session.replicas([1])
     assert advice.operations == copies_module.MOST_OPERATIONS < session.kernels.height
     assert advice.check.contention == pytest.approx(0.0, abs=0.01)
@@ -539,7 +540,7 @@ def test_a_recorded_co_run_shows_how_uneven_blocks_are() -> None:
     folder = generate.built("mps", 702)
     truth = json.loads((folder / "mps.truth.json").read_text(encoding="utf-8"))
     ratios = sorted(t["slowdown"]["elapsed"]["ratio"] for t in truth["tenants"] if t["slowdown"])
-    (advice,) = pyanalyze.load(folder / "mps.sqlite").replicas([1])
+    (advice,) = load(folder / "mps.sqlite").replicas([1])
     found = sorted((copies.slowdown for copies in option(advice, 2, "MPS").tenants), key=lambda one: one.value)
     assert [one.value for one in found] == pytest.approx(ratios, rel=0.02)
     assert all(one.low <= ratio <= one.high for one, ratio in zip(found, ratios, strict=True))

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import report_examples as examples
 from pydantic import ValidationError
+from shared_sessions import load
 
-import pyanalyze
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.summary import render_summary
 from pyanalyze.report.text import render_text
@@ -118,7 +118,7 @@ def test_schema_is_sound_and_refuses_what_does_not_fit() -> None:
 
 
 def test_a_report_holds_the_results_of_the_analysis_and_writes_only_keys_of_the_contract(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     report = session.report()
     (device,), (found,) = report.devices, session.interference()
     assert device.interference is found.figures is not None
@@ -316,7 +316,7 @@ def test_labels_are_unique_whatever_the_names() -> None:
 
 
 def test_baselines_of_tenants_whose_kernels_were_not_traced_are_said_not_to_be_used(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "node-switches-only.sqlite", baselines=[fixtures / "exclusive.sqlite"])
+    session = load(fixtures / "node-switches-only.sqlite", baselines=[fixtures / "exclusive.sqlite"])
     (entry,) = session.report().devices[0].missing_for("slowdown")
     assert entry.why.endswith(" were not traced, so they were not compared with exclusive.sqlite")
     # It is kernels that lack, not solo recordings.

@@ -12,6 +12,7 @@ import generate
 import polars as pl
 import pytest
 from exports import two_of_three_traced
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.analysis.occupancy import PlacementPolicy
@@ -334,7 +335,7 @@ def test_fairness_is_jains_index_of_residency() -> None:
 
 def test_shares_on_one_page_are_of_one_window(fixtures: Path) -> None:
     """Context app_a is resident 19 ms before anybody's first kernel: that is in no share and in no idle time."""
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     truth = json.loads((fixtures / "demo-time-slicing.truth.json").read_text(encoding="utf-8"))
     window = recorded_window(session, truth, "demo-time-slicing")
     spans = truth["devices"][0]["residency"]
@@ -367,7 +368,7 @@ def test_shares_on_one_page_are_of_one_window(fixtures: Path) -> None:
 
 def test_the_summary_of_a_real_capture(corpus: Path) -> None:
     """The corpus README: 606 and 607 slices, median 2.131 and 2.135 ms."""
-    session = pyanalyze.load(corpus / "exports/ctxsw-ada-timeslice/utils__report1.nsys2026.sqlite")
+    session = load(corpus / "exports/ctxsw-ada-timeslice/utils__report1.nsys2026.sqlite")
     (held,) = session.residency_summary()
     found = {t.slices: round((t.median_slice_ns or 0) / 1e6, 3) for t in held.tenants}
     assert found == {606: 2.131, 607: 2.135}
@@ -389,7 +390,7 @@ def test_the_context_of_all_mps_clients_is_idle_where_none_of_them_has_kernels(h
             "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid / 0x1000000 % 0x1000000 = 1186"
         )
         busy_of_one = length(merged(sorted(own)))
-    session = pyanalyze.load(path)
+    session = load(path)
     (held,) = session.residency_summary()
     (named,) = held.tenants
     assert session.tenants.filter(pl.col("tenant_id") == named.tenant_id)["pid"].to_list() == [1186]

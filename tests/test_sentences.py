@@ -17,6 +17,7 @@ import report_examples as examples
 import six_captures
 from command_line import run
 from exports import A100, US, kernel, write
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze import charts
@@ -82,7 +83,7 @@ def _table(report: Report, name: str, caption: str) -> dict[str, tuple[str, ...]
 @pytest.mark.parametrize(("capture", "full"), [("demo-time-slicing", False), ("node-switches-only", True)])
 def test_a_switch_has_one_price_and_one_table_of_its_parts(fixtures: Path, capture: str, full: bool) -> None:
     truth = json.loads((fixtures / f"{capture}.truth.json").read_text(encoding="utf-8"))["devices"][0]["switches"]
-    report = pyanalyze.load(fixtures / f"{capture}.sqlite").report()
+    report = load(fixtures / f"{capture}.sqlite").report()
     (device,) = report.devices
     switches = device.context_switches
     assert switches is not None
@@ -116,17 +117,17 @@ def test_a_switch_has_one_price_and_one_table_of_its_parts(fixtures: Path, captu
 
 
 def test_ends_of_intervals_that_no_record_explains_say_so(fixtures: Path) -> None:
-    rows = _table(pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report(), "residency", "Context switches")
+    rows = _table(load(fixtures / "demo-time-slicing.sqlite").report(), "residency", "Context switches")
     ends = rows["Reasons for the ends of intervals"]
     assert ends[0].startswith("not recorded ")
     assert "no acknowledgement record" in ends[1]
-    rows = _table(pyanalyze.load(fixtures / "node-switches-only.sqlite").report(), "residency", "Context switches")
+    rows = _table(load(fixtures / "node-switches-only.sqlite").report(), "residency", "Context switches")
     assert "CILP: preempted between instructions" in rows["Reasons for the ends of intervals"][1]
 
 
 def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
     """That streams overlap says nothing for or against time-slicing: its weight for other modes is not its weight."""
-    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    (device,) = load(fixtures / "demo-time-slicing.sqlite").report().devices
     said = weights_text(device.sharing)
     assert "log odds" in said
     assert "Weight: how much a row speaks for time-slicing (log odds, base e). +3 makes it about" in said
@@ -138,7 +139,7 @@ def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
 
 def test_nothing_limits_a_kernel_at_full_occupancy(fixtures: Path) -> None:
     """Blocks of 1,024 threads with 32 registers fill an A100: 2 x 32 warps, 65,536 registers. Both are used up at once."""
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     report = session.report()
     (device,) = report.devices
     assert device.occupancy is not None
@@ -147,7 +148,7 @@ def test_nothing_limits_a_kernel_at_full_occupancy(fixtures: Path) -> None:
     blocks = _section(report, "occupancy")
     assert any(isinstance(one, Para) and "no resource of the SM limits it" in one.text for one in blocks)
     # Kernels of 80 registers are limited by them, those of 40 are not.
-    (device,) = pyanalyze.load(fixtures / "mps.sqlite").report().devices
+    (device,) = load(fixtures / "mps.sqlite").report().devices
     assert device.occupancy is not None
     assert set(device.occupancy.limiters) == {"registers"}
     assert 0 < device.occupancy.limiters["registers"] < 1
@@ -175,7 +176,7 @@ def test_where_nothing_is_slow_no_cause_is_named() -> None:
 
 def test_the_chart_of_causes_shows_what_the_answer_says(fixtures: Path) -> None:
     """92.2 % waiting for its time slice in the answer: the queue behind a waiting kernel is no second cause."""
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     (device,) = session.report().devices
     drawn = json.dumps(session.chart("causes").to_dict())
     tenant = next(one for one in device.tenants if one.name and "app_b" in one.name)
@@ -200,14 +201,14 @@ def _options(report: Report) -> dict[str, str]:
 
 def test_caps_are_shown_with_their_percentages(fixtures: Path) -> None:
     """Two clients: equal caps are half of the SMs each."""
-    shown = _options(pyanalyze.load(fixtures / "mps.sqlite").report())
+    shown = _options(load(fixtures / "mps.sqlite").report())
     assert shown["MPS, equal caps"].count("(at 50 %)") == 2
     assert "%)" not in shown["time-slicing"]
 
 
 def test_mig_is_shown_with_the_profiles_that_were_replayed(hardware: Path) -> None:
     """Two tenants on an H100 of 80 GB: halves of it are 3g.40gb and 4g.40gb (NVIDIA's MIG user guide)."""
-    shown = _options(pyanalyze.load(hardware / "torch-mps-serve-train.sqlite").report())
+    shown = _options(load(hardware / "torch-mps-serve-train.sqlite").report())
     assert set(re.findall(r"\(in ([^)]*)\)", shown["MIG"])) <= {"3g.40gb", "4g.40gb"}
     assert shown["MIG"].count("(in ") == 2
     assert not any("(in " in text for name, text in shown.items() if name != "MIG")
@@ -218,7 +219,7 @@ def test_a_missing_solo_recording_has_commands_that_run_as_they_stand(who: str) 
     """PROGRAM and CAPTURE are for the reader to fill in; everything else is what the shell and the program take."""
     folder = generate.built("running-example-time-slicing", solo=True)
     capture = folder / "running-example-time-slicing.no-switches.sqlite"
-    (device,) = pyanalyze.load(capture).report().devices
+    (device,) = load(capture).report().devices
     (how,) = {one.how for one in device.missing_for("slowdown") if one.how}
     words = shlex.split(how, comments=True)
     named = words[words.index("--baseline") + 1].partition("=")[0]
@@ -230,14 +231,14 @@ def test_a_missing_solo_recording_has_commands_that_run_as_they_stand(who: str) 
     assert {"app_a", "app_b", "app_c"} <= set(re.findall(r"app_[abc]", how))
     # The option takes the name of each of them.
     solo = folder / f"running-example-time-slicing.solo.{who[-1].upper()}.sqlite"
-    (device,) = pyanalyze.load(capture, baselines=[f"{who}={solo}"]).report().devices
+    (device,) = load(capture, baselines=[f"{who}={solo}"]).report().devices
     tenant = next(one for one in device.tenants if one.name == who)
     assert tenant.baseline is not None
 
 
 def test_each_of_several_tenants_of_one_name_gets_a_baseline_of_its_own(fixtures: Path) -> None:
     path = fixtures.parent / "hardware" / "h200" / "mps-A-B-C.sqlite"
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (how,) = {one.how for one in device.missing_for("slowdown") if one.how}
     baseline = "kit (pid 1184)=kit-pid-1184.solo.nsys-rep"
     assert shlex.split(how, comments=True)[-2:] == ["--baseline", baseline]
@@ -250,7 +251,7 @@ def test_each_of_several_tenants_of_one_name_gets_a_baseline_of_its_own(fixtures
 
 def test_what_a_command_captures_is_not_said_to_have_none(fixtures: Path) -> None:
     """One tenant was not traced: that keeps its slowdown and every forecast from being known, and has one remedy."""
-    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    (device,) = load(fixtures / "demo-time-slicing.sqlite").report().devices
     hows = {one.what: one.how for one in device.sharing.missing}
     assert hows["options"] == hows["slowdown"]
     record = ["nsys", "profile", "-t", "cuda,nvtx", "--gpuctxsw=true", "-o", "NAME", "PROGRAM"]
@@ -260,7 +261,7 @@ def test_what_a_command_captures_is_not_said_to_have_none(fixtures: Path) -> Non
 def test_what_may_be_in_a_kernel_is_recorded_before_the_kernel_is_made_faster(tmp_path: Path) -> None:
     """The mode is not known, and kernels limit the process: time slices of another would be in their durations."""
     (capture,) = six_captures.inputs("undetermined", tmp_path)
-    (device,) = pyanalyze.load(capture).report().devices
+    (device,) = load(capture).report().devices
     first, second = device.advice[:2]
     assert first.action.startswith("Not enough data to decide")
     assert any("--gpuctxsw" in line for line in first.commands)
@@ -318,7 +319,7 @@ def test_one_gap_at_the_start_is_not_what_limits_a_process(tmp_path: Path) -> No
 @pytest.mark.parametrize("capture", ["containers-same-pid", "mps.sqlite"])
 def test_with_one_other_tenant_pairwise_interference_is_the_slowdown(fixtures: Path, capture: str) -> None:
     """Whether the victim was slowed or not."""
-    (device,) = pyanalyze.load(fixtures / capture).report().devices
+    (device,) = load(fixtures / capture).report().devices
     assert device.interference is not None
     assert device.interference.matrix
     for cell in device.interference.matrix:
@@ -332,7 +333,7 @@ def test_with_one_other_tenant_pairwise_interference_is_the_slowdown(fixtures: P
 
 def test_kernels_per_second_say_of_which_launches(fixtures: Path) -> None:
     """A solo recording has another figure beside another co-run: only launches that both have are compared."""
-    report = pyanalyze.load(fixtures / "containers-same-pid").report()
+    report = load(fixtures / "containers-same-pid").report()
     table = next(
         one for one in _section(report, "interference") if isinstance(one, Table) and one.caption.startswith("Slowdown")
     )
@@ -365,7 +366,7 @@ def test_a_device_has_the_number_of_the_tool_that_sampled_it(tmp_path: Path) -> 
 
 
 def test_times_of_a_slow_unit_say_what_they_count_from(fixtures: Path) -> None:
-    report = pyanalyze.load(fixtures / "lost-records.sqlite").report()
+    report = load(fixtures / "lost-records.sqlite").report()
     (device,) = report.devices
     assert device.window is not None
     assert device.slow_units
@@ -377,7 +378,7 @@ def test_times_of_a_slow_unit_say_what_they_count_from(fixtures: Path) -> None:
 
 @pytest.mark.parametrize("most", [3, 4])
 def test_the_headline_of_copies_does_not_call_best_what_a_row_beats(fixtures: Path, most: int) -> None:
-    (advice,) = pyanalyze.load(fixtures / "exclusive.sqlite").replicas(range(1, most + 1))
+    (advice,) = load(fixtures / "exclusive.sqlite").replicas(range(1, most + 1))
     best = next(one for one in advice.options if one.recommended)
     beaten = any(one.throughput.value > best.throughput.value for one in advice.options)
     text = " ".join(replicas_text([advice]).split())
@@ -395,7 +396,7 @@ def test_the_headline_of_copies_does_not_call_best_what_a_row_beats(fixtures: Pa
 
 def test_the_best_rate_says_of_which_copies(hardware: Path) -> None:
     """The mean over copies of all sizes may be above that of the fastest large copy."""
-    report = pyanalyze.load(hardware.parent / "h200" / "mps-A-B-C.sqlite").report()
+    report = load(hardware.parent / "h200" / "mps-A-B-C.sqlite").report()
     (table,) = [one for one in _section(report, "copies") if isinstance(one, Table)]
     assert [(one.title, one.unit) for one in table.columns][-1] == ("Best rate", "in that direction")
     assert "the fastest copy of at least 1 MiB of this process in the same direction, or of a row of" in table.caption
@@ -403,7 +404,7 @@ def test_the_best_rate_says_of_which_copies(hardware: Path) -> None:
 
 def test_what_is_modelled_is_not_read_as_measured() -> None:
     """No slowdown of the clients is known, and the forecast has one of each: the replay needs no solo recording."""
-    (device,) = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report().devices
+    (device,) = load(generate.built("mps-capped") / "mps-capped.sqlite").report().devices
     assert all(one.slowdown.elapsed is None and one.slowdown.latency is None for one in device.tenants)
     expected = device.advice[0].expected
     assert expected is not None
@@ -414,7 +415,7 @@ def test_caps_that_are_taken_away_are_named_and_given_back() -> None:
     """The command lines say 31 and 33 per cent, not whose; of 142 SMs that leaves 44 and 46, which the clients saw."""
     folder = generate.built("mps-capped")
     truth = json.loads((folder / "mps-capped.truth.json").read_text(encoding="utf-8"))
-    (device,) = pyanalyze.load(folder / "mps-capped.sqlite").report().devices
+    (device,) = load(folder / "mps-capped.sqlite").report().devices
     pids = {one.tenant_id: one.pid for one in device.tenants}
     (now,) = [one for one in device.options or () if one.current]
     caps = {pids[one.tenant_id]: one.percentage for one in now.percentages}
@@ -428,7 +429,7 @@ def test_caps_that_are_taken_away_are_named_and_given_back() -> None:
         f"# write CUDA_MPS_ACTIVE_THREAD_PERCENTAGE={cap} into the command that starts {name}" for name, cap in names
     ]
     # Each command of the undo stands on a line of the page.
-    page = render_markdown(pyanalyze.load(folder / "mps-capped.sqlite").report()).splitlines()
+    page = render_markdown(load(folder / "mps-capped.sqlite").report()).splitlines()
     assert set(undo.split("\n")) <= set(page)
 
 
@@ -442,7 +443,7 @@ def test_caps_that_are_taken_away_are_named_and_given_back() -> None:
 )
 def test_a_solo_recording_is_made_under_the_settings_that_the_slowdown_leaves_out(name: str, where: str) -> None:
     """Under another cap or in another instance the slowdown would include that difference."""
-    (device,) = pyanalyze.load(generate.built(name) / f"{name}.sqlite").report().devices
+    (device,) = load(generate.built(name) / f"{name}.sqlite").report().devices
     (gap, *_) = device.missing_for("slowdown")
     assert where in gap.how
 
@@ -450,7 +451,7 @@ def test_a_solo_recording_is_made_under_the_settings_that_the_slowdown_leaves_ou
 def test_tenants_that_were_not_traced_are_recorded_at_the_same_time(
     fixtures: Path,
 ) -> None:
-    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    (device,) = load(fixtures / "demo-time-slicing.sqlite").report().devices
     (gap,) = device.missing_for("slowdown")
     said = gap.how.partition("   # ")[2]
     assert "one for each tenant, at the same time" in said
@@ -458,7 +459,7 @@ def test_tenants_that_were_not_traced_are_recorded_at_the_same_time(
 
 def test_what_only_a_later_capture_shows_is_no_condition(fixtures: Path) -> None:
     for path in (generate.built("mps-capped") / "mps-capped.sqlite", fixtures / "demo-time-slicing.sqlite"):
-        report = pyanalyze.load(path).report()
+        report = load(path).report()
         after = [one for one in report.devices[0].advice if one.check_after]
         assert after
         assert all(one.wrong_if is None for one in after)
@@ -472,7 +473,7 @@ def test_longer_time_slices_are_for_throughput_and_say_where_a_switch_is_from(fi
     Of a full switch the generator says how long it takes (median 114.09 us); in the other capture records were lost, and
     kernels are too few to show it.
     """
-    report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    report = load(fixtures / "demo-time-slicing.sqlite").report()
     (found,) = [one for one in report.devices[0].advice if "--set-timeslice=3" in "".join(one.commands)]
     assert "latency does not" in found.action
     assert "calculated: 2 x 2.074 ms and 3 full switches" in found.why
@@ -488,7 +489,7 @@ def test_longer_time_slices_are_for_throughput_and_say_where_a_switch_is_from(fi
 
     (assumed,) = [
         one
-        for one in pyanalyze.load(fixtures / "lost-records.sqlite").report().devices[0].advice
+        for one in load(fixtures / "lost-records.sqlite").report().devices[0].advice
         if "--set-timeslice=3" in "".join(one.commands)
     ]
     assert re.search(r"full switches of [\d.]+ us \(assumed\) after intervals that used up", assumed.bound or "")
@@ -497,7 +498,7 @@ def test_longer_time_slices_are_for_throughput_and_say_where_a_switch_is_from(fi
 
 def test_what_a_slowdown_covers_is_said(fixtures: Path) -> None:
     """app_a ran alone for the first 205 ms of 1129: those kernels are in its slowdown, which is larger without them."""
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     whole, contended = session.report(), session.window("227ms").report()
     slowdown = [next(t for t in one.devices[0].tenants if t.name == "app_a").slowdown for one in (whole, contended)]
     assert slowdown[0].latency is not None
@@ -509,20 +510,20 @@ def test_what_a_slowdown_covers_is_said(fixtures: Path) -> None:
 
 def test_an_interval_longer_than_the_window_is_explained(fixtures: Path) -> None:
     """The context of the only process is resident for 141.9 ms, its work takes 126.9."""
-    report = pyanalyze.load(fixtures / "streams.sqlite").report()
+    report = load(fixtures / "streams.sqlite").report()
     switches = _table(report, "residency", "Context switches")
     assert switches["Median residency interval"][0] == "141.9 ms"
     for name in ("tenants", "residency"):
         assert any("reach out of the window" in one.caption for one in _section(report, name) if isinstance(one, Table))
-    report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    report = load(fixtures / "demo-time-slicing.sqlite").report()
     captions = [one.caption for one in _section(report, "residency") if isinstance(one, Table)]
     assert not any("reach out of the window" in one for one in captions)
     assert any("The others are neither" in one for one in captions)
 
 
 def test_waves_of_a_capped_client_say_of_which_sms() -> None:
-    report = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report()
-    kernels = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").kernel_occupancy
+    report = load(generate.built("mps-capped") / "mps-capped.sqlite").report()
+    kernels = load(generate.built("mps-capped") / "mps-capped.sqlite").kernel_occupancy
     (section,) = [one for one in lay_out(report, kernels).sections if one.id.startswith("occupancy")]
     tables = [one for one in section.blocks if isinstance(one, Table)]
     assert "Waves are over the SMs that each tenant may use: client-1 46 and client-2 44, of 142." in tables[-1].caption
@@ -530,7 +531,7 @@ def test_waves_of_a_capped_client_say_of_which_sms() -> None:
 
 def test_a_command_of_a_table_can_be_copied_from_markdown(fixtures: Path) -> None:
     """Entities and a bar inside a cell would be another command."""
-    report = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report()
+    report = load(generate.built("mps-capped") / "mps-capped.sqlite").report()
     text = render_markdown(report)
     hows = {one.how for one in report.devices[0].sharing.missing if one.how}
     assert any("|" in how for how in hows)
@@ -540,10 +541,10 @@ def test_a_command_of_a_table_can_be_copied_from_markdown(fixtures: Path) -> Non
 
 def test_an_mps_server_is_named_among_untraced_processes(fixtures: Path) -> None:
     """Its residency is that of its clients, which are traced; under time-slicing there is none."""
-    capped = pyanalyze.load(generate.built("mps-capped") / "mps-capped.sqlite").report()
+    capped = load(generate.built("mps-capped") / "mps-capped.sqlite").report()
     shown = [text for text in _table(capped, "sharing", "Evidence") if text.startswith("Untraced processes")]
     assert [text.endswith("(the MPS server is one of them)") for text in shown] == [True]
-    sliced = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    sliced = load(fixtures / "demo-time-slicing.sqlite").report()
     shown = [text for text in _table(sliced, "sharing", "Evidence") if text.startswith("Untraced processes")]
     assert [text.endswith("of the resident time in the whole capture") for text in shown] == [True]
     evidence = {one.name: one.n for one in capped.devices[0].sharing.evidence}
@@ -552,7 +553,7 @@ def test_an_mps_server_is_named_among_untraced_processes(fixtures: Path) -> None
 
 
 def test_every_word_of_a_basis_is_explained_where_the_key_numbers_point(fixtures: Path) -> None:
-    report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    report = load(fixtures / "demo-time-slicing.sqlite").report()
     page = lay_out(report)
     (section,) = [one for one in page.sections if one.id == "glossary"]
     (table,) = [one for one in section.blocks if isinstance(one, Table)]
@@ -564,13 +565,13 @@ def test_every_word_of_a_basis_is_explained_where_the_key_numbers_point(fixtures
 def test_gpu_time_of_a_server_names_what_its_clients_had(fixtures: Path) -> None:
     """Switch records name the MPS server only: 100 % of it says nothing of either client."""
     truth = json.loads((fixtures / "mps.truth.json").read_text(encoding="utf-8"))
-    (device,) = pyanalyze.load(fixtures / "mps.sqlite").report().devices
+    (device,) = load(fixtures / "mps.sqlite").report().devices
     assert device.window is not None
     window_ns = device.window.end_ns - device.window.start_ns
     for text in (switching_text(device), gpu_time_text(device)):
         for tenant in (one for one in truth["tenants"] if one["busy_ns"]):
             assert f"(pid {tenant['pid']}) {percent(tenant['busy_ns'] / window_ns)}" in text
-    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    (device,) = load(fixtures / "demo-time-slicing.sqlite").report().devices
     assert "kernels in flight" not in switching_text(device)
 
 
@@ -585,7 +586,7 @@ def test_no_advice_is_cut_in_the_middle() -> None:
 
 
 def test_the_first_row_of_the_causes_is_the_one_that_the_sentence_names(fixtures: Path) -> None:
-    report = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report()
+    report = load(fixtures / "demo-time-slicing.sqlite").report()
     blocks = _section(report, "interference")
     (table,) = [one for one in blocks if isinstance(one, Table) and one.caption.startswith("Where the added latency")]
     (fold,) = [one for one in blocks if isinstance(one, Fold) and "as queueing" in one.title]
@@ -613,7 +614,7 @@ def test_commands_of_samples_say_nothing_of_kernels_that_they_do_not_have(tmp_pa
 
 def test_the_timeline_says_whose_residency_the_clients_of_a_server_share(hardware: Path) -> None:
     """Both clients ran kernels at once for seconds; the switch records name one of them (fixtures/hardware/h100)."""
-    report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
+    report = load(hardware / "mps-50-50-A-B.sqlite").report()
     (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
     assert "The residency of all MPS clients is recorded under kit (pid 2341)" in chart.caption
 
@@ -627,13 +628,13 @@ def test_clients_of_mps_in_flight_at_once_ran_beside_each_other(hardware: Path) 
             FROM CUPTI_ACTIVITY_KIND_KERNEL AS a JOIN CUPTI_ACTIVITY_KIND_KERNEL AS b
             ON a.globalPid < b.globalPid AND a.start < b."end" AND b.start < a."end" """
         assert sorted(db.execute(query)) == [(1184, 1185), (1184, 1186), (1185, 1186)]
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     assert device.sharing.mode == "mps"
     assert [one.relation for one in device.relations] == ["side-by-side"] * 3
     # 186.8 ms with work in both streams less 37.59 ms overlapped and 27.91 ms with one in flight.
     table = next(
         one
-        for one in _section(pyanalyze.load(path).report(), "streams")
+        for one in _section(load(path).report(), "streams")
         if isinstance(one, Table) and any(cell.text == "186.8 ms" for row in one.rows for cell in row)
     )
     place = [column.title for column in table.columns].index("Neither")
@@ -648,7 +649,7 @@ def test_samples_of_another_moment_than_the_window_say_so(hardware: Path) -> Non
     rows = [json.loads(line) for line in (node / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     ahead_ns = zero + first - max(row["time_utc_ns"] for row in rows if "metrics" in row)
     assert 300_000_000 < ahead_ns < 400_000_000
-    report = pyanalyze.load(node).report()
+    report = load(node).report()
     said = f"No sample is from the window: the last one was taken {duration(ahead_ns)} before it."
     for section in ("samples", "memory"):
         assert said in [one.text for one in _section(report, section) if isinstance(one, Para)]
@@ -680,7 +681,7 @@ def test_active_sms_are_known_where_only_a_counter_has_them(hardware: Path) -> N
             "SELECT avg(value) FROM GPU_METRICS WHERE (typeId, metricId) IN (SELECT typeId, metricId FROM "
             "TARGET_INFO_GPU_METRICS WHERE metricName LIKE 'SMs Active%')"
         )
-    report = pyanalyze.load(node).report()
+    report = load(node).report()
     facts = {one.label: one for block in _section(report, "summary") if isinstance(block, Facts) for one in block.facts}
     # The first sample stands at the begin of the recording, and is of no time before it.
     assert float(facts["SMs active"].value.removesuffix(" %")) == pytest.approx(mean, abs=0.2)
@@ -698,7 +699,7 @@ def test_counters_of_an_untraced_gpu_say_what_time_they_are_of(hardware: Path) -
                 "GROUP BY metricName"
             )
         )
-    (device,) = pyanalyze.load(node).report().devices
+    (device,) = load(node).report().devices
     found = device.gpu_metrics
     assert found is not None
     assert (found.n, found.start_ns, found.end_ns) == (199, 7_369, 19_907_264)
@@ -735,7 +736,7 @@ def test_how_much_of_the_window_samples_cover(start_ns: int, end_ns: int, said: 
 
 def test_counters_of_a_gpu_without_work_are_shown(corpus: Path) -> None:
     """The copy engine of the first A5000 counts as busy throughout, its SMs as idle."""
-    session = pyanalyze.load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite")
+    session = load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite")
     first, second = session.report().devices
     assert first.gpu_metrics is not None and second.gpu_metrics is not None
     assert (first.gpu_metrics.n, second.gpu_metrics.n) == (1_357, 3_272)
@@ -747,7 +748,7 @@ def test_counters_of_a_gpu_without_work_are_shown(corpus: Path) -> None:
 def test_counters_say_which_samples_they_are_the_mean_of(corpus: Path) -> None:
     """SMs of an RTX 3090 worked for another process: 39.5 % of the capture of 0.6 s, 95.7 % of the window of 22 ms."""
     path = corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2026.sqlite"
-    report = pyanalyze.load(path).report()
+    report = load(path).report()
     (device,) = report.devices
     assert device.window is not None
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
@@ -784,7 +785,7 @@ def test_the_end_that_the_model_gives_is_named_for_each_quantity() -> None:
 def test_charts_say_that_they_draw_the_upper_end_and_tables_that_they_are_corrected(corpus: Path) -> None:
     """A launch of 100 blocks of 8 warps on 82 SMs has 9.76 per SM; in the 2 us that it lasts, blocks start and end."""
     path = corpus / "exports" / "balinski" / "report19.nsys2026.sqlite"
-    session = pyanalyze.load(path)
+    session = load(path)
     (row,) = session.tables.kernel_occupancy.filter(short_name="solve_1bc_kernel").iter_rows(named=True)
     placed = 100 * 8 / 82
     assert row["mean_warps_per_sm"] < 0.5 * placed
@@ -804,7 +805,7 @@ def test_charts_say_that_they_draw_the_upper_end_and_tables_that_they_are_correc
 
 def test_ranges_of_utilisation_are_explained(hardware: Path) -> None:
     """Of 24 samples of a process the driver had a value in five."""
-    report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
+    report = load(hardware.parent / "h200" / "node-slices-A-B").report()
     (table,) = [one for one in _section(report, "samples") if isinstance(one, Table) and "Tenants" in one.caption]
     place = [column.title for column in table.columns].index("Utilisation")
     assert all(" to " in row[place].text for row in table.rows)
@@ -819,14 +820,14 @@ def test_ranges_of_utilisation_are_explained(hardware: Path) -> None:
     [("node-slices-A-B", "untraced: all of them"), ("node-mps-A-B-beside-C", "untraced: all of them")],
 )
 def test_untraced_tenants_are_not_listed_twice(hardware: Path, name: str, said: str) -> None:
-    (device,) = pyanalyze.load(hardware.parent / "h200" / name).report().devices
+    (device,) = load(hardware.parent / "h200" / name).report().devices
     (detail,) = (one.detail for one in device.sharing.details if one.name == "tenants")
     assert detail.endswith(said)
 
 
 def test_two_slowdowns_of_one_tenant_say_why_they_differ(hardware: Path) -> None:
     """The replay starts from the recorded run, the forecast of the current mode replays that as well."""
-    report = pyanalyze.load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report()
+    report = load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report()
     (device,) = report.devices
     current = next(option for option in device.options or () if option.current)
     tenants = {t.tenant_id: t for t in device.tenants}
@@ -852,9 +853,7 @@ def test_what_is_known_of_a_pair_stands_beside_a_sure_mode(hardware: Path) -> No
         ),
     ):
         found = next(
-            one
-            for one in _section(pyanalyze.load(path).report(), "sharing")
-            if "Relation of" in getattr(one, "caption", "")
+            one for one in _section(load(path).report(), "sharing") if "Relation of" in getattr(one, "caption", "")
         )
         assert isinstance(found, Table)
         assert said in [row[2].text for row in found.rows]
@@ -866,7 +865,7 @@ def test_small_copies_have_no_column_of_unknown_rates(hardware: Path) -> None:
     path = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT max(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY").fetchone() == (64,)
-    (table,) = [one for one in _section(pyanalyze.load(path).report(), "copies") if isinstance(one, Table)]
+    (table,) = [one for one in _section(load(path).report(), "copies") if isinstance(one, Table)]
     assert "Fastest" not in [column.title for column in table.columns]
     assert "Fastest" not in table.caption
 
@@ -875,7 +874,7 @@ def test_what_a_recording_of_a_node_without_a_traced_program_lacks_can_be_record
     """Its recorder noted that nsys may write no switch records then; no kernel was traced for a forecast."""
     folder = hardware.parent / "h200" / "node-mps-A-B"
     assert "without a traced program nsys may write no switch records" in (folder / "samples.jsonl").read_text()
-    (device,) = pyanalyze.load(folder).report().devices
+    (device,) = load(folder).report().devices
     gaps = {gap.what: gap for gap in device.sharing.missing}
     assert gaps["context_switches"].why.endswith("and without a traced program nsys may write none")
     for what in ("context_switches", "kernels", "options"):
@@ -889,7 +888,7 @@ def test_what_a_recording_of_a_node_without_a_traced_program_lacks_can_be_record
 
 
 def test_why_nothing_is_known_of_interference_is_said_once(hardware: Path) -> None:
-    report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
+    report = load(hardware.parent / "h200" / "node-slices-A-B").report()
     said = [getattr(one, "text", "") for one in _section(report, "interference")]
     assert sum("were not traced" in text for text in said) == 1
 
@@ -910,7 +909,7 @@ def test_why_a_sharing_configuration_is_slow_stands_below_the_table(hardware: Pa
             r"\(modelled\)\.",
         ),
     ):
-        *_, table, reasons = _section(pyanalyze.load(path).report(), "advice")
+        *_, table, reasons = _section(load(path).report(), "advice")
         assert isinstance(table, Table)
         assert isinstance(reasons, Para)
         assert re.fullmatch(said, reasons.text)
@@ -918,7 +917,7 @@ def test_why_a_sharing_configuration_is_slow_stands_below_the_table(hardware: Pa
 
 
 def test_no_reason_is_said_where_no_configuration_is_slower(hardware: Path) -> None:
-    report = pyanalyze.load(hardware / "slices-A-B.sqlite").report()
+    report = load(hardware / "slices-A-B.sqlite").report()
     assert isinstance(_section(report, "advice")[-1], Table)
 
 
@@ -928,15 +927,13 @@ def test_time_in_switch_gaps_has_a_second_share_only_where_it_differs(hardware: 
         (hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite", False),
         (hardware / "mps-A-B-beside-C.sqlite", True),
     ):
-        captions = [
-            one.caption for one in _section(pyanalyze.load(path).report(), "residency") if isinstance(one, Table)
-        ]
+        captions = [one.caption for one in _section(load(path).report(), "residency") if isinstance(one, Table)]
         assert any("in which contexts alternated" in one for one in captions) is said
 
 
 def test_each_command_of_an_undo_has_its_own_line(hardware: Path) -> None:
     """Behind the comment of the one before it a second command would not run."""
-    report = pyanalyze.load(hardware / "mps-A-B-beside-C.sqlite").report()
+    report = load(hardware / "mps-A-B-beside-C.sqlite").report()
     (back,) = [one.undo for one in report.devices[0].advice if one.undo and "\n" in one.undo]
     shown = [one.lines for one in _section(report, "advice") if isinstance(one, Commands)]
     assert tuple(back.split("\n")) in shown
@@ -945,7 +942,7 @@ def test_each_command_of_an_undo_has_its_own_line(hardware: Path) -> None:
 
 def test_whom_a_change_makes_slower_is_said_beside_its_gain(hardware: Path) -> None:
     """Equal caps take SMs from the trainer: by the table of forecasts it loses a third, and the mean gains a fifth."""
-    report = pyanalyze.load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report()
+    report = load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report()
     (device,) = report.devices
     labels = {t.tenant_id: t.pid for t in device.tenants}
     now, then = (
@@ -979,7 +976,7 @@ def test_an_export_without_devices_is_made_again(tmp_path: Path, corpus: Path) -
         write(tmp_path / "unlisted.sqlite", kernels=work, processes={41: "train"}, gpus=[]),
         corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite",
     ):
-        for device in pyanalyze.load(path).report().devices:
+        for device in load(path).report().devices:
             hows = {gap.what: gap.how for gap in device.sharing.missing}
             for what in ("occupancy", "options"):
                 assert hows[what].startswith("nsys export "), what
@@ -991,7 +988,7 @@ def test_an_export_without_devices_is_made_again(tmp_path: Path, corpus: Path) -
 
 def test_kernels_that_tell_tenants_apart_are_named_only_where_there_are_any(hardware: Path) -> None:
     """No kernel of the node was traced: its page has no top kernel."""
-    report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
+    report = load(hardware.parent / "h200" / "node-slices-A-B").report()
     tenants = next(one for one in _section(report, "tenants") if isinstance(one, Table) and one.caption)
     assert "top kernel" not in tenants.caption
     assert "--tenant NAME=PID names them" in tenants.caption
@@ -999,7 +996,7 @@ def test_kernels_that_tell_tenants_apart_are_named_only_where_there_are_any(hard
 
 def test_the_peak_of_a_device_is_not_the_tenants(hardware: Path) -> None:
     """The driver counts what the device uses: more than the peaks of all its processes together, by the samples."""
-    report = pyanalyze.load(hardware.parent / "h200" / "node-slices-A-B").report()
+    report = load(hardware.parent / "h200" / "node-slices-A-B").report()
     facts = {one.label: one for block in _section(report, "memory") if isinstance(block, Facts) for one in block.facts}
     assert facts["Peak in use"].note == "used memory of the device"
 
@@ -1010,20 +1007,20 @@ def test_a_timeline_without_kernels_has_no_bars(hardware: Path) -> None:
     with contextlib.closing(sqlite3.connect(node / "report.sqlite")) as db:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
     assert not tables & {"CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"}
-    (chart,) = [one for one in _section(pyanalyze.load(node).report(), "timeline") if isinstance(one, Chart)]
+    (chart,) = [one for one in _section(load(node).report(), "timeline") if isinstance(one, Chart)]
     said = "Shading: resident. Ticks: switches. Contexts that alternate within a pixel look concurrent."
     assert chart.caption == said
 
 
 def test_gpu_time_is_not_known_without_a_kernel(corpus: Path) -> None:
     """Neither a kernel nor a switch was recorded: kernels alone would show the GPU time, if not residency."""
-    report = pyanalyze.load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
+    report = load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
     said = "GPU time per tenant is not known: CUDA was traced, and no traced program ran a kernel while nsys recorded."
     assert said in lead_sentences(report.devices[0])[1]
 
 
 def test_what_is_to_be_captured_of_memory_is_named(corpus: Path) -> None:
-    report = pyanalyze.load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
+    report = load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
     (note,) = [one for one in _section(report, "memory") if isinstance(one, Note)]
     assert note.text == "The device has 23.7 GiB. To capture memory in use, one of these:"
 
@@ -1047,7 +1044,7 @@ def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
     ],
 )
 def test_a_timeline_explains_only_what_it_shows(name: str, said: str, hardware: Path) -> None:
-    report = pyanalyze.load(hardware / f"{name}.sqlite").report()
+    report = load(hardware / f"{name}.sqlite").report()
     (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
     # By SQL each has 250 to 1 702 copies and memsets of 3.6 to 13.6 us on average; a pixel is 0.5 to 6.3 ms.
     wide = " A bar is at least a pixel wide: many short ones look like a long one."
@@ -1065,20 +1062,20 @@ def test_a_timeline_explains_only_what_it_shows(name: str, said: str, hardware: 
     ],
 )
 def test_bars_that_look_longer_than_their_work_are_explained(name: str, wide: bool, corpus: Path) -> None:
-    report = pyanalyze.load(corpus / "exports" / f"{name}.sqlite").report()
+    report = load(corpus / "exports" / f"{name}.sqlite").report()
     (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
     assert ("at least a pixel wide" in chart.caption) is wide
 
 
 def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:
     """That both were clients of a server shows in their overlap; the cap of 50 % stands on the command line alone."""
-    (device,) = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report().devices
+    (device,) = load(hardware / "mps-50-50-A-B.sqlite").report().devices
     assert {one.basis for one in device.sharing.evidence if Mode.MPS in one.against} == {"configured"}
     assert agreement_text(device) == "mps-partitioned; MPS matches, no record shows the caps"
     said = r"mps-partitioned \(observed, confidence 0\.\d\d\), its caps configured"
     assert re.fullmatch(rf"{said}\.", mode_text(device))
     assert re.search(said, run("classify", hardware / "mps-50-50-A-B.sqlite").stdout)
-    (device,) = pyanalyze.load(hardware / "mps-A-B.sqlite").report().devices
+    (device,) = load(hardware / "mps-A-B.sqlite").report().devices
     assert agreement_text(device) == "mps; matches"
     assert "caps" not in mode_text(device)
 
@@ -1089,7 +1086,7 @@ def test_a_pause_of_all_is_said_beside_the_gpu_time(hardware: Path) -> None:
     After it the first kernel is launched at 2357.209 ms and starts at 2357.242 ms; the last of one process that has no
     kernel later ends at 3358.003 ms.
     """
-    report = pyanalyze.load(hardware / "mps-50-50-A-B.sqlite").report()
+    report = load(hardware / "mps-50-50-A-B.sqlite").report()
     lead = " ".join(lead_sentences(report.devices[0]))
     said = "34.5 % of the window; --start 2357ms --end 3359ms contains that part (times as nsys shows them)."
     assert f"All tenants were active for only {said}" in lead
@@ -1101,7 +1098,7 @@ def test_the_time_of_all_contains_the_launch_of_its_first_kernel(corpus: Path) -
     The other process was not traced: its context was resident, and what it had to do is not known.
     """
     path = corpus / "exports" / "ctxsw-ada-timeslice" / "paging__ada-1.nsys2026.sqlite"
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     chosen = "--start 306ms --end 314ms"
     part = f"; {chosen} contains that part (times as nsys shows them)."
     lead = " ".join(lead_sentences(device))
@@ -1112,7 +1109,7 @@ def test_the_time_of_all_contains_the_launch_of_its_first_kernel(corpus: Path) -
     assert "at work" not in report
     assert "all active 3 %" in " ".join(run("summary", path).stdout.split())
     # The part has the same bound of the slowdown as the whole: the kernel and its launch lie in it.
-    part_of = pyanalyze.load(path).window("306ms", "314ms").report().devices[0].tenants[0].slowdown
+    part_of = load(path).window("306ms", "314ms").report().devices[0].tenants[0].slowdown
     assert part_of.elapsed is not None
     assert device.tenants[0].slowdown.elapsed is not None
     assert part_of.elapsed.value == pytest.approx(device.tenants[0].slowdown.elapsed.value, rel=0.01)
@@ -1122,7 +1119,7 @@ def test_an_empty_part_of_a_chart_is_said_to_hold_untraced_work(corpus: Path) ->
     """By SQL the context of the untraced process is resident for 130 of 135.9 ms: the device was not empty."""
     said = " Untraced tenants count as idle."
     for name, times in (("ctxsw-ada-timeslice/paging__ada-1.nsys2026", 2), ("easycuda/nsys_easy", 0)):
-        report = pyanalyze.load(corpus / "exports" / f"{name}.sqlite").report()
+        report = load(corpus / "exports" / f"{name}.sqlite").report()
         captions = {one.caption for one in _all(_section(report, "occupancy")) if isinstance(one, Chart)}
         assert len(captions) >= 2
         assert sum(said in caption for caption in captions) == times
@@ -1167,7 +1164,7 @@ def test_a_lower_bound_is_said_with_what_it_rests_on(corpus: Path) -> None:
     ],
 )
 def test_the_cause_of_what_is_said_where_no_slowdown_is(name: str, cause: str, note: str, corpus: Path) -> None:
-    report = pyanalyze.load(corpus / "exports" / f"{name}.sqlite").report()
+    report = load(corpus / "exports" / f"{name}.sqlite").report()
     (device,) = report.devices
     assert cause_sentence(device).rstrip(".") == f"Sharing is the cause: {cause}".rstrip(".")
     assert f"a solo recording would show {note}." in render_markdown(report)
@@ -1176,7 +1173,7 @@ def test_the_cause_of_what_is_said_where_no_slowdown_is(name: str, cause: str, n
 def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path) -> None:
     """Of two MPS clients beside a third process each is known by the residency of the third, and nothing of the other."""
     path = hardware / "mps-A-B-beside-C.sqlite"
-    session = pyanalyze.load(path)
+    session = load(path)
     (device,) = session.report().devices
     assert pairs_without_figure(device).keys() == {(0, 1), (1, 0)}
     labels = {tenant.tenant_id: f"kit (pid {tenant.pid})" for tenant in device.tenants}
@@ -1207,7 +1204,7 @@ def test_a_lower_bound_is_drawn_as_one_and_every_pair_has_a_cell(hardware: Path)
 
 def test_recording_solo_is_the_first_action_where_nothing_else_is_advised(hardware: Path) -> None:
     """As the section on what to change says it."""
-    (device,) = pyanalyze.load(hardware.parent / "h200" / "mps-A-B-C.sqlite").report().devices
+    (device,) = load(hardware.parent / "h200" / "mps-A-B-C.sqlite").report().devices
     assert not device.advice
     names = "kit (pid 1184), kit (pid 1185) and kit (pid 1186)"
     assert (
@@ -1231,7 +1228,7 @@ def test_a_median_of_short_and_long_intervals_is_one_of_them_and_has_its_range(h
     # By nearest rank, as the other percentiles are.
     assert len(lengths) == 208
     middle = lengths[103]
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     (tenant,) = (one for one in device.tenants if one.pid == 1448)
     assert device.residency_summary is not None
     (row,) = (one for one in device.residency_summary.tenants if one.tenant_id == tenant.tenant_id)
@@ -1263,7 +1260,7 @@ def test_a_heading_names_only_counters_that_were_recorded() -> None:
 
 def test_only_what_isolates_everything_is_said_to_be_the_only_one(hardware: Path) -> None:
     """Others isolate memory, some perhaps faults, as the table beside it says: all three at once only MIG does."""
-    (device,) = pyanalyze.load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report().devices
+    (device,) = load(hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").report().devices
     (mig,) = (one for one in device.advice if "isolates" in one.why)
     assert "of the configurations compared only MIG isolates faults, memory and bandwidth at once" in mig.why
     assert device.options is not None
@@ -1281,7 +1278,7 @@ def test_no_context_switch_is_not_called_a_few(hardware: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db:
         query = "SELECT count(*), count(DISTINCT globalPid) FROM GPU_CONTEXT_SWITCH_EVENTS"
         assert db.execute(query).fetchone() == (1, 1)
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     details = [one.detail for one in device.sharing.evidence if one.detail.startswith("several tenants were busy")]
     assert len(details) == 1
     assert details[0].endswith("of the busy time, with no context switch between them")

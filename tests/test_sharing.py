@@ -14,6 +14,7 @@ from pathlib import Path
 import generate
 import pytest
 from exports import MS, US, kernel, write
+from shared_sessions import load
 from test_idle_starts import launched
 from test_utilization import sampled
 from verdicts import judged
@@ -504,8 +505,8 @@ def test_every_threshold_has_both_sides_tested(tmp_path: Path) -> None:
     assert named - WEIGHTS - tested == {"MAX_CONFIDENCE_SAMPLED"}
     assert not tested - named
     # Facts have a name that the core knows: a threshold on nothing would hold by accident.
-    known = set(pyanalyze.load(generate.built("exclusive") / "exclusive.sqlite").facts["name"].to_list())
-    turns = pyanalyze.load(generate.built("limiter-exclusive-quota") / "limiter-exclusive-quota.sqlite")
+    known = set(load(generate.built("exclusive") / "exclusive.sqlite").facts["name"].to_list())
+    turns = load(generate.built("limiter-exclusive-quota") / "limiter-exclusive-quota.sqlite")
     known |= set(turn_facts(turns.tables, 0))
     known |= set(idle_start_facts(pyanalyze.load(launched(tmp_path / "a.sqlite", [2_200] * 20)).tables, 0))
     known |= set(idle_start_facts(pyanalyze.load(launched(tmp_path / "b.sqlite", [8] * 20, every_us=50)).tables, 0))
@@ -776,7 +777,7 @@ def test_a_node_that_shows_neither_mig_nor_mps_is_not_asked_again(hardware: Path
     samples = [json.loads(line) for line in (node / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     board = [one["metrics"] for one in samples if "mps_clients" in one.get("metrics", {})]
     assert {(one["mig_mode"], one["mps_clients"]) for one in board} == {("Disabled", 0)}
-    (verdict,) = pyanalyze.load(node).classify()
+    (verdict,) = load(node).classify()
     (gap,) = [one for one in verdict.missing if one.what == "configured_mode"]
     assert gap.why.startswith("the inputs show neither MIG nor MPS:")
     assert gap.how == ""
@@ -1117,7 +1118,7 @@ def test_contexts_that_follow_each_other_are_no_turns() -> None:
 @pytest.mark.parametrize("length_ms", [1, 5, 10, 20])
 def test_a_short_part_of_time_slicing_is_nothing_else(length_ms: int) -> None:
     """Slices of 2 ms: few switches are no sign of running together, nor is one tenant in its slice of being alone."""
-    session = pyanalyze.load(generate.built("running-example-time-slicing") / "running-example-time-slicing.sqlite")
+    session = load(generate.built("running-example-time-slicing") / "running-example-time-slicing.sqlite")
     for begin in range(100, 200, 25):
         window = (begin * 1_000_000, (begin + length_ms) * 1_000_000)
         (verdict,) = session.window(*window).classify()
@@ -1141,7 +1142,7 @@ def test_every_observed_evidence_can_be_checked_by_hand(scenario: str) -> None:
     for path in sorted(folder.glob("*.sqlite")):
         if path.name.endswith(".truth.sqlite"):
             continue
-        for verdict in pyanalyze.load(path).classify():
+        for verdict in load(path).classify():
             for seen in [w for w in verdict.evidence if w.basis == "observed"]:
                 looked_at += 1
                 assert seen.sql is not None or seen.examples, (path.stem, seen.name)
@@ -1156,7 +1157,7 @@ def test_every_observed_evidence_can_be_checked_by_hand(scenario: str) -> None:
 
 def test_the_queries_of_a_report_run_when_pasted_together() -> None:
     path = generate.built("time-slicing-pair") / "time-slicing-pair.sqlite"
-    session = pyanalyze.load(path)
+    session = load(path)
     (verdict,) = session.classify()
     asked = [seen for seen in verdict.evidence if seen.sql is not None]
     assert len(asked) > 1
@@ -1201,7 +1202,7 @@ def yielded(path: Path, sql: str) -> float:
 )
 def test_queries_over_the_export_give_the_same_number(scenario: str, names: set[str]) -> None:
     path = generate.built(scenario.partition(".")[0]) / f"{scenario}.sqlite"
-    for verdict in pyanalyze.load(path).classify():
+    for verdict in load(path).classify():
         asked = {w.name: w for w in verdict.evidence if w.sql}
         for seen in asked.values():
             assert seen.sql is not None
@@ -1215,7 +1216,7 @@ def test_queries_over_recordings_of_two_boards_give_the_same_number(hardware: Pa
     names = {path.name: path for board in ("h100", "h200") for path in (hardware.parent / board).glob("slices*.sqlite")}
     assert "slices-copies-open_loop.sqlite" in names
     for path in names.values():
-        for verdict in pyanalyze.load(path).classify():
+        for verdict in load(path).classify():
             asked = {w.name: w for w in verdict.evidence if w.sql}
             assert "contexts_alternate" in asked
             for seen in asked.values():
@@ -1226,7 +1227,7 @@ def test_queries_over_real_exports_give_the_same_number(corpus: Path) -> None:
     """Exports by several versions of nsys."""
     asked = 0
     for path in sorted(corpus.glob("exports/*/*.sqlite")):
-        for verdict in pyanalyze.load(path).classify():
+        for verdict in load(path).classify():
             for seen in (w for w in verdict.evidence if w.sql):
                 asked += 1
                 assert yielded(path, str(seen.sql)) == pytest.approx(seen.value, rel=1e-6), (path.name, seen.name)
@@ -1237,7 +1238,7 @@ def test_the_change_from_time_slicing_to_mps_is_found() -> None:
     folder = generate.built("mps-started-half-way")
     truth = json.loads((folder / "mps-started-half-way.truth.json").read_text(encoding="utf-8"))
     (before, _), (_, after) = truth["devices"][0]["modes"]
-    session = pyanalyze.load(folder / "mps-started-half-way.sqlite")
+    session = load(folder / "mps-started-half-way.sqlite")
     first, second = segments(session.tables, session.classify()[0])
     assert [first.mode, second.mode] == [mode for _, mode in truth["devices"][0]["modes"]]
     assert (before, after) == (0, second.mode)
@@ -1248,7 +1249,7 @@ def test_the_change_from_time_slicing_to_mps_is_found() -> None:
 
 
 def test_a_tenant_that_comes_later_is_a_change(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     first, second = segments(session.tables, session.classify()[0])
     assert [first.mode, second.mode] == ["streams", "time-slicing"]
     # The context of app_b is made at 225 ms, it launches from 240 ms on, and 8 turns of 2 ms show that they are time-sliced.
@@ -1257,14 +1258,14 @@ def test_a_tenant_that_comes_later_is_a_change(fixtures: Path) -> None:
 
 @pytest.mark.parametrize("scenario", ["time-slicing-pair", "time-slicing-low-duty", "streams"])
 def test_a_mode_that_does_not_change_is_one_segment(scenario: str) -> None:
-    session = pyanalyze.load(generate.built(scenario) / f"{scenario}.sqlite")
+    session = load(generate.built(scenario) / f"{scenario}.sqlite")
     (verdict,) = session.classify()
     assert [part.mode for part in segments(session.tables, verdict)] == [verdict.mode]
 
 
 def test_a_process_that_comes_to_an_mps_group_and_leaves_it_is_two_changes() -> None:
     """It starts at 150 ms and works from 170 to 250 ms."""
-    session = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite")
+    session = load(generate.built("mps-outsider") / "mps-outsider.sqlite")
     before, during, after = segments(session.tables, session.classify()[0])
     assert [part.mode for part in (before, during, after)] == ["mps", "mps+time-slicing", "mps"]
     assert 150e6 < during.start_ns < 190e6
@@ -1286,7 +1287,7 @@ def test_clients_beside_an_outsider_are_judged_pair_by_pair() -> None:
 def test_relations_beside_an_outsider_are_the_true_ones() -> None:
     folder = generate.built("mps-outsider")
     truth = json.loads((folder / "mps-outsider.truth.json").read_text())
-    device = pyanalyze.load(folder / "mps-outsider.sqlite").report().devices[0]
+    device = load(folder / "mps-outsider.sqlite").report().devices[0]
     names = {tenant.tenant_id: tenant.name for tenant in device.tenants}
     found = {frozenset(names[t] for t in r.tenants): r.relation for r in device.relations if r.relation != "unknown"}
     true = {frozenset(pair["tenants"]): pair["relation"] for pair in truth["devices"][0]["pairs"]}
@@ -1295,7 +1296,7 @@ def test_relations_beside_an_outsider_are_the_true_ones() -> None:
 
 
 def test_the_summary_names_the_clients_of_an_mps_server() -> None:
-    report = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite").report()
+    report = load(generate.built("mps-outsider") / "mps-outsider.sqlite").report()
     assert re.search(r"nvidia-cuda-mps \(for client-1, client-2\) +8", render_summary(report))
 
 
@@ -1454,13 +1455,13 @@ def test_time_slicing_says_slice_policy_and_who_else() -> None:
     ],
 )
 def test_why_streams_followed_each_other(scenario: str, name: str, least: float) -> None:
-    (verdict,) = pyanalyze.load(generate.built(scenario) / f"{scenario}.sqlite").classify()
+    (verdict,) = load(generate.built(scenario) / f"{scenario}.sqlite").classify()
     found = {detail.name: detail for detail in verdict.details if detail.topic == "streams"}
     assert (found[name].value or 0.0) >= least
 
 
 def test_more_streams_than_queues_are_said() -> None:
-    (verdict,) = pyanalyze.load(generate.built("streams-twelve") / "streams-twelve.sqlite").classify()
+    (verdict,) = load(generate.built("streams-twelve") / "streams-twelve.sqlite").classify()
     found = told(verdict, "streams")
     assert found["streams_used"] == "kernels of one context ran in 12 streams"
     assert "8 hardware queues, fewer than streams" in found["hardware_queues"]
@@ -1519,7 +1520,7 @@ def test_kernels_that_followed_one_of_another_stream_are_counted_as_said(corpus:
                 last_stream, last_end = stream, end
     # All but one are nodes of graphs: it is the order of a graph that they wait for.
     assert (followed, in_graphs) == (1052, 1051)
-    said = told(pyanalyze.load(path).classify()[0], "streams")["apart_launch_bound"].replace("\u202f", "")
+    said = told(load(path).classify()[0], "streams")["apart_launch_bound"].replace("\u202f", "")
     assert said.startswith(
         f"{100 * late / followed:.1f} % of {followed} kernels that followed one of another stream without overlap started "
         "over 4 us after it ended."
@@ -1530,7 +1531,7 @@ def test_details_reach_json_text_and_report() -> None:
     from pyanalyze.cli.classify import _block
     from pyanalyze.report.rendering import render
 
-    session = pyanalyze.load(generate.built("mps-outsider") / "mps-outsider.sqlite")
+    session = load(generate.built("mps-outsider") / "mps-outsider.sqlite")
     (device,) = session.report().devices
     assert {detail.topic for detail in device.sharing.details} == {"mps", "time-slicing", "limits"}
     detail = next(detail for detail in device.sharing.details if detail.name == "other_process")
@@ -1546,7 +1547,7 @@ def test_what_was_recorded_is_not_asked_for_again(hardware: Path) -> None:
         ((traced,),) = db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%COLLECT_GPU_CTX_SW_TRACE%'")
         ((records,),) = db.execute("SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS")
     assert (traced, records) == ("true", 0)
-    (gap,) = (one for one in pyanalyze.load(path).classify()[0].missing if one.what == "context_switches")
+    (gap,) = (one for one in load(path).classify()[0].missing if one.what == "context_switches")
     assert gap.how == ""
     assert gap.why.startswith(
         "switches were traced, and there is no record: between clients of one MPS server there is"
@@ -1557,7 +1558,7 @@ def test_untraced_processes_of_switch_records_are_known(fixtures: Path, hardware
     """The first advice for the one capture is about such a process; the other has no switch records."""
     captures = ((fixtures / "demo-time-slicing.sqlite", True), (hardware / "torch-mps-serve-train.sqlite", False))
     for path, known in captures:
-        (verdict,) = pyanalyze.load(path).classify()
+        (verdict,) = load(path).classify()
         (gap,) = (one for one in verdict.missing if one.what == "process_list")
         assert ("untraced processes without switch records are not known" in gap.why) == known
 
@@ -1573,7 +1574,7 @@ def test_one_median_of_residency_intervals_stands_on_all_pages(hardware: Path) -
     lengths = sorted(ns for context, ns in rows if contexts.count(context) > 1)
     assert (len(rows), len(lengths)) == (159, 158)
     middle = (lengths[78] + lengths[79]) / 2
-    session = pyanalyze.load(path)
+    session = load(path)
     report = session.report()
     switches = report.devices[0].context_switches
     assert switches is not None
@@ -1597,7 +1598,7 @@ def test_what_is_recorded_again_has_all_that_the_capture_had(corpus: Path) -> No
         assert db.execute("SELECT count(*) FROM OSRT_API").fetchone() == (7052,)
         names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert not [name for name in names if name.startswith(("MPI_", "NVVIDEO_"))]
-    (device,) = pyanalyze.load(path).report().devices
+    (device,) = load(path).report().devices
     hows = {gap.what: gap.how for gap in device.sharing.missing}
     assert hows["context_switches"].startswith("nsys profile -t cuda,nvtx,osrt --gpuctxsw=true ")
     assert hows["gpu_metrics"].startswith("nsys profile -t cuda,nvtx,osrt --gpu-metrics-devices=all ")

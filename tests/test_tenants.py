@@ -12,6 +12,7 @@ import generate
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.analysis.quality import match_quality
@@ -43,7 +44,7 @@ def test_a_capture_names_its_tenant(fixtures: Path) -> None:
 
 
 def test_the_bridge_between_pids_says_how_sure_it_is(fixtures: Path) -> None:
-    session = pyanalyze.load(pods(fixtures)[0])
+    session = load(pods(fixtures)[0])
     assert session.tenants["basis"].cast(pl.String).to_list() == ["inferred", "inferred"]
     assert all(rate >= 0.95 for rate in session.tenants["match_rate"])
     said = session.quality.filter(pl.col("name").cast(pl.String) == "pid_bridged")["detail"].to_list()
@@ -55,7 +56,7 @@ def test_the_bridge_between_pids_says_how_sure_it_is(fixtures: Path) -> None:
 def test_one_picture_of_a_node_and_its_pods(seed: int) -> None:
     folder = generate.built("containers-same-pid", seed)
     truth = json.loads((folder / "containers-same-pid.truth.json").read_text(encoding="utf-8"))
-    session = pyanalyze.load(folder / "containers-same-pid")
+    session = load(folder / "containers-same-pid")
     usage = session.tenants.join(session.tenant_usage, on=["tenant_id", "device_id"])
     found = {row["host_pid"]: row for row in usage.iter_rows(named=True)}
     assert set(found) == {tenant["host_pid"] for tenant in truth["tenants"]}
@@ -157,7 +158,7 @@ def test_names_that_fit_nobody_are_refused(fixtures: Path) -> None:
 def test_a_named_tenant_may_be_missing_in_a_part_of_the_time(fixtures: Path) -> None:
     """The page judges parts of the time by themselves, and one of the demo's tenants comes late: no error, no guess."""
     demo = fixtures / "demo-time-slicing.sqlite"
-    plain = pyanalyze.load(demo)
+    plain = load(demo)
     for who in plain.tenants.filter(pl.col("pid").is_not_null()).iter_rows(named=True):
         session = pyanalyze.load(demo, tenants={"named": who["pid"]})
         found = {t.tenant_id: t.name for t in session.report().devices[0].tenants}
@@ -187,37 +188,37 @@ def test_two_recordings_of_one_gpu_are_placed_by_the_records_both_saw() -> None:
     truth = json.loads((folder / "time-slicing-pair.truth.json").read_text(encoding="utf-8"))
     names = ["time-slicing-pair", "time-slicing-pair.2023"]
     origins = [next(c["origin_ns"] for c in truth["captures"] if c["name"] == name) for name in names]
-    session = pyanalyze.load([folder / f"{name}.sqlite" for name in names], tables=("switch_events",))
+    session = load([folder / f"{name}.sqlite" for name in names], tables=("switch_events",))
     placed = session.capture.select("clock_offset_ns", "clock_uncertainty_ns").rows()
     assert placed[0] == (0, 0)
     offset, uncertainty = placed[1]
     assert uncertainty <= 1000
     assert abs(offset - (origins[1] - origins[0])) <= uncertainty
     # Both hold the same records: residency counts once.
-    alone = pyanalyze.load(folder / "time-slicing-pair.sqlite", tables=("switch_events",))
+    alone = load(folder / "time-slicing-pair.sqlite", tables=("switch_events",))
     assert session.residency.height == alone.residency.height
 
 
 def test_runs_of_one_gpu_at_different_times_get_no_common_verdict() -> None:
     folder = generate.built("running-example-time-slicing", solo=True)
     run, alone = (folder / f"running-example-time-slicing{end}.sqlite" for end in ("", ".solo.A"))
-    together = pyanalyze.load([run, alone])
+    together = load([run, alone])
     with pytest.raises(
         UsageError, match=r"solo\.A\.sqlite and .*slicing\.sqlite are of one GPU, but of different times"
     ):
         together.classify()
     # Tables and exports of both are what they are, and a part of one run is one run.
-    assert together.kernels.height > pyanalyze.load(run).kernels.height
+    assert together.kernels.height > load(run).kernels.height
     part = together.window("0ms", "200ms")
     assert [verdict.mode for verdict in part.classify()] == ["time-slicing"]
 
 
 def test_captures_that_do_not_overlap_in_time_are_said_so(fixtures: Path) -> None:
     captures = [fixtures / "exclusive.sqlite", fixtures / "demo-time-slicing.sqlite"]
-    said = pyanalyze.load(captures).quality.filter(pl.col("name").cast(pl.String) == "captures_apart")
+    said = load(captures).quality.filter(pl.col("name").cast(pl.String) == "captures_apart")
     assert said.height == 1
     assert "s away from all captures before it" in said["detail"][0]
-    together = pyanalyze.load(pods(fixtures)[0]).quality["name"].cast(pl.String).to_list()
+    together = load(pods(fixtures)[0]).quality["name"].cast(pl.String).to_list()
     assert "captures_apart" not in together
     assert "clocks_contradict" not in together
 
@@ -250,7 +251,7 @@ def test_launches_of_mps_clients_match_the_residency_of_their_group(hardware: Pa
     assert [count for count, _ in of_group] == [429, 445]
     # The recording begins and ends within residency intervals, and with them some of the kernels.
     assert all(inside > 0.99 * count for count, inside in of_group)
-    session = pyanalyze.load(capture)
+    session = load(capture)
     assert "low_match_rate" not in session.quality["name"].cast(pl.String)
     assert not [row for row in session.report().quality if row.name == "low_match_rate"]
 

@@ -10,6 +10,7 @@ from typing import Any
 import generate
 import polars as pl
 import pytest
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.inputs.nsys_recipes import compare_kernel_summary, read_report
@@ -19,7 +20,7 @@ from pyanalyze.session import Session
 def loaded(fixtures: Path, name: str) -> tuple[Session, dict[str, Any]]:
     capture = fixtures / name if (fixtures / name).is_dir() else fixtures / f"{name}.sqlite"
     truth: dict[str, Any] = json.loads((fixtures / f"{name}.truth.json").read_text(encoding="utf-8"))
-    return pyanalyze.load(capture), truth
+    return load(capture), truth
 
 
 def test_every_truth_is_looked_at(fixtures: Path) -> None:
@@ -52,7 +53,7 @@ def generated(name: str, capture: str) -> tuple[Session, dict[str, Any], dict[st
     folder = generate.built(name)
     truth: dict[str, Any] = json.loads((folder / f"{name}.truth.json").read_text(encoding="utf-8"))
     return (
-        pyanalyze.load(folder / f"{capture}.sqlite"),
+        load(folder / f"{capture}.sqlite"),
         truth,
         next(c for c in truth["captures"] if c["name"] == capture),
     )
@@ -207,7 +208,7 @@ def test_one_recording_given_twice_is_one_tenant(fixtures: Path, tmp_path: Path)
     """Read twice, one process would look like two whose kernels overlap without a switch: MPS."""
     copy = tmp_path / "again.sqlite"
     copy.write_bytes((fixtures / "exclusive.sqlite").read_bytes())
-    session = pyanalyze.load([fixtures / "exclusive.sqlite", copy])
+    session = load([fixtures / "exclusive.sqlite", copy])
     assert [verdict.mode for verdict in session.classify()] == ["exclusive"]
     assert session.tenants.height == 1
     assert session.quality.filter(pl.col("name") == "duplicate_capture")["detail"].str.contains(
@@ -224,7 +225,7 @@ def test_one_recording_given_twice_is_one_tenant(fixtures: Path, tmp_path: Path)
     ],
 )
 def test_exports_of_one_report_in_two_schemas_are_one_recording(corpus: Path, one: str, other: str) -> None:
-    session = pyanalyze.load([corpus / "exports" / f"{name}.sqlite" for name in (one, other)])
+    session = load([corpus / "exports" / f"{name}.sqlite" for name in (one, other)])
     assert session.tenants.height == 1
     assert session.capture.height == 1
 
@@ -252,7 +253,7 @@ def test_our_kernel_summary_is_nvidias(corpus: Path) -> None:
     assert len(reports) == 44
     for path in reports:
         folder, _, name = path.name.removesuffix("_cuda_gpu_kern_sum.csv").partition("__")
-        session = pyanalyze.load(corpus / "exports" / folder / f"{name}.sqlite", tables=("kernels",))
+        session = load(corpus / "exports" / folder / f"{name}.sqlite", tables=("kernels",))
         assert compare_kernel_summary(read_report(path).rows, session.kernels).is_empty(), path.name
 
 

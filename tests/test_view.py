@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 from command_line import run
 from exports import RESTORE, kernel, resident, write
+from shared_sessions import load
 
-import pyanalyze
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.tables.redact import numbered
@@ -71,7 +71,7 @@ def test_a_window_holds_what_the_books_say_of_it() -> None:
     """Residency and busy time of a window, against the simulation's intervals clipped by hand."""
     folder = generate.built("time-slicing-pair")
     truth = json.loads((folder / "time-slicing-pair.truth.json").read_text(encoding="utf-8"))
-    session = pyanalyze.load(folder / "time-slicing-pair.sqlite")
+    session = load(folder / "time-slicing-pair.sqlite")
     first, last = session.span_ns
     # Odd ends, so that both cut slices and kernels.
     start, end = first + (last - first) // 3 + 7, first + 2 * (last - first) // 3 + 11
@@ -104,7 +104,7 @@ def test_a_window_holds_what_the_books_say_of_it() -> None:
 
 def test_who_holds_the_gpu_all_through_a_window_holds_it_in_it() -> None:
     """Between two records nothing is recorded, and yet some context is resident."""
-    session = pyanalyze.load(Path(__file__).parent.parent / "fixtures/captures" / DEMO)
+    session = load(Path(__file__).parent.parent / "fixtures/captures" / DEMO)
     long = session.residency.with_columns(length=pl.col("end_ns") - pl.col("start_ns")).sort("length")[-1]
     start, end = int(long["start_ns"].item()) + 1000, int(long["end_ns"].item()) - 1000
     assert session.switch_events.filter(pl.col("time_ns").is_between(start, end)).is_empty()
@@ -114,7 +114,7 @@ def test_who_holds_the_gpu_all_through_a_window_holds_it_in_it() -> None:
 
 def test_who_has_no_slice_in_a_window_is_attributed_nothing(fixtures: Path) -> None:
     """A millisecond inside one slice: the kernels of the others are in flight all through it, and stand still."""
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     window = (500_000_000, 501_000_000)
     slices = session.residency.filter((pl.col("start_ns") < window[1]) & (pl.col("end_ns") > window[0]))
     assert slices.height == 1, "the window is inside one slice"
@@ -125,7 +125,7 @@ def test_who_has_no_slice_in_a_window_is_attributed_nothing(fixtures: Path) -> N
 
 
 def test_a_window_without_anything_is_refused(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     with pytest.raises(UsageError, match="nothing was recorded"):
         session.window("1h", "2h")
     with pytest.raises(UsageError, match="must end after"):
@@ -159,7 +159,7 @@ def test_a_window_before_the_capture_is_named_by_its_end(tmp_path: Path) -> None
 
 
 def test_the_whole_is_a_window_of_itself(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     whole = session.window(0, 10**12)
     assert whole.tenant_usage.equals(session.tenant_usage)
     assert whole.facts.equals(session.facts)
@@ -167,7 +167,7 @@ def test_the_whole_is_a_window_of_itself(fixtures: Path) -> None:
 
 def test_one_gpu_of_two() -> None:
     folder = generate.built("two-gpus")
-    session = pyanalyze.load(folder / "two-gpus.sqlite")
+    session = load(folder / "two-gpus.sqlite")
     both = {v.device_id: v for v in session.classify()}
     assert len(both) == 2
     for device, verdict in both.items():
@@ -177,7 +177,7 @@ def test_one_gpu_of_two() -> None:
 
 
 def test_no_name_survives_redaction(fixtures: Path, tmp_path: Path) -> None:
-    plain = pyanalyze.load(fixtures / DEMO)
+    plain = load(fixtures / DEMO)
     names = {str(name) for name in (*plain.kernels["name"].unique(), *plain.tenants["name"])} | {"demo-time-slicing"}
     assert len(names) == 12
     for fmt in ("html", "json", "md", "txt"):
@@ -208,7 +208,7 @@ def test_info_hides_names_as_well(fixtures: Path) -> None:
 
 
 def test_the_mps_server_keeps_its_name_and_its_mode(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "mps.sqlite")
+    session = load(fixtures / "mps.sqlite")
     hidden = session.redacted()
     assert [v.mode for v in hidden.classify()] == [v.mode for v in session.classify()] == ["mps"]
     assert [v.confidence for v in hidden.classify()] == [v.confidence for v in session.classify()]
@@ -251,7 +251,7 @@ def test_a_cell_never_starts_a_formula(tmp_path: Path) -> None:
 
 def test_what_is_read_late_is_cut_and_renamed_as_well(fixtures: Path) -> None:
     """API calls and ranges are read when a question needs them: long after the window was chosen."""
-    session = pyanalyze.load(fixtures / DEMO)
+    session = load(fixtures / DEMO)
     calls = session.window("300ms", "400ms").tables.with_calls()["api_calls"].frame
     assert 0 < calls.height < session.tables.with_calls()["api_calls"].num_rows
     assert calls["start_ns"].min() >= 300_000_000
@@ -289,7 +289,7 @@ NODE = ROOT / "fixtures/hardware/h200/node-mps-A-B-beside-C"
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda p: p.stem)
 def test_a_window_does_not_change_how_the_gpu_was_shared(path: Path) -> None:
     """Where all tenants worked, each part of a recording has the mode of the whole, or too little to say one."""
-    session = pyanalyze.load(path)
+    session = load(path)
     whole = {verdict.device_id: verdict.mode for verdict in session.classify()}
     usage = session.tenant_usage.drop_nulls("first_ns")
     first, last = usage["first_ns"].max(), usage["last_ns"].min()
@@ -309,7 +309,7 @@ def test_a_window_keeps_the_nearest_list_of_processes() -> None:
     lines = [json.loads(line) for line in (NODE / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
     listed = [line for line in lines if "pid" in line]
     assert {line["pid"] for line in listed if line["process_type"] == "M+C"} == {708, 709}
-    session = pyanalyze.load(NODE)
+    session = load(NODE)
     last = max(line["time_utc_ns"] for line in listed) - session.capture["utc_origin_ns"][0]
     assert last < 0
     part = session.window("900ms", "1100ms")
@@ -329,5 +329,5 @@ def test_a_window_keeps_the_nearest_list_of_processes() -> None:
 
 def test_records_that_name_one_client_in_a_window_are_of_the_group() -> None:
     """After the first 0.3 s the switch records name pid 708 for the context of both clients."""
-    (device,) = pyanalyze.load(NODE).window("400ms", "700ms").residency_summary()
+    (device,) = load(NODE).window("400ms", "700ms").residency_summary()
     assert [tenant.name for tenant in device.tenants] == ["MPS group of kit (pid 708)", "kit"]
