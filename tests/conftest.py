@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +37,20 @@ def corpus() -> Path:
     if not (CORPUS / "exports").is_dir():
         pytest.skip(f"the corpus of real captures is not at hand ({CORPUS}); set PYANALYZE_CORPUS")
     return CORPUS
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's Chromium, in which tests open pages of their own."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no system Chromium on PATH: the page was not drawn")
+    # Not of a session: while it is open, an event loop is, and Dask begins one of its own.
+    with api.sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield made
+        made.close()
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import run
@@ -23,34 +23,27 @@ PAGES: dict[str, tuple[str | Path, ...]] = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_breaks_a_rule(name: str, tmp_path: Path) -> None:
+def test_no_page_breaks_a_rule(browser: Any, name: str, tmp_path: Path) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no system Chromium on PATH: the page was not drawn")
     path = tmp_path / "page.html"
     done = run(*PAGES[name], "-o", path)
     assert done.returncode == 0, done.stderr
     found = []
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for scheme in ("light", "dark"):
-            for width in WIDTHS:
-                # The page's own policy lets no script in, and axe is one.
-                context = browser.new_context(
-                    viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True
-                )
-                tab = context.new_page()
-                tab.goto(path.as_uri())
-                # What is folded counts as well.
-                tab.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
-                tab.wait_for_function(
-                    "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)", timeout=60_000
-                )
-                for rule in axe.Axe().run(tab).response["violations"]:
-                    where = rule["nodes"][0]["target"]
-                    found.append(f"{scheme}, {width}: {rule['id']} ({rule['impact']}): {rule['help']}: {where}")
-                context.close()
-        browser.close()
+    for scheme in ("light", "dark"):
+        for width in WIDTHS:
+            # The page's own policy lets no script in, and axe is one.
+            context = browser.new_context(
+                viewport={"width": width, "height": 800}, color_scheme=scheme, bypass_csp=True
+            )
+            tab = context.new_page()
+            tab.goto(path.as_uri())
+            # What is folded counts as well.
+            tab.evaluate("document.querySelectorAll('details').forEach(fold => { fold.open = true; })")
+            tab.wait_for_function(
+                "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)", timeout=60_000
+            )
+            for rule in axe.Axe().run(tab).response["violations"]:
+                where = rule["nodes"][0]["target"]
+                found.append(f"{scheme}, {width}: {rule['id']} ({rule['impact']}): {rule['help']}: {where}")
+            context.close()
     assert found == []

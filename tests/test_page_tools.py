@@ -10,32 +10,21 @@ import polars as pl
 import pytest
 from command_line import run
 from exports import US, kernel, write
+from shared_sessions import load
 from six_captures import SIX, inputs
-from test_report_pages import _chromium
 
-import pyanalyze
 from pyanalyze.report.rendering import render
 from pyanalyze.text.format import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 
 @pytest.fixture(scope="module")
 def report(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(render(pyanalyze.load(fixtures / "demo-time-slicing.sqlite").analysis, "html"), encoding="utf-8")
+    path.write_text(render(load(fixtures / "demo-time-slicing.sqlite").analysis, "html"), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with api.sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
-        yield made
-        made.close()
 
 
 def opened(browser: Any, report: Path, *, fragment: str = "", **options: Any) -> Any:
@@ -94,7 +83,7 @@ def test_a_mark_says_what_it_is(browser: Any, report: Path, fixtures: Path) -> N
             tab.wait_for_selector("#vg-tooltip-element.visible", timeout=5_000)
             rows = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
             tips.append(dict(tab.eval_on_selector_all("#vg-tooltip-element tr", rows)))
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     kernels = pl.DataFrame(session.tables.table("kernel_attribution"))
     # From 340 ms on both run without a pause.
     for tenant, name in enumerate(("app_a", "app_b")):
@@ -193,7 +182,7 @@ def test_a_selected_time_is_counted(browser: Any, report: Path, fixtures: Path) 
     tab.keyboard.up("Shift")
     said = tab.inner_text(".stats summary")
     assert said.startswith("Selected: 282.2 ms from 282.2 ms, ")
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     (device,) = session.report().devices
     assert device.window is not None
     start, end = device.window.start_ns, device.window.end_ns

@@ -7,17 +7,17 @@ import hashlib
 import importlib
 import json
 import re
-import shutil
 import sqlite3
 from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pytest
 import report_examples as examples
 from command_line import run
+from shared_sessions import load
 
 import pyanalyze
 from pyanalyze import charts
@@ -205,108 +205,95 @@ def test_pictures_give_way_to_the_size_limit() -> None:
     assert "left out to keep the file small" in page
 
 
-def _chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no system Chromium on PATH: the page was not drawn")
-    return found
-
-
 @pytest.mark.parametrize(("which", "scheme"), [("page", "light"), ("hostile_page", "dark")])
 def test_a_browser_draws_it_without_a_sound(
-    which: str, scheme: str, request: pytest.FixtureRequest, tmp_path: Path
+    browser: Any, which: str, scheme: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = tmp_path / "report.html"
     path.write_text(request.getfixturevalue(which), encoding="utf-8")
     said: list[str] = []
     asked: list[str] = []
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
-        tab.on("request", lambda wanted: asked.append(wanted.url))
-        tab.goto(path.as_uri())
-        tab.wait_for_function(
-            "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)", timeout=20_000
-        )
-        assert tab.eval_on_selector_all("[data-chart]", "boxes => boxes.map(box => box.dataset.drawn)") == ["yes"] * 5
-        assert tab.locator("[data-chart] .static").count() == 0
-        assert tab.locator("[data-chart='timeline-0'] svg .mark-rect path").count() > 1000
-        # Charts follow the page's colours and nothing hangs over its edge.
-        ink = tab.eval_on_selector("[data-chart='usage-0'] svg .role-axis-label text", "t => getComputedStyle(t).fill")
-        assert ink == ("rgb(27, 31, 36)" if scheme == "light" else "rgb(228, 231, 235)")
-        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        mark = tab.locator("[data-chart='usage-0'] svg .mark-rect path").first
-        mark.scroll_into_view_if_needed()
-        mark.hover()
-        tab.wait_for_selector("#vg-tooltip-element.visible", timeout=5_000)
-        assert "busy" in tab.inner_text("#vg-tooltip-element")
-        tab.set_viewport_size({"width": 390, "height": 800})
-        tab.wait_for_timeout(1_500)
-        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        browser.close()
+    tab = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("dialog", lambda dialog: said.append(f"dialog: {dialog.message}"))
+    tab.on("request", lambda wanted: asked.append(wanted.url))
+    tab.goto(path.as_uri())
+    tab.wait_for_function(
+        "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)", timeout=20_000
+    )
+    assert tab.eval_on_selector_all("[data-chart]", "boxes => boxes.map(box => box.dataset.drawn)") == ["yes"] * 5
+    assert tab.locator("[data-chart] .static").count() == 0
+    assert tab.locator("[data-chart='timeline-0'] svg .mark-rect path").count() > 1000
+    # Charts follow the page's colours and nothing hangs over its edge.
+    ink = tab.eval_on_selector("[data-chart='usage-0'] svg .role-axis-label text", "t => getComputedStyle(t).fill")
+    assert ink == ("rgb(27, 31, 36)" if scheme == "light" else "rgb(228, 231, 235)")
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    mark = tab.locator("[data-chart='usage-0'] svg .mark-rect path").first
+    mark.scroll_into_view_if_needed()
+    mark.hover()
+    tab.wait_for_selector("#vg-tooltip-element.visible", timeout=5_000)
+    assert "busy" in tab.inner_text("#vg-tooltip-element")
+    tab.set_viewport_size({"width": 390, "height": 800})
+    tab.wait_for_timeout(1_500)
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    tab.close()
     assert said == []
     assert asked == [path.as_uri()]
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (820, 1100), (390, 800)])
-def test_it_fits_three_sizes_and_reads_without_javascript(page: str, tmp_path: Path, width: int, height: int) -> None:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+def test_it_fits_three_sizes_and_reads_without_javascript(
+    browser: Any, page: str, tmp_path: Path, width: int, height: int
+) -> None:
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": width, "height": height}, java_script_enabled=False)
-        tab.goto(path.as_uri())
-        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        # A table may be wider than the page and is scrolled; what stands above it is read without.
-        ends = tab.evaluate("[...document.querySelectorAll('caption')].map(c => { let r = document.createRange(); "
-                            "r.selectNodeContents(c); return r.getBoundingClientRect().right; })")  # fmt: skip
-        assert len(ends) > 5
-        assert max(ends) <= width
-        # The pictures that stand in for the charts are drawn, inside the page.
-        boxes = [box.bounding_box() for box in tab.locator("[data-chart] .static svg").all()]
-        assert len(boxes) == 5
-        assert all(box is not None and box["height"] > 40 and box["x"] + box["width"] <= width for box in boxes)
-        # The first summary is on the first summary: the three sentences need no scrolling.
-        lead = tab.locator(".lead p").all()
-        assert len(lead) == 3
-        assert all((box := line.bounding_box()) and box["y"] + box["height"] < height for line in lead)
-        tab.emulate_media(media="print")
-        assert not tab.locator("nav").is_visible()
-        assert (tmp_path / "report.html").exists()
-        assert len(tab.pdf(format="A4")) > 50_000
-        browser.close()
+    tab = browser.new_page(viewport={"width": width, "height": height}, java_script_enabled=False)
+    tab.goto(path.as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    # A table may be wider than the page and is scrolled; what stands above it is read without.
+    ends = tab.evaluate("[...document.querySelectorAll('caption')].map(c => { let r = document.createRange(); "
+                        "r.selectNodeContents(c); return r.getBoundingClientRect().right; })")  # fmt: skip
+    assert len(ends) > 5
+    assert max(ends) <= width
+    # The pictures that stand in for the charts are drawn, inside the page.
+    boxes = [box.bounding_box() for box in tab.locator("[data-chart] .static svg").all()]
+    assert len(boxes) == 5
+    assert all(box is not None and box["height"] > 40 and box["x"] + box["width"] <= width for box in boxes)
+    # The first summary is on the first summary: the three sentences need no scrolling.
+    lead = tab.locator(".lead p").all()
+    assert len(lead) == 3
+    assert all((box := line.bounding_box()) and box["y"] + box["height"] < height for line in lead)
+    tab.emulate_media(media="print")
+    assert not tab.locator("nav").is_visible()
+    assert (tmp_path / "report.html").exists()
+    assert len(tab.pdf(format="A4")) > 50_000
+    tab.close()
 
 
-def test_nothing_stays_folded_on_paper(page: str, tmp_path: Path) -> None:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+def test_nothing_stays_folded_on_paper(browser: Any, page: str, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
-        tab = browser.new_page()
-        tab.goto(path.as_uri())
-        closed, opened = tab.locator("details:not([open])"), tab.locator("details[open]")
-        folds = closed.count()
-        assert folds >= 2
-        was_open = opened.count()
-        tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert closed.count() == 0
-        tab.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert (closed.count(), opened.count()) == (folds, was_open)
-        # Readers without JavaScript: the browser prints what is folded, if it is new enough to be told so.
-        still = browser.new_page(java_script_enabled=False)
-        still.goto(path.as_uri())
-        folded = still.locator("details:not([open]) > :not(summary)").first
-        assert not folded.is_visible()
-        still.emulate_media(media="print")
-        if int(browser.version.split(".")[0]) >= 131:
-            assert folded.is_visible()
-        browser.close()
+    tab = browser.new_page()
+    tab.goto(path.as_uri())
+    closed, opened = tab.locator("details:not([open])"), tab.locator("details[open]")
+    folds = closed.count()
+    assert folds >= 2
+    was_open = opened.count()
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert closed.count() == 0
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert (closed.count(), opened.count()) == (folds, was_open)
+    # Readers without JavaScript: the browser prints what is folded, if it is new enough to be told so.
+    still = browser.new_page(java_script_enabled=False)
+    still.goto(path.as_uri())
+    folded = still.locator("details:not([open]) > :not(summary)").first
+    assert not folded.is_visible()
+    still.emulate_media(media="print")
+    if int(browser.version.split(".")[0]) >= 131:
+        assert folded.is_visible()
+    still.close()
+    tab.close()
 
 
 @pytest.mark.parametrize("which", ["demo", "made", "mps", "samples"])
@@ -318,7 +305,7 @@ def test_every_number_names_its_basis(which: str, fixtures: Path) -> None:
         demo = fixtures / "demo-time-slicing.sqlite"
         samples = [demo.with_suffix(f".{name}.csv") for name in ("query-gpu", "compute-apps")]
         session = (
-            pyanalyze.load(fixtures / "mps.sqlite")
+            load(fixtures / "mps.sqlite")
             if which == "mps"
             else pyanalyze.load(demo, samples=samples if which == "samples" else [])
         )
@@ -376,7 +363,7 @@ def _texts(blocks: Iterable[Block]) -> Iterator[str]:
 
 
 def test_the_map_of_sms_is_folded_under_the_occupancy(fixtures: Path) -> None:
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     report = session.report()
     drawn = {
         key: chart for key, chart in draw(session.analysis, report).items() if key in ("sm_heatmap-0", "occupancy-0")
@@ -388,43 +375,40 @@ def test_the_map_of_sms_is_folded_under_the_occupancy(fixtures: Path) -> None:
     assert "The same by TPC and time" not in less + render_text(report)
 
 
-def test_the_timeline_is_steered_by_keyboard(page: str, tmp_path: Path) -> None:
+def test_the_timeline_is_steered_by_keyboard(browser: Any, page: str, tmp_path: Path) -> None:
     """Tab reaches it; + halves the span, the arrow moves it by a quarter of that, 0 is the whole again."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1280, "height": 900})
-        tab.goto(path.as_uri())
-        drawn = "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)"
-        tab.wait_for_function(drawn, timeout=20_000)
-        here = "document.activeElement.dataset.chart"
-        for _ in range(80):
-            tab.keyboard.press("Tab")
-            if tab.evaluate(here) == "timeline-0":
-                break
-        assert tab.evaluate(here) == "timeline-0"
-        shown = "document.activeElement.view.scale('x').domain()"
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(path.as_uri())
+    drawn = "[...document.querySelectorAll('[data-chart]')].every(box => box.dataset.drawn)"
+    tab.wait_for_function(drawn, timeout=20_000)
+    here = "document.activeElement.dataset.chart"
+    for _ in range(80):
+        tab.keyboard.press("Tab")
+        if tab.evaluate(here) == "timeline-0":
+            break
+    assert tab.evaluate(here) == "timeline-0"
+    shown = "document.activeElement.view.scale('x').domain()"
 
-        def press(key: str) -> list[float]:
-            tab.keyboard.press(key)
-            tab.wait_for_timeout(300)
-            return [round(x, 3) for x in tab.evaluate(shown)]
+    def press(key: str) -> list[float]:
+        tab.keyboard.press(key)
+        tab.wait_for_timeout(300)
+        return [round(x, 3) for x in tab.evaluate(shown)]
 
-        whole = examples.LENGTH / 1e6
-        assert press("ArrowLeft") == [0, whole]
-        assert press("+") == pytest.approx([whole / 4, 3 * whole / 4], abs=0.01)
-        assert press("ArrowRight") == pytest.approx([3 * whole / 8, 7 * whole / 8], abs=0.01)
-        assert press("-") == pytest.approx([0, whole], abs=0.01)
-        press("+")
-        assert press("0") == [0, whole]
-        # A fold opens by keyboard.
-        fold = tab.locator("details summary").first
-        fold.focus()
-        tab.keyboard.press("Enter")
-        assert tab.locator("details").first.get_attribute("open") is not None
-        browser.close()
+    whole = examples.LENGTH / 1e6
+    assert press("ArrowLeft") == [0, whole]
+    assert press("+") == pytest.approx([whole / 4, 3 * whole / 4], abs=0.01)
+    assert press("ArrowRight") == pytest.approx([3 * whole / 8, 7 * whole / 8], abs=0.01)
+    assert press("-") == pytest.approx([0, whole], abs=0.01)
+    press("+")
+    assert press("0") == [0, whole]
+    # A fold opens by keyboard.
+    fold = tab.locator("details summary").first
+    fold.focus()
+    tab.keyboard.press("Enter")
+    assert tab.locator("details").first.get_attribute("open") is not None
+    tab.close()
 
 
 def test_every_file_of_a_section_is_in_the_list() -> None:
@@ -551,7 +535,7 @@ def test_an_open_end_is_the_end() -> None:
 
 def test_names_keep_their_first_letter(fixtures: Path) -> None:
     """Sentences begin with a capital; a process is still called `python`."""
-    report = pyanalyze.load(fixtures / "node-switches-only.sqlite").report()
+    report = load(fixtures / "node-switches-only.sqlite").report()
     text = render_text(report)
     assert "Kernels of python (pid 355932), python (pid 1289451) and spark-gpu were not traced" in " ".join(
         text.split()
@@ -591,7 +575,7 @@ def test_memory_says_how_much_is_left(
 
 def test_the_chart_and_the_table_say_the_same(fixtures: Path) -> None:
     """Context app_a is resident before its first kernel: that is outside of the window, in the chart as well."""
-    session = pyanalyze.load(fixtures / "demo-time-slicing.sqlite")
+    session = load(fixtures / "demo-time-slicing.sqlite")
     report = session.report()
     (device,) = report.devices
     assert session.tenant_usage["resident_ns"][0] > (device.tenants[0].resident_ns or 0)
@@ -784,7 +768,7 @@ def test_a_long_reason_ends_between_words() -> None:
 def test_an_instance_is_not_compared_with_itself(fixtures: Path) -> None:
     """Only a listing of instances is a configuration that the capture can match."""
     listing = Path(__file__).parent / "golden" / "inputs" / "mig-list.txt"
-    (alone,) = pyanalyze.load(fixtures / "mig.sqlite").report().devices
+    (alone,) = load(fixtures / "mig.sqlite").report().devices
     (listed,) = pyanalyze.load(fixtures / "mig.sqlite", context=[listing]).report().devices
     assert (agreement_text(alone), agreement_note(alone)) == (
         "mig; the device is a MIG instance",
@@ -835,7 +819,7 @@ def test_settings_of_several_processes_stand_in_one_row(hardware: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         listed = db.execute("SELECT globalPid >> 24 & 0xFFFFFF, name FROM PROCESSES WHERE name LIKE '%cuda-mps%'")
         assert sorted(listed.fetchall()) == [(902, "nvidia-cuda-mps"), (915, "nvidia-cuda-mps")]
-    page = render_markdown(pyanalyze.load(path).report())
+    page = render_markdown(load(path).report())
     rows = [line for line in page.splitlines() if line.startswith("| mps_daemon |")]
     both = "nvidia-cuda-mps (the control daemon and its server: their names are cut)"
     assert rows == [f"| mps_daemon | {both} | 902, 915 | process-list |"]
@@ -852,7 +836,7 @@ def test_the_version_that_exported_is_not_said_to_have_recorded(corpus: Path) ->
         with closing(sqlite3.connect(path)) as db:
             query = "SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_PRODUCT_VERSION'"
             assert db.execute(query).fetchall() == [(version,)]
-        report = pyanalyze.load(path).report()
+        report = load(path).report()
         page = render_markdown(report)
         assert f"exported by nsys {version}, export schema" in page
         assert "| nsys (that exported) |" in page
