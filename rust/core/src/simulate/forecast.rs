@@ -34,7 +34,7 @@ use crate::base::error::{Error, Result};
 use crate::base::statistics::student;
 use crate::base::watch::Watch;
 use crate::simulate::device::{simulate, Took, Waits};
-use crate::simulate::host_program::{Place, Program, Programs, Recording};
+use crate::simulate::host_program::{Host, Op, Pauses, Place, Program, Programs, Recording, Step};
 use crate::simulate::sharing_config::{Recorded, SharingConfig, MOST_COMPLEMENTARY};
 use crate::table::builder::Builder;
 use crate::table::events::Tables;
@@ -399,12 +399,16 @@ fn fit_with(
     watch: &dyn Watch,
 ) -> Result<Fitted> {
     let (mut measured, mut error) = (None, f64::INFINITY);
+    // Hosts that launch when what they wait for has ended fall into another step than recorded while kernels take too long
+    // or too short, and other kernels meet: none is fitted to meetings that there were not.
+    let mut at_recorded_times = (beside && made.programs.iter().all(|p| p.from_calls))
+        .then(|| made.programs.iter().map(ready_as_recorded).collect::<Vec<_>>());
     // What the recorded programs fell into step with by chance is no property of their kernels.
     config.jitter = FIT_JITTER;
     for round in 0..FIT_ROUNDS {
         config.seed = round as u64;
         let mut sums: Vec<(f64, f64)> = vec![(0.0, 0.0); made.shapes.len()];
-        let programs = &made.programs;
+        let programs = at_recorded_times.as_ref().unwrap_or(&made.programs);
         let mut see = |program: usize, op: u32, ns: i64| {
             let Some(op) = programs.get(program).and_then(|p| p.ops.get(op as usize)) else { return };
             let slot = sums.get_mut(op.shape as usize);
@@ -413,10 +417,7 @@ fn fit_with(
             }
         };
         let took = simulate(programs, &made.limits, &config, &mut see, watch)?;
-        error = took.iter().fold(0.0, |worst: f64, t| {
-            let seen_ns = programs.iter().find(|p| p.tenant == t.tenant).map_or(0, |p| p.recorded_ns);
-            worst.max((t.elapsed_ns as f64 / seen_ns.max(1) as f64 - 1.0).abs())
-        });
+        error = elapsed_error(programs, &took);
         let (mut recorded, mut replayed, mut worst) = (0.0, 0.0, 0.0_f64);
         let whole: f64 = sums.iter().map(|(seen, _)| seen).sum();
         let mut factors = vec![1.0; sums.len()];
@@ -431,9 +432,11 @@ fn fit_with(
                 worst = worst.max((*factor - 1.0_f64).abs());
             }
         }
-        for op in made.programs.iter_mut().flat_map(|p| &mut p.ops).filter(|op| op.co_run) {
-            let factor = factors.get(op.shape as usize).copied().unwrap_or(1.0);
-            op.work_ns = ((op.work_ns as f64 * factor) as i64).max(1);
+        for p in made.programs.iter_mut().chain(at_recorded_times.iter_mut().flatten()) {
+            for op in p.ops.iter_mut().filter(|op| op.co_run) {
+                let factor = factors.get(op.shape as usize).copied().unwrap_or(1.0);
+                op.work_ns = ((op.work_ns as f64 * factor) as i64).max(1);
+            }
         }
         if replayed > 0.0 && recorded >= KNOWN_PART * whole && beside {
             let more: f64 = recorded / replayed;
@@ -445,7 +448,41 @@ fn fit_with(
             break;
         }
     }
+    if at_recorded_times.is_some() {
+        let took = simulate(&made.programs, &made.limits, &config, &mut |_, _, _| {}, watch)?;
+        error = elapsed_error(&made.programs, &took);
+    }
     Ok(Fitted { work_ns: work_of(made), contention: measured, error })
+}
+
+/// Largest relative error of the elapsed time of a tenant.
+fn elapsed_error(programs: &[Program], took: &[Took]) -> f64 {
+    took.iter().fold(0.0, |worst: f64, t| {
+        let seen_ns = programs.iter().find(|p| p.tenant == t.tenant).map_or(0, |p| p.recorded_ns);
+        worst.max((t.elapsed_ns as f64 / seen_ns.max(1) as f64 - 1.0).abs())
+    })
+}
+
+/// A program whose operations can start when they could as recorded, whatever others take.
+fn ready_as_recorded(program: &Program) -> Program {
+    let mut order: Vec<(i64, u32)> = (0..).zip(&program.ops).map(|(n, op)| (op.ready_ns, n)).collect();
+    order.sort_unstable();
+    let begin_ns = order.first().map(|(ready_ns, _)| *ready_ns);
+    let launch = |(end_ns, op): &(i64, u32)| [Step::Pause { ns: 0, end_ns: *end_ns }, Step::Launch(*op)];
+    // Each in a stream of its own: it waits for no other.
+    let streams = order.len() as u32;
+    Program {
+        tenant: program.tenant,
+        ops: (0..).zip(&program.ops).map(|(stream, op)| Op { stream, ..*op }).collect(),
+        places: program.places.clone(),
+        demands: program.demands.clone(),
+        hosts: vec![Host { begin_ns, steps: order.iter().flat_map(launch).collect() }],
+        streams,
+        recorded_ns: program.recorded_ns,
+        visible_sms: program.visible_sms,
+        pauses: Pauses::Moments,
+        ..Program::default()
+    }
 }
 
 fn detail(p: &Program, made: &Programs) -> String {
@@ -478,7 +515,7 @@ mod tests {
     use super::*;
     use crate::base::watch::{StopAfter, Unwatched};
     use crate::occupancy::theoretical::Limits;
-    use crate::simulate::host_program::{Host, Op, Pauses, Step, NO_UNIT};
+    use crate::simulate::host_program::NO_UNIT;
     use crate::simulate::sharing_config::{Assignment, Demand};
 
     const WARPS: u64 = 64;
@@ -491,7 +528,8 @@ mod tests {
     fn kernel(stream: u32, us: i64, count: u64, warps: u64) -> (Op, Place) {
         let place = Place::Sms { count, per_sm: WARPS / warps, ask: [warps, 0, 0, 0] };
         let (work_ns, seen_ns) = (us * 1000, us * 1000);
-        (Op { stream, class: 0, work_ns, seen_ns, shape: 0, co_run: false, unit: NO_UNIT }, place)
+        let unit = NO_UNIT;
+        (Op { stream, class: 0, work_ns, seen_ns, shape: 0, co_run: false, unit, ready_ns: 0 }, place)
     }
 
     fn program(tenant: u32, ops: Vec<(Op, Place)>, steps: Vec<Step>) -> Program {
@@ -783,6 +821,9 @@ mod tests {
             p.ops.iter_mut().for_each(|op| op.co_run = true);
         }
         b.ops.iter_mut().for_each(|op| op.shape = 1);
+        for (p, each_ns) in [(&mut a, 100_000), (&mut b, 200_000)] {
+            (0..).zip(&mut p.ops).for_each(|(n, op)| op.ready_ns = n * each_ns);
+        }
         let shapes = vec![crate::simulate::host_program::ShapeSeen { known: false }; 2];
         let mut made = Programs { programs: vec![a, b], shapes, limits: limits(), ..Programs::default() };
         let capped = config(vec![assignment(0, 0, Some(5)), assignment(1, 0, Some(5))]);

@@ -141,6 +141,9 @@ pub(crate) struct Op {
     pub co_run: bool,
     /// Number of its unit of work; [`NO_UNIT`]: it belongs to none.
     pub unit: u32,
+    /// When it could have started as recorded: it had reached the device, and what it waits for had ended. Not set where
+    /// launches are not known.
+    pub ready_ns: i64,
 }
 
 /// An operation outside of all units of work.
@@ -832,6 +835,7 @@ fn operations(
             shape,
             co_run,
             unit: NO_UNIT,
+            ready_ns: 0,
         });
     }
     program.streams = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
@@ -1072,6 +1076,7 @@ fn threads(program: &mut Program, seen: &[Seen], calls: &[Call], units: Option<&
         set_units(program, seen, &launched_ns, units);
     }
     delays(program, seen, &launched_ns);
+    set_ready(program, seen, &launched_ns);
     let last_ns = seen.iter().map(|s| s.work.end_ns).max().unwrap_or(0);
     let mut by_thread: BTreeMap<u32, Vec<&Call>> = BTreeMap::new();
     for call in calls {
@@ -1376,6 +1381,26 @@ fn waited_for(call: &Call, ended: &[(i64, u32)], launched_ns: &[Option<i64>]) ->
         .map(|(end, op)| (*op, *end))
 }
 
+/// Sets when operations could have started, as recorded.
+fn set_ready(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) {
+    let mut ended: BTreeMap<u32, i64> = BTreeMap::new();
+    for ((op, s), launched_ns) in program.ops.iter_mut().zip(seen).zip(launched_ns) {
+        let of = |stream: u32| ended.get(&stream).copied();
+        let before = match program.barrier {
+            Some(barrier) if op.stream == barrier => ended.values().max().copied(),
+            Some(barrier) => of(op.stream).max(of(barrier)),
+            None => of(op.stream),
+        };
+        let copy = s.work.kind == WorkKind::Copy;
+        let after = if copy { program.copy_release_ns } else { program.release_ns };
+        let arrived = launched_ns.map(|at| at.saturating_add(program.submit_ns));
+        let released = before.map(|end| end.saturating_add(after));
+        op.ready_ns = arrived.max(released).unwrap_or(s.work.start_ns).min(s.work.start_ns);
+        let end_ns = ended.entry(op.stream).or_insert(i64::MIN);
+        *end_ns = s.work.end_ns.max(*end_ns);
+    }
+}
+
 /// How soon the device takes what is launched on an idle stream, and what waits in a busy one.
 fn delays(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) {
     let (mut submit, mut release, mut of_kernels) = (Vec::new(), Vec::new(), Vec::new());
@@ -1546,7 +1571,16 @@ mod tests {
         for (s, id) in seen.iter_mut().zip(1..) {
             s.work.correlation = Some(id);
         }
-        let op = Op { stream: 0, class: 0, work_ns: 1, seen_ns: 1, shape: 0, co_run: false, unit: NO_UNIT };
+        let op = Op {
+            stream: 0,
+            class: 0,
+            work_ns: 1,
+            seen_ns: 1,
+            shape: 0,
+            co_run: false,
+            unit: NO_UNIT,
+            ready_ns: 0,
+        };
         let mut program = Program { ops: vec![op; seen.len()], ..Program::default() };
         assert!(threads(&mut program, &seen, calls, None));
         program.hosts.remove(0).steps
