@@ -13,8 +13,9 @@
 //! ```
 //!
 //! The rules: blocks of equal length; SMs with warps, registers, shared memory and block slots; one queue for each
-//! tenant, as MPS clients have. The kernel that has waited longest goes first; what is left goes to the heads of the
-//! other queues. Memory bandwidth and the throughput of SMs are shared where it is known what kernels take of them solo.
+//! tenant, as MPS clients have. The kernel that has waited longest goes first, and none of another tenant overtakes it
+//! unless somebody is capped: then heads of other queues get what it leaves. Memory bandwidth and the throughput of SMs
+//! are shared where it is known what kernels take of them solo.
 //! A program that had not come to its end when the recording did is begun again until every other one has run once: what
 //! it takes is of its first pass, and nobody is left alone by the end of a recording. One that had ended before ends.
 //! Not modelled: stream priorities and programmatic dependent launch. [`SharingConfig::contention`] is a stated allowance
@@ -658,6 +659,22 @@ mod tests {
         );
         p.hosts.push(Host { begin_ns: None, steps: vec![Step::Launch(0), Step::Wait(0)] });
         assert_eq!(us(&[p], &config(vec![assignment(0, 0, None)])), [165]);
+    }
+
+    #[test]
+    fn no_kernel_overtakes_one_of_another_tenant_that_waits_for_room() {
+        let after = |us: i64| vec![Step::Think(us * 1000), Step::Launch(0), Step::WaitAll];
+        // The first has 6 blocks of 8 warps on each SM. Those of the second need a whole SM, and wait for its end at 100.
+        // Blocks of the third would find room at 20; they come after all of the second's, which end at 200.
+        let p = [
+            burst(0, vec![kernel(0, 100, 60, 8)]),
+            program(1, vec![kernel(0, 100, 10, 64)], after(10)),
+            program(2, vec![kernel(0, 50, 10, 8)], after(20)),
+        ];
+        let of = |sms| config((0..3).map(|tenant| assignment(tenant, 0, sms)).collect());
+        assert_eq!(us(&p, &of(None)), [100, 200, 250]);
+        // With caps each client has a line of its own: 9 SMs hold 54 of the first's blocks, and the rest ends at 200.
+        assert_eq!(us(&p, &of(Some(9))).last(), Some(&70));
     }
 
     #[test]
