@@ -1320,6 +1320,21 @@ def test_advice_says_why_it_compares_no_configurations() -> None:
     """Each of three clients ran beside the others all the time: what they cost each other is not in the capture."""
     shown = run("advise", str(H200 / "mps-A-B-C.sqlite")).stdout
     assert "Sharing configurations were not compared. The replay" in " ".join(shown.split())
+    # C took 0.76 ms a unit solo, and 6.6 ms beside the others: whose kernels take how much of that is not recorded.
+    assert measured_slowdown("mps-A-B-C", "C") > 8
+    assert "take solo: hardly any ran without kernels of another tenant" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [(H200 / "mps-A-B-C", 0.1), (H100 / "mps-A-B", 0.05), (H100 / "torch-mps-serve-train", 0.05)],
+    ids=lambda value: value.name if isinstance(value, Path) else "",
+)
+def test_clients_of_one_server_are_replayed_as_they_ran(path: Path, most: float) -> None:
+    """The recorded time is the recording's own. 53 %, 3 % and 9 % off where small younger kernels overtook larger ones."""
+    (advice,) = pyanalyze.load(path.with_suffix(".sqlite")).advise()
+    assert advice.options.check is not None
+    assert advice.options.check < most
 
 
 def test_resident_without_work_is_not_taken_for_work() -> None:

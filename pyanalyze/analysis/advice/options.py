@@ -634,6 +634,15 @@ def options(
             clients=tuple(clients),
             untraced=tuple(untraced),
         )
+    unknown = _unknown_solo(replay, solo, names, sm_count)
+    if unknown:
+        return Options(
+            device_id,
+            why_not=never_solo(unknown),
+            check=solo.check,
+            clients=tuple(clients),
+            untraced=tuple(untraced),
+        )
     candidates, unplaced, mig_instances = _candidates(replay, device, clients, sm_count)
     made, replayed, p99_ns = _forecast(replay, solo, candidates, names, sm_count, sum(untraced.values()))
     ranked = sorted(made, key=lambda option: option.antt)
@@ -666,6 +675,20 @@ def _paused_solo(tables: TableSet, device_id: int, solo: _Solo, names: Mapping[i
         if pauses is not None:
             found[name] = pauses
     return found
+
+
+def never_solo(names: Sequence[str]) -> str:
+    """Say why kernels that always ran beside others forbid every forecast.
+
+    Examples
+    --------
+    >>> never_solo(["web"])
+    'the replay cannot tell how long the kernels of web take solo: hardly any ran without kernels of another tenant'
+    """
+    return (
+        f"the replay cannot tell how long the kernels of {fmt.names(names)} take solo: hardly any ran without kernels "
+        "of another tenant"
+    )
 
 
 def missed(error: ReplayError, names: Mapping[int, str]) -> str:
@@ -1036,6 +1059,29 @@ def _solo(replay: _Replay, names: Mapping[int, str], sm_count: int) -> _Solo:
         check,
         tuple(sampling),
     )
+
+
+def _unknown_solo(replay: _Replay, solo: _Solo, names: Mapping[int, str], sm_count: int) -> list[str]:
+    """Name tenants whose time solo is not in the record: hardly any of their kernels ran without those of others.
+
+    What a kernel takes solo is fitted to what it took beside others. If they need nothing of what it needs, that is all
+    of its time; if each kernel uses the whole throughput of the SMs it is on, it is its part of them. Forecasts are
+    over the time solo: where both readings differ by more than :data:`FORBIDDEN` there are none. Of three clients on an
+    H200 one took 0.76 ms a unit solo; its readings are 1.9 and 1.2 ms (fixtures/hardware/h200/mps-A-B-C).
+    """
+    recording = replay.recording
+    if recording is None or not recording.together or solo.measured is not None:
+        return []
+
+    def whole(config: SharingConfig) -> SharingConfig:
+        each = (replace(one, sm_throughput=one.sm_throughput or 1.0) for one in config.assignments)
+        return replace(config, assignments=tuple(each))
+
+    configs = [both_readings(alone(sm_count, tenant), tenant)[tenant, False] for tenant in names]
+    rows = replace(replay, recording=whole(recording), fitted=Fitted()).of([whole(config) for config in configs])
+    least_ns = {row["tenant_id"]: row["elapsed_ns"] for row in rows.iter_rows(named=True) if row["basis"] == "modelled"}
+    most_ns = {tenant: solo.rows[tenant, False]["elapsed_ns"] for tenant in names}
+    return [name for tenant, name in names.items() if most_ns[tenant] > (1 + FORBIDDEN) * least_ns[tenant]]
 
 
 def _forecast(
