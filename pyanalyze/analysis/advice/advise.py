@@ -82,6 +82,8 @@ _LIKE_DEFAULT = 0.05
 NOTABLE_OVERHEAD = 0.01
 #: Part of a tenant's kernel time in grids that seem to follow the number of SMs, from which on forecasts name it.
 NOTABLE_FOLLOWING = 0.2
+#: Contention below this is none.
+_NO_MORE_TIME = 0.01
 #: Client priorities are advised from this part of the added latency on, where the next tenant is slowed so much less.
 _MOSTLY_WAITING, _UNEVEN = 0.5, 0.2
 #: Rates of `mps-first-open_loop-B` and `mps-first-A-B` over those without priorities (fixtures/hardware/h200).
@@ -853,7 +855,8 @@ def _more_time(contention: Contention) -> str:
     """
     percents = [round(100 * end) for end in (contention.middle, contention.low, contention.high)]
     middle, low, high = (f"{percent:+d} %" if percent else "0 %" for percent in percents)
-    if contention.basis == "inferred" and percents[0] == 0:
+    # Less than 1 % is no more than what replays of one recording differ by.
+    if contention.basis == "inferred" and abs(contention.middle) < _NO_MORE_TIME:
         return (
             f". Kernels took no longer beside those of another tenant (inferred); bounds allow for {low} to {high} time"
         )
