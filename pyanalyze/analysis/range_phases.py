@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.results.time_split import HostKind, RangePhase
+from pyanalyze.results.time_split import LEAST_PHASE, HostKind, RangePhase
 from pyanalyze.tables.selections import covered_ns, of_process, work_of
 from pyanalyze.vocabulary import ENOUGH_UNITS
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["range_phases"]
 
-#: Part of a process's time from which a range is a phase of it.
-_LEAST_PHASE = 0.1
 #: By so much the parts with kernels in flight differ for the mean of them to say little of either.
 _APART = 0.3
 
@@ -53,7 +51,7 @@ def range_phases(tables: TableSet, tenant: Mapping[str, Any]) -> list[RangePhase
     first_ns, last_ns = tenant["first_ns"], tenant["last_ns"]
     clipped = (
         tables.ranges()
-        .filter(of_process(tenant), pl.col("end_ns") - pl.col("start_ns") >= _LEAST_PHASE * (last_ns - first_ns))
+        .filter(of_process(tenant), pl.col("end_ns") - pl.col("start_ns") >= LEAST_PHASE * (last_ns - first_ns))
         .select(pl.col("text").cast(pl.String), "start_ns", "end_ns")
         .filter(pl.col("start_ns") < last_ns, pl.col("end_ns") > first_ns)
         .sort("start_ns", "end_ns")

@@ -13,6 +13,7 @@ from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.intervals import outside, times, union
 from pyanalyze.core import _core
 from pyanalyze.results.time_split import (
+    LEAST_PHASE,
     READS_OFTEN,
     WAITS_OFTEN,
     CallsBefore,
@@ -54,8 +55,6 @@ _SET_UP = 10
 _CLOCKS_NS = 50_000
 #: Parts of the time in which the host keeps the device waiting.
 _FED_BY_HOST = (Limit.LAUNCHES, Limit.API_CALLS, Limit.HOST)
-#: Part of the time from which on kernels launched one by one, or graphs, are a phase of their own.
-_LEAST_PHASE = 0.1
 #: Calls that return only when work on the GPU has ended.
 _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
@@ -332,7 +331,7 @@ def _launch_phases(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchPhases 
         (int(some["start_ns"].min()), int(some["end_ns"].max()))  # type: ignore[arg-type]
         for some in (alone, graphs)
     )
-    least_ns = _LEAST_PHASE * (tenant["last_ns"] - tenant["first_ns"])
+    least_ns = LEAST_PHASE * (tenant["last_ns"] - tenant["first_ns"])
     apart = a_last <= g_first or g_last <= a_first
     if not apart or min(a_last - a_first, g_last - g_first) < least_ns:
         return None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
 __all__ = [
+    "EXPLAINS",
     "Advice",
     "CapStrategy",
     "Checked",
@@ -25,6 +26,10 @@ __all__ = [
     "numbers_of",
     "times_slower",
 ]
+
+
+#: Part of the added kernel latency above which one wait explains it.
+EXPLAINS = 0.5
 
 
 class Advice(Result):

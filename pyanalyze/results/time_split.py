@@ -381,6 +381,10 @@ class GraphWaits(Result):
         return self.later_nodes_ns > self.one_by_one_ns + self.graphs_ns
 
 
+#: Part of the time from which on a phase of it is one of its own.
+LEAST_PHASE: Final = 0.1
+
+
 class LaunchPhases(Result):
     """Kernels that were launched one by one and graphs, where all of the one ended before the other began."""
 

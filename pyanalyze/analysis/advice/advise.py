@@ -38,7 +38,7 @@ from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on, servers
 from pyanalyze.analysis.residency import NO_GROUPS
 from pyanalyze.analysis.sharing.case import idle_program
 from pyanalyze.nsys_tool import recording
-from pyanalyze.results.advice import Advice, numbers_of, times_slower
+from pyanalyze.results.advice import EXPLAINS, Advice, numbers_of, times_slower
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
@@ -84,8 +84,8 @@ NOTABLE_OVERHEAD = 0.01
 NOTABLE_FOLLOWING = 0.2
 #: Contention below this is none.
 _NO_MORE_TIME = 0.01
-#: Client priorities are advised from this part of the added latency on, where the next tenant is slowed so much less.
-_MOSTLY_WAITING, _UNEVEN = 0.5, 0.2
+#: Client priorities are advised where the next tenant is slowed by so much less.
+_UNEVEN = 0.2
 #: Rates of `mps-first-open_loop-B` and `mps-first-A-B` over those without priorities (fixtures/hardware/h200).
 _PRIORITIES_MEASURED = (
     "Measured on an H200 with two pairs of programs: 1.59 and 1.15 times the rate for the one of normal priority, 0.91 "
@@ -753,7 +753,7 @@ def _client_priority(compared: Options, mode: Mode) -> Iterator[Advice]:
         return
     worst, waits = now.worst, now.worst.waits
     others = [one for one in now.forecasts if one is not worst]
-    if waits is None or waits.queue_other <= _MOSTLY_WAITING:
+    if waits is None or waits.queue_other <= EXPLAINS:
         return
     if worst.slowdown < (1 + _UNEVEN) * max(one.slowdown for one in others):
         return

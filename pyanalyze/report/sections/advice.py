@@ -9,7 +9,7 @@ from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import LONG, share_of_run, solo_first, why_missing, why_missing_or_nothing
-from pyanalyze.results.advice import numbers_of, times_slower
+from pyanalyze.results.advice import EXPLAINS, numbers_of, times_slower
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -143,8 +143,6 @@ def _compared(device: Device) -> list[Block]:
 
 #: Of the configurations that slow a tenant most, so many are explained.
 _MOST_REASONS = 3
-#: Part of the added kernel latency above which one wait explains it.
-_MOSTLY = 0.5
 
 
 def _reasons(options: Sequence[SharingOption], labels: Mapping[int, str]) -> list[str]:
@@ -172,7 +170,7 @@ def _mostly(waits: ForecastWaits) -> tuple[float, str] | None:
         (waits.queue_other, "waiting for SMs that blocks of other tenants hold"),
         (waits.not_resident, CAUSE_WORDS[Cause.NOT_RESIDENT]),
     )
-    return next((one for one in parts if one[0] > _MOSTLY), None)
+    return next((one for one in parts if one[0] > EXPLAINS), None)
 
 
 #: Part by which two slowdowns of one tenant differ from which on a reader asks why.
