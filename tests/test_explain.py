@@ -111,8 +111,13 @@ def test_percentiles_of_units_are_the_same_on_every_page(hardware: Path, command
         assert against.startswith("  solo p50 ")
         assert f" p99 {p99[solo]};" in against
     else:
-        # Who else was slowed takes the room of the latencies themselves.
-        assert f"request p99 {p99_ns[shared] / p99_ns[solo]:.2f}x" in " ".join(done.stdout.split())
+        # Of fewer than a hundred the 99th percentile is the slowest. Who else was slowed takes the room of latencies.
+        p95_ns = []
+        for capture in (shared, solo):
+            lengths = _latencies(capture, "request")
+            assert 20 <= len(lengths) < 100
+            p95_ns.append(lengths[math.ceil(0.95 * len(lengths)) - 1])
+        assert f"request p95 {p95_ns[0] / p95_ns[1]:.2f}x" in " ".join(done.stdout.split())
 
 
 def test_one_process_waits_for_nobody(fixtures: Path) -> None:

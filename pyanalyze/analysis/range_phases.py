@@ -49,6 +49,8 @@ def range_phases(tables: TableSet, tenant: Mapping[str, Any]) -> list[RangePhase
     import polars as pl
 
     first_ns, last_ns = tenant["first_ns"], tenant["last_ns"]
+    if first_ns is None:
+        return []
     clipped = (
         tables.ranges()
         .filter(of_process(tenant), pl.col("end_ns") - pl.col("start_ns") >= LEAST_PHASE * (last_ns - first_ns))
