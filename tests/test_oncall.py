@@ -828,7 +828,8 @@ def test_kubernetes_restricts_candidates_and_sentences_alike() -> None:
     verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app0", "app1")))
     stay = advise._stay(left, (), verdict, kube=True)
     assert (
-        stay.action == "Keep time-slicing: no other configuration that Kubernetes can make is forecast to gain anything"
+        stay.action
+        == "Keep time-slicing: no other configuration that Kubernetes can make is forecast to lower the mean slowdown"
     )
     assert "1.16" not in json.dumps(stay.model_dump(mode="json"))
     # Outside of Kubernetes it is what is advised.

@@ -121,11 +121,12 @@ def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) ->
         contention = tables.stream_contention.filter(here).with_columns(
             pl.col("short_name", "beside_kernel").cast(pl.String)
         )
+        # Kernels of a process that is switched out take longer beside anything: their durations say nothing of streams.
         slowdowns = [
             _slowdown(row)
-            for row in contention.sort(
-                "total_ns", "stream_id", "short_name", descending=[True, False, False]
-            ).iter_rows(named=True)
+            for row in contention[: 0 if device_id in time_sliced else None]
+            .sort("total_ns", "stream_id", "short_name", descending=[True, False, False])
+            .iter_rows(named=True)
         ]
         losses: dict[tuple[Any, ...], list[StreamLoss]] = {}
         filled: dict[tuple[Any, ...], str] = {}

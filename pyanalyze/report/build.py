@@ -393,6 +393,9 @@ def _device(
     at_work = _all_at_work(tables, usage, verdict.device_id, group)
     # Shares of a time of which switch records cover a part would be too small.
     if at_work is not None and recorded is None and Part.RESIDENCY in parts:
+        if switches is not None:
+            gaps = _gap_share(tables, verdict.device_id, at_work)
+            switches = switches.model_copy(update={"all_at_work_gap_share": gaps})
         shares = _gpu_time_shares(tables, verdict.device_id, at_work)
         tenants = [
             one.model_copy(update={"all_at_work_share": shares.get(one.tenant_id, 0.0)})
@@ -533,6 +536,15 @@ def _gpu_time_shares(tables: TableSet, device_id: int, window: Window) -> dict[i
         .agg(inside.sum())
     )
     return {tenant: ns / (window.end_ns - window.start_ns) for tenant, ns in held.iter_rows()}
+
+
+def _gap_share(tables: TableSet, device_id: int, window: Window) -> float:
+    """The part of a time that gaps of the switches that begin in it take."""
+    import polars as pl
+
+    inside = pl.col("time_ns").is_between(window.start_ns, window.end_ns) & (pl.col("kind") == "switch")
+    gaps_ns = int(tables.of_device("switches", device_id).filter(inside)["gap_ns"].sum())
+    return gaps_ns / (window.end_ns - window.start_ns)
 
 
 def _all_at_work(tables: TableSet, usage: pl.DataFrame, device_id: int, group: frozenset[int]) -> Window | None:

@@ -833,7 +833,13 @@ def _shares_all_active(device: Device) -> str:
     shares = [
         f"{labels[one.tenant_id]} {fmt.percent(share)}" for share, one in sorted(known, key=lambda pair: -pair[0])
     ]
-    return f", and had shares of that part of {fmt.names(shares)}"
+    gaps = _gaps_all_active(device)
+    of_gaps = f"; switch gaps took {fmt.percent(gaps)} of it" if gaps else ""
+    return f", and had shares of that part of {fmt.names(shares)}{of_gaps}"
+
+
+def _gaps_all_active(device: Device) -> float | None:
+    return None if device.context_switches is None else device.context_switches.all_at_work_gap_share
 
 
 def _short_shares_all_active(device: Device) -> str:
@@ -841,6 +847,9 @@ def _short_shares_all_active(device: Device) -> str:
     shares = [one.all_at_work_share for one in _with_gpu_time(device)]
     known = [fmt.percent(share) for share in shares if share is not None]
     few = 1 < len(known) == len(shares) <= _FEW_SHARES and (partly_active(device) or 1.0) < _HALF
+    gaps = _gaps_all_active(device)
+    if gaps:
+        known.append(f"switch gaps {fmt.percent(gaps)}")
     return f": then {fmt.names(known)}" if few else ""
 
 

@@ -55,6 +55,11 @@ class ContextSwitches(Result):
         "it; null: all of the window, or nearly.",
     )
     overhead_fraction: Number = Field(description="Total cost over the window, or over recorded_ns.")
+    all_at_work_gap_share: Number = Field(
+        default=None,
+        description="Switch gaps within `all_at_work` of the device over it; null: no such time, or records cover a "
+        "part.",
+    )
     endings: dict[Text, int] = Field(description="How slices ended (WFI, GFXP, CTAP, CILP, ...): count.")
     dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
 

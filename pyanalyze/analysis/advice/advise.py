@@ -763,9 +763,10 @@ def _client_priority(compared: Options, mode: Mode) -> Iterator[Advice]:
         commands=[f"export CUDA_MPS_CLIENT_PRIORITY=1   # in the shells that start {names}, before they start"],
         expected=None,
         bound=None,
-        why=f"{fmt.percent(waits.queue_other, 0)} of the added kernel latency of {worst.name} is waiting for SMs that "
-        "blocks of other tenants hold (modelled). Clients of normal priority (0) come before those below it (1); "
-        f"blocks that run are not evicted. {_PRIORITIES_MEASURED}. The replay does not model priorities",
+        why="in the replay of the current configuration most of the added kernel latency of "
+        f"{worst.name} is waiting for SMs that blocks of other tenants hold. Clients of normal priority (0) come "
+        f"before those below it (1); blocks that run are not evicted. {_PRIORITIES_MEASURED}. The replay does not "
+        "model priorities",
         undo="unset CUDA_MPS_CLIENT_PRIORITY   # in the same shells, before the programs start again",
         check_after="pyanalyze compare with a capture in that mode: units of work of "
         f"{worst.name} take less time than now",
@@ -816,9 +817,9 @@ def _trust(compared: Options, option: Option) -> str:
         ]
         if follow:
             said += (
-                f" {fmt.names(follow)} {'is' if len(follow) == 1 else 'are'} in grids with as many blocks for each SM. "
-                "Programs usually size such grids by the SMs that they see: then caps and instances cost less than "
-                "forecast."
+                f" {fmt.names(follow)} {'is' if len(follow) == 1 else 'are'} in grids with one block, or a whole "
+                "number of them, for each SM. Programs usually size such grids by the SMs that they see: then caps and "
+                "instances cost less than forecast."
             )
     if compared.untraced:
         who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
@@ -1055,7 +1056,7 @@ def _stay(
     # What stands for caps that are not known has other ones.
     kept = _named(now) if now is compared.current else "the sharing configuration"
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
-    why = f"no other configuration{which} is forecast to gain {'elapsed time' if tail else 'anything'}"
+    why = f"no other configuration{which} is forecast to lower the mean slowdown"
     first = f"its mean elapsed slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
     means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
     # A difference that no digit shows is none.
@@ -1071,7 +1072,9 @@ def _stay(
     if tail is not None:
         # `_for_tail` gives it, or `_stricter` where it isolates more: both follow.
         slower = times_slower(tail[0].forecasts, now.forecasts)
-        longer = [f"{row.name} {slower[row.tenant_id]:.2f}" for row in tail[0].forecasts if row.tenant_id in slower]
+        longer = [
+            f"{row.name} takes {slower[row.tenant_id]:.2f}" for row in tail[0].forecasts if row.tenant_id in slower
+        ]
         cost = f" ({fmt.names(longer)} times as long)" if longer else ""
         why = f"{why}. For the p99 of {fmt.names(tail[1])}: {_named(tail[0])}{cost}"
     # A replay of a few operations, which no solo recording checks, speaks for those only.
