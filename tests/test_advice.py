@@ -605,7 +605,7 @@ def test_caps_that_were_set_are_the_current_way(corpus: Path) -> None:
     session = load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     report = session.report().devices[0]
     assert report.advice[0].action.startswith(
-        "Keep MPS with equal caps for now: no other configuration is forecast to lower the mean slowdown"
+        "Keep MPS with equal caps for now: no other configuration is forecast faster on average"
     )
     assert [(option.name, option.recommended) for option in report.options or () if option.current] == [
         ("MPS, equal caps", True)
@@ -793,12 +793,12 @@ def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
     stay = advise._stay(ways, (), verdict_of(Mode.TIME_SLICING), kube=False)
     others = list(advise._for_tail(ways, Mode.TIME_SLICING, kube=False))
     if not names:
-        assert stay.action == "Keep time-slicing: no other configuration is forecast to lower the mean slowdown"
+        assert stay.action == "Keep time-slicing: no other configuration is forecast faster on average"
         assert "Elapsed time is compared, not latency." in stay.why
         assert not others
         return
     assert stay.action == (
-        "Keep time-slicing: no other configuration is forecast to lower the mean slowdown. For the p99 of t0: MPS with "
+        "Keep time-slicing: no other configuration is forecast faster on average. For the p99 of t0: MPS with "
         "equal caps (t0 takes 1.18 and t1 takes 1.18 times as long)"
     )
     (other,) = others
@@ -945,7 +945,7 @@ def test_a_better_row_of_the_table_is_named_where_nothing_is_changed() -> None:
     assert "The model cannot tell a difference below 5 %" in stay.why
     least = compared(("MPS", 1.28), ("time-slicing", 1.4), best="MPS", now="MPS")
     assert advise._stay(least, (), verdict_of(Mode.MPS), kube=False).action.endswith(
-        "no other configuration is forecast to lower the mean slowdown"
+        "no other configuration is forecast faster on average"
     )
     # The replay of one operation speaks for that one; nothing but a solo recording checks it.
     few = advise._stay(least, (), verdict_of(Mode.MPS), kube=False, fewest=1)
@@ -956,9 +956,7 @@ def test_a_better_row_of_the_table_is_named_where_nothing_is_changed() -> None:
     # What does not meet the requirements is none of those that could be taken.
     refused = replace(better, refused=((better.options[0], ("fault-isolation",)),))
     stay = advise._stay(refused, ("fault-isolation",), verdict_of(Mode.MPS), kube=False)
-    assert stay.action.endswith(
-        "no other configuration that meets the requirements is forecast to lower the mean slowdown"
-    )
+    assert stay.action.endswith("no other configuration that meets the requirements is forecast faster on average")
 
 
 def test_a_modelled_p99_stands_behind_the_modelled_one_of_now() -> None:
@@ -1389,7 +1387,7 @@ def test_what_is_kept_is_named_and_so_is_what_shortens_a_tail(hardware: Path) ->
     (device,) = load(hardware / "torch-mps-serve-train.sqlite").report().devices
     keep, tail = device.advice[:2]
     assert keep.action == (
-        "Keep MPS: no other configuration is forecast to lower the mean slowdown. "
+        "Keep MPS: no other configuration is forecast faster on average. "
         "For the p99 of python3 (pid 1287): MPS with equal caps (python3 (pid 1288) takes 1.89 times as long)"
     )
     assert tail.action.startswith("If the p99 latency of python3 (pid 1287) matters more: run the tenants under MPS")

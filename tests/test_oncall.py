@@ -829,7 +829,7 @@ def test_kubernetes_restricts_candidates_and_sentences_alike() -> None:
     stay = advise._stay(left, (), verdict, kube=True)
     assert (
         stay.action
-        == "Keep time-slicing: no other configuration that Kubernetes can make is forecast to lower the mean slowdown"
+        == "Keep time-slicing: no other configuration that Kubernetes can make is forecast faster on average"
     )
     assert "1.16" not in json.dumps(stay.model_dump(mode="json"))
     # Outside of Kubernetes it is what is advised.

@@ -1056,7 +1056,7 @@ def _stay(
     # What stands for caps that are not known has other ones.
     kept = _named(now) if now is compared.current else "the sharing configuration"
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
-    why = f"no other configuration{which} is forecast to lower the mean slowdown"
+    why = f"no other configuration{which} is forecast faster on average"
     first = f"its mean elapsed slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
     means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
     # A difference that no digit shows is none.

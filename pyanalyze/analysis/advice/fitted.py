@@ -198,9 +198,9 @@ COPIES: Final = CopyConstants(
     cache_instances=1.8,
     checked=Checked(
         against="simulations by the fixture generator, which shares no code with the replay",
-        n=567,
-        median_error=0.027,
-        p95_error=0.255,
-        coverage=0.942,
+        n=485,
+        median_error=0.022,
+        p95_error=0.254,
+        coverage=0.946,
     ),
 )
