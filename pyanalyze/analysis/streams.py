@@ -121,12 +121,14 @@ def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) ->
         contention = tables.stream_contention.filter(here).with_columns(
             pl.col("short_name", "beside_kernel").cast(pl.String)
         )
-        # Kernels of a process that is switched out take longer beside anything: their durations say nothing of streams.
+        if device_id in time_sliced:
+            # Kernels that are switched out take longer beside anything: their durations say nothing of streams.
+            contention = contention.clear()
         slowdowns = [
             _slowdown(row)
-            for row in contention[: 0 if device_id in time_sliced else None]
-            .sort("total_ns", "stream_id", "short_name", descending=[True, False, False])
-            .iter_rows(named=True)
+            for row in contention.sort(
+                "total_ns", "stream_id", "short_name", descending=[True, False, False]
+            ).iter_rows(named=True)
         ]
         losses: dict[tuple[Any, ...], list[StreamLoss]] = {}
         filled: dict[tuple[Any, ...], str] = {}

@@ -616,33 +616,9 @@ def options(
     untraced = untraced_ns_of(tables, device_id)
     replay = _Replay(tables, verdict, recorded_config(tables, verdict, list(names), sm_count), mps_groups)
     solo = _solo(replay, names, sm_count)
-    if solo.check is not None and solo.check.size > FORBIDDEN:
-        return Options(
-            device_id,
-            why_not=missed(solo.check, names),
-            check=solo.check,
-            clients=tuple(clients),
-            untraced=tuple(untraced),
-        )
-    unseen = [name for tenant, name in names.items() if solo.rows[tenant, False]["unseen_waits"]]
-    if unseen:
-        return Options(
-            device_id,
-            why_not=f"{fmt.names(unseen)} may have waited for kernels without a call, such as for a flag in memory: a "
-            "forecast would be no more than a lower bound",
-            check=solo.check,
-            clients=tuple(clients),
-            untraced=tuple(untraced),
-        )
-    unknown = _unknown_solo(replay, solo, names, sm_count)
-    if unknown:
-        return Options(
-            device_id,
-            why_not=never_solo(unknown),
-            check=solo.check,
-            clients=tuple(clients),
-            untraced=tuple(untraced),
-        )
+    why_not = _untold(replay, solo, names, sm_count)
+    if why_not is not None:
+        return Options(device_id, why_not=why_not, check=solo.check, clients=tuple(clients), untraced=tuple(untraced))
     candidates, unplaced, mig_instances = _candidates(replay, device, clients, sm_count)
     made, replayed, p99_ns = _forecast(replay, solo, candidates, names, sm_count, sum(untraced.values()))
     ranked = sorted(made, key=lambda option: option.antt)
@@ -661,6 +637,20 @@ def options(
         recorded_p99_ns=p99_ns,
         paused_solo=_paused_solo(tables, device_id, solo, names),
     )  # fmt: skip
+
+
+def _untold(replay: _Replay, solo: _Solo, names: Mapping[int, str], sm_count: int) -> str | None:
+    """Say why the replay of what was recorded allows no forecast; None where it does."""
+    if solo.check is not None and solo.check.size > FORBIDDEN:
+        return missed(solo.check, names)
+    unseen = [name for tenant, name in names.items() if solo.rows[tenant, False]["unseen_waits"]]
+    if unseen:
+        return (
+            f"{fmt.names(unseen)} may have waited for kernels without a call, such as for a flag in memory: a "
+            "forecast would be no more than a lower bound"
+        )
+    unknown = _unknown_solo(replay, solo, names, sm_count)
+    return never_solo(unknown) if unknown else None
 
 
 def _paused_solo(tables: TableSet, device_id: int, solo: _Solo, names: Mapping[int, str]) -> dict[str, int]:

@@ -55,11 +55,9 @@ def pauses_solo(tables: TableSet, tenant: Mapping[str, Any], solo_ns: float) -> 
     if not begins or None in begins or min(begins) - tenant["first_ns"] < ENOUGH_UNITS * SELDOM * solo_ns:
         return None
     until_ns = min(begins)
-    kernels = _before(tables, "kernels", tenant, until_ns, pl.col("name").cast(pl.String))
-    # A graph is launched again as a whole.
-    graphs = _before(tables, "graph_launches", tenant, until_ns, pl.col("graph_exec_id").cast(pl.String))
-    copies = _before(tables, "memops", tenant, until_ns, pl.lit(None, pl.String))
-    work = pl.concat([kernels, graphs, copies]).sort("start_ns")
+    # A graph is launched again as a whole; a copy does not tell what it belongs to.
+    names = {"kernels": "name", "graph_launches": "graph_exec_id", "memops": None}
+    work = pl.concat(_before(tables, table, tenant, until_ns, name) for table, name in names.items()).sort("start_ns")
     # What runs but a few times sets the program up.
     recurs = pl.col("name").is_not_null() & (pl.len().over("name") >= ENOUGH_UNITS)
     first_ns = work.filter(recurs)["start_ns"].min()
@@ -73,10 +71,11 @@ def pauses_solo(tables: TableSet, tenant: Mapping[str, Any], solo_ns: float) -> 
     return pauses if seldom and pauses >= ENOUGH_UNITS else None
 
 
-def _before(tables: TableSet, table: str, tenant: Mapping[str, Any], until_ns: int, name: pl.Expr) -> pl.DataFrame:
+def _before(tables: TableSet, table: str, tenant: Mapping[str, Any], until_ns: int, name: str | None) -> pl.DataFrame:
+    """Work of a process that started before a time, named by a column; None: it has no name."""
     import polars as pl
 
-    of_name = name.meta.root_names()
-    found = tables.columns(table, "capture", "pid", "device_id", "start_ns", "end_ns", *of_name)
+    found = tables.columns(table, "capture", "pid", "device_id", "start_ns", "end_ns", *([name] if name else []))
     mine = of_process(tenant) & (pl.col("device_id") == tenant["device_id"]) & (pl.col("start_ns") < until_ns)
-    return found.filter(mine).select("start_ns", "end_ns", name.alias("name"))
+    named = pl.col(name) if name else pl.lit(None)
+    return found.filter(mine).select("start_ns", "end_ns", named.cast(pl.String).alias("name"))
