@@ -44,7 +44,8 @@ _LIMIT = re.compile(r"^\s*(\d+(?:\.\d+)?\s*[KMGT]?i?B?)\s*$")
 
 
 def _command(line: str) -> re.Match[str] | None:
-    found = _COMMAND.search(line)
+    # Searching goes through the whole line; only `echo` stands elsewhere than at its start.
+    found = _COMMAND.search(line) if "echo" in line else _COMMAND.match(line)
     # `ps` alone is also a command of the shell.
     return None if found is not None and found["command"] == "ps" and found["pipe"] is None else found
 
