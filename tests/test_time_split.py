@@ -99,6 +99,16 @@ def test_advice_comes_by_the_time_at_stake(process: Path) -> None:
     assert "ncu --set full -c 3 -k k PROGRAM" in actions[1].commands
 
 
+def test_counting_a_kernel_skips_its_first_launches(tmp_path: Path) -> None:
+    """Of 13 launches 3 are to be counted: half of the other 10 are left for later. Of 60, 20 have warmed it up."""
+    commands = []
+    for launches in (13, 60):
+        kernels = [kernel(41, n * MS, (n + 1) * MS) for n in range(launches)]
+        (action, *_) = pyanalyze.load(write(tmp_path / f"{launches}.sqlite", kernels=kernels)).advise()[0].actions
+        commands += action.commands
+    assert commands == [f"ncu --set full -s {skipped} -c 3 -k k PROGRAM" for skipped in (5, 20)]
+
+
 def test_a_call_with_less_than_half_of_the_time_of_calls_is_not_most_of_it(tmp_path: Path) -> None:
     """Without work on the device: cudaMalloc 3 ms, cudaFree and cudaHostAlloc 2 each. Then cudaMalloc only."""
     calls = [

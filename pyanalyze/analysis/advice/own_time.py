@@ -44,6 +44,9 @@ FEW_OF_COPIES = 0.5
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
 #: CPU samples from which on they show where the host mostly is: three of five in one function are no chance.
 _ENOUGH_SAMPLES = 5
+#: Launches of a kernel that ncu is to count, and those before them that warm up where a kernel has many.
+_COUNTED_LAUNCHES = 3
+_WARM_UP_LAUNCHES = 20
 #: Calls that are at stake by themselves; what else the host does is to be looked at first.
 _IN_CALLS = (HostKind.MPI, HostKind.VIDEO)
 #: What to do where no code of the program is slow, by what the host waits for.
@@ -831,7 +834,10 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
         why = f"whole graphs were in flight for {part}, and their kernels are not known"
         command = recording("--cuda-graph-trace=node", switches=False)
         return f"Trace the kernels inside the graphs of {name}", [command], why
-    command = shell_line(["ncu", "--set", "full", "-c", "3", *ncu_filter(kernel), "PROGRAM"])
+    # The first launches load and warm up, and may be of another size.
+    skipped = min(_WARM_UP_LAUNCHES, max(split.top_kernel_launches - _COUNTED_LAUNCHES, 0) // 2)
+    which = [*(["-s", str(skipped)] if skipped else []), "-c", str(_COUNTED_LAUNCHES)]
+    command = shell_line(["ncu", "--set", "full", *which, *ncu_filter(kernel), "PROGRAM"])
     share = f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}"
     why = f"kernels were in flight for {part}; {kernel} has {share}"
     action = f"Make kernel {kernel} of {name} faster"
