@@ -60,7 +60,8 @@ def mode_page(rule: Rule) -> str:
     out.append("## What speaks for it and against it\n")
     out.append(
         "Weights are log-likelihood ratios in nats: 0.7 is about 2 to 1, 1.5 about 4 to 1, 3 about 20 to 1, 5 about "
-        f"150 to 1. Prior log-odds, before any observation: {rule.prior:+.1f}.\n"
+        f"150 to 1. Before any observation this mode has {rule.prior:+.1f}, as others have theirs. The likelihoods of "
+        "all modes give each a share, from which [calibration](../calibration.md) makes the confidence.\n"
     )
     needed = [*(f"`{name}`" for name in sorted(rule.requires))]
     if rule.requires_one_of:
@@ -79,7 +80,7 @@ def mode_page(rule: Rule) -> str:
         "DRAM bandwidth and L2 of its own": says[known.bandwidth_qos],
         "SMs of its own while it runs": says[known.own_sms],
         "tenants at most": "no fixed number" if known.max_partitions is None else str(known.max_partitions),
-        "can be changed": known.reconfigurable,
+        "what can change it": known.reconfigurable,
         "telemetry per tenant": known.telemetry,
         "still shared": known.not_isolated,
     }

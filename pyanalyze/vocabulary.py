@@ -544,7 +544,7 @@ class Traits:
 
 _MPS = "NVIDIA, Multi-Process Service (deploy/mps): architecture, when to use, limitations"
 _MIG = "NVIDIA, Multi-Instance GPU user guide"
-_VGPU = "NVIDIA, Virtual GPU software user guide: scheduling"
+_VGPU = "NVIDIA, Virtual GPU software user guide: scheduling, vGPU types (a fixed frame buffer each)"
 _SLICING = "Gilman and Walls, Characterizing concurrency mechanisms for NVIDIA GPUs, arXiv 2110.00459"
 _OPERATOR = "NVIDIA, GPU operator: time-slicing GPUs in Kubernetes"
 _CUDA = "NVIDIA, CUDA C++ programming guide: streams, green contexts"
@@ -555,9 +555,8 @@ _MPS_SHARED = "clients share DRAM bandwidth, L2, copy engines, scheduling hardwa
 _MIG_SHARED = (
     "power, clocks, the PCIe link and the last-level TLB belong to the whole board; a reset stops all instances"
 )
-_SLICED_SHARED = (
-    "memory capacity is not partitioned; L2 is refilled after each time slice; copies of all tenants run at any time"
-)
+_SLICED_HARDWARE = "L2 is refilled after each time slice; copies of all tenants run at any time"
+_SLICED_SHARED = f"memory capacity is not partitioned; {_SLICED_HARDWARE}"
 _FAULTS = (
     ". Each process has its own context, so a fault should end only that process; NVIDIA's GPU operator "
     "documentation says that replicas have no memory or fault isolation"
@@ -569,7 +568,8 @@ _NOTHING_KNOWN = Promises(
 )  # fmt: skip
 _EXCLUSIVE = Promises(
     memory_protection=True, fault_isolation=True, bandwidth_qos=True, own_sms=True, max_partitions=1,
-    reconfigurable="at any time", telemetry="everything", not_isolated="no other tenant", sources=(_CUDA,),
+    reconfigurable="another process may start at any time, except in the compute mode EXCLUSIVE_PROCESS",
+    telemetry="everything", not_isolated="nothing, as long as no other process starts", sources=(_CUDA,),
 )  # fmt: skip
 _STREAMS = Promises(
     memory_protection=False, fault_isolation=False, bandwidth_qos=False, own_sms=False, max_partitions=None,
@@ -696,7 +696,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
             max_partitions=32,
             reconfigurable="policy and time slice when no vGPU runs; the type of a vGPU when its machine is off",
             telemetry="per machine on the host; in a guest only its own",
-            not_isolated=_SLICED_SHARED,
+            not_isolated=f"each type has its own fixed frame buffer; {_SLICED_HARDWARE}",
             sources=(_VGPU,),
         ),
         vgpu=True,
@@ -719,7 +719,8 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
         replace(
             _STREAMS,
             reconfigurable="by the program, when it creates a context",
-            not_isolated="SM sets of one process; other contexts may use the same SMs; memory and faults are shared",
+            telemetry="one process: records name the green context, NVML does not",
+            not_isolated="SMs of one green context are open to all other contexts; memory and faults are shared",
         ),
         one_process=True,
         capped=True,

@@ -1,4 +1,4 @@
-"""One tenant on the device."""
+"""One tenant on the device, whatever the compute mode: `EXCLUSIVE_PROCESS` of nvidia-smi is another thing."""
 
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.rules.base import Rule
@@ -12,8 +12,8 @@ RULE = Rule(
         "duration."
     ),
     looks_like=(
-        "Time-slicing with an untraced process: the kernels look the same. Switch records, hardware counters, process "
-        "lists and inflated kernel durations show the difference."
+        "Time-slicing with an untraced process that has little to do. Switch records, hardware counters and process "
+        "lists show it; a busy one also inflates durations of kernels."
     ),
     weights={
         "one_traced_tenant": (t.WEAK, "only one process launched work"),

@@ -11,7 +11,7 @@ RULE = Rule(
     prior=t.RARE,
     requires=frozenset({"green_contexts"}),
     weights={
-        "green_contexts": (t.DECISIVE + t.MODERATE, "contexts with their own SM sets were recorded"),
+        "green_contexts": (t.DECISIVE + t.MODERATE, "green contexts, each with a set of SMs, were recorded"),
         "one_traced_tenant": (t.WEAK, "only one process launched work"),
         "sole_resident": (t.STRONG, "no other tenant was resident"),
         "sm_idle_outside_traced_kernels": (t.STRONG, "SMs were idle while no traced kernel ran"),

@@ -9,7 +9,8 @@ RULE = Rule(
     by_absence=True,
     shows=("The device name ends in `MIG <g>g.<m>gb`, its UUID starts with MIG-, its SM count is that of a profile."),
     looks_like=(
-        "A MIG instance that several processes share. An empty switch table proves nothing: MIG pauses that stream."
+        "A MIG instance that several processes share. An empty switch table proves nothing: while MIG is on, drivers "
+        "pause the switch records that nsys reads."
     ),
     prior=t.RARE,
     requires=frozenset({"mig_instance"}),
