@@ -344,3 +344,34 @@ def test_a_carve_out_that_holds_what_registers_allow_is_no_limit(corpus: Path) -
     assert set(rows["limiters"]) == {"registers"}
     assert set(rows["blocks_per_sm"]) == {1}
     assert any("shared" in one for one in table["limiters"])
+
+
+@pytest.mark.parametrize(
+    ("capture", "command"),
+    [
+        # Its only work is a graph that was traced whole (GRAPH_TRACE); the same command would record the same.
+        (
+            "jaxtoolbox-gb200/nsys_report_cuda_graph_pdl_stream_capture.nsys2026",
+            "nsys profile -t cuda,nvtx --cuda-graph-trace=node -o NAME PROGRAM",
+        ),
+        # Its table of kernels lacks columns that nsys always writes, registersPerThread among them.
+        ("nsys-ai/healthy_1pct", "nsys export --type sqlite REPORT.nsys-rep"),
+    ],
+)
+def test_what_is_asked_for_occupancy_can_show_it(corpus: Path, capture: str, command: str) -> None:
+    (device,) = (
+        one for one in pyanalyze.load(corpus / "exports" / f"{capture}.sqlite").report().devices if one.tenants
+    )
+    (gap,) = device.missing_for("occupancy")
+    assert gap.how.startswith(command)
+
+
+def test_modes_that_are_equally_likely_are_named_together(corpus: Path) -> None:
+    """Nothing is known of that process but its kernels: three modes have a third each."""
+    (verdict,) = pyanalyze.load(corpus / "exports" / "nsys-ai" / "healthy_1pct.sqlite").classify()
+    assert [(one.mode, round(one.confidence, 2)) for one in verdict.alternatives] == [
+        ("exclusive", 0.33),
+        ("time-slicing", 0.33),
+        ("mps", 0.33),
+    ]
+    assert "Equally likely: exclusive, time-slicing, mps (0.33 each)." in verdict.summary

@@ -1118,7 +1118,16 @@ def _occupancy(
     if modelled.is_empty() or window is None or known.is_empty():
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
         why = "; ".join(reasons) or "no kernels with a launch configuration were captured"
-        how = _how_kernels(verdict) if kernels.is_empty() else _how_device(tables, device)
+        if kernels.is_empty() and not tables.of_device("graph_launches", verdict.device_id).is_empty():
+            why = "graphs were traced whole, without their kernels"
+            how = recording("--cuda-graph-trace=node", switches=False)
+        elif kernels.is_empty():
+            how = _how_kernels(verdict)
+        elif kernels["registers_per_thread"].null_count() == kernels.height:
+            # nsys writes them for each kernel.
+            how = HOW["whole_export"]
+        else:
+            how = _how_device(tables, device)
         missing.append(Missing(what="occupancy", why=why, how=how))
         return None
     length = pl.col("end_ns") - pl.col("start_ns")

@@ -423,7 +423,8 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         if check is not None:
             yield chart_key("counters", number), charts.counters(check)
         period_ns = switch_period_ns(tables, number)
-        if not tables.sm_warps.filter(here).is_empty():
+        # Of kernels whose occupancy is not known, nothing was placed.
+        if device.occupancy is not None and not tables.sm_warps.filter(here).is_empty():
             yield (
                 chart_key("sm_heatmap", number),
                 charts.sm_heatmap(

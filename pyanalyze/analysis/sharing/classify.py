@@ -389,7 +389,12 @@ def _summary(
     missing: Sequence[Missing],
 ) -> str:
     best = max(posterior, key=lambda one: posterior[one])
-    likely = f"Most likely mode: {best} ({posterior[best]:.2f})."
+    equal = [mode for mode in posterior if posterior[mode] == posterior[best]]
+    likely = (
+        f"Most likely mode: {best} ({posterior[best]:.2f})."
+        if len(equal) == 1
+        else f"Equally likely: {', '.join(equal)} ({posterior[best]:.2f} each)."
+    )
     if mode == Mode.UNDETERMINED:
         if not case.captured:
             lead = "Samples cannot show residency or concurrent execution; a capture can."

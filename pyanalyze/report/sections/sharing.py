@@ -86,12 +86,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         rows = tuple(
             (Cell(r.mode), Cell(f"{r.confidence:.2f}"), Cell(visible(r.why_not, LONG))) for r in sharing.alternatives
         )
-        caption = (
-            "Alternatives: modes that were not chosen. All modes add up to 1; below 0.01 they are left out."
-            if sharing.mode != Mode.UNDETERMINED
-            else "Candidates. All modes add up to 1; below 0.01 they are left out."
-        )
-        columns = (Column("Other mode"), Column("Confidence", numeric=True), Column("Why not"))
+        first, what = "Other mode", "Alternatives: modes that were not chosen"
+        if sharing.mode == Mode.UNDETERMINED:
+            first, what = "Mode", "Candidates"
+        caption = f"{what}. All modes add up to 1; below 0.01 they are left out."
+        columns = (Column(first), Column("Confidence", numeric=True), Column("Why not"))
         blocks.append(
             Table(
                 columns,

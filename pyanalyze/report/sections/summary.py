@@ -68,7 +68,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     victim = impact.victim
     if victim is None and impact.reason is Reason.SOLE_TENANT:
         one = "only one used the GPU" if device.sharing.condition is None else "only one is known"
-        facts.append(Fact("Largest slowdown", "none", f"by another process: {one}"))
+        facts.append(Fact("Largest slowdown", "none known", f"by another process: {one}"))
     elif victim is None:
         facts.append(Fact("Largest slowdown", fmt.UNKNOWN, "see what is not available"))
     else:
