@@ -1029,7 +1029,7 @@ def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:
     """By SQL each of the two processes launched 1 673 kernels, 857 of them without a record."""
     page = run("report", corpus / "exports" / "nsys-ai" / "h100_2gpu_1s.sqlite", "-f", "md").stdout
     # It recorded for 295.658 s; the last event in the export, which was cut, is an API call at 156.327 s.
-    said = f"857 of {count(1673)} launch calls have no kernel record: the last record is 139.3 s before the recording's end."
+    said = f"857 of {count(1673)} launch calls have no kernel record: the last ones, after which 139.3 s of recording have no record."
     for device in (0, 1):
         assert page.count(f"GPU of unknown name (device {device}): {said}") == 1
 

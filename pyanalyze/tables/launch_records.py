@@ -123,7 +123,7 @@ class LaunchRecords:
         >>> LaunchRecords(3, 1, (), 0, 1, tracing_ended=True).describe()
         '1 of 3 launch calls has no kernel record: CUDA tracing ended first'
         >>> LaunchRecords(3, 1, (), 0, 1, recording_left_ns=2_500_000_000).describe()
-        "1 of 3 launch calls has no kernel record: the last record is 2.500 s before the recording's end"
+        '1 of 3 launch calls has no kernel record: the last ones, after which 2.500 s of recording have no record'
         """
         graphs = " (a graph counts as one)" if self.graphs else ""
         have = "has" if self.without_record == 1 else "have"
@@ -131,7 +131,7 @@ class LaunchRecords:
         said = f"{of} launch calls{graphs} {have} no kernel record"
         if self.only_unfinished:
             if self.recording_left_ns >= _GOES_ON_NS and not self.tracing_ended:
-                return f"{said}: the last record is {fmt.duration(self.recording_left_ns)} before the recording's end"
+                return f"{said}: the last ones, after which {fmt.duration(self.recording_left_ns)} of recording have no record"
             return f"{said}: {'CUDA tracing' if self.tracing_ended else 'the recording'} ended first"
         errors = self.describe_errors()
         if errors:
