@@ -227,7 +227,7 @@ impl fmt::Display for Reason {
                 write!(f, "allocation rules of compute capability {a}.{b} are not known")
             }
             Self::LimitUnknown(name) => write!(f, "{name} of the device is not known"),
-            Self::LaunchUnknown(name) => write!(f, "{name} of the launch is not recorded"),
+            Self::LaunchUnknown(name) => write!(f, "no {name} recorded for the launch"),
         }
     }
 }
@@ -1032,7 +1032,7 @@ bs,regs,static,dyn,carve,cc3.5,cc5.2,cc6.0,cc6.1,cc7.0,cc7.5,cc8.0,cc8.6,cc8.9,c
         assert_eq!(c.f64("waves").unwrap().value(0), 0.25);
         assert_eq!(c.text("limiters").unwrap().value(0), "warps,registers");
         let unknown = (0..3).find(|r| c.names("name").unwrap().get(*r) == Some("c")).unwrap();
-        assert_eq!(c.text("reason").unwrap().value(unknown), "block size of the launch is not recorded");
+        assert_eq!(c.text("reason").unwrap().value(unknown), "no block size recorded for the launch");
         assert_eq!(at(c.u32("blocks_per_sm").unwrap(), unknown), None);
     }
 }

@@ -73,7 +73,7 @@ counters! {
     MIG_INSTANCE_ASSUMED = "mig_instance_assumed", Notice, "import", "Processes of which the export does not say which of several MIG instances they used: each sees its own as device 0.";
     SM_COUNT_MISSING = "sm_count_missing", Notice, "capture", "The SM count of a device is NULL, 0 or more than any GPU has; it was taken from a table of known chips where the name is known, else occupancy cannot be computed.";
     NO_PIDS = "no_pids", Notice, "capture", "Activity without process ids: tenants cannot be told apart.";
-    SENTINEL_PID = "sentinel_pid", Info, "capture", "Rows whose process id is a sentinel (negative or all ones): they belong to no process.";
+    SENTINEL_PID = "sentinel_pid", Info, "capture", "Rows whose process id is a sentinel (0, negative or all ones): they belong to no process.";
     NAME_MISSING = "name_missing", Notice, "capture", "Names that point to no string.";
     VALUE_OUT_OF_RANGE = "value_out_of_range", Notice, "import", "Values outside the range of their column became null.";
     BAD_INTERVAL = "bad_interval", DataLoss, "capture", "Rows whose end is missing, before their start or more than a year after it, and times that no clock says (146 years from zero), were left out.";
