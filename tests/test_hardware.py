@@ -1036,8 +1036,8 @@ def test_kernels_take_what_samples_within_them_show() -> None:
             "FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) GROUP BY timestamp ORDER BY timestamp"
         ).fetchall()
     shown: dict[str, list[tuple[float, float]]] = {}
-    for (since, _, _), (time, issue, dram) in pairwise(samples):
-        inside = [(name, threads) for start, end, name, threads in kernels if start <= since and time <= end]
+    for (time, issue, dram), (until, _, _) in pairwise(samples):
+        inside = [(name, threads) for start, end, name, threads in kernels if start <= time and until <= end]
         whole = sum(threads for _, threads in inside)
         for name, threads in inside:
             shown.setdefault(name, []).append((dram / 100 * threads / whole, issue / 100 * threads / whole))
@@ -1755,3 +1755,36 @@ def test_one_thing_is_advised_once() -> None:
         for advice in load(capture).advise():
             actions = [one.action for one in advice.actions]
             assert len(actions) == len(set(actions)), capture
+
+
+def test_a_counter_sample_is_the_mean_until_the_next_one() -> None:
+    """`C` is one stream whose kernels fill 70 % of the SMs, or 30 (C4), as long as they run.
+
+    A sample that lies in one of its kernels must show just that; so it does from its time on, and not before it.
+    """
+    path = H100 / "alone-C.sqlite"
+    kernels = {"C1": 0.7, "C2": 0.7, "C3": 0.7, "C4": 0.3}
+    taken = demands.by_kernel(load(path).tables, 0, [0], time_sliced=False)
+    assert {name: round(on_sms, 2) for name, (_, on_sms) in taken.items() if on_sms is not None} == kernels
+    check = load(path).check_occupancy(0)
+    assert check is not None
+    # The trivial reading, the mean since the sample before, is 1.2 % off in a mean bin.
+    assert check.absolute_difference("sm_active") < 0.005
+
+
+def test_counters_of_a_kernel_are_those_of_the_samples_inside_it() -> None:
+    """A matrix product by SQL over the samples inside its launches: the tensor pipe is nearly used up."""
+    path = H100 / "torch-alone-train.sqlite"
+    sql = """
+        WITH sample AS (SELECT timestamp AS t, lead(timestamp) OVER (ORDER BY timestamp) AS until, value AS percent
+                        FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) WHERE metricName LIKE ? || '%')
+        SELECT count(*), avg(percent) / 100 FROM sample JOIN CUPTI_ACTIVITY_KIND_KERNEL ON start <= t AND end >= until
+        JOIN StringIds ON id = demangledName WHERE StringIds.value = ?"""
+    occupancy = load(path).report().devices[0].occupancy
+    assert occupancy is not None
+    most = next(one for one in occupancy.kernel_counters if one.name.endswith("_NTT"))
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as export:
+        for counter in ("Tensor Active", "DRAM Read Bandwidth"):
+            n, mean = export.execute(sql, (counter, most.name)).fetchone()
+            assert (most.n, most.means[counter]) == (n, pytest.approx(mean))
+    assert most.means["Tensor Active"] > 0.9

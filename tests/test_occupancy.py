@@ -318,12 +318,12 @@ def test_what_is_calibrated_sums_up_to_the_counters(fixtures: Path) -> None:
     session = load(fixtures / "exclusive.sqlite")
     check = session.check_occupancy(0)
     assert check is not None
-    # Ten samples to a bin, each the mean of the time since the one before: a bin's mean is theirs.
+    # Ten samples to a bin, each the mean of the time until the next one: a bin's mean is theirs.
     window = samples[99][0], samples[1099][0]
     made = session.occupancy(bins=100, window=window)
     slots = session.devices["max_warps_per_sm"][0]
     ours = made.per_sm.group_by("start_ns").agg(warps=pl.col("warps").mean() / slots).sort("start_ns")["warps"]
-    counted = [sum(value for _, value in samples[100 + 10 * n : 110 + 10 * n]) / 1000 for n in range(100)]
+    counted = [sum(value for _, value in samples[99 + 10 * n : 109 + 10 * n]) / 1000 for n in range(100)]
     alike = [abs(a - b) < 1e-6 for a, b in zip(ours, counted, strict=True)]
     plain = session.occupancy(bins=100, window=window, calibrate=False)
     modelled = plain.per_sm.group_by("start_ns").agg(pl.col("warps").sum())

@@ -1,4 +1,4 @@
-"""GPU metrics of a device on which nothing was traced: means of the counters, and of what time they are."""
+"""GPU metrics of a device: means of the counters, of tenants and of kernels, and of what time they are."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pyanalyze.results.occupancy import GpuMetrics, TenantCounters
+from pyanalyze.results.occupancy import GpuMetrics, KernelCounters, TenantCounters
 from pyanalyze.results.sampled import SampledCounter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["gpu_metrics_of"]
+__all__ = ["gpu_metrics_of", "kernel_counters"]
 
 #: Units of counters that are a part of what the GPU can do; old exports name none.
 _PERCENT = ("Throughput %", "%")
 #: Counters of exports without units that are no percentage.
 _OTHER = "(?i)frequency|requests"
+#: Samples in a kernel from which on their mean is worth saying.
+ENOUGH_IN_KERNEL = 10
 #: How the counters begin that are shown first.
 _FIRST = ("sms active", "sm active", "compute warps in", "sm issue", "tensor active", "dram read", "dram write")
 
@@ -47,28 +51,18 @@ def gpu_metrics_of(tables: TableSet, device_id: int, group: frozenset[int] = fro
     (device,) = tables.rows_of("devices", device_id)
     if device["mig_profile"] is not None:
         return None
-    # A GPU alone in its session is meant even where an export numbers it otherwise.
-    here = pl.lit(value=True) if tables.devices.height == 1 else pl.col("device_id") == device_id
-    unit = pl.col("unit").cast(pl.String)
-    percent = unit.is_in(_PERCENT) | (unit.is_null() & ~pl.col("metric").cast(pl.String).str.contains(_OTHER))
     held = _resident_alone(tables, device_id, group)
+    value, metric = pl.col("value"), pl.col("metric").cast(pl.String)
     parts, owned, first, last = [], [], None, None
-    for piece in tables.batches("gpu_metrics", "device_id", "time_ns", "metric", "unit", "value"):
-        mine = piece.filter(here)
-        if mine.is_empty():
-            continue
-        first = mine["time_ns"][0] if first is None else first
-        resident = _resident_since(mine["time_ns"], first if last is None else last, held)
-        last = mine["time_ns"][-1]
-        # A sample is the mean since the one before: the first is of no known time.
-        values = mine.filter(percent & (pl.col("time_ns") > first) & pl.col("value").is_finite())
-        value, metric = pl.col("value"), pl.col("metric").cast(pl.String)
+    for piece in _samples(tables, device_id):
+        first = piece["time_ns"][0] if first is None else first
+        last = piece["time_ns"][-1]
         parts.append(
-            values.group_by(metric, maintain_order=True).agg(
+            piece.group_by(metric, maintain_order=True).agg(
                 n=pl.len(), sum=value.sum(), low=value.min(), high=value.max()
             )
         )
-        own = values.join(resident, on="time_ns").group_by("tenant_id", metric, maintain_order=True)
+        own = piece.join(_within(piece, held), on="time_ns").group_by("tenant_id", metric, maintain_order=True)
         owned.append(own.agg(n=pl.len(), sum=value.sum()))
     if first is None or last is None:
         return None
@@ -92,6 +86,63 @@ def gpu_metrics_of(tables: TableSet, device_id: int, group: frozenset[int] = fro
     )
 
 
+def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
+    """Sum up the GPU metrics of the time in which one kernel was in flight and no other, by kernel.
+
+    Parameters
+    ----------
+    tables, device_id
+        A device that one traced process had: kernels of others would be counted with those in flight.
+
+    Returns
+    -------
+    list of KernelCounters
+        Kernels with :data:`ENOUGH_IN_KERNEL` samples, those with most of them first. A sample is of a kernel if one
+        launch was in flight all the time until the next sample, which kernels shorter than that never are.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> kernel_counters(pyanalyze.load(capture).tables, 0)
+    []
+    """
+    (device,) = tables.rows_of("devices", device_id)
+    if device["mig_profile"] is not None or not tables.row_count("gpu_metrics"):
+        return []
+    columns = ("device_id", "name", "start_ns", "end_ns")
+    kernels = tables.columns("kernels", *columns).filter(pl.col("device_id") == device_id).sort("start_ns")
+    # Of a launch, the time without any other in flight.
+    before, after = pl.col("end_ns").cum_max().shift(1), pl.col("start_ns").shift(-1)
+    solo = kernels.select(
+        pl.col("name").cast(pl.String),
+        start_ns=pl.max_horizontal("start_ns", before),
+        end_ns=pl.min_horizontal("end_ns", after),
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+    solo = solo.sort("start_ns")
+    metric = pl.col("metric").cast(pl.String)
+    parts = [
+        piece.join(_within(piece, solo), on="time_ns")
+        .group_by("name", metric)
+        .agg(n=pl.len(), sum=pl.col("value").sum())
+        for piece in _samples(tables, device_id)
+    ]
+    if not parts:
+        return []
+    sums = pl.concat(parts).group_by("name", "metric").agg(pl.col("n", "sum").sum()).sort("name", "metric")
+    found: dict[str, dict[str, tuple[int, float]]] = {}
+    for name, counter, n, total in sums.filter(pl.col("n") >= ENOUGH_IN_KERNEL).iter_rows():
+        found.setdefault(name, {})[counter] = n, total / n / 100
+    made = [
+        KernelCounters(
+            name=name,
+            n=max(n for n, _ in counted.values()),
+            means={counter: counted[counter][1] for counter in sorted(counted, key=_rank)},
+        )
+        for name, counted in found.items()
+    ]
+    return sorted(made, key=lambda one: (-one.n, one.name))
+
+
 def _resident_alone(tables: TableSet, device_id: int, group: frozenset[int]) -> pl.DataFrame:
     """Recorded residency intervals in which nobody else was resident, in order."""
     columns = ("start_ns", "end_ns", "tenant_id")
@@ -104,12 +155,34 @@ def _resident_alone(tables: TableSet, device_id: int, group: frozenset[int]) -> 
     ).drop_nulls("tenant_id")
 
 
-def _resident_since(times: pl.Series, before_ns: int, held: pl.DataFrame) -> pl.DataFrame:
-    """Samples during which one tenant was resident, from the sample before to this one, and the tenant."""
-    moments = times.unique().sort().to_frame()
-    moments = moments.with_columns(since_ns=pl.col("time_ns").shift(1).fill_null(before_ns))
-    found = moments.join_asof(held, left_on="since_ns", right_on="start_ns", strategy="backward")
-    return found.filter(pl.col("end_ns") >= pl.col("time_ns")).select("time_ns", "tenant_id")
+def _samples(tables: TableSet, device_id: int) -> Iterator[pl.DataFrame]:
+    """Counters that are a part of what the GPU can do, in pieces by time, with `until_ns`: each is the mean until then.
+
+    Of the very last samples it is null: how long they last is not known.
+    """
+    # A GPU alone in its session is meant even where an export numbers it otherwise.
+    here = pl.lit(value=True) if tables.devices.height == 1 else pl.col("device_id") == device_id
+    unit = pl.col("unit").cast(pl.String)
+    percent = unit.is_in(_PERCENT) | (unit.is_null() & ~pl.col("metric").cast(pl.String).str.contains(_OTHER))
+    last: pl.DataFrame | None = None
+    for piece in tables.batches("gpu_metrics", "device_id", "time_ns", "metric", "unit", "value"):
+        found = piece.filter(here & percent & pl.col("value").is_finite())
+        found = found if last is None else pl.concat([last, found])
+        moments = found.select("time_ns").unique().sort("time_ns").with_columns(until_ns=pl.col("time_ns").shift(-1))
+        lasting = found.join(moments, on="time_ns", maintain_order="left")
+        # The next piece says until when the last ones of this one are.
+        last = found.filter(pl.col("time_ns") == moments["time_ns"].last())
+        if not (known := lasting.drop_nulls("until_ns")).is_empty():
+            yield known
+    if last is not None and not last.is_empty():
+        yield last.with_columns(until_ns=pl.lit(None, pl.Int64))
+
+
+def _within(samples: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:
+    """Times of samples that lie wholly in one of some intervals that do not overlap, with what else these have."""
+    moments = samples.select("time_ns", "until_ns").unique().sort("time_ns")
+    found = moments.join_asof(intervals, left_on="time_ns", right_on="start_ns", strategy="backward")
+    return found.filter(pl.col("end_ns") >= pl.col("until_ns")).drop("until_ns", "start_ns", "end_ns")
 
 
 def _by_tenant(owned: pl.DataFrame) -> list[TenantCounters]:

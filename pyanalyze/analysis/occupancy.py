@@ -569,7 +569,7 @@ class CounterComparison:
     ----------
     bins
         One row per bin: `start_ns`, `end_ns`, and `warps` and `sm_active` as `_modelled` and `_counted`, fractions of
-        the device. Counters are averages since the sample before; each bin gets what falls into it.
+        the device. Counters are averages until the next sample; each bin gets what falls into it.
     samples
         Samples of the counter of active SMs that were used.
     period_ns
@@ -577,8 +577,8 @@ class CounterComparison:
     max_warps_per_sm
         Warp slots of an SM.
     active_counted
-        All samples of the counter of active SMs: `time_ns`, and `value` in percent of the device, the mean since the
-        sample before.
+        All samples of the counter of active SMs: `time_ns`, and `value` in percent of the device, the mean until
+        the next sample.
     warps_counted
         The same of warps; None: they were not counted, only active SMs are compared.
     caveats
@@ -846,16 +846,16 @@ def _counter(tables: TableSet, device_id: int, names: tuple[str, ...]) -> pl.Dat
 
 
 def _over(samples: pl.DataFrame, period: int, bins: pl.DataFrame) -> pl.Series:
-    """Mean of a counter over each bin, as a fraction: every sample is the mean since the one before.
+    """Mean of a counter over each bin, as a fraction: every sample is the mean until the next one.
 
-    Null where samples cover less than half of the bin: a pause in the sampling is no time of the sample after it.
+    Null where samples cover less than half of the bin: a pause in the sampling is no time of the sample before it.
     """
     import polars as pl
 
-    since = pl.col("time_ns").shift(1).fill_null(pl.col("time_ns") - period)
-    length = pl.min_horizontal(pl.col("time_ns") - since, pl.lit(2 * period))
+    until_next = (pl.col("time_ns").shift(-1) - pl.col("time_ns")).fill_null(period)
+    length = pl.min_horizontal(until_next, pl.lit(2 * period))
     steps = samples.select(
-        (pl.col("time_ns") - length).alias("begins").set_sorted(), "value", ends="time_ns",
+        pl.col("time_ns").alias("begins").set_sorted(), "value", ends=pl.col("time_ns") + length,
         sum=(pl.col("value") * length).cum_sum().shift(1).fill_null(0.0),
         time=length.cum_sum().shift(1).fill_null(0),
     )  # fmt: skip

@@ -59,7 +59,7 @@ class GpuMetrics(Result):
     The mean of the whole recording: samples may cover a part of the window, or more than it.
     """
 
-    n: int = Field(ge=1, description="Samples; the first one, which is of no known time, is left out.")
+    n: int = Field(ge=1, description="Samples, each the mean until the next one.")
     start_ns: int = Field(description="Begin of what the samples cover, ns from the origin.")
     end_ns: int = Field(description="Last sample, ns from the origin.")
     counters: list[SampledCounter] = Field(description="Every counter that is a part of what the GPU can do.")
@@ -83,6 +83,14 @@ class GpuMetrics(Result):
         """Mean fraction of SMs active; None: not sampled."""
         old = self.mean_of("SM Active")
         return self.mean_of("SMs Active") if old is None else old
+
+
+class KernelCounters(Result):
+    """Means of counter samples that lie wholly in launches of one kernel while no other was in flight; `sampled`."""
+
+    name: Text = Field(description="Kernel, as `kernels.name` has it. Hostile text.")
+    n: int = Field(ge=1, description="Samples, each the mean until the next one.")
+    means: dict[Text, Finite] = Field(description="By counter, fraction of what the GPU can do.")
 
 
 class BlockCheck(Result):
@@ -121,6 +129,11 @@ class Occupancy(Result):
     )
     check_against_blocks: BlockCheck | None = Field(
         description="The model beside measured blocks; null: none were given, or no time bin was measured whole."
+    )
+    kernel_counters: list[KernelCounters] = Field(
+        default_factory=list,
+        description="Counters while a kernel ran, of a device that one process had, most samples first. Empty: none "
+        "were sampled, or no kernel lasts as long as the time between samples.",
     )
 
 

@@ -480,8 +480,9 @@ def _active_before_calls(tables: TableSet, device_id: int) -> tuple[float, int] 
     active = metrics.filter(
         pl.col("device_id") == device_id,
         pl.col("metric").cast(pl.String).str.contains(demands.SMS_ACTIVE),
-        pl.col("time_ns") < calls["start_ns"].min(),
-    )["value"]
+    )
+    # A sample is the mean until the next one.
+    active = active.filter(pl.col("time_ns").shift(-1) <= calls["start_ns"].min())["value"]
     mean = active.mean()
     return (mean, active.count()) if isinstance(mean, float) else None
 

@@ -170,10 +170,10 @@ def _most(tables: TableSet, device_id: int, pattern: str) -> pl.DataFrame:
 
 
 def _lasting(samples: pl.DataFrame) -> pl.DataFrame:
-    """Samples in order, each with the time since the one before it, which it is the mean of."""
+    """Samples in order, each with the time until the next one, which it is the mean of."""
     import polars as pl
 
-    return samples.sort("time_ns").with_columns(pl.col("time_ns").shift(1).alias("since_ns")).drop_nulls("since_ns")
+    return samples.sort("time_ns").with_columns(pl.col("time_ns").shift(-1).alias("until_ns")).drop_nulls("until_ns")
 
 
 def _throughout(tables: TableSet, device_id: int, samples: pl.DataFrame) -> pl.DataFrame:
@@ -185,8 +185,8 @@ def _throughout(tables: TableSet, device_id: int, samples: pl.DataFrame) -> pl.D
     columns = ("device_id", "capture", "pid", "name", "start_ns", "end_ns", *SHAPE)
     threads = pl.fold(1.0, lambda a, b: a * b, [pl.col(name).cast(pl.Float64) for name in SHAPE])
     kernels = tables.columns("kernels", *columns).filter(here).join(who, on=["capture", "pid"], nulls_equal=True)
-    first = samples["since_ns"].search_sorted(kernels["start_ns"], side="left").cast(pl.Int64)
-    after = samples["time_ns"].search_sorted(kernels["end_ns"], side="right").cast(pl.Int64)
+    first = samples["time_ns"].search_sorted(kernels["start_ns"], side="left").cast(pl.Int64)
+    after = samples["until_ns"].search_sorted(kernels["end_ns"], side="right").cast(pl.Int64)
     times = samples.with_row_index("sample").select(pl.col("sample").cast(pl.Int64), "time_ns")
     return (
         kernels.select("tenant_id", pl.col("name").cast(pl.String), threads.alias("threads"), first=first, after=after)
@@ -220,12 +220,12 @@ def _solo_samples(
     work = {tenant: _stretches(tables, device_id, tenant, time_sliced=time_sliced) for tenant in tenants}
     found = {}
     for tenant in tenants:
-        mine = samples.join_asof(work[tenant], left_on="since_ns", right_on="start_ns", strategy="backward")
-        mine = mine.filter(pl.col("end_ns") >= pl.col("time_ns")).drop("start_ns", "end_ns")
+        mine = samples.join_asof(work[tenant], left_on="time_ns", right_on="start_ns", strategy="backward")
+        mine = mine.filter(pl.col("end_ns") >= pl.col("until_ns")).drop("start_ns", "end_ns")
         for other in () if time_sliced else tenants:
             if other != tenant:
-                mine = mine.join_asof(work[other], left_on="time_ns", right_on="start_ns", strategy="backward")
-                beside = (pl.col("end_ns") > pl.col("since_ns")).fill_null(value=False)
+                mine = mine.join_asof(work[other], left_on="until_ns", right_on="start_ns", strategy="backward")
+                beside = (pl.col("end_ns") > pl.col("time_ns")).fill_null(value=False)
                 mine = mine.filter(~beside).drop("start_ns", "end_ns")
         found[tenant] = mine
     return found

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pyanalyze.results.occupancy import Bounded, GpuMetrics, Occupancy
+    from pyanalyze.results.occupancy import Bounded, GpuMetrics, KernelCounters, Occupancy
     from pyanalyze.results.report import Device
 
 #: Kernel configurations in the occupancy table: the ones with most time.
@@ -279,7 +279,11 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     mine.sort(key=lambda row: -int(row["total_ns"]))
     labels = tenant_labels(device.tenants)
     usable = {tenant.tenant_id: tenant.usable_sms for tenant in device.tenants if tenant.usable_sms is not None}
-    rows = tuple(_kernel_row(row, labels, device, usable) for row in mine[:TOP_KERNELS])
+    counted = {} if device.occupancy is None else {one.name: one for one in device.occupancy.kernel_counters}
+    rows = tuple(
+        (*_kernel_row(row, labels, device, usable), *([_counters_cell(counted.get(row["name"]))] if counted else []))
+        for row in mine[:TOP_KERNELS]
+    )
     columns = (
         Column("Kernel"),
         Column("Tenant"),
@@ -292,6 +296,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Grid x block", "blocks x threads", numeric=True, minor=True),
         Column("Registers", "per thread", numeric=True, minor=True),
         Column("Shared", "per block", numeric=True, minor=True),
+        *([Column("Counters", "mean while it ran; n samples", minor=True)] if counted else []),
     )
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
     # Of a capped client the fewer SMs make more waves.
@@ -316,7 +321,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             rows,
             ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most time. ")
             + f"Times and launches are observed, occupancy and waves are modelled.{empty}{capped} Warps per SM are "
-            "corrected for what starting, ending and uneven blocks cost real kernels.",
+            "corrected for what starting, ending and uneven blocks cost real kernels."
+            + (" Counters are sampled while no other kernel was in flight." if counted else ""),
         ),
     ]
 
@@ -366,6 +372,13 @@ def _kernel_row(
         value_cell(fmt.count(whole("registers_per_thread"))),
         value_cell(fmt.bytes_(whole("shared_bytes"))),
     )
+
+
+def _counters_cell(counted: KernelCounters | None) -> Cell:
+    if counted is None:
+        return Cell(fmt.UNKNOWN)
+    means = ", ".join(f"{visible(name)} {fmt.percent(mean, 0)}" for name, mean in counted.means.items())
+    return Cell(f"{means} (n = {fmt.count(counted.n)})")
 
 
 def _mean_warps(value: float | None, low: float | None, high: float | None) -> str:

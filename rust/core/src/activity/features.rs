@@ -1217,10 +1217,10 @@ fn repeat_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
 fn metric_facts(sheet: &mut Sheet, id: u32, d: &OfDevice, known: bool) {
     let (mut outside, mut inside) = ((0.0, 0_u64), (0.0, 0_u64));
     let samples = d.metric.iter().zip(d.metric.iter().skip(1));
-    // A sample covers the time since the one before it: the first covers a time that is not known.
-    for ((before, _), (time, value)) in samples {
-        let (start, end) = (before.saturating_sub(METRIC_GUARD_NS), time.saturating_add(METRIC_GUARD_NS));
-        let far = if d.busy_beside_samples.covered_ns(*before, *time) > 0 {
+    // A sample covers the time until the next one: the last covers a time that is not known.
+    for ((time, value), (next, _)) in samples {
+        let (start, end) = (time.saturating_sub(METRIC_GUARD_NS), next.saturating_add(METRIC_GUARD_NS));
+        let far = if d.busy_beside_samples.covered_ns(*time, *next) > 0 {
             &mut inside
         } else if d.busy_beside_samples.covered_ns(start, end) == 0 {
             &mut outside
@@ -1591,13 +1591,13 @@ mod tests {
 
     #[test]
     fn sm_activity_beside_and_inside_traced_work() {
-        // kernel |10 ms ====== 12 ms|, samples every ms: 11 and 12 are inside, 10 and 13 touch the guard,
+        // kernel |10 ms ====== 12 ms|, samples every ms: 10 and 11 are inside, 9 and 12 touch the guard,
         // all others are outside
         let mut tables = work(&[(0, 7, 0, 1, 7, 10_000, 12_000)]);
         let n = 20;
         let value = |ms: i64| match ms {
-            11 | 12 => 90.0,
-            10 | 13 => 1000.0,
+            10 | 11 => 90.0,
+            9 | 12 => 1000.0,
             _ => 5.0,
         };
         let metrics = Builder::new(&schema::GPU_METRICS)

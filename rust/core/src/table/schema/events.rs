@@ -290,7 +290,7 @@ pub const GPU_METRICS: Table = Table {
     columns: &[
         CAPTURE_ID,
         opt("device_id", U32, "the export does not say which GPU", "Device."),
-        col("time_ns", I64, "Time of the sample."),
+        col("time_ns", I64, "Time of the sample: it is the mean from here until the next sample."),
         col("metric", Name, "Metric, unit in brackets removed."),
         opt("unit", Name, "the export does not say", "Unit as the export writes it, such as `Throughput %`."),
         col("value", F64, "Value."),
