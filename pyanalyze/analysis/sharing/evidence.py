@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, MPS_PERCENTAGE, mig_sm_counts, mps_caps
 from pyanalyze.analysis.mps_daemon import DEFAULT_LOGS, daemon_of, server_ran
 from pyanalyze.analysis.sharing import thresholds as t
+from pyanalyze.analysis.sharing.observations import INFLATED
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.nsys_tool import TRACE, client_options, record_all, recording
 from pyanalyze.results.model import Missing
@@ -827,10 +828,6 @@ def _inside_stable(case: Case) -> bool:
     return any(pair.short_kernels and 2 * pair.short_inside > pair.short_kernels for pair in case.pairs)
 
 
-#: What counts as interrupted. Where the median holds interruptions itself, there are more of them.
-_INFLATED = "took over 1.5 times their median, and at least 0.8 ms more"
-
-
 def _solitude(case: Case) -> Iterable[Observation]:
     traced = case.facts.get("traced_tenants")
     # Without process ids the number of processes is not known: that is no evidence of one, nor of several.
@@ -884,7 +881,7 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "inflated_share",
             "kernel_durations_inflated",
-            f"{fmt.percent(inflated.value)} of {inflated.n} repeated kernels {_INFLATED}",
+            f"{fmt.percent(inflated.value)} of {inflated.n} repeated kernels {INFLATED}",
         )
         yield from _slices(case)
     elif exposure >= t.MIN_EXPOSURE and visited and interrupted is not None:
@@ -892,7 +889,7 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "inflation_ns",
             "interrupted_kernels",
-            f"at least {interrupted.n} of {inflated.n} repeated kernels were interrupted: they {_INFLATED}",
+            f"at least {interrupted.n} of {inflated.n} repeated kernels were interrupted: they {INFLATED}",
         )
         yield from _slices(case)
 

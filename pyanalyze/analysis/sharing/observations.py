@@ -15,7 +15,10 @@ from pyanalyze.text.format import duration, percent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SEEN_WHEN"]
+__all__ = ["INFLATED", "SEEN_WHEN"]
+
+#: What counts as interrupted. Where the median holds interruptions itself, there are more of them.
+INFLATED = "took over 1.5 times their median, and at least 0.8 ms more"
 
 
 def _percent(share: float) -> str:
@@ -117,15 +120,15 @@ SEEN_WHEN: Mapping[str, str] = {
     ),
     "idle_starts_prompt": (
         f"One process, idle for {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels started "
-        f"within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice lengths."
+        f"within {duration(PROMPT_NS)}, in a time of {t.MIN_EXPOSURE:.0f} slices of 2.1 ms or more."
     ),
     "soon_starts_prompt": (
         f"One process, idle for under {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels "
-        f"started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice lengths."
+        f"started within {duration(PROMPT_NS)}, in a time of {t.MIN_EXPOSURE:.0f} slices of 2.1 ms or more."
     ),
     "waits_of_time_slices": (
         f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more waited equally "
-        f"long, 1 to {t.MOST_SLICES_WAITED} default slices."
+        f"long, 1 to {t.MOST_SLICES_WAITED} slices of 2.1 ms."
     ),
     "idle_starts_delayed": (
         f"Of kernels launched while the sole traced process was idle, {t.MIN_SLICE_WAITS:.0f} or more "
@@ -133,18 +136,17 @@ SEEN_WHEN: Mapping[str, str] = {
     ),
     "kernel_durations_stable": (
         f"One traced process: at most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} repeated kernels differ "
-        f"far from their median, over {t.MIN_EXPOSURE:.0f} slice lengths."
+        f"by over 0.8 ms from their median, in a time of {t.MIN_EXPOSURE:.0f} slices of 2.1 ms or more."
     ),
     "kernel_durations_inflated": (
-        f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels took far longer "
-        "than their median."
+        f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels {INFLATED}."
     ),
     "interrupted_kernels": (
-        f"{t.MIN_INFLATED:.0f} or more repeated kernels took far longer than their median, but fewer than "
-        f"{_percent(t.MIN_INFLATED_SHARE)} of them."
+        f"{t.MIN_INFLATED:.0f} or more repeated kernels {INFLATED}, but fewer than "
+        f"{_percent(t.MIN_INFLATED_SHARE)} of them: a tenant that is active now and then."
     ),
     "kernel_durations_inflated_by_slices": (
-        f"Kernels far above their median exceed it by the same time, within {_percent(t.MAX_SLICE_SPREAD)}, whatever "
+        f"Kernels that {INFLATED} exceed their median by the same time, within {_percent(t.MAX_SLICE_SPREAD)}, whatever "
         "their length."
     ),
     # Hardware counters
