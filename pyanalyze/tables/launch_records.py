@@ -131,7 +131,8 @@ class LaunchRecords:
         said = f"{of} launch calls{graphs} {have} no kernel record"
         if self.only_unfinished:
             if self.recording_left_ns >= _GOES_ON_NS and not self.tracing_ended:
-                return f"{said}: the last ones, after which {fmt.duration(self.recording_left_ns)} of recording have no record"
+                rest = fmt.duration(self.recording_left_ns)
+                return f"{said}: the last ones, after which {rest} of recording have no record"
             return f"{said}: {'CUDA tracing' if self.tracing_ended else 'the recording'} ended first"
         errors = self.describe_errors()
         if errors:

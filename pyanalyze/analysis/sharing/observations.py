@@ -146,7 +146,7 @@ SEEN_WHEN: Mapping[str, str] = {
         f"{_percent(t.MIN_INFLATED_SHARE)} of them: a tenant that is active now and then."
     ),
     "kernel_durations_inflated_by_slices": (
-        f"Kernels that {INFLATED} exceed their median by the same time, within {_percent(t.MAX_SLICE_SPREAD)}, whatever "
+        f"Inflated kernels exceed their median by the same time, within {_percent(t.MAX_SLICE_SPREAD)}, whatever "
         "their length."
     ),
     # Hardware counters
