@@ -17,6 +17,8 @@ from pyanalyze.results.time_split import (
     READS_OFTEN,
     WAITS_OFTEN,
     CallsBefore,
+    CallTime,
+    CodeLoading,
     CpuSamples,
     GraphWaits,
     HostActivity,
@@ -29,6 +31,7 @@ from pyanalyze.results.time_split import (
     MpiCalls,
     ReadBacks,
     SampledFunction,
+    SyncGaps,
     TimeSplit,
     UploadWaits,
 )
@@ -58,6 +61,11 @@ _FED_BY_HOST = (Limit.LAUNCHES, Limit.API_CALLS, Limit.HOST)
 #: Calls that return only when work on the GPU has ended.
 _SYNCHRONISES = r"Synchronize"
 _LAUNCHES = r"Launch"
+#: Calls that hand over work and return, as the core's `HANDS_OVER`: in short gaps they count as launching.
+_HANDS_OVER = r"Launch|Async|EventRecord|StreamWaitEvent"
+#: Calls that load code, or may: a first launch or a first question about a kernel does where loading is lazy.
+_LOADS_CODE = re.compile(r"Library|Module|Kernel|Func")
+_LOADS_NO_CODE = re.compile(r"Host|Malloc|Free|Unload|GetLoadingMode")
 #: Copies so small that the link is no part of their time: at 12 GB/s 1 KiB takes 0.1 us, and no copy less than about 1.
 _SMALL_COPY_BYTES = 1 << 10
 #: Calls that create no context: they ask for properties, or choose a device (which creates one from CUDA 12 on).
@@ -129,7 +137,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         }
         by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
         call = max(by_name, key=lambda name: by_name[name][0], default=None)
-        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0, 0, None))
+        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0, 0, 0, None))
         limit = max(parts, key=lambda limit: parts[limit])
         split = TimeSplit(
             limit=limit,
@@ -144,11 +152,13 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             api_call=call,
             api_call_ns=0 if call is None else min(by_name[call][0], parts[Limit.API_CALLS]),
             api_call_count=0 if call is None else by_name[call][1],
+            code_loading=_code_loading(tables, row, by_name, parts[Limit.API_CALLS]),
             top_kernel=top.name,
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
             top_kernel_kinds=top.kinds,
             top_kernel_launches=top.launches,
+            top_kernel_configurations=top.configurations,
             shortest_kernel_ns=None if top.shortest_ns is None else round(top.shortest_ns),
             top_kernel_faulting_ns=None if top.name is None else _faulting_ns(tables, row, top.name),
             graphs_ns=covered_ns(work_of(tables, row, ("graph_launches",), "start_ns", "end_ns")),
@@ -156,9 +166,12 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             host_after_ns=_after_last_launch_ns(tables, row)
             if parts[Limit.HOST] >= SMALL_SHARE * window_ns > 0
             else None,
-            longest_gap=_longest(gaps) if gaps is not None and limit is Limit.HOST else None,
+            longest_gap=_longest(tables, row, gaps) if gaps is not None and limit is Limit.HOST else None,
             calls_before=_notable(before.get((row["capture"], row["pid"])), window_ns),
             launch_waits=_launch_waits(tables, row) if parts[Limit.LAUNCHES] >= SMALL_SHARE * window_ns > 0 else None,
+            sync_gaps=_sync_gaps(tables, row, parts)
+            if found_calls is not None and max(parts[Limit.LAUNCHES], parts[Limit.HOST]) >= SMALL_SHARE * window_ns > 0
+            else None,
             read_backs=_read_backs(tables, row)
             if found_calls is not None and max(parts[Limit.COPIES], long_ns + short_ns) >= SMALL_SHARE * window_ns > 0
             else None,
@@ -491,6 +504,109 @@ def _launch_waits(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchWaits | 
     return LaunchWaits(launches=launches.height, waited=waited.height, call=call)
 
 
+def _sync_gaps(tables: TableSet, tenant: Mapping[str, Any], parts: Mapping[Limit, int]) -> SyncGaps | None:
+    """Gaps in which a call that synchronises returned, and the same thread launched next; None: there are none."""
+    import polars as pl
+
+    # Most programs are told by this alone.
+    calls = tables.calls() if tables.calls_named(tenant, _SYNCHRONISES).calls else None
+    if calls is None:
+        return None
+    own = calls.filter(of_process(tenant)).sort("start_ns")
+    work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id").unique()
+    launches = own.join(work.filter(pl.col("correlation_id") > 0), on="correlation_id", how="semi")
+    before = pl.col("end_ns").shift(1).over("tid")
+    launches = launches.with_columns(before_ns=before).unique("correlation_id", keep="first")
+    gaps = (
+        _gaps(tables, tenant, own)
+        .filter(pl.col("launched_ns") > pl.col("start_ns"))
+        .with_columns(earliest_ns=pl.col("start_ns") - _CLOCKS_NS, gap_ns=pl.col("end_ns") - pl.col("start_ns"))
+        .join(launches.select("correlation_id", "before_ns"), on="correlation_id")
+        .sort("earliest_ns")
+    )
+    syncs = own.filter(named(own, _SYNCHRONISES).fill_null(value=False)).sort("end_ns")
+    syncs = syncs.select("tid", pl.col("name").cast(pl.String), sync_start_ns="start_ns", sync_end_ns="end_ns")
+    found = gaps.join_asof(
+        syncs,
+        left_on="earliest_ns",
+        right_on="sync_end_ns",
+        by="tid",
+        strategy="forward",
+        coalesce=False,
+        check_sortedness=False,  # Sorted above; polars cannot check it by groups.
+    ).filter(
+        pl.col("sync_start_ns") <= pl.col("start_ns"),
+        pl.col("sync_end_ns") <= pl.col("launched_ns"),
+        # What was launched after it returned may have ended before the gap: that gap is not its.
+        pl.col("sync_end_ns") >= pl.col("before_ns").fill_null(pl.col("sync_end_ns")),
+    )
+    if found.is_empty():
+        return None
+    short = pl.col("gap_ns") <= LAUNCH_GAP_NS
+    spans = found.select(
+        "gap_ns",
+        start_ns=pl.max_horizontal("start_ns", "sync_end_ns"),
+        end_ns=pl.min_horizontal("end_ns", "launched_ns"),
+    )
+    # In short gaps calls that hand over work are launching.
+    waiting = own.filter(~named(own, _HANDS_OVER).fill_null(value=False))
+    launches_ns = times(outside(spans.filter(short), waiting), union(waiting.clear()))[1]
+    host_ns = times(outside(spans.filter(~short), own), union(own.clear()))[1]
+    by_name = found.group_by("name").len().sort("len", "name", descending=[True, False])
+    return SyncGaps(
+        call=_VERSION.sub("", by_name["name"][0]),
+        short_gaps=found.filter(short).height,
+        launches_ns=min(launches_ns, parts[Limit.LAUNCHES]),
+        long_gaps=found.filter(~short).height,
+        host_ns=min(host_ns, parts[Limit.HOST]),
+    )
+
+
+def _loads_code(name: str) -> bool:
+    """Whether calls of this function load code, or may."""
+    return _LOADS_CODE.search(name) is not None and _LOADS_NO_CODE.search(name) is None
+
+
+def _code_loading(
+    tables: TableSet, tenant: Mapping[str, Any], by_name: Mapping[str, tuple[int, int]], api_calls_ns: int
+) -> CodeLoading | None:
+    """Calls that load code in the time of CUDA calls; None: there are none."""
+    import polars as pl
+
+    loading = {name: one for name, one in by_name.items() if _loads_code(name)}
+    calls = tables.calls() if loading else None
+    if calls is None:
+        return None
+    sum_ns, most_ns = sum(ns for ns, _ in loading.values()), max(ns for ns, _ in loading.values())
+    ns = sum_ns
+    if len(loading) > 1:
+        # One may run inside another, as one of the driver in one of the runtime.
+        own = calls.filter(of_process(tenant))
+        of_names = own.filter(named(own, rf"^({'|'.join(map(re.escape, loading))})(_v\d+)?$").fill_null(value=False))
+        gaps = _gaps(tables, tenant, own).with_columns(gap_ns=pl.col("end_ns") - pl.col("start_ns"))
+        until = pl.min_horizontal("end_ns", pl.max_horizontal("start_ns", "launched_ns").fill_null(pl.col("end_ns")))
+        gaps = gaps.with_columns(end_ns=until).filter(pl.col("end_ns") > pl.col("start_ns"))
+        ns = 0
+        for some, in_gaps in (
+            (of_names, pl.col("gap_ns") > LAUNCH_GAP_NS),
+            (of_names.filter(~named(of_names, _HANDS_OVER)), pl.col("gap_ns") <= LAUNCH_GAP_NS),
+        ):
+            whole_ns, outside_ns = times(some, union(gaps.filter(in_gaps)))
+            ns += whole_ns - outside_ns
+    ns = min(max(ns, most_ns), sum_ns, api_calls_ns)
+    if not ns:
+        return None
+    ordered = sorted(loading.items(), key=lambda one: (-one[1][0], one[0]))
+    return CodeLoading(
+        ns=ns,
+        calls=[
+            CallTime(call=name, ns=call_ns, count=count)
+            for name, (call_ns, count) in ordered
+            if call_ns >= NAMED_SHARE * ns
+        ],
+    )
+
+
 def _read_backs(tables: TableSet, tenant: Mapping[str, Any]) -> ReadBacks | None:
     """Count small copies to the host that a thread waited for before it launched again; None: few, or not known."""
     import polars as pl
@@ -658,14 +774,36 @@ def _mpi_calls(tables: TableSet, tenant: Mapping[str, Any], name: str) -> MpiCal
     )
 
 
-def _longest(gaps: Mapping[str, Any]) -> LongestGap | None:
-    """The longest gap between the operations of a tenant."""
-    return LongestGap(**gaps["longest_gap"], operations=gaps["operations"]) if gaps["longest_gap"] else None
+def _longest(tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any]) -> LongestGap | None:
+    """The longest gap between the operations of a tenant, and how much of it is the host's."""
+    import polars as pl
+
+    if not gaps["longest_gap"]:
+        return None
+    longest = LongestGap(
+        **gaps["longest_gap"],
+        operations=gaps["operations"],
+        after_ns=max(tenant["last_ns"] - gaps["longest_gap"]["end_ns"], 0),
+    )
+    calls = tables.calls() if gaps["called"] else None
+    if calls is None:
+        return longest
+    own = calls.filter(of_process(tenant))
+    ended = _gaps(tables, tenant, own).filter(pl.col("end_ns") == longest.end_ns)
+    launched_ns = ended["launched_ns"].drop_nulls().min()
+    until_ns = (
+        longest.end_ns if launched_ns is None else max(min(int(str(launched_ns)), longest.end_ns), longest.start_ns)
+    )
+    gap = pl.DataFrame({"start_ns": [longest.start_ns], "end_ns": [until_ns]})
+    within = own.filter(pl.col("end_ns") > longest.start_ns, pl.col("start_ns") < until_ns)
+    return longest.model_copy(update={"host_ns": times(gap, union(within))[1]})
 
 
 @dataclass(frozen=True)
 class _TopKernel:
-    """Name of the kernel with most time, its time, and that of all; how many kernels have that name, and launches.
+    """Name of the kernel with most time, its time, and that of all; how many kernels have that name.
+
+    `launches`, `configurations`: how often and in how many launch configurations it was launched.
 
     `shortest_ns`: mean duration of the shortest launch configuration of any kernel.
     """
@@ -675,6 +813,7 @@ class _TopKernel:
     all_ns: int
     kinds: int
     launches: int
+    configurations: int
     shortest_ns: float | None
 
 
@@ -718,6 +857,7 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
     names = named.agg(
         pl.col("total_ns", "launches").sum(),
         kinds=pl.col("name").cast(pl.String).n_unique(),
+        configurations=pl.len(),
         shortest_ns=(pl.col("total_ns") / pl.col("launches")).min(),
     )
     names = names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
@@ -727,6 +867,7 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
         all_ns=pl.sum("total_ns"),
         kinds=pl.first("kinds"),
         launches=pl.first("launches"),
+        configurations=pl.first("configurations"),
         shortest_ns=pl.min("shortest_ns"),
     )
     return {(device, one): _TopKernel(*told) for device, one, *told in top.iter_rows()}

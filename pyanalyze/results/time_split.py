@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = [
     "READS_OFTEN",
     "WAITS_OFTEN",
+    "CallTime",
     "CallsBefore",
+    "CodeLoading",
     "CpuSamples",
     "GraphWaits",
     "HostActivity",
@@ -31,6 +33,7 @@ __all__ = [
     "RangePhase",
     "ReadBacks",
     "SampledFunction",
+    "SyncGaps",
     "TimeSplit",
     "WaitsFor",
 ]
@@ -120,6 +123,27 @@ class LongestGap(Result):
     end_ns: int = Field(description="Start of the next operation, ns from the origin.")
     operations_before: int = Field(ge=1, description="Kernels, copies and graphs before it.")
     operations: int = Field(ge=2, description="All kernels, copies and graphs of the tenant.")
+    host_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of it, what counts as host_ns: no CUDA call ran, and what ends it was not launched. Null: calls "
+        "were not read.",
+    )
+    after_ns: int | None = Field(
+        default=None, ge=0, description="From its end to the end of the last operation of the tenant, ns."
+    )
+
+    @property
+    def of_host_ns(self) -> int:
+        """Its part of the host's time: all of it where calls were not read.
+
+        Examples
+        --------
+        >>> one = LongestGap(start_ns=0, end_ns=9, operations_before=3, operations=500)
+        >>> one.of_host_ns, one.model_copy(update={"host_ns": 7}).of_host_ns
+        (9, 7)
+        """
+        return self.end_ns - self.start_ns if self.host_ns is None else self.host_ns
 
     @property
     def at_start(self) -> bool:
@@ -346,6 +370,39 @@ class LaunchWaits(Result):
         return self.call is not None and self.waited >= WAITS_OFTEN * self.launches
 
 
+class SyncGaps(Result):
+    """Gaps in which a call that synchronises returned with nothing queued: the GPU idles until the host launches again.
+
+    Source: the thread that launched what ends the gap was in that call when the last operation ended, at most 50 us
+    apart (clocks), and launched nothing in between.
+    """
+
+    call: Text = Field(description="The function that returned in most of them.")
+    short_gaps: int = Field(ge=0, description="Gaps of at most 250 us.")
+    launches_ns: int = Field(
+        ge=0, description="Time of these, from the return of the call to that of the launch: a part of launches_ns, ns."
+    )
+    long_gaps: int = Field(ge=0, description="Longer gaps.")
+    host_ns: int = Field(
+        ge=0, description="Time of these after the return in which no CUDA call ran: a part of host_ns, ns."
+    )
+
+
+class CallTime(Result):
+    """Time in calls of one function while nothing of the tenant was in flight."""
+
+    call: Text = Field(description="The function. Hostile text.")
+    ns: int = Field(ge=0, description="How much, ns.")
+    count: int = Field(ge=1, description="How many such calls.")
+
+
+class CodeLoading(Result):
+    """CUDA calls that load code, while nothing of the tenant was in flight; a first launch loads its kernel as well."""
+
+    ns: int = Field(ge=0, description="Union of their intervals: a part of api_calls_ns, ns.")
+    calls: list[CallTime] = Field(description="The functions with 1 % of it or more, most first.")
+
+
 class GraphWaits(Result):
     """Launched work that waited in gaps of at most 250 us, by how it was launched; of a tenant that launches graphs."""
 
@@ -512,6 +569,9 @@ class TimeSplit(Result):
     api_call: Text | None = Field(description="The call with most of api_calls_ns; null: none.")
     api_call_ns: int = Field(ge=0, description="That time of it.")
     api_call_count: int = Field(ge=0, description="How many such calls ran then.")
+    code_loading: CodeLoading | None = Field(
+        default=None, description="Null: no call that loads code ran then, or calls were not read."
+    )
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")
     top_kernel_kinds: int = Field(
@@ -519,6 +579,9 @@ class TimeSplit(Result):
     )
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
     top_kernel_launches: int = Field(default=0, ge=0, description="How often it was launched.")
+    top_kernel_configurations: int = Field(
+        default=0, ge=0, description="Launch configurations that it has: rows of kernel_occupancy."
+    )
     shortest_kernel_ns: int | None = Field(
         default=None,
         ge=0,
@@ -560,6 +623,10 @@ class TimeSplit(Result):
         default=None,
         description="Null: launches_ns is less than 2 % of the time, the process synchronises less than once per two "
         "launches, or no launch call is known by its correlation id.",
+    )
+    sync_gaps: SyncGaps | None = Field(
+        default=None,
+        description="Null: launches_ns and host_ns are less than 2 % of the time each, or there is no such gap.",
     )
     read_backs: ReadBacks | None = Field(
         default=None,
@@ -657,6 +724,34 @@ class TimeSplit(Result):
         return None if self.waiting_ns is None or not self.window_ns else self.waiting_ns / self.window_ns
 
     @property
+    def after_sync_ns(self) -> int:
+        """Part of launching that is behind calls that synchronise: launching fewer kernels does not shorten it.
+
+        Where the host waits behind about every launch, launching and waiting are not told apart: none.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].after_sync_ns
+        0
+        """
+        if self.sync_gaps is None or (self.launch_waits is not None and self.launch_waits.often):
+            return 0
+        return self.sync_gaps.launches_ns
+
+    @property
+    def mostly_after_sync(self) -> bool:
+        """Whether most of launching is behind calls that synchronise, but not behind about every launch.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].mostly_after_sync
+        False
+        """
+        return 2 * self.after_sync_ns >= self.launches_ns > 0
+
+    @property
     def mostly_after(self) -> bool:
         """Whether most of the host's time lies after the last operation that was launched.
 
@@ -679,7 +774,7 @@ class TimeSplit(Result):
         True
         """
         gap = self.longest_gap
-        return None if gap is None or gap.end_ns - gap.start_ns < _MOST_OF_HOST * self.host_ns else gap
+        return None if gap is None or gap.of_host_ns < _MOST_OF_HOST * self.host_ns else gap
 
     @property
     def without_gap(self) -> tuple[Limit, float] | None:
@@ -694,10 +789,10 @@ class TimeSplit(Result):
         True
         """
         gap = self.one_gap
-        if gap is None or self.mostly_after or gap.end_ns - gap.start_ns < _ALL_OF_HOST * self.host_ns:
+        if gap is None or self.mostly_after or gap.of_host_ns < _ALL_OF_HOST * self.host_ns:
             return None
         left: dict[Limit, int] = {limit: self.part_ns(limit) for limit in Limit}
-        left[Limit.HOST] = max(self.host_ns - (gap.end_ns - gap.start_ns), 0)
+        left[Limit.HOST] = max(self.host_ns - gap.of_host_ns, 0)
         most = max(left, key=lambda one: left[one])
         return most, left[most] / max(sum(left.values()), 1)
 

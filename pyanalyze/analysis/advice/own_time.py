@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyanalyze.results.copies import Copies, CopyKind, Migrations
-    from pyanalyze.results.time_split import HostActivity, MpiCalls, TimeSplit
+    from pyanalyze.results.time_split import CodeLoading, HostActivity, LongestGap, MpiCalls, SyncGaps, TimeSplit
 
 __all__ = ["ncu_filter", "of_copies", "of_process", "of_shared_process"]
 
@@ -44,6 +44,8 @@ FEW_OF_COPIES = 0.5
 LIMITS_BESIDE_OTHERS = {Limit.LAUNCHES: 0.2, Limit.COPIES: 0.5}
 #: CPU samples from which on they show where the host mostly is: three of five in one function are no chance.
 _ENOUGH_SAMPLES = 5
+#: Functions that a sentence names.
+_MOST_CALLS = 3
 #: Launches of a kernel that ncu is to count, and those before them that warm up where a kernel has many.
 _COUNTED_LAUNCHES = 3
 _WARM_UP_LAUNCHES = 20
@@ -55,14 +57,16 @@ _OUTSIDE = {
     WaitsFor.PEER: "Look at what {} waits for",
     WaitsFor.SLEEP: "Look why {} sleeps",
 }
+#: What to do about calls that load code.
+_LOAD_BEFORE = "load code before the part that counts, which moves that time (a warm-up run)"
+_EAGER = (
+    "CUDA_MODULE_LOADING=EAGER moves it as well, but loads all kernels of all linked libraries: that can take more "
+    "time and memory"
+)
 #: What to do about CUDA calls that keep the GPU waiting; the first that matches counts.
 _CALLS = (
     (r"Host|FreeHost|MallocHost", "allocate and register memory of the host once, and reuse it"),
     (r"Malloc|Free|MemAlloc", "allocate once and reuse the memory, or use cudaMallocAsync"),
-    (
-        r"Library|Module|Kernel",
-        "load code before the part that counts, which moves that time (a warm-up run; CUDA_MODULE_LOADING=EAGER)",
-    ),
     (r"Synchronize|EventQuery|StreamQuery", "launch the next work before waiting for the last"),
     (r"Memcpy|Memset|Prefetch", "copy asynchronously, in a stream of its own"),
 )
@@ -125,6 +129,8 @@ def of_process(
                 more = "" if few_blocks is None else _more_blocks(split, *few_blocks)
                 item = item.model_copy(update={"action": f"{item.action}: {known}", "why": f"{item.why}{more}"})
             yield item
+            if limit is Limit.LAUNCHES and _launching_ns(split, smaller=True) >= _worth_ns(split.window_ns):
+                yield _item(name, split, limit, copies, wrong_if=None, smaller=True)
         elif limit is Limit.HOST:
             yield from _outside(name, split)
     yield from special
@@ -441,22 +447,34 @@ def _item(
     wrong_if: str | None,
     shared: bool = False,
     sampled: bool = False,
+    smaller: bool = False,
 ) -> Advice:
+    """Make the item of a part; `smaller`: that of the smaller part of launching, which has another remedy."""
     at_stake_ns = _at_stake_ns(split, limit)
-    action, commands, what = _what_to_do(name, split, limit, copies, sampled=sampled)
+    action, commands, what = _what_to_do(name, split, limit, copies, sampled=sampled, smaller=smaller)
     if limit is Limit.COPIES and copies is not None and (copies.kinds or copies.memsets):
         what = f"{what}. {_mostly(copies, split.copies_ns)}"
     if limit is Limit.KERNELS:
         least_ns = 0 if _nearly_empty(split) else _least_ns(split)
         kernel_ns = max(split.top_kernel_ns - least_ns - _faulting_ns(split), 0)
         at_stake_ns = min(max(kernel_ns, split.graphs_ns), at_stake_ns)
+    loading = split.code_loading if limit is Limit.API_CALLS and _mostly_loading(split) else None
     if limit is Limit.API_CALLS:
-        at_stake_ns = min(split.api_call_ns, at_stake_ns) or at_stake_ns
+        at_stake_ns = min(split.api_call_ns if loading is None else loading.ns, at_stake_ns) or at_stake_ns
+    drained = limit is Limit.LAUNCHES and split.mostly_after_sync != smaller
+    if limit is Limit.LAUNCHES:
+        at_stake_ns = _launching_ns(split, smaller=smaller)
     most = None if split.host_activity is None else split.host_activity.most
     if limit is Limit.HOST and split.host_activity is not None and most is not None and most.kind in _IN_CALLS:
         at_stake_ns = min(split.host_activity.kind_ns(most.kind), at_stake_ns)
     share = at_stake_ns / split.window_ns
     bound = f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time"
+    risk = None
+    if loading is not None:
+        # What is moved is still paid for.
+        bound, risk = f"{bound}; nothing for a program that runs once", _EAGER
+    if drained:
+        risk = "what the host reads after that call may not be ready"
     if limit is Limit.KERNELS and split.overlapping and split.top_kernel_only_ns is not None:
         # Beside others it saves nothing by itself: they are in flight all the same.
         only_ns = split.top_kernel_only_ns
@@ -476,10 +494,53 @@ def _item(
         bound=None if looks else bound,
         why=what,
         undo=None,
+        risk=risk,
         wrong_if=wrong_if,
         at_stake_ns=at_stake_ns,
         at_stake_share=share,
     )
+
+
+def _mostly_loading(split: TimeSplit) -> bool:
+    """Whether calls that load code have more of the time of CUDA calls than any function that does something else."""
+    loading = split.code_loading
+    return loading is not None and loading.ns >= split.api_call_ns
+
+
+def _launching_ns(split: TimeSplit, *, smaller: bool) -> int:
+    """Time of the larger part of launching, or of the smaller: behind calls that synchronise, or between launches."""
+    if split.mostly_after_sync != smaller:
+        return split.after_sync_ns
+    return split.launches_ns - split.after_sync_ns
+
+
+def _between_launches(split: TimeSplit) -> str:
+    """How long launching kept the GPU waiting, without what lies behind calls that synchronise."""
+    part = f"{fmt.duration(split.launches_ns - split.after_sync_ns)} of {fmt.duration(split.window_ns)}"
+    said = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"
+    if split.waiting_ns is not None:
+        said = f"{said}, before the launch of the next operation returned"
+    if split.sync_gaps is not None and split.after_sync_ns:
+        said = f"{said}, without {fmt.duration(split.after_sync_ns)} after {visible(split.sync_gaps.call, 40)}"
+    return f"{said}{_graphs_there(split)}"
+
+
+def _after_sync(name: str, split: TimeSplit, gaps: SyncGaps) -> tuple[str, list[str], str]:
+    """What to do where launching is mostly what follows a call that synchronises."""
+    call = visible(gaps.call, 40)
+    each_ns = gaps.launches_ns // max(gaps.short_gaps, 1)
+    why = (
+        f"the host waited in {call} until nothing was queued, {_times(gaps.short_gaps)}. Then the GPU was idle until "
+        f"the next launch: {fmt.duration(gaps.launches_ns)} in all, {fmt.duration(each_ns)} each time on average. "
+        f"All launching takes {fmt.duration(split.launches_ns)} of {fmt.duration(split.window_ns)}"
+    )
+    shows = recording("--cudabacktrace=sync", "--python-backtrace=cuda", switches=False)
+    action = f"Remove {call} in {name}, or launch the next work before waiting in it"
+    return action, [f"{shows}   # call stacks show where it is called"], why
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{fmt.count(count)} times"
 
 
 def _mostly_memsets(copies: Copies | None) -> bool:
@@ -541,7 +602,7 @@ def _largest_part(part_ns: int, whole_ns: int) -> str:
 
 
 def _what_to_do(
-    name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, sampled: bool
+    name: str, split: TimeSplit, limit: Limit, copies: Copies | None, *, sampled: bool, smaller: bool
 ) -> tuple[str, list[str], str]:
     """Action, commands and evidence."""
     part_ns = _part_ns(split, limit) if limit is Limit.HOST else _at_stake_ns(split, limit)
@@ -584,10 +645,10 @@ def _what_to_do(
             left = f"It was queued in time: what is left are {left}" if split.queued_in_time else f"That is {left}"
             return action, [], f"{why}{_graphs_there(split)}. {left}{_waits_by_launch(split)}"
         case Limit.LAUNCHES:
-            gaps = f"nothing was in flight in gaps of at most {LAUNCH_GAP_NS // 1000} us for {part}"
-            why = gaps if split.waiting_ns is None else f"{gaps}, before the launch of the next operation returned"
-            why = f"{why}{_graphs_there(split)}"
+            if split.sync_gaps is not None and split.mostly_after_sync != smaller:
+                return _after_sync(name, split, split.sync_gaps)
             remedies = f"({'larger' if split.graph_launches else 'CUDA'} graphs, fusion, larger batches)"
+            why = _between_launches(split)
             waits = split.launch_waits
             if waits is None or not waits.often:
                 return f"Launch fewer, longer kernels in {name} {remedies}", [], why
@@ -597,6 +658,8 @@ def _what_to_do(
             said = f"the program synchronises after {counted} before it launches again ({waits.call})"
             return f"{action}; then launch fewer, longer kernels {remedies}", [], f"{said}. {capital(why)}"
         case Limit.API_CALLS:
+            if split.code_loading is not None and _mostly_loading(split):
+                return _load_before(name, split, split.code_loading, part)
             call = split.api_call or "CUDA calls"
             rest = "call it less often"
             if split.api_call_count <= FEW_CALLS:
@@ -611,6 +674,16 @@ def _what_to_do(
             return f"Spend less time in {call} in {name}: {remedy}", [], why
         case Limit.HOST:
             return _busy_host(name, split, part, sampled=sampled)
+
+
+def _load_before(name: str, split: TimeSplit, loading: CodeLoading, part: str) -> tuple[str, list[str], str]:
+    """What to do where CUDA calls mostly load code."""
+    calls = [(visible(one.call, 40), one.ns) for one in loading.calls]
+    each = [f"{call} ({fmt.duration(ns)})" for call, ns in calls[:_MOST_CALLS]]
+    which = calls[0][0] if len(each) == 1 else f"calls that load code: {fmt.names(each)}"
+    why = f"nothing was in flight while CUDA calls ran for {part}; {_largest_part(loading.ns, split.api_calls_ns or 0)}"
+    named = fmt.names([call for call, _ in calls[:_MOST_CALLS]])
+    return f"Spend less time in {named} in {name}: {_LOAD_BEFORE}", [], f"{why}, {fmt.duration(loading.ns)}, in {which}"
 
 
 def _shorter_starts(split: TimeSplit) -> str:
@@ -689,13 +762,14 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
     gap = split.one_gap
     if gap is not None and gap.at_start:
         again = f"pyanalyze CAPTURE --start {gap.end_ns // 1000}us   # without its start"
-        length = fmt.duration(gap.end_ns - gap.start_ns)
-        once = f"{f'{length} of' if split.without_gap is None else 'almost all of'} it is one gap at its start"
+        length, of_host = fmt.duration(gap.end_ns - gap.start_ns), fmt.duration(gap.of_host_ns)
+        much = of_host if split.without_gap is None else "almost all"
+        once = f"{much} of it {'is one gap' if of_host == length else f'lies in one gap of {length}'} at its start"
         commands = [again, _profile(activity, sampled=sampled)]
         # It changes nothing, but says what a change is worth.
         action = f"Before any change, look at {name} without its start, in which the GPU waited longest"
-        return action, commands, f"{why}; {once}{did}"
-    why = f"{why}{did}"
+        return action, commands, f"{why}; {once}{did}{_behind(split, gap)}"
+    why = f"{why}{did}{_synchronised(split)}"
     most = None if activity is None else activity.most
     if most is None:
         why = f"{why}{_waited(activity)}"
@@ -713,6 +787,30 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
     if most.range:
         why = f"{why}. {capital(called)} was called mostly inside NVTX range {visible(most.range, 40)}"
     return f"Profile the host code of {name}: the GPU waits for it", [_profile(activity, sampled=sampled)], why
+
+
+def _synchronised(split: TimeSplit) -> str:
+    """That the host was mostly late after it had waited for the GPU, to stand behind a clause; empty: it was not."""
+    gaps = split.sync_gaps
+    if gaps is None or 2 * gaps.host_ns < split.host_ns:
+        return ""
+    return (
+        f". {fmt.duration(gaps.host_ns)} of it came after the host had waited in {visible(gaps.call, 40)} until "
+        f"nothing was queued, {_times(gaps.long_gaps)}: remove that call, or launch the next work before waiting"
+    )
+
+
+def _behind(split: TimeSplit, gap: LongestGap) -> str:
+    """What is left to look at without a gap at the start, to stand behind a clause; empty: not known."""
+    if gap.after_ns is None:
+        return ""
+    left = gap.operations - gap.operations_before
+    host = min(max(split.host_ns - gap.of_host_ns, 0), gap.after_ns)
+    operations = fmt.counted(left, "operation")
+    return (
+        f". Without that gap, {fmt.duration(gap.after_ns)} with {operations} are left, {fmt.duration(host)} of it the "
+        "host's"
+    )
 
 
 def _waited(activity: HostActivity | None) -> str:
@@ -839,7 +937,9 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     which = [*(["-s", str(skipped)] if skipped else []), "-c", str(_COUNTED_LAUNCHES)]
     command = shell_line(["ncu", "--set", "full", *which, *ncu_filter(kernel), "PROGRAM"])
     share = f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}"
-    why = f"kernels were in flight for {part}; {kernel} has {share}"
+    configurations = split.top_kernel_configurations
+    split_up = f", in {fmt.count(configurations)} launch configurations" if configurations > 1 else ""
+    why = f"kernels were in flight for {part}; {kernel} has {share}{split_up}"
     action = f"Make kernel {kernel} of {name} faster"
     if _faulting_ns(split):
         why = (
