@@ -158,9 +158,44 @@ def test_no_sentence_is_cut_in_half(hardware: Path, capture: str) -> None:
 
 
 def test_one_gap_is_named_where_there_is_no_room_for_what_the_host_did(corpus: Path) -> None:
-    """By SQL nothing is on the GPU for 1 628 903 372 ns after the second of 24 operations."""
+    """By SQL nothing is on the GPU for 1 628 903 372 ns after the second of 24 operations, of which calls have 1.1 ms."""
     said = " ".join(line.strip() for line in run(corpus / "exports/fuser/report1.sqlite").stdout.splitlines()[:4])
-    assert "Most of the host's time is one gap of 1.629 s at its start: --start 7476932us leaves it out." in said
+    gap = "Most of the host's time (1.628 s) lies in one gap of 1.629 s at its start: --start 7476932us leaves it out."
+    assert gap in said
+
+
+def test_the_range_that_has_most_of_the_hosts_time_is_named_beside_one_gap(corpus: Path) -> None:
+    """By SQL the range takes 310 986 030 ns, within the gap of 347 819 220 ns in which calls take 4 221 235."""
+    path = corpus / "exports/fuser/report2@bab6954.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        ranges = "SELECT max(end - start) FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE coalesce(text, value) = ?"
+        assert db.execute(ranges, ("executor_utils::Nvrtc::CompileProgram",)).fetchone() == (310_986_030,)
+    lines = run("summary", path).stdout.splitlines()
+    said = " ".join(line.strip() for line in lines[:5])
+    # 310.986 of 447.348 ms.
+    assert "NVTX range executor_utils::Nvrtc::CompileProgram has 69.5 % of the host's time." in said
+    assert "343.6 ms of that time lies in one gap of 347.8 ms at its start." in said
+    assert len(lines) <= 15
+    assert any("--start 1696501us" in line for line in lines)
+
+
+def test_calls_before_that_took_longer_than_all_work_are_on_the_first_screen(corpus: Path, tmp_path: Path) -> None:
+    """By SQL the second call, cudaMalloc, takes 142.5 ms; from the first to the last operation 37.7 ms pass."""
+    path = corpus / "exports/jaxtoolbox-gb200/nsys_report_cuda_graph_pdl_stream_capture.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        calls = (
+            "SELECT value, end - start FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId ORDER BY start"
+        )
+        (_, asked_ns), (name, took_ns) = db.execute(calls).fetchmany(2)
+    assert (name, asked_ns < 2_000, f"{took_ns / 1e6:.1f}") == ("cudaMalloc_v3020", True, "142.5")
+    said = " ".join(" ".join(run("summary", path).stdout.splitlines()).split())
+    assert "CUDA calls took 142.5 ms (142.5 ms in the first cudaMalloc: context creation)." in said
+    # What is in flight is one graph that was traced whole: no kernel is known.
+    assert "kernels and graphs in flight" in said
+    run("report", path, "-o", tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert "| Kernels and graphs |" in page and "Busy (kernels and graphs in flight, observed)" in page
+    assert "(kernels in flight" not in page
 
 
 def test_when_the_gpu_was_first_used_is_said_first(corpus: Path) -> None:

@@ -408,6 +408,27 @@ def test_a_real_training_loop_waits_once_per_step(hardware: Path) -> None:
     assert "27 times" in item.why and item.at_stake_ns == split.sync_gaps.launches_ns
 
 
+def test_the_steps_of_a_real_training_loop_and_where_the_table_splits_a_kernel(hardware: Path) -> None:
+    """By SQL: 28 ranges `step`, of 12.59 ms (median) and 13.08 at most; the kernel with most time has two grids."""
+    path = hardware / "torch-alone-train.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        lengths = sorted(row[0] for row in db.execute("SELECT end - start FROM NVTX_EVENTS WHERE text = 'step'"))
+        columns = "gridX, gridY, gridZ, blockX, registersPerThread, dynamicSharedMemory"
+        rows = db.execute(
+            f"""SELECT value, count(DISTINCT format('%d %d %d %d %d %d', {columns})), sum(end - start)
+            FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName GROUP BY value ORDER BY 3 DESC"""
+        )
+        name, grids, _ = next(row for row in rows if "nvjet" in row[0])
+    assert (len(lengths), lengths[13] // 10_000, lengths[-1] // 10_000) == (28, 1259, 1307)
+    report = pyanalyze.load(path).report()
+    text = render_markdown(report)
+    assert "python3 ran NVTX range step 28 times: 12.59 ms (median), at most 13.08 ms." in text
+    assert report.devices[0].tenants[0].time_split is not None
+    assert report.devices[0].tenants[0].time_split.top_kernel_configurations == grids == 2
+    assert name.endswith("NTT")
+    assert "in 2 launch configurations" in report.devices[0].advice[0].why
+
+
 @pytest.mark.parametrize("export", ["pipit/perlmutter-cloverleaf-cuda", "balinski/report19.nsys2026"])
 @pytest.mark.parametrize("part", ["Launch", "Synchronize"])
 def test_calls_of_a_real_process_are_summed_by_name(corpus: Path, export: str, part: str) -> None:
@@ -783,7 +804,7 @@ def test_the_allocation_before_a_real_kernel_is_told(corpus: Path) -> None:
     assert before is not None
     assert (before.ns, before.call, before.call_ns) == (sum(calls.values()), "cudaMalloc", calls["cudaMalloc_v3020"])
     text = " ".join(render_markdown(pyanalyze.load(path).report()).split())
-    assert "CUDA calls of bin/pf_spin took 143.7 ms (122.1 ms in the first, cudaMalloc: context creation); " in text
+    assert "CUDA calls of bin/pf_spin took 143.7 ms (122.1 ms in the first cudaMalloc: context creation); " in text
 
 
 def test_only_the_call_that_creates_the_context_is_said_to(corpus: Path, hardware: Path) -> None:

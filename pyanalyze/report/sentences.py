@@ -328,6 +328,8 @@ _LIMITED_BY = {
 _QUEUED_IN_TIME = "start latency and dependencies: launched work had not started, with nothing in flight, for"
 #: Part of the time from which on a percentage with one digit shows it.
 _SHOWN_SHARE = 0.0005
+#: What is in flight where graphs were traced whole.
+KERNELS_AND_GRAPHS: Final = "kernels and graphs"
 #: The parts of a process's time in words.
 _PART_WORDS = {
     Limit.KERNELS: "kernels",
@@ -338,9 +340,17 @@ _PART_WORDS = {
 }
 
 
-def part_words(part: Limit, copies: Iterable[Copies | None]) -> str:
-    """Name a part of the time of processes with these copies."""
+def part_words(part: Limit, copies: Iterable[Copies | None], *, graphs: bool = False) -> str:
+    """Name a part of the time of processes with these copies, and whole graphs or not."""
+    if part is Limit.KERNELS and graphs:
+        return KERNELS_AND_GRAPHS
     return copies_words(copies) if part is Limit.COPIES else _PART_WORDS[part]
+
+
+def work_words(device: Device) -> str:
+    """What is in flight where a tenant is busy: kernels, or whole graphs, whose kernels are not known, as well."""
+    whole = any(t.time_split is not None and t.time_split.whole_graphs for t in device.tenants)
+    return KERNELS_AND_GRAPHS if whole else "kernels"
 
 
 #: Directions of copies, and memory on the host's side.
@@ -401,8 +411,9 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     device
         A device of a report.
     short
-        Leave out which devices copied at the same time and what came before the first operation, and say either what
-        the host did in the meantime, or that it waited once: at its start that says more.
+        Leave out which devices copied at the same time and most of what came before the first operation, and say
+        either what the host did in the meantime, or that it waited once: at its start that says more. An NVTX range
+        that has most of the host's time is named in both cases.
     """
     if len(device.tenants) != 1 or device.tenants[0].time_split is None:
         return None
@@ -450,6 +461,11 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         gap, spent = (gap, "") if gap.at_start else (None, spent)
     if split.mostly_after:
         said = f"{said} Most of the host's time is after its last launch, between migrations of unified memory."
+    elif gap is not None and short and (most := split.most_in_range) is not None:
+        # The command that leaves the gap out stands below: there is room for the cause.
+        named = f"NVTX range {visible(most.name, 40)} has {fmt.percent(most.share)} of the host's time"
+        length, of_host = fmt.duration(gap.end_ns - gap.start_ns), fmt.duration(gap.of_host_ns)
+        said = f"{said} {named}. {of_host} of that time lies in one gap of {length} at its start."
     elif gap is not None:
         said = f"{said} {_one_gap(gap, split.without_gap, copies)}"
     if spent:
@@ -457,10 +473,10 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     if not short and (differ := _range_phases(label, split)):
         said = f"{said} {differ}"
     # What took longer than all that the shares are of changes what is to be looked at first.
-    before = None if short else split.calls_before
-    if before is not None and (before.ns > split.window_ns or before.cpu_samples is not None):
-        return f"{said} {calls_before_text(label, before)}"
-    return said
+    before = split.calls_before
+    if before is None or (before.ns <= split.window_ns and before.cpu_samples is None):
+        return said
+    return f"{said} {calls_before_text(label, before, short=short)}"
 
 
 def _range_phases(label: str, split: TimeSplit) -> str:
@@ -510,18 +526,23 @@ def _one_gap(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copie
     """
     # It is what a reader needs most: a process that waits once is not one that the host limits.
     part = "Most" if without is None else "Almost all"
-    once = f"{part} of the host's time is one gap of {fmt.duration(gap.end_ns - gap.start_ns)}"
+    length, of_host = fmt.duration(gap.end_ns - gap.start_ns), fmt.duration(gap.of_host_ns)
+    # CUDA calls have the rest of it.
+    is_in = "is one gap" if length == of_host else f"({of_host}) lies in one gap"
+    once = f"{part} of the host's time {is_in} of {length}"
     rest = "" if without is None else f" Without it: {part_words(without[0], [copies])} {fmt.percent(without[1])}."
     if gap.at_start:
         return f"{once} at its start: --start {gap.end_ns // 1000}us leaves it out.{rest}"
     return f"{once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations.{rest}"
 
 
-def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True) -> str:
+def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True, short: bool = False) -> str:
     """How long CUDA calls of a process took before the time that its parts are of."""
     named = "" if calls.call is None else f" ({visible(calls.call, 40)} {fmt.duration(calls.call_ns)})"
     if calls.call is not None and calls.first_ns is not None:
-        named = f" ({fmt.duration(calls.first_ns)} in the first, {visible(calls.call, 40)}: context creation)"
+        named = f" ({fmt.duration(calls.first_ns)} in the first {visible(calls.call, 40)}: context creation)"
+    if short:
+        return f"Before that time, CUDA calls took {fmt.duration(calls.ns)}{named}."
     anywhere = " on any GPU" if calls.devices > 1 else ""
     left_out = "; these shares leave that out" if shares else ""
     said = (
@@ -727,16 +748,16 @@ def _of_clients(device: Device) -> str:
     labels = tenant_labels(device.tenants)
     each = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(t.gpu_time_share)}" for t in clients[:3])
     more = f" and {len(clients) - 3} more" if len(clients) > 3 else ""
-    return f"; kernels in flight: {each}{more}"
+    return f"; {work_words(device)} in flight: {each}{more}"
 
 
 def _gpu_time_source(device: Device) -> str:
     if any(t.gpu_time_basis == "observed" for t in device.tenants):
         return "switch records"
     if any(t.resident_ns is not None for t in device.tenants):
-        return "kernels in flight; switch records attribute the residency of all MPS clients to one"
+        return f"{work_words(device)} in flight; switch records attribute the residency of all MPS clients to one"
     if device.residency_summary is None:
-        return "kernels in flight, no switch records"
+        return f"{work_words(device)} in flight, no switch records"
     return "inferred residency, no switch records"
 
 

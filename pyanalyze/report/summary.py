@@ -112,6 +112,8 @@ _NAMED_GPUS, _NODES = 3, 3
 _SETTINGS = 2
 #: Lines on what is wrong with the devices.
 _HEALTH_LINES = 3
+#: Lines on what limits the only tenant.
+_LIMIT_LINES = 3
 #: Tenants that get a bar of their own.
 _BARS = 4
 
@@ -333,9 +335,12 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return [*_lines("Slow", slow, 2), *_lines("Answer", cause, 3)]
     limit = limit_text(device)
     if limit is not None:
-        if len(_lines("Limit", limit, 4)) > 3:
-            limit = limit_text(device, short=True) or limit
-        return [*_lines("Limit", limit, 3), *_streams(device), *_lines("Answer", cause, 2)]
+        most = _LIMIT_LINES
+        if len(_lines("Limit", limit, most + 1)) > most:
+            limit, split = limit_text(device, short=True) or limit, device.tenants[0].time_split
+            # What the host did in its longest gap is worth a line of its own.
+            most += split is not None and split.one_gap is not None and split.most_in_range is not None
+        return [*_lines("Limit", limit, most), *_streams(device), *_lines("Answer", cause, 2)]
     if impact.sole_tenant:
         return _lines("Answer", cause, 3)
     # Where it is said how to capture it stands under "Missing"; whose slowdown is not known, the line above may say.

@@ -777,6 +777,33 @@ class TimeSplit(Result):
         return None if gap is None or gap.of_host_ns < _MOST_OF_HOST * self.host_ns else gap
 
     @property
+    def most_in_range(self) -> HostPart | None:
+        """The NVTX range that has most of the host's time; None: there is none.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].most_in_range is None
+        True
+        """
+        most = None if self.host_activity is None else self.host_activity.most
+        if most is None or most.kind is not HostKind.RANGE or most.name is None:
+            return None
+        return most if most.ns >= _MOST_OF_HOST * self.host_ns else None
+
+    @property
+    def whole_graphs(self) -> bool:
+        """Whether whole graphs count in kernels_ns: they were in flight, and their kernels are not known.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].whole_graphs
+        False
+        """
+        return self.graphs_ns > 0
+
+    @property
     def without_gap(self) -> tuple[Limit, float] | None:
         """The largest part of its time without one gap that is almost all of the host's, as a fraction of that time.
 

@@ -71,15 +71,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ]
     if (more := len(device.slow_units) - MOST_GROUPS) > 0:
         blocks.append(Para(f"Units of {fmt.counted(more, 'more name')} have a slow tail: pyanalyze explain CAPTURE."))
-    impact = impact_of(device)
-    slowed = {one.tenant.tenant_id for one in (impact.victim, *impact.also_slowed) if one is not None and one.slowed}
-    # Of tenants that nobody slowed it says something only beside others, or where one figure would mix two phases.
-    even = [one for one in device.even_units if device.slow_units or one.tenant_id in slowed or one.phases]
+    slowed, even, few = _slowed(device), *_shown(device)
     blocks += [Para(_even(group, device, slowed=group.tenant_id in slowed)) for group in even[:MOST_GROUPS]]
     if (more := len(even) - MOST_GROUPS) > 0:
         tenants = fmt.counted(more, "more tenant")
         blocks.append(Para(f"Units of {tenants} have no slow tail either: pyanalyze explain CAPTURE."))
-    few = [one for one in device.few_units if device.slow_units or one.tenant_id in slowed]
     blocks += [Para(_few(group)) for group in few[:MOST_GROUPS]]
     shown = [*(one.group for one in device.slow_units), *even, *few]
     start_ns = 0 if device.window is None else device.window.start_ns
@@ -93,6 +89,38 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if any(group.source is UnitSource.RANGE for group in shown):
         blocks.append(Para(UNITS_OF_RANGES, "muted"))
     return blocks
+
+
+def _slowed(device: Device) -> set[int]:
+    """The tenants that others slowed."""
+    impact = impact_of(device)
+    return {one.tenant.tenant_id for one in (impact.victim, *impact.also_slowed) if one is not None and one.slowed}
+
+
+def _shown(device: Device) -> tuple[list[UnitGroup], list[UnitGroup]]:
+    """Units without a slow tail that this section shows, and those that are too few for percentiles."""
+    slowed = _slowed(device)
+    # Of tenants that nobody slowed it says something only beside others, or where one figure would mix two phases.
+    even = [one for one in device.even_units if device.slow_units or one.tenant_id in slowed or one.phases]
+    return even, [one for one in device.few_units if device.slow_units or one.tenant_id in slowed]
+
+
+def repeated_ranges(device: Device) -> list[str]:
+    """How long the NVTX ranges that repeat take, of units of work that are not slow and have no place in this section.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> repeated_ranges(pyanalyze.load(capture).report().devices[0])
+    []
+    """
+    even, few = _shown(device)
+    return [
+        f"{visible(one.tenant, 30)} ran NVTX range {visible(one.name, 60)} {fmt.count(one.count)} times: "
+        f"{fmt.duration(one.p50_ns)} (median), at most {fmt.duration(one.max_ns)}."
+        for one in (*device.even_units, *device.few_units)
+        if one.source is UnitSource.RANGE and one.count > 1 and one not in even and one not in few
+    ]
 
 
 def _found(group: UnitGroup, device: Device) -> str:

@@ -15,6 +15,7 @@ from pyanalyze.report.sentences import (
     recorded_ns,
     too_few_intervals,
     whole_intervals,
+    work_words,
 )
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -44,7 +45,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     together_ns = (
         round((group[0].gpu_time_share or 0.0) * (window.end_ns - window.start_ns)) if group and window else None
     )
-    no_kernel = copies_only(device)
+    no_kernel, work = copies_only(device), work_words(device)
     rows = []
     for t in device.tenants:
         rows.append(
@@ -72,13 +73,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     served = any(t.served_by is not None and t.gpu_time_share is not None for t in device.tenants)
     if served:
         caption += (
-            " Residency is the MPS server's; the share of a client is the time with kernels in flight. Time of a "
+            f" Residency is the MPS server's; the share of a client is the time with {work} in flight. Time of a "
             "client is attributed while the server was resident: clients in flight at once are not told apart."
         )
     elif no_kernel:
         caption += f" {only_copies_text(device)}"
     elif any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
-        caption += " The share is the time with kernels in flight."
+        caption += f" The share is the time with {work} in flight."
     if any(t.resident_ns is None and t.served_by is None and t.attributed_ns for t in device.tenants if t not in group):
         caption += " Without recorded residency of a tenant, all of its time in flight is attributed to it."
     caption += whole_intervals(device)
@@ -102,7 +103,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("GPU time share", "of the window" if recorded_ns(device) is None else "of the time on record", True),
         Column("Resident", "observed", True),
         Column("Attributed", "busy and resident, inferred", True),
-        Column("Busy", "kernels in flight, observed", True),
+        Column("Busy", f"{work} in flight, observed", True),
         Column("Residency intervals", "complete; median, observed", True),
         Column("SM share", "of the SM time of traced tenants, modelled", True),
         Column("Memory", "peak, sampled", True),
@@ -117,7 +118,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         chart = Chart(
             chart_key("usage", device.device_id),
             "Busy, resident and attributed time per tenant",
-            "Busy: its kernels were in flight, switched out or not. Resident: its context occupied the compute engine. "
+            f"Busy: its {work} were in flight, switched out or not. Resident: its context occupied the compute engine. "
             f"Attributed: both at once.{whose}",
         )
         blocks.insert(0, chart)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.report.blocks import Block, Cell, Column, Fold, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sections.slow_requests import repeated_ranges
 from pyanalyze.report.sentences import calls_before_text, limit_text, part_words, too_few_text
 from pyanalyze.results.labels import host_words, late_words, sampled_words, tenant_labels
 from pyanalyze.results.time_split import Limit
@@ -27,7 +28,7 @@ _OF_PARTS = {Limit.COPIES: "no kernel in flight", Limit.WAITING: "launched, not 
 _FIRST_THAT_APPLIES = (Limit.KERNELS, Limit.COPIES, Limit.WAITING, Limit.API_CALLS, Limit.LAUNCHES, Limit.HOST)
 _GAP = f"{LAUNCH_GAP_NS // 1000} us"
 _COUNTS = {
-    Limit.KERNELS: "a kernel is in flight, switched out or not",
+    Limit.KERNELS: "a kernel, or a graph traced whole, is in flight, switched out or not",
     Limit.COPIES: "a copy, a memset or a migration is in flight",
     Limit.WAITING: "the launch call of the next operation has returned",
     Limit.API_CALLS: (
@@ -104,6 +105,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         return [Para(text) for text in [said, *few] if text]
     copies = [one.copies for one in device.tenants if one.time_split is not None]
     known = any(split.host_activity is not None for _, split in splits)
+    graphs = any(split.whole_graphs for _, split in splits)
     rows = tuple(
         (
             Cell(visible(label)),
@@ -118,7 +120,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("Time", "first start to last end", True),
-        *(Column(capital(part_words(one, copies)), _OF_PARTS.get(one, ""), True) for one in Limit),
+        *(Column(capital(part_words(one, copies, graphs=graphs)), _OF_PARTS.get(one, ""), True) for one in Limit),
         Column("Call with most time", "part of CUDA calls; share of the tenant's time"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
@@ -138,8 +140,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if split.collective_waits is not None and split.collective_waits.waits
     ]
     phases = [text for label, split in splits if (text := _phases(label, split))]
-    texts = [said, *few, *phases, *(text for text in before if text not in said), *late]
-    counts = tuple((Cell(capital(part_words(one, copies))), Cell(_COUNTS[one])) for one in _FIRST_THAT_APPLIES)
+    texts = [said, *few, *phases, *repeated_ranges(device), *(text for text in before if text not in said), *late]
+    counts = tuple(
+        (Cell(capital(part_words(one, copies, graphs=graphs))), Cell(_COUNTS[one])) for one in _FIRST_THAT_APPLIES
+    )
     heads = (Column("Part"), Column("Counts while", "nothing above it applies"))
     legend = Fold("What each part counts", (Table(heads, counts),))
     return [*(Para(text) for text in texts if text), Table(columns, rows, caption), legend]
