@@ -331,6 +331,8 @@ def test_a_wait_once_per_step_is_no_matter_of_short_kernels(tmp_path: Path) -> N
     )
     assert item.commands[0].startswith("nsys profile -t cuda,nvtx --cudabacktrace=sync ")
     assert not any("fewer, longer" in one.action and "start latency" not in one.action for one in actions)
+    late = "The host of train was late because it had waited in cudaStreamSynchronize until nothing was queued"
+    assert f"{late}: 3.230 ms of launching in 19 gaps." in render_markdown(pyanalyze.load(path).report())
 
 
 @pytest.mark.parametrize(

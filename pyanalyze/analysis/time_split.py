@@ -75,6 +75,7 @@ _NEEDS_NO_CONTEXT = (
 _MAKES_CONTEXT = r"CtxCreate|PrimaryCtxRetain"
 #: What nsys writes behind the name of a function of the runtime.
 _VERSION = re.compile(r"_v\d+$")
+_OF_CALLS = ("capture", "pid", "tid", "start_ns", "end_ns", "name", "correlation_id")
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name")
 
 
@@ -152,7 +153,9 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             api_call=call,
             api_call_ns=0 if call is None else min(by_name[call][0], parts[Limit.API_CALLS]),
             api_call_count=0 if call is None else by_name[call][1],
-            code_loading=_code_loading(tables, row, by_name, parts[Limit.API_CALLS]),
+            code_loading=_code_loading(tables, row, by_name, parts[Limit.API_CALLS])
+            if parts[Limit.API_CALLS] >= SMALL_SHARE * window_ns > 0
+            else None,
             top_kernel=top.name,
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
@@ -512,7 +515,7 @@ def _sync_gaps(tables: TableSet, tenant: Mapping[str, Any], parts: Mapping[Limit
     calls = tables.calls() if tables.calls_named(tenant, _SYNCHRONISES).calls else None
     if calls is None:
         return None
-    own = calls.filter(of_process(tenant)).sort("start_ns")
+    own = calls.select(*_OF_CALLS).filter(of_process(tenant)).sort("start_ns")
     work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id").unique()
     launches = own.join(work.filter(pl.col("correlation_id") > 0), on="correlation_id", how="semi")
     before = pl.col("end_ns").shift(1).over("tid")
@@ -581,7 +584,7 @@ def _code_loading(
     ns = sum_ns
     if len(loading) > 1:
         # One may run inside another, as one of the driver in one of the runtime.
-        own = calls.filter(of_process(tenant))
+        own = calls.select(*_OF_CALLS).filter(of_process(tenant))
         of_names = own.filter(named(own, rf"^({'|'.join(map(re.escape, loading))})(_v\d+)?$").fill_null(value=False))
         gaps = _gaps(tables, tenant, own).with_columns(gap_ns=pl.col("end_ns") - pl.col("start_ns"))
         until = pl.min_horizontal("end_ns", pl.max_horizontal("start_ns", "launched_ns").fill_null(pl.col("end_ns")))
@@ -788,7 +791,7 @@ def _longest(tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any
     calls = tables.calls() if gaps["called"] else None
     if calls is None:
         return longest
-    own = calls.filter(of_process(tenant))
+    own = calls.select(*_OF_CALLS).filter(of_process(tenant))
     ended = _gaps(tables, tenant, own).filter(pl.col("end_ns") == longest.end_ns)
     launched_ns = ended["launched_ns"].drop_nulls().min()
     until_ns = (

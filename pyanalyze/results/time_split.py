@@ -570,7 +570,8 @@ class TimeSplit(Result):
     api_call_ns: int = Field(ge=0, description="That time of it.")
     api_call_count: int = Field(ge=0, description="How many such calls ran then.")
     code_loading: CodeLoading | None = Field(
-        default=None, description="Null: no call that loads code ran then, or calls were not read."
+        default=None,
+        description="Null: api_calls_ns is less than 2 % of the time, or no call that loads code ran then.",
     )
     top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")

@@ -93,6 +93,28 @@ def _phases(label: str, split: TimeSplit) -> str | None:
     )
 
 
+def _after_sync(label: str, split: TimeSplit) -> str | None:
+    """Say that launching or the host's time is mostly what follows waits of the host; None: it is not."""
+    gaps = split.sync_gaps
+    if gaps is None:
+        return None
+    parts = (
+        (Limit.LAUNCHES, gaps.launches_ns, gaps.short_gaps, split.launches_ns),
+        (Limit.HOST, gaps.host_ns, gaps.long_gaps, split.host_ns),
+    )
+    told = [
+        f"{fmt.duration(ns)} of {part_words(part, ())} in {fmt.counted(count, 'gap')}"
+        for part, ns, count, whole_ns in parts
+        if 2 * ns >= whole_ns >= SMALL_SHARE * split.window_ns > 0
+    ]
+    if not told:
+        return None
+    return (
+        f"The host of {label} was late because it had waited in {visible(gaps.call, 40)} until nothing was queued: "
+        f"{fmt.names(told)}."
+    )
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
@@ -140,7 +162,16 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if split.collective_waits is not None and split.collective_waits.waits
     ]
     phases = [text for label, split in splits if (text := _phases(label, split))]
-    texts = [said, *few, *phases, *repeated_ranges(device), *(text for text in before if text not in said), *late]
+    waited = [text for label, split in splits if (text := _after_sync(label, split))]
+    texts = [
+        said,
+        *few,
+        *waited,
+        *phases,
+        *repeated_ranges(device),
+        *(text for text in before if text not in said),
+        *late,
+    ]
     counts = tuple(
         (Cell(capital(part_words(one, copies, graphs=graphs))), Cell(_COUNTS[one])) for one in _FIRST_THAT_APPLIES
     )
