@@ -46,7 +46,7 @@ from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import Case, Verdict, judge
 from pyanalyze.errors import UsageError
 from pyanalyze.report.markdown import render_markdown
-from pyanalyze.report.sentences import lead_sentences
+from pyanalyze.report.sentences import cause_sentence, lead_sentences
 from pyanalyze.results.interference import Estimate
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.vocabulary import NOISE_FLOOR, REQUIREMENTS, TRAITS, Mode
@@ -1207,6 +1207,22 @@ def test_a_bound_of_mps_is_a_gain(
     assert [("hardly switched out" in one.why) for one in found] == [inflation == 1.003] * len(said)
 
 
+def test_a_latency_that_is_known_bounds_the_gain_of_mps_whatever_a_kernel_lost_in_flight(fixtures: Path) -> None:
+    """Of two tenants the one that gains most: 1 - 1 / 2.5 of its latency, where 1 - 1 / 1.8 of another's is in flight."""
+    (verdict,) = load(fixtures / "demo-time-slicing.sqlite").classify()
+    waiting = Resident(0, "a", 7, True, 0.5, 1.003, latency=2.5)
+    for other, said in (
+        (Resident(1, "b", 8, True, 0.5, 1.5), "kernel latency of a (launch to end) is at most 60.0 % less"),
+        (Resident(1, "b", 8, True, 0.5, 2.6), "kernels of b are in flight for at most 61.5 % less time"),
+        # It is in flight for all of its latency: waits before the start are none.
+        (Resident(1, "b", 8, True, 0.5, 2.6, latency=2.6), "kernels of b are in flight for at most 61.5 % less time"),
+    ):
+        (one,) = simple_bounds(verdict, [waiting, other], {"compute_major": 9}, "why")
+        assert one.bound is not None and one.bound.startswith(said)
+        assert ("before they start" in one.bound) == (other.latency is None and said.startswith("kernels of b"))
+        assert "hardly switched out" not in one.why
+
+
 def test_kernels_are_asked_for_where_none_was_traced_under_mps(hardware: Path) -> None:
     """A recording of the node knows that three processes share the GPU, and nothing of what they ran."""
     (advice,) = load(hardware.parent / "h200" / "node-mps-A-B").advise()
@@ -1441,6 +1457,48 @@ def test_no_bound_of_mps_is_below_the_slowdown_that_is_shown(corpus: Path) -> No
     page = run("report", path, "-f", "md").stdout
     assert "Slowdown (shared over solo), estimated by a counterfactual replay without the other tenants." in page
     assert "bounded by" not in page.partition("## Interference")[2].partition("\n## ")[0]
+
+
+def test_waits_before_the_start_lead_and_count_in_the_bound_of_mps(corpus: Path) -> None:
+    """By SQL: ten kernels that each waited for a whole time slice of the other process; one was switched out as well."""
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "paging__ada-sync-iteration.nsys2026.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        kernels = db.execute(
+            """SELECT r.start, r."end", k.start, k."end", k.globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL AS k
+            JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = k.correlationId"""
+        ).fetchall()
+        out = [
+            end - start - sum(to - since for since, to in recorded_residency(db, process, (start, end)))
+            for _, _, start, end, process in kernels
+        ]
+    waits = [start - called for _, called, start, _, _ in kernels]
+    assert (len(kernels), sum(one > 0 for one in out)) == (10, 1)
+    assert min(waits) > 2.1e6 and max(waits) < 2.3e6
+    (device,) = load(path).report().devices
+    (tenant,) = (one for one in device.tenants if one.busy_ns)
+    added = tenant.added_latency
+    assert added is not None and added.kernels == len(kernels)
+    assert added.shared_ns == sum(end - called for called, _, _, end, _ in kernels)
+    assert (added.switched_out_ns, added.switched_out_kernels) == (sum(out), 1)
+    # Solo, kernels start a few microseconds after their call.
+    assert added.before_start_ns == pytest.approx(sum(waits), rel=0.01)
+    assert added.added_ns == added.before_start_ns + added.switched_out_ns + added.saving_ns
+    cause = lead_sentences(device)[0].partition("Cause: ")[2]
+    assert cause.startswith(
+        "its kernels waited 2.176 ms each (mean of 10) before they started: 21.76 ms of the 24.12 ms"
+    )
+    assert cause.endswith("; 2.215 ms more while switched out in flight (1 kernel).")
+    assert cause_sentence(device).startswith("Sharing is the cause: yes. Kernels of bin/pf_spin waited 2.176 ms each")
+    assert device.advice is not None
+    (bound,) = (one.bound for one in device.advice if one.bound is not None and "kernel latency of" in one.bound)
+    said = re.search(
+        r"at most ([\d.]+) % less.*: waits before the start ([\d.]+) %, switched out in flight ([\d.]+) %", bound
+    )
+    assert said is not None
+    whole_ns = added.shared_ns
+    expected = [sum(waits) + sum(out) + 140_000, sum(waits), sum(out)]
+    assert [float(one) for one in said.groups()] == pytest.approx([100 * ns / whole_ns for ns in expected], abs=0.1)
+    assert "not in this figure" not in bound
 
 
 def test_without_records_of_residency_nobody_is_known_to_be_switched_out_or_not() -> None:

@@ -15,7 +15,7 @@ import pyanalyze
 from pyanalyze.analysis.impact import ANSWERS, Cause, Impact, Reason, impact_of
 from pyanalyze.analysis.interference.slowdown import TenantInterference
 from pyanalyze.report.sentences import cause_sentence, cause_text, lead_sentences, slowdown_text
-from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown
+from pyanalyze.results.interference import AddedLatency, Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.report import Device, Tenant
 from pyanalyze.text.format import duration
 from pyanalyze.vocabulary import Basis, Condition, Mode
@@ -225,6 +225,29 @@ def test_the_headline_counts_waits_of_a_latency_on_top_of_what_was_switched_out(
     ):
         text = lead_sentences(device(tenants(given, slowdown(NOT_SLOWED), attributed_ns=40)))[0]
         assert f"Cause: switched out for 60.0 % of the time its kernels were {said}" in text
+
+
+def test_the_larger_part_of_an_added_latency_leads() -> None:
+    """Of 200 ns 120 were added: 60 while switched out of 100 in flight, and 60 before; of 300 ns it is 160 before."""
+    parts = {"kernels": 4, "switched_out_ns": 60, "switched_out_kernels": 2, "saving_ns": 0}
+    for shared_ns, before_ns, said in (
+        (
+            200,
+            60,
+            "switched out for 60.0 % of the time its kernels were in flight; waits before they started: 60 ns of the "
+            "120 ns added.",
+        ),
+        (
+            300,
+            160,
+            "its kernels waited 40 ns each (mean of 4) before they started: 160 ns of the 220 ns added; 60 ns more "
+            "while switched out in flight (2 kernels).",
+        ),
+    ):
+        added = AddedLatency(shared_ns=shared_ns, solo_ns=80, before_start_ns=before_ns, **parts)
+        given = slowdown(None, at(shared_ns / 80, 2.4, 5.1))
+        found = tenants(given, slowdown(NOT_SLOWED), attributed_ns=40, added_latency=added)
+        assert lead_sentences(device(found))[0].endswith(f"Cause: {said}")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ KEYS = {
     "devices.residency_summary.tenants": "tenant_id clients slices cut_slices gpu_time_share idle_ns idle_share without_kernels without_kernels_ns p10_slice_ns "
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod group_of contexts green_contexts served_by busy_ns resident_ns "
-    "attributed_ns gpu_time_share gpu_time_basis all_at_work_share in_mps_group slices median_slice_ns usable_sms sm_share occupancy memory_peak_bytes slowdown assumed_switch_ns causes root_causes added_latency_ns work "
+    "attributed_ns gpu_time_share gpu_time_basis all_at_work_share in_mps_group slices median_slice_ns usable_sms sm_share occupancy memory_peak_bytes slowdown assumed_switch_ns causes root_causes added_latency_ns added_latency work "
     "time_split copies streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns startup_ns batches",

@@ -163,6 +163,9 @@ class Victim:
     @property
     def waited(self) -> bool:
         """Whether its latency has waits before kernels started, too: more than time lost in flight explains."""
+        added = self.tenant.added_latency
+        if added is not None:
+            return self.kind == "latency" and added.waited
         inside = (self.switched_out or 0.0) + (self.saving or 0.0)
         return self.kind == "latency" and self.estimate.value * (1 - inside) * (1 - SMALL_SHARE) > 1
 

@@ -807,6 +807,7 @@ def _tenants(
                 causes=found.causes if found is not None and found.slowed else None,
                 root_causes=found.root_causes if found is not None and found.slowed else None,
                 added_latency_ns=found.added_per_kernel_ns if found is not None and found.slowed else None,
+                added_latency=None if found is None or found.slowed else found.added_latency,
                 work=work.get((row["device_id"], row["tenant_id"])),
                 time_split=splits.get((row["device_id"], row["tenant_id"])),
                 copies=copies.get((row["device_id"], row["tenant_id"])),

@@ -1236,11 +1236,7 @@ def why_sharing(device: Device) -> str:
         case Reason.SWITCHED_OUT:
             if victim.lost is not None:
                 return f"{_lost_text(victim)} of {label}"
-            lost = fmt.percent(victim.switched_out)
-            saving = "" if victim.saving is None else f"; for {fmt.percent(victim.saving)} it {_SAVING}"
-            # A latency begins at the launch, before the kernel is in flight.
-            more = f"{saving}{'; waits before they started come on top' * victim.waited}"
-            return f"for {lost} of the time that kernels of {label} were in flight, its context was switched out{more}"
+            return _switched_out_text(victim, label)
         case Reason.CAUSES_UNKNOWN:
             return f"{label} was slowed, but where the time went is not known"
         case Reason.NO_CAUSE:
@@ -1251,6 +1247,33 @@ def why_sharing(device: Device) -> str:
 
 #: What a context did while resident, where no record and no kernel shows it.
 _SAVING: Final = "was saving or restoring (assumed)"
+
+
+def _switched_out_text(victim: Victim, label: str | None = None) -> str:
+    """Why kernels of a victim took longer, where switch records say it and nothing else: the larger part first."""
+    added = victim.tenant.added_latency if victim.waited else None
+    kernels = "its kernels" if label is None else f"kernels of {label}"
+    if added is not None and added.mostly_before_start:
+        waited = f"{fmt.duration(added.before_start_ns)} of the {fmt.duration(added.added_ns)} added"
+        if added.kernels == 1:
+            said = f"{'its kernel' if label is None else f'the kernel of {label}'} waited before it started: {waited}"
+        else:
+            mean = f"{fmt.duration(added.before_start_ns / added.kernels)} each (mean of {fmt.count(added.kernels)})"
+            said = f"{kernels} waited {mean} before they started: {waited}"
+        if added.switched_out_ns:
+            of = fmt.counted(added.switched_out_kernels, "kernel")
+            said += f"; {fmt.duration(added.switched_out_ns)} more while switched out in flight ({of})"
+        return (
+            said if victim.saving is None else f"{said}; {fmt.duration(added.saving_ns)} saving and restoring (assumed)"
+        )
+    said = f"switched out for {fmt.percent(victim.switched_out)} of the time {kernels} were in flight"
+    if victim.saving is not None:
+        said += f"; for {fmt.percent(victim.saving)} its context {_SAVING}"
+    # A latency begins at the launch, before the kernel is in flight.
+    if added is not None:
+        said += f"; waits before they started: {fmt.duration(added.before_start_ns)}"
+        return f"{said} of the {fmt.duration(added.added_ns)} added"
+    return f"{said}; and waits before they started" if victim.waited else said
 
 
 def _lost_text(victim: Victim) -> str:
@@ -1816,11 +1839,7 @@ def _slowed(device: Device) -> list[str]:
     if victim.lost is not None:
         parts.append(f"Cause: {_lost_text(victim)}.")
     elif victim.tenant.causes is None and victim.switched_out is not None:
-        lost = fmt.percent(victim.switched_out)
-        saving = "" if victim.saving is None else f"; for {fmt.percent(victim.saving)} its context {_SAVING}"
-        # A latency begins at the launch, before the kernel is in flight.
-        waits = "; and waits before they started" * victim.waited
-        parts.append(f"Cause: switched out for {lost} of the time its kernels were in flight{saving}{waits}.")
+        parts.append(f"Cause: {_switched_out_text(victim)}.")
     else:
         parts.append(f"Cause: {cause_text(victim, device.sharing.mode)}.")
     return parts

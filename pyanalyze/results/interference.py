@@ -7,9 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Number, Result, Text
-from pyanalyze.vocabulary import Basis
+from pyanalyze.vocabulary import SMALL_SHARE, Basis
 
 __all__ = [
+    "AddedLatency",
     "BaselineNotUsed",
     "Causes",
     "ContendedKernel",
@@ -119,6 +120,61 @@ class Causes(Result):
         description="Waiting for others: queue, not_resident, switch and execution together, each of which is then "
         "null, because no record of residency tells them apart; null: told apart, or not known.",
     )
+
+
+class AddedLatency(Result):
+    """Latency that other tenants added to all kernels of a tenant, by whether a kernel had started.
+
+    The three parts add up to `shared_ns` - `solo_ns`.
+    """
+
+    kernels: int = Field(ge=1, description="Kernels compared.")
+    shared_ns: int = Field(ge=0, description="End minus launch, summed over them, ns.")
+    solo_ns: int = Field(ge=0, description="The same in the replay without the other tenants, ns.")
+    before_start_ns: int = Field(ge=0, description="Added before they started, ns.")
+    switched_out_ns: int = Field(
+        ge=0, description="While they were in flight, time in which their context was not resident, ns."
+    )
+    switched_out_kernels: int = Field(ge=0, description="Kernels with such time.")
+    saving_ns: int = Field(
+        ge=0, description="While they were in flight, time assumed to be saving and restoring, ns; 0: none is assumed."
+    )
+
+    @property
+    def added_ns(self) -> int:
+        """What was added, ns.
+
+        Examples
+        --------
+        >>> AddedLatency(kernels=1, shared_ns=9, solo_ns=4, before_start_ns=3, switched_out_ns=2,
+        ...     switched_out_kernels=1, saving_ns=0).added_ns
+        5
+        """
+        return self.shared_ns - self.solo_ns
+
+    @property
+    def waited(self) -> bool:
+        """Whether others added a time worth telling before kernels started.
+
+        Examples
+        --------
+        >>> AddedLatency(kernels=1, shared_ns=900, solo_ns=895, before_start_ns=5, switched_out_ns=0,
+        ...     switched_out_kernels=0, saving_ns=0).waited
+        False
+        """
+        return self.before_start_ns >= SMALL_SHARE * self.shared_ns
+
+    @property
+    def mostly_before_start(self) -> bool:
+        """Whether most of it was added before kernels started.
+
+        Examples
+        --------
+        >>> AddedLatency(kernels=1, shared_ns=9, solo_ns=4, before_start_ns=3, switched_out_ns=2,
+        ...     switched_out_kernels=1, saving_ns=0).mostly_before_start
+        True
+        """
+        return 2 * self.before_start_ns > self.added_ns
 
 
 class LatencyPercentile(Result):

@@ -16,6 +16,7 @@ from pyanalyze.results.association import Association
 from pyanalyze.results.copies import Copies
 from pyanalyze.results.explain import OtherUnits, OutsideUnits, SlowUnits, UnitGroup
 from pyanalyze.results.interference import (
+    AddedLatency,
     BaselineNotUsed,
     Causes,
     HostFinding,
@@ -353,6 +354,11 @@ class Tenant(Result):
         default=None,
         description="How much longer a kernel took from launch to end than solo, mean, ns; null: as `causes`, or too "
         "few kernels.",
+    )
+    added_latency: AddedLatency | None = Field(
+        default=None,
+        description="Where `causes` are not known because its kernels are too few: latency that others added, before "
+        "kernels started and while they were in flight; null: causes are known, or this is not.",
     )
     work: Work | None = Field(default=None, description="What it launched; null: not traced.")
     time_split: TimeSplit | None = Field(

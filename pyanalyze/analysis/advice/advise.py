@@ -237,6 +237,7 @@ def advise_device(
             too_few=next((split.operations for split in here if split.too_few), None),
             fewest=min((split.operations for split in here if split.operations is not None), default=None),
             kube=kube,
+            slowed=None if interference is None else lambda: interference(verdict.device_id),
         )
     )
     if kube and not tables.paths:
@@ -333,6 +334,7 @@ def _actions(
     too_few: int | None,
     fewest: int | None,
     kube: bool,
+    slowed: Callable[[], DeviceInterference] | None,
 ) -> Iterator[Advice]:
     """What decides or fails first; then by the time at stake; then what changes nothing."""
     own, host = by_process
@@ -432,6 +434,8 @@ def _actions(
         elif verdict.mode != Mode.UNDETERMINED:
             daemon = daemon_on(tables, verdict.device_id)
             bounded = _without_switching(tables, verdict.device_id, held)
+            if slowed is not None and traits.time_sliced:
+                bounded = _with_latency(bounded, slowed())
             bounds = list(
                 simple_bounds(
                     verdict,
@@ -614,6 +618,19 @@ def _without_switching(tables: TableSet, device_id: int, tenants: Iterable[Resid
         else:
             inflation = tenant.inflation / (1 - taken_ns / row["attributed_ns"])
             yield replace(tenant, inflation=inflation, switching=taken_ns / row["busy_ns"])
+
+
+def _with_latency(tenants: Iterable[Resident], found: DeviceInterference) -> Iterator[Resident]:
+    """The same with how much longer than solo kernels took from launch to end: waits before the start count there."""
+    known = {one.tenant_id: one for one in found.tenants}
+    for tenant in tenants:
+        one = known.get(tenant.tenant_id)
+        latency = None if one is None else one.slowdown.latency
+        # What is known from below bounds no gain from above. Beside an inferred slowdown stands what it consists of.
+        if one is None or latency is None or latency.from_below:
+            yield tenant
+        else:
+            yield replace(tenant, latency=latency.value, added=one.added_latency)
 
 
 def _fills_sms(tables: TableSet, device_id: int, tenant_id: int) -> bool | None:

@@ -12,13 +12,14 @@ from pyanalyze.results.advice import Advice
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_word
-from pyanalyze.vocabulary import TRAITS
+from pyanalyze.vocabulary import SMALL_SHARE, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyanalyze.analysis.mps_daemon import Daemon
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.results.interference import AddedLatency
 
 
 #: Busy over attributed time above which kernels were switched out for a time worth telling.
@@ -52,6 +53,10 @@ class Resident:
         Most of its kernel time is in grids of at least one wave; None: not known.
     is_mps_server
         It is resident for its clients.
+    latency
+        Its kernel latency, shared over solo; None: not known, or only a lower bound of it.
+    added
+        The latency that others added, by whether kernels had started; None: not known.
     """
 
     tenant_id: int
@@ -64,6 +69,21 @@ class Resident:
     fills_sms: bool | None = None
     switching: float | None = None
     is_mps_server: bool = False
+    latency: float | None = None
+    added: AddedLatency | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether its latency has more added than its time in flight: waits before kernels started."""
+        if self.added is not None:
+            return self.added.waited
+        return (self.latency or 0.0) * (1 - SMALL_SHARE) > (self.inflation or 1.0)
+
+    @property
+    def gain(self) -> float:
+        """What sharing without time slices takes away at most: of its latency, else of its time in flight."""
+        most = max(self.inflation or 1.0, self.latency or 1.0)
+        return 1 - 1 / most
 
 
 def record_first(
@@ -265,7 +285,7 @@ def simple_bounds(
     []
     """
     tenants = list(tenants)
-    worst = max((t for t in tenants if t.inflation is not None), key=lambda t: t.inflation or 0.0, default=None)
+    worst = max((t for t in tenants if t.inflation is not None), key=lambda t: t.gain, default=None)
     major = device["compute_major"]
     traits = TRAITS[verdict.mode]
     # In a MIG instance and in a virtual machine MPS is another set-up, or none.
@@ -284,16 +304,8 @@ def simple_bounds(
             share, samples = fmt.percent(active[0]), fmt.count(active[1])
             busy = f" MPS may gain little: all SMs were active in {share} of {samples} counter samples."
     if worst is not None and worst.inflation is not None:
-        if worst.inflation >= NOTABLE_INFLATION:
-            less, of = 1 - 1 / worst.inflation, "switched out"
-            if worst.switching is not None:
-                out, saving = fmt.percent(less - worst.switching), fmt.percent(worst.switching)
-                of = f"switched out {out}, saving and restoring {saving}, assumed"
-            bound = (
-                f"kernels of {worst.name} are in flight for at most {fmt.percent(less)} less time ({of}), and wait "
-                "less before they start (not in this figure). Contention may take part of both"
-            )
-        else:
+        bound = _most_gain(worst, worst.inflation)
+        if bound is None:
             waits = " Kernels were hardly switched out while in flight: only waits before they start can shrink."
     unknown = [t.name for t in tenants if t.fills_sms is None]
     because = "" if why_not is None else f" No forecast: {why_not}."
@@ -319,6 +331,37 @@ def simple_bounds(
         wrong_if=f"kernels of {fmt.names(unknown)}, whose grids are not known, fill the SMs (1 wave or more)"
         if unknown
         else "tenants wait for copies: MPS clients share the copy engines as well",
+    )
+
+
+def _most_gain(tenant: Resident, inflation: float) -> str | None:
+    """Say what a tenant gains at most: waits before the start count where they are known; None: next to nothing."""
+    inside = 1 - 1 / inflation
+    if tenant.latency is not None and tenant.waits:
+        less = fmt.percent(1 - 1 / tenant.latency)
+        said = f"kernel latency of {tenant.name} (launch to end) is at most {less} less, as in a replay without others"
+        if tenant.added is not None:
+            whole_ns = tenant.added.shared_ns
+            parts = [
+                f"waits before the start {fmt.percent(tenant.added.before_start_ns / whole_ns)}",
+                f"switched out in flight {fmt.percent(tenant.added.switched_out_ns / whole_ns)}",
+            ]
+            if tenant.added.saving_ns:
+                parts.append(f"saving and restoring {fmt.percent(tenant.added.saving_ns / whole_ns)} (assumed)")
+            said = f"{said}: {', '.join(parts)}"
+        return f"{said}. Contention may take part of it"
+    if inflation < NOTABLE_INFLATION:
+        return None
+    of = "switched out"
+    if tenant.switching is not None:
+        out, saving = fmt.percent(inside - tenant.switching), fmt.percent(tenant.switching)
+        of = f"switched out {out}, saving and restoring {saving}, assumed"
+    # A latency that is known, and that has no such waits, has been dealt with.
+    rest = ", and wait less before they start, which is not known" if tenant.latency is None else ""
+    taken = "both" if rest else "it"
+    return (
+        f"kernels of {tenant.name} are in flight for at most {fmt.percent(inside)} less time ({of}){rest}. "
+        f"Contention may take part of {taken}"
     )
 
 

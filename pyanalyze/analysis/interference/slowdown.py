@@ -14,6 +14,7 @@ from pyanalyze.analysis.interference.scheduling import on_cpu_ns
 from pyanalyze.analysis.interference.solo_part import pauses_solo
 from pyanalyze.analysis.interference.units import ENOUGH, how_many_counted
 from pyanalyze.results.interference import (
+    AddedLatency,
     BaselineNotUsed,
     Causes,
     ContextState,
@@ -113,6 +114,9 @@ class TenantInterference:
         Parts of the added latency, summing to 1; None: nothing was added, or it is not known.
     added_ns, added_per_kernel_ns
         Added latency: of all kernels, and on average of one; None: not known.
+    added_latency
+        That of all kernels by whether a kernel had started; None: switch records, calls or kernels are missing, or
+        kernels ran longer as well.
     root_causes
         The same, with the wait behind an operation of the same stream counted for what had delayed that one.
     units
@@ -156,6 +160,7 @@ class TenantInterference:
     root_causes: Causes | None = None
     assumed_switch_ns: int | None = None
     lost_to: Mapping[int, float] = field(default_factory=dict)
+    added_latency: AddedLatency | None = None
 
     def __repr__(self) -> str:
         """Name the tenant and what is known of its slowdown."""
@@ -701,6 +706,39 @@ def _slowed(
         execution_hows=hows,
         root_causes=None if roots is None else Causes(**roots, execution_split=None),
         assumed_switch_ns=assumed_ns,
+        added_latency=_added_latency(tables, row, found, assumed_ns or 0)
+        if against == "counterfactual" and row["resident_ns"] is not None and lost is None
+        else None,
+    )
+
+
+def _added_latency(
+    tables: TableSet, tenant: Mapping[str, Any], found: Mapping[str, dict[str, Any]], saving_ns: int
+) -> AddedLatency | None:
+    """Divide the latency that the replay takes away by whether kernels had started."""
+    import polars as pl
+
+    latency, ran = found.get("latency"), found.get("resident")
+    # Of kernels that ran longer as well, or that are not compared, no record has the parts.
+    if latency is None or ran is None or latency["excluded"] or ran["shared_ns"] != ran["solo_ns"]:
+        return None
+    if latency["shared_ns"] is None or latency["solo_ns"] is None:
+        return None
+    kernels = out_kernels = out_ns = 0
+    for part in tables.batches("kernel_attribution", "tenant_id", "switched_out_ns"):
+        out = part.filter(pl.col("tenant_id") == tenant["tenant_id"])["switched_out_ns"]
+        kernels, out_kernels, out_ns = kernels + out.len(), out_kernels + int((out > 0).sum()), out_ns + int(out.sum())
+    before_ns = latency["shared_ns"] - latency["solo_ns"] - out_ns - saving_ns
+    if kernels != latency["n"] or before_ns < 0:
+        return None
+    return AddedLatency(
+        kernels=latency["n"],
+        shared_ns=latency["shared_ns"],
+        solo_ns=latency["solo_ns"],
+        before_start_ns=before_ns,
+        switched_out_ns=out_ns,
+        switched_out_kernels=out_kernels,
+        saving_ns=saving_ns,
     )
 
 
