@@ -1026,3 +1026,116 @@ def test_a_large_unit_is_no_slow_small_one(tmp_path: Path, corpus: Path) -> None
     (slow,) = (one for one in found if one.group.device_id == 0 and "copy_" in one.group.name)
     assert slow.group.max_ns > 12 * MS and slow.group.p50_ns < MS
     assert slow.slowest.excess_ns < 4 * MS and slow.slowest.dur_ns < lengths[len(lengths) // 2]
+
+
+def test_kernels_that_ran_one_after_another_lost_overlap_and_did_not_execute_longer(hardware: Path) -> None:
+    """By SQL: A4 usually runs beside A1 to A3. Of the two slowest units it ran after A3 in one, where all four took less
+    time than usual; in the other it overlapped, and the four took longer.
+    """
+    path = hardware / "mps-A-B.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            """SELECT s.value, k.start, k."end" FROM CUPTI_ACTIVITY_KIND_KERNEL AS k
+            JOIN StringIds AS s ON s.id = k.shortName WHERE k.globalPid >> 24 & 0xFFFFFF = 1748
+            AND s.value IN ('A1', 'A2', 'A3', 'A4') ORDER BY k.start"""
+        ).fetchall()
+        copies = db.execute(
+            """SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE globalPid >> 24 & 0xFFFFFF = 1748"""
+        ).fetchall()
+    found = load(path).explain(slowest=2).result
+    after, beside = sorted((one for one in found.units if one.tenant.endswith("(pid 1748)")), key=lambda one: one.unit)
+    each = {}
+    for unit in (after, beside):
+        within = [row for row in rows if unit.start_ns <= row[1] < unit.end_ns]
+        each[unit.unit] = {name: (start, end) for name, start, end in within}
+        assert len(within) == len(each[unit.unit]) == 4
+    durations = {
+        name: [end - start for which, start, end in rows if which == name] for name in ("A1", "A2", "A3", "A4")
+    }
+    usual_ns = sum(statistics.median(of) for of in durations.values())
+    sums = {unit: sum(end - start for start, end in of.values()) for unit, of in each.items()}
+    assert sums[after.unit] < 0.95 * usual_ns and sums[beside.unit] > 1.05 * usual_ns
+    assert each[after.unit]["A4"][0] >= each[after.unit]["A3"][1]
+    assert each[beside.unit]["A4"][0] < each[beside.unit]["A1"][1]
+
+    assert after.first and not beside.first
+    lost = after.main_cause
+    assert lost is not None and lost.less_overlap
+    assert (lost.operation_short, lost.after) == ("A4", "A3")
+    # The copy back to the host waits for A4: both are where nothing else of the unit is.
+    start, end = each[after.unit]["A4"]
+    last = [to - since for since, to in copies if end <= since and to <= after.end_ns]
+    assert len(last) == 1
+    assert lost.ns == pytest.approx(end - start + last[0], rel=0.01)
+    longer = beside.main_cause
+    assert longer is not None and longer.kind is SegmentKind.EXECUTION and not longer.less_overlap
+    assert not any(one.less_overlap for one in beside.causes)
+
+    # Two unlike units: no mean describes both, and what the typical unit waited for instead is a clue.
+    (group,) = (one for one in found.groups if one.tenant_id == after.tenant_id)
+    assert (group.slow, group.alike, group.with_first) == (2, 0, True)
+    assert sum(one.ns for one in group.causes if one.less_overlap) == pytest.approx(lost.ns / 2)
+    assert group.largest[-1].kind is SegmentKind.QUEUE_OTHER_STREAM and group.largest[-1].ns < 0
+    page = run("report", path, "-f", "md").stdout
+    assert "The slowest, the first of this name in the recording, took 2.447 ms longer" in page
+    assert "Main cause: lost overlap of its streams (A4 after A3), +1.4" in page
+    assert "They differ: the first cause is the main cause of none of them." in page
+    assert "One of them is the first of this name in the recording." in page
+    assert "A typical unit: mean of at most a tenth of the units, those nearest the median duration." in page
+
+
+def test_no_unit_is_the_first_where_only_a_part_of_the_time_was_read(hardware: Path) -> None:
+    session = load(hardware / "mps-A-B.sqlite")
+    (group,) = (one for one in session.explain().result.groups if one.tenant.endswith("(pid 1748)"))
+    assert group.with_first
+    units = session.units.filter(pl.col("tenant_id") == group.tenant_id).sort("start_ns")
+    part = session.window(units["start_ns"][0] - 1, units["end_ns"][99]).explain().result
+    assert not any(one.with_first for one in part.groups) and not any(one.first for one in part.units)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "operations", "expected"),
+    [
+        # 8 ms behind 10 ms, and neither longer than usual.
+        ((10, 10), (8, 8), 2, 8.0),
+        # The first took 8 ms longer, and the second is in the chain for as long as ever: not at all.
+        ((18, 10), None, 2, None),
+        # Both: of 11 ms that the chain grew by 3 are not lost overlap.
+        ((13, 10), (8, 8), 2, 8.0),
+        # The second took half as long as usual, the first that much longer: 8 ms more in all, 8 of operations.
+        ((14, 10), (4, 8), 2, 4.0),
+        # What the second takes beyond what it usually does is execution.
+        ((10, 10), (12, 8), 2, 8.0),
+        # Other work: no typical unit has the third operation.
+        ((10, 10), (8, 8), 3, None),
+        # What it usually takes is not known.
+        ((10, 10), (8, None), 2, None),
+    ],
+)
+def test_lost_overlap_is_what_a_typical_unit_has_beside_others(
+    first: tuple[int, int], second: tuple[int, int | None] | None, operations: int, expected: float | None
+) -> None:
+    """A typical unit has a chain of one operation of 10 ms; the other one is in flight meanwhile. In milliseconds."""
+    steps = [("one", *first)] + ([] if second is None else [("two", *second)])
+    chain = [(0, 0, "one", 10, 10), *((1, place, *step) for place, step in enumerate(steps))]
+    segments = pl.DataFrame(
+        chain, schema={"unit": pl.UInt32, "position": int, "name": str, "dur_ns": int, "usual_ns": int}, orient="row"
+    ).with_columns(pl.col("dur_ns", "usual_ns") * MS, own=True, kind=pl.lit("execution"))
+    taken = sum(ns for _, ns, _ in steps)
+    units = pl.DataFrame(
+        {
+            "unit": pl.Series([0, 1], dtype=pl.UInt32),
+            "tenant_id": [0, 0],
+            "name": ["step", "step"],
+            "work": ["", ""],
+            "operations": [2, operations],
+            "dur_ns": [10 * MS, taken * MS],
+            "usual_ns": [10.0 * MS] * 2,
+            "typical": [True, False],
+            "chosen": [False, True],
+        }
+    )
+    found = explain_module._lost_overlap(units, segments)
+    assert {unit: one.ns / MS for unit, one in found.items()} == ({} if expected is None else {1: expected})
+    if expected is not None:
+        assert (found[1].operation, found[1].after) == ("two", "one")

@@ -92,6 +92,12 @@ MOST_UNITS: Final = 1_000
 HELD: Final = 0.1
 #: Names of few ranges that are looked at, those with most time.
 MOST_NAMES: Final = 8
+#: Time by cause and aggressor.
+_Parts = dict[tuple[str, int | None], float]
+#: The key of lost overlap among causes; no segment is of this kind.
+_LOST_OVERLAP: Final = ("lost-overlap", None)
+#: Segments in which an operation of the unit is in flight.
+_OPERATIONS: Final = (SegmentKind.EXECUTION, SegmentKind.COPY)
 #: Calls that copy and set memory.
 _COPY: Final = "^cu(da)?Mem(cpy|set)"
 #: Names of units that an error lists.
@@ -394,6 +400,25 @@ class UnitsByTail:
 
 
 @dataclass(frozen=True)
+class _LostOverlap:
+    """What a unit took longer because its operations ran one after another.
+
+    Attributes
+    ----------
+    ns
+        How long.
+    operation
+        The one that a typical unit has in flight beside others for longest.
+    after
+        The unit's own one that ended before it started; None: there was none.
+    """
+
+    ns: float
+    operation: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
 class _Prepared:
     """What every answer about units is made of.
 
@@ -423,6 +448,10 @@ class _Prepared:
         Devices of which one tenant only was traced: others may have been there at any time.
     short_names
         Of kernels, by their full names.
+    lost
+        Of chosen units whose operations overlap less than those of a typical one, by number of the unit.
+    firsts
+        The first unit of each tenant, name and work, where all of the recording was read.
     """
 
     units: pl.DataFrame
@@ -436,6 +465,8 @@ class _Prepared:
     recorded: frozenset[int]
     one_traced: frozenset[int]
     short_names: Mapping[str, str]
+    lost: Mapping[int, _LostOverlap]
+    firsts: frozenset[int]
 
     def other(self, kind: str, tenant_id: int | None) -> str | None:
         """Name whose time slice or work was waited for."""
@@ -542,7 +573,71 @@ def _prepared(
         recorded=frozenset(tables.residency["device_id"].unique()),
         one_traced=frozenset(traced["device_id"]),
         short_names=_short_names(tables, segments),
+        lost=_lost_overlap(units, segments),
+        firsts=_firsts(tables, units),
     )
+
+
+def _firsts(tables: TableSet, units: pl.DataFrame) -> frozenset[int]:
+    """The first unit of each tenant, name and work; empty where a window may have left out earlier ones."""
+    import polars as pl
+
+    if (tables.selection.start_ns, tables.selection.end_ns) != (None, None):
+        return frozenset()
+    firsts = units.filter(pl.col("start_ns") == pl.col("start_ns").min().over(_SAME_WORK))
+    return frozenset(firsts["unit"])
+
+
+def _lost_overlap(units: pl.DataFrame, segments: pl.DataFrame) -> dict[int, _LostOverlap]:
+    """Find chosen units whose chain holds operations that a typical unit has in flight beside others.
+
+    The chain counts each moment once. It grows where operations take longer than they usually do, and where one that
+    others usually hide is in it, as no other ran meanwhile. Only the second is lost overlap, and no more of it than the
+    chain grew by without the first.
+    """
+    import polars as pl
+
+    own = segments.filter("own", pl.col("kind").is_in(_OPERATIONS))
+    # Another number of operations is other work: what only such a unit has, no typical one hides.
+    usual = pl.col("operations").filter("typical")
+    equal = [pl.col("operations") == one.over(_SAME_WORK) for one in (usual.min(), usual.max())]
+    slow = units.filter("chosen", pl.col("operations") > 1, pl.col("dur_ns") > pl.col("usual_ns"), *equal)
+    rows = own.filter(pl.col("unit").is_in(slow["unit"].implode())).sort("unit", "position")
+    in_order = {unit: of["name"].to_list() for (unit,), of in rows.group_by("unit", maintain_order=True)}
+    # What an operation usually takes is not known of all of them: of equal ones behind another operation, say.
+    taken = pl.when(pl.col("usual_ns").is_not_null().all()).then(pl.col("usual_ns").sum())
+    sums = rows.group_by("unit", "kind", "name").agg(pl.col("dur_ns").sum(), usual_ns=taken)
+    of_unit = {unit: of.rows(named=True) for (unit,), of in sums.group_by("unit")}
+    typical = _typical_parts(units, own)
+    lost = {}
+    for row in slow.filter(pl.col("unit").is_in(list(of_unit))).iter_rows(named=True):
+        chain = typical.get((row["tenant_id"], row["name"], row["work"]), {})
+        grown_ns, longer_ns, hidden = -sum(chain.values()), 0.0, dict[str | None, float]()
+        for one in of_unit[row["unit"]]:
+            in_chain_ns = chain.get((one["kind"], one["name"]), 0.0)
+            usual_ns = in_chain_ns if one["usual_ns"] is None else one["usual_ns"]
+            grown_ns += one["dur_ns"]
+            longer_ns += one["dur_ns"] - usual_ns
+            hidden[one["name"]] = min(one["dur_ns"], usual_ns) - in_chain_ns
+        ns = min(sum(max(one, 0.0) for one in hidden.values()), grown_ns - max(longer_ns, 0.0))
+        if ns >= NOISE_FLOOR * row["usual_ns"]:
+            operation = max(hidden, key=lambda name: hidden[name])
+            names = in_order[row["unit"]]
+            place = names.index(operation)
+            lost[row["unit"]] = _LostOverlap(ns, operation, names[place - 1] if place else None)
+    return lost
+
+
+def _with_lost_overlap(spent: _Parts, typical: _Parts, lost: _LostOverlap | None) -> _Parts:
+    """Take lost overlap out of what execution and copies took longer, largest first, as a cause of its own."""
+    if lost is None:
+        return spent
+    longer = {key: ns - typical.get(key, 0.0) for key, ns in spent.items() if key[0] in _OPERATIONS}
+    found, rest = {**spent, _LOST_OVERLAP: lost.ns}, lost.ns
+    for key in sorted(longer, key=lambda key: -longer[key]):
+        taken = min(rest, max(longer[key], 0.0))
+        found[key], rest = spent[key] - taken, rest - taken
+    return found
 
 
 def _short_names(tables: TableSet, segments: pl.DataFrame) -> dict[str, str]:
@@ -774,7 +869,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
     """Units by tenant and name, with what the excess of the chosen ones is made of."""
     import polars as pl
 
-    units, segments, labels = prepared.units, prepared.segments, prepared.labels
+    units, labels = prepared.units, prepared.labels
     inferred = _inferred(prepared)
     found = []
     for (tenant_id, name), all_of in units.group_by(_GROUP, maintain_order=True):
@@ -785,18 +880,8 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
         # Chosen units differ in what is usual for them, as their work does.
         compared = slow if slow.height else of.filter("alike")
         usual = float(compared["usual_ns"].mean())  # type: ignore[arg-type]
-        spent: dict[tuple[str, int | None], float] = {}
-        for kind, other, ns in (
-            prepared.sums.filter(here, "chosen")
-            .group_by("kind", "other_tenant_id")
-            .agg(pl.col("dur_ns").sum())
-            .iter_rows()
-        ):
-            spent[kind, other] = ns / slow.height
-        operations = _operations(segments.filter(pl.col("unit").is_in(slow["unit"].implode())))
         not_on_record = inferred.get((tenant_id, name), frozenset())
-        usual_parts = _typical_of(prepared.typical, compared)
-        causes = _causes(spent, usual_parts, operations, prepared, not_on_record) if slow.height else []
+        causes, alike = _mean_causes(prepared, here, slow, compared, not_on_record) if slow.height else ([], None)
         length = pl.col("dur_ns")
         lengths = of.select(
             p50_ns=length.quantile(0.5, _NEAREST_RANK),
@@ -820,6 +905,8 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 slow=slow.height,
                 slow_mean_ns=mean,
                 causes=causes,
+                alike=alike,
+                with_first=not prepared.firsts.isdisjoint(slow["unit"]),
                 operations=int(of["operations"].sum()),
                 without_call=int(of["without_call"].sum()),
                 clamped=int(of["clamped"].sum()),
@@ -832,6 +919,41 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
             )
         )
     return sorted(found, key=lambda one: (-one.count, one.tenant_id, one.name))
+
+
+def _mean_causes(
+    prepared: _Prepared, here: pl.Expr, slow: pl.DataFrame, compared: pl.DataFrame, inferred: AbstractSet[str]
+) -> tuple[list[Excess], int]:
+    """Return the mean excess of chosen units by cause, and how many of them have the largest one as their own."""
+    import polars as pl
+
+    sums = prepared.sums.filter(here, "chosen").select("unit", "work", "kind", "other_tenant_id", "dur_ns")
+    by_unit: dict[int, _Parts] = {}
+    works: dict[int, str] = {}
+    for unit, work, kind, other, ns in sums.sort("unit", "kind", "other_tenant_id").iter_rows():
+        by_unit.setdefault(unit, {})[kind, other] = ns
+        works[unit] = work
+    usual: dict[str, _Parts] = {}
+    for work, kind, other, ns in (
+        prepared.typical.filter(here).select("work", "kind", "other_tenant_id", "typical_ns").iter_rows()
+    ):
+        usual.setdefault(work, {})[kind, other] = ns
+    spent: _Parts = {}
+    mains: dict[tuple[str, int | None], int] = {}
+    for unit, raw in by_unit.items():
+        typical = usual.get(works[unit], {})
+        parts = _with_lost_overlap(raw, typical, prepared.lost.get(unit))
+        for key, ns in parts.items():
+            spent[key] = spent.get(key, 0.0) + ns / slow.height
+        main = max(parts, key=lambda key: parts[key] - typical.get(key, 0.0))
+        mains[main] = mains.get(main, 0) + 1
+    of = prepared.segments.filter(pl.col("unit").is_in(slow["unit"].implode()))
+    lost = [prepared.lost[unit] for unit in by_unit if unit in prepared.lost]
+    most = max(lost, key=lambda one: one.ns, default=None)
+    typical_of = _typical_of(prepared.typical, compared)
+    causes = _causes(spent, typical_of, _operations(of), prepared, inferred, most)
+    first = max(spent.keys() | typical_of.keys(), key=lambda key: spent.get(key, 0.0) - typical_of.get(key, 0.0))
+    return causes, mains.get(first, 0)
 
 
 def _ranges(units: pl.DataFrame, sums: pl.DataFrame) -> tuple[UnitRange, ...]:
@@ -942,6 +1064,7 @@ def _causes(
     operations: Mapping[tuple[str, int | None], tuple[str, bool]],
     prepared: _Prepared,
     inferred: AbstractSet[str],
+    lost: _LostOverlap | None,
 ) -> list[Excess]:
     """What was spent, less what typical units spend, largest first."""
     usual_ns = sum(typical.values())
@@ -949,10 +1072,14 @@ def _causes(
     # Parts of next to nothing say nothing.
     slow = whole >= NOISE_FLOOR * usual_ns
     made = []
-    for kind, other in sorted(spent.keys() | typical.keys(), key=str):
-        usual = typical.get((kind, other), 0.0)
-        ns = spent.get((kind, other), 0.0) - usual
-        operation, own = operations.get((kind, other), (None, True))
+    for key in sorted(spent.keys() | typical.keys(), key=str):
+        kind, other = key
+        usual = typical.get(key, 0.0)
+        ns = spent.get(key, 0.0) - usual
+        operation, own = operations.get(key, (None, True))
+        after = None
+        if key == _LOST_OVERLAP and lost is not None:
+            kind, operation, after = SegmentKind.EXECUTION, lost.operation, lost.after
         made.append(
             Excess(
                 kind=SegmentKind(kind),
@@ -961,6 +1088,8 @@ def _causes(
                 operation=operation,
                 operation_short=prepared.short_names.get(operation or ""),
                 own=own,
+                less_overlap=key == _LOST_OVERLAP,
+                after=prepared.short_names.get(after or "", after),
                 ns=ns,
                 typical_ns=usual,
                 share=ns / whole if slow else None,
@@ -987,13 +1116,15 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
     for row in chosen.iter_rows(named=True):
         mine = of_unit[row["unit"]]
         spent = mine.group_by("kind", "other_tenant_id").agg(pl.col("dur_ns").sum().cast(pl.Float64))
-        usual = row["usual_ns"]
+        usual, lost = row["usual_ns"], prepared.lost.get(row["unit"])
+        typical = _typical_of(prepared.typical, prepared.units.filter(pl.col("unit") == row["unit"]))
         causes = _causes(
-            {(kind, other): ns for kind, other, ns in spent.iter_rows()},
-            _typical_of(prepared.typical, prepared.units.filter(pl.col("unit") == row["unit"])),
+            _with_lost_overlap({(kind, other): ns for kind, other, ns in spent.iter_rows()}, typical, lost),
+            typical,
             _operations(mine),
             prepared,
             inferred.get((row["tenant_id"], row["name"]), frozenset()),
+            lost,
         )
         made = [_segment(one, prepared) for one in mine.iter_rows(named=True)]
         excess = row["dur_ns"] - usual
@@ -1015,6 +1146,7 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
                     inferred=row["device_id"] not in prepared.recorded
                     and any(cause.kind is SegmentKind.TIME_SLICE for cause in causes),
                 ),
+                first=row["unit"] in prepared.firsts,
                 departure=_departure(made, parts.get((row["tenant_id"], row["name"], row["work"]), {}), excess),
                 causes=causes,
                 segments=made,

@@ -25,6 +25,8 @@ from pyanalyze.vocabulary import (
     UnitSource,
 )
 
+#: Fraction of an excess: what is shorter than in a typical unit by so much is told.
+SHORTER: Final = 0.05
 #: Segments of a unit that are shown in text, the longest.
 MOST_SEGMENTS = 24
 #: Causes and groups that are shown in text.
@@ -107,6 +109,16 @@ class Excess(Result):
     )
     operation_short: Text | None = Field(default=None, description=_SHORT_NAME)
     own: bool = Field(default=True, description="That operation is the unit's own, as most of those of this kind.")
+    less_overlap: bool = Field(
+        default=False,
+        description="Of execution and copies: the part that is longer because operations ran one after another that "
+        "overlap in a typical unit, not because they took longer.",
+    )
+    after: Text | None = Field(
+        default=None,
+        description="Where overlap was lost: short name of the unit's own operation that ended before that one "
+        "started; null: none. Hostile text.",
+    )
     ns: Finite = Field(description="Time of this kind less that of a typical unit, ns; may be negative.")
     typical_ns: Finite = Field(description="Time of this kind in a typical unit, ns.")
     share: Number = Field(description="Of the excess of the whole unit; null: it has next to none.")
@@ -130,6 +142,11 @@ class ExplainedUnit(Result):
     excess_ns: Finite = Field(description="Duration less that, ns; may be negative.")
     doubt: ResidencyDoubt | None = Field(
         description="What of causes that rest on residency is not certain without switch records; null: nothing."
+    )
+    first: bool = Field(
+        default=False,
+        description="It is the first unit of its name and kind of work in the recording; false also where only a part "
+        "of the time was read.",
     )
     departure: int | None = Field(
         description="Place in segments where it first departs from a typical unit; null: nowhere."
@@ -262,6 +279,17 @@ class UnitGroup(Result):
         description="Mean excess of the chosen units by cause and aggressor, largest first; they add up to "
         "slow_mean_ns - typical_ns."
     )
+    alike: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of the chosen units, those whose own largest cause is the first of `causes`; null: none was "
+        "chosen.",
+    )
+    with_first: bool = Field(
+        default=False,
+        description="The first unit of its name and kind of work is among the chosen ones; false also where only a "
+        "part of the time was read.",
+    )
     operations: int = Field(ge=0, description="Operations in all units.")
     without_call: int = Field(ge=0, description="Of these, without a launch call in the capture.")
     clamped: int = Field(
@@ -305,8 +333,13 @@ class UnitGroup(Result):
 
     @property
     def largest(self) -> list[Excess]:
-        """The causes that text and tables show: those with most excess."""
-        return [cause for cause in self.causes if cause.ns > 0][:MOST_CAUSES]
+        """The causes that text and tables show, largest first: those that differ most from a typical unit.
+
+        One that is much shorter than there is a clue as well: what a typical unit waits for instead.
+        """
+        whole_ns = sum(cause.ns for cause in self.causes)
+        told = [cause for cause in self.causes if cause.ns > 0 or -cause.ns >= SHORTER * abs(whole_ns)]
+        return sorted(sorted(told, key=lambda cause: -abs(cause.ns))[:MOST_CAUSES], key=lambda cause: -cause.ns)
 
     @property
     def usual(self) -> list[Excess]:
@@ -423,6 +456,8 @@ def waited_for_text(cause: Excess | UnitSegment, limit: int = 36) -> str:
     """
     short = cause.operation_short
     name = operation_text(cause.operation, limit) if short is None else visible(short, limit)
+    if isinstance(cause, Excess) and cause.less_overlap and cause.after is not None:
+        return f"{name} after {operation_text(cause.after, limit)}"
     return f"behind {name}" if name and waits_behind(cause) else name
 
 
@@ -456,6 +491,10 @@ def in_copy_call(cause: Excess | UnitSegment) -> bool:
     return cause.kind is SegmentKind.LAUNCH and (cause.operation or "").startswith("[CUDA memcpy")
 
 
+#: What makes execution longer where no operation is.
+LOST_OVERLAP: Final = "lost overlap of its streams"
+
+
 def cause_text(cause: Excess | UnitSegment) -> str:
     """A cause with its aggressor, as text and tables say it.
 
@@ -465,6 +504,8 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     ...     share=1, basis="observed"))
     'waiting for its time slice (train resident)'
     """
+    if isinstance(cause, Excess) and cause.less_overlap:
+        return LOST_OVERLAP
     said = IN_COPY_CALL if in_copy_call(cause) else SEGMENT_TEXT[cause.kind]
     if cause.other is None:
         return said
@@ -613,7 +654,8 @@ def main_cause_text(unit: ExplainedUnit, main: Excess) -> str:
     share = "" if main.share is None else f", {fmt.percent(main.share)} of its excess over a typical unit"
     if main.share is not None and main.share > 1:
         share = ", which shorter parts offset"
-    said = f"{cause_text(main)}, +{fmt.duration(main.ns)}{share}"
+    which = f" ({waited_for_text(main)})" if main.less_overlap and main.operation is not None else ""
+    said = f"{cause_text(main)}{which}, +{fmt.duration(main.ns)}{share}"
     if unit.doubt is not None and unit.undecided:
         return f"Main cause: not decided ({DOUBT_TEXT[unit.doubt]}); as recorded: {said}"
     if unit.doubt is not None and main.kind in RESTS_ON_RESIDENCY:
@@ -677,6 +719,8 @@ def unit_lines(unit: ExplainedUnit, *, alone: bool = False) -> list[str]:
     length = f"Unit {unit.unit}, {fmt.duration(unit.start_ns)} on the capture's clock: {fmt.duration(unit.dur_ns)}"
     typical = f"{fmt.duration(abs(unit.excess_ns))} {longer} than a typical unit ({fmt.duration(unit.typical_ns)})"
     lines = [f"{length}; no other unit of this name is there to compare it with" if alone else f"{length}, {typical}"]
+    if unit.first and not alone:
+        lines.append("  It is the first unit of its name in the recording")
     if alone:
         pass
     elif abs(unit.excess_ns) < NOISE_FLOOR * unit.typical_ns:

@@ -28,7 +28,7 @@ from pyanalyze.results.explain import (
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
-from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, NOISE_FLOOR, SegmentKind, UnitSource
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, SegmentKind, UnitSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,10 +40,9 @@ if TYPE_CHECKING:
 _NAME = 60
 #: Units without other tenants of which a median is told: that of one or two is a matter of chance.
 _FEWEST_SOLO = 3
-_TYPICAL = (
-    "A typical unit is the mean of the middle tenth by duration, without units that a step of over "
-    f"{fmt.percent(NOISE_FLOOR, 0)} parts from the median."
-)
+#: The JSON contract says which of a tenth are left out.
+_TYPICAL = "A typical unit: mean of at most a tenth of the units, those nearest the median duration."
+_LOST = " Lost overlap: operations that run beside others of the unit in a typical one ran after them."
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -144,7 +143,8 @@ def _said(slow: SlowUnits, device: Device) -> str:
     main = slow.slowest.main_cause
     if main is None:
         return _found(slow.group, device)
-    longer = f"The slowest took {fmt.duration(slow.slowest.excess_ns)} longer than a typical unit."
+    which = ", the first of this name in the recording," if slow.slowest.first else ""
+    longer = f"The slowest{which} took {fmt.duration(slow.slowest.excess_ns)} longer than a typical unit."
     return f"{_found(slow.group, device)}{_differ(slow.group, device)} {longer} {main_cause_text(slow.slowest, main)}."
 
 
@@ -239,7 +239,9 @@ def _excess(group: UnitGroup) -> Table:
         if group.slow > 1
         else f"the slowest of {fmt.count(group.count)} takes longer than a typical unit"
     )
-    caption = f"What {chosen}. {_TYPICAL}{_most(group)}"
+    caption = f"What {chosen}.{_unlike(group)} {_TYPICAL}{_most(group)}"
+    if any(cause.less_overlap for cause in group.largest):
+        caption += _LOST
     if any(cause.kind is SegmentKind.SWITCH and cause.basis != group.basis for cause in group.largest):
         caption += (
             " A context switch is the recorded switch gap with the time to save and restore state, which is inferred: "
@@ -251,6 +253,17 @@ def _excess(group: UnitGroup) -> Table:
             "it is no launch cost."
         )
     return Table(columns, rows, caption)
+
+
+def _unlike(group: UnitGroup) -> str:
+    """Say where a mean is that of no one: its largest cause is that of half of the units at most."""
+    said = ""
+    if group.slow > 1 and group.alike is not None and 2 * group.alike <= group.slow:
+        of = f"{fmt.count(group.alike) if group.alike else 'none'} of them"
+        said = f" They differ: the first cause is the main cause of {of}{' only' if group.alike else ''}."
+    if group.slow > 1 and group.with_first:
+        said += " One of them is the first of this name in the recording."
+    return said
 
 
 def _chain(device: Device, unit: ExplainedUnit, *, several: bool) -> Table:
