@@ -235,6 +235,8 @@ class StreamReason(Word):
 
 #: The program or the device puts the two in order: that time could not have overlapped.
 IN_ORDER: Final = frozenset({StreamReason.GRAPH, StreamReason.DEPENDENCY, StreamReason.COPY_ENGINE})
+#: Time without overlap for these reasons is not lost: while SMs are full, another kernel gains nothing.
+NOT_LOST: Final = IN_ORDER | {StreamReason.SM_RESOURCES}
 
 
 class CopyDirection(Word):

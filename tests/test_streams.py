@@ -305,8 +305,8 @@ def test_who_filled_the_sms_for_real(hardware: Path) -> None:
     assert "beside A" not in page
     # In ms: 390.435 of 2565.2 less the gap of 1562.0 at the start.
     assert (
-        "kit: streams 15 and 16 did not overlap for 390.4 ms, 38.9 % of its time without one gap: insufficient SM "
-        "resources beside B1. While the SMs are full, nothing is lost."
+        "kit: streams 15 and 16 did not overlap for 390.4 ms, 38.9 % of its time less a 1.562 s gap: insufficient "
+        "SM resources beside B1. While the SMs are full, nothing is lost."
     ) in page
     assert "35 more are in the JSON: pyanalyze streams CAPTURE -f json." in page
     summary = render_summary(session.report()).splitlines()
@@ -665,7 +665,8 @@ def test_in_flight_is_said_to_include_time_switched_out_where_processes_are_time
     for name, times in (("demo-time-slicing", 1), ("streams", 0)):
         text = render_markdown(pyanalyze.load(fixtures / f"{name}.sqlite").report())
         assert text.count("In flight includes time switched out") == times
-        assert "Lost (both had work, one in flight)" in text
+        assert "Not overlapped (both had work, one in flight)" in text
+        assert "Lost (of not overlapped and late)" in text
 
 
 def test_reasons_that_are_mixed(tmp_path: Path) -> None:
@@ -810,6 +811,28 @@ def test_contexts_of_one_process_alternate(tmp_path: Path) -> None:
     assert alternating is not None and alternating.alternations == 19
     text = " ".join(render_text(pyanalyze.load(path).report(), sections=("streams",)).split())
     assert "Contexts 1 and 2 of train alternate: 19 times" in text and "time-sliced" in text
+
+
+def test_time_that_full_sms_or_an_order_explain_is_not_lost() -> None:
+    """In ms: of 10 without overlap 6 had no SMs left and 1 waited for an event of the other stream."""
+    parts = ((StreamReason.SM_RESOURCES, 6), (StreamReason.DEPENDENCY, 1), (StreamReason.LAUNCHED_LATE, 3))
+    losses = [
+        StreamLoss(reason=reason, waiting_stream=9, had_work=True, lost_ns=ns * MS, operations=1)
+        for reason, ns in parts
+    ]
+    pair = StreamPair(
+        context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9 * MS, overlap_ns=2 * MS, lost_ns=7 * MS,
+        late_ns=3 * MS, alternations=3, reason=StreamReason.SM_RESOURCES, losses=losses,
+    )  # fmt: skip
+    assert pair.missed_ns == 3 * MS
+    streams = Streams(window_ns=20 * MS, streams=[], pairs=[pair], slowdowns=[], calls_known=True)
+    assert "did not overlap for 10.00 ms, 50.0 % of its time: insufficient SM" in lost_streams_text("train", streams)
+    # Where most of it has another reason, what is said to be lost has no time of full SMs either.
+    most = pair.model_copy(update={"reason": StreamReason.LAUNCHED_LATE})
+    said = lost_streams_text("train", streams.model_copy(update={"pairs": [most]}))
+    assert (
+        said == "train: streams 7 and 9 lost 3.000 ms of overlap, 15.0 % of its time: launched after the other ended."
+    )
 
 
 def test_the_first_screen_and_the_command_say_it(tmp_path: Path) -> None:

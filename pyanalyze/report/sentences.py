@@ -603,7 +603,9 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
         if pair is None:
             return f"{used} never had work at the same time."
         return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time."
-    of = "its time" if without.window_ns == streams.window_ns else "its time without one gap"
+    of = "its time"
+    if gap_ns := streams.window_ns - without.window_ns:
+        of += f" less a {fmt.duration(gap_ns)} gap"
     lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(without.lost_share)} of {of}"
     both = pair_name(pair, streams)
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
@@ -619,7 +621,8 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
     if could_ns is not None and 0 < could_ns < _MUCH_LESS * (pair.lost_ns + pair.late_ns):
         # While the busier stream ran, the other one had not as much to do.
         why += f"; at most {fmt.duration(could_ns)} more could overlap"
-    return f"{label}: streams {both} lost {lost} of overlap, {part}{why}."
+    part = f"{fmt.percent(pair.missed_ns / without.window_ns)} of {of}"
+    return f"{label}: streams {both} lost {fmt.duration(pair.missed_ns)} of overlap, {part}{why}."
 
 
 def stream_reason(pair: StreamPair) -> str:

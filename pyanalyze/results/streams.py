@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Number, Result, Text
-from pyanalyze.vocabulary import IN_ORDER, StreamReason
+from pyanalyze.vocabulary import IN_ORDER, NOT_LOST, StreamReason
 
 if TYPE_CHECKING:
     from pyanalyze.results.time_split import TimeSplit
@@ -85,6 +85,26 @@ class StreamPair(Result):
     speedup_low: Number = Field(default=None, description="It with the upper ends of the slowdowns.")
     speedup_high: Number = Field(default=None, description="It with their lower ends.")
     losses: list[StreamLoss] = Field(description="Lost and late time by reason, most first.")
+
+    @property
+    def missed_ns(self) -> int:
+        """Time without overlap that neither insufficient SM resources nor an order of the two explains, ns.
+
+        Examples
+        --------
+        >>> reasons = {StreamReason.SM_RESOURCES: 6, StreamReason.UNEXPLAINED: 1}
+        >>> losses = [
+        ...     StreamLoss(reason=reason, waiting_stream=9, had_work=True, lost_ns=ns, operations=1)
+        ...     for reason, ns in reasons.items()
+        ... ]
+        >>> StreamPair(
+        ...     context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9, overlap_ns=2, lost_ns=7,
+        ...     late_ns=0, alternations=1, reason=None, losses=losses,
+        ... ).missed_ns
+        1
+        """
+        explained_ns = sum(loss.lost_ns for loss in self.losses if loss.reason in NOT_LOST)
+        return max(self.lost_ns + self.late_ns - explained_ns, 0)
 
 
 class StreamSlowdown(Result):

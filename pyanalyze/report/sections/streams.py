@@ -165,6 +165,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
             Cell(fmt.duration(pair.lost_ns)),
             Cell(fmt.duration(max(pair.both_had_work_ns - pair.overlap_ns - pair.lost_ns, 0))),
             Cell(fmt.duration(pair.late_ns)),
+            Cell(fmt.duration(pair.missed_ns)),
             Cell(stream_reason(pair)),
         )
         for pair in shown
@@ -174,10 +175,11 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         Column("Other stream", "in flight"),
         Column("Both had work", "", True),
         Column("Overlapped", "both in flight", True),
-        Column("Lost", "both had work, one in flight", True),
+        Column("Not overlapped", "both had work, one in flight", True),
         Column("Neither", "both had work, none in flight", True),
         Column("Late", "launched after the other ended", True),
-        Column("Main reason", "of lost and late"),
+        Column("Lost", "of not overlapped and late", True),
+        Column("Main reason", "of not overlapped and late"),
     )
     left = len(pairs) - len(shown)
     more = (
@@ -201,7 +203,8 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         columns,
         rows,
         f"Observed: kernels, copies and launch calls. A stream has work from the end of the launch call on. "
-        f"Lost and late add up to the time without overlap; whether it could have overlapped depends on the reason."
+        f"Not overlapped and late add up to the time without overlap. Lost is what of it neither insufficient SM "
+        f"resources nor an order of the two explains."
         f"{together}{more}",
     )
 
