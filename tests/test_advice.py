@@ -1253,10 +1253,9 @@ def test_a_command_says_as_whom_it_is_run_where_it_is_broken(hardware: Path) -> 
 def test_kernels_are_recorded_before_mps_is_advised(hardware: Path, tmp_path: Path) -> None:
     """Nothing was traced: by SQL most samples of the counter have all SMs active."""
     export = hardware.parent / "h200" / "node-slices-A-B" / "report.sqlite"
-    # The first sample stands at the begin of the recording, and is of no time before it.
     samples = """
         SELECT value FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId)
-        WHERE metricName LIKE 'SMs Active%' ORDER BY timestamp LIMIT -1 OFFSET 1"""
+        WHERE metricName LIKE 'SMs Active%'"""
     with closing(sqlite3.connect(export)) as db:
         values = [value for (value,) in db.execute(samples)]
     share = sum(value == 100 for value in values) / len(values)
@@ -1323,8 +1322,9 @@ def test_what_ran_before_the_first_call_of_a_process_is_not_its_work(corpus: Pat
     with closing(sqlite3.connect(path)) as db:
         (first,) = db.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
         mean, n = db.execute(
-            """SELECT avg(value), count(*) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId)
-            WHERE metricName LIKE 'SM Active%' AND timestamp < ?""",
+            """SELECT avg(value), count(*) FROM
+            (SELECT value, lead(timestamp) OVER (ORDER BY timestamp) AS until FROM GPU_METRICS
+            JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) WHERE metricName LIKE 'SM Active%') WHERE until <= ?""",
             [first],
         ).fetchone()
     actions = load(path).advise()[0].actions

@@ -1242,7 +1242,8 @@ def test_a_long_pause_of_all_is_not_the_time_in_which_all_were_at_work() -> None
 def test_kernels_that_use_up_the_bandwidth_are_said_to() -> None:
     # SQL of the samples: DRAM read at 90 % and written at 4 %, SM issue at 9.7 %.
     shown = " ".join(run("summary", str(H200 / "alone-dram_bound.sqlite")).stdout.split())
-    assert "Make kernel dram_bound of kit faster: its kernels take 94 % of DRAM bandwidth (sampled)." in shown
+    said = "Give kernel dram_bound of kit less to do: while it ran, 94 % of DRAM bandwidth was used (sampled)."
+    assert said in shown
 
 
 def test_who_waits_for_full_grids_is_forecast_to_wait_as_long_as_they_go_on() -> None:
@@ -1721,7 +1722,7 @@ def test_counters_are_told_of_who_was_resident() -> None:
         if (tag, next_tag) == (restored, saved)
     ]
     values: dict[int, list[float]] = {}
-    for (since, _), (until, value) in pairwise(samples):
+    for (since, value), (until, _) in pairwise(samples):
         for start, end, pid in resident:
             if start <= since and until <= end:
                 values.setdefault(pid, []).append(value)
@@ -1786,5 +1787,15 @@ def test_counters_of_a_kernel_are_those_of_the_samples_inside_it() -> None:
     with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as export:
         for counter in ("Tensor Active", "DRAM Read Bandwidth"):
             n, mean = export.execute(sql, (counter, most.name)).fetchone()
-            assert (most.n, most.means[counter]) == (n, pytest.approx(mean))
+            assert most.n == n
+            assert most.means[counter] == pytest.approx(mean)
     assert most.means["Tensor Active"] > 0.9
+
+
+def test_what_uses_up_the_tensor_pipe_is_not_the_first_thing_to_make_faster() -> None:
+    """Of 58.66 ms of the top kernel, 5.8 % are not used: by its 200 samples the tensor pipe is busy for 94.2 %."""
+    (advice,) = pyanalyze.load(H100 / "torch-alone-train.sqlite").advise()
+    place, item = next((n, one) for n, one in enumerate(advice.actions) if "less to do" in one.action)
+    assert "while it ran, the tensor pipe was busy for 94 % of the time (sampled)" in item.action
+    assert place > 0
+    assert item.at_stake_ns == pytest.approx(0.058 * 58.66e6, rel=0.01)

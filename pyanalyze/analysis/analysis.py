@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyanalyze.inputs.baselines import Baseline, SavedBaseline
     from pyanalyze.inputs.ncu import CountedKernel
     from pyanalyze.results.copies import Copies
-    from pyanalyze.results.occupancy import BlockCheck
+    from pyanalyze.results.occupancy import BlockCheck, KernelCounters
     from pyanalyze.results.replicas import Objective, ReplicaAdvice
     from pyanalyze.results.sharing import Segment
     from pyanalyze.results.streams import Streams
@@ -310,6 +310,15 @@ class Analysis:
             return self._occupancy_tables
         return kernel_tables(self.tables)
 
+    @cached_property
+    def kernel_counters(self) -> Mapping[int, Sequence[KernelCounters]]:
+        """GPU metrics of the time of single kernels, by device that one process had: others would be counted too."""
+        from pyanalyze.analysis.gpu_metrics import kernel_counters
+        from pyanalyze.vocabulary import TRAITS
+
+        sole = [verdict.device_id for verdict in self.verdicts if TRAITS[verdict.mode].one_process]
+        return {device_id: kernel_counters(self.tables, device_id) for device_id in sole}
+
     def counter_check(self, device_id: int) -> CounterComparison | None:
         """Compare modelled occupancy with the GPU metrics of a device; None: it has none."""
         from pyanalyze.analysis.occupancy import check_against_counters
@@ -495,6 +504,7 @@ class Analysis:
                 self.listed,
                 interference,
                 residency=self.residency,
+                kernel_counters=self.kernel_counters.get(verdict.device_id, ()),
                 mps_groups=self.mps_groups,
                 require=require,
                 latency_ns=latency_ns,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.advice.settings import without_effect
 from pyanalyze.analysis.association import associations
-from pyanalyze.analysis.gpu_metrics import gpu_metrics_of, kernel_counters
+from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.mps_daemon import PIPE, daemon_on
@@ -1196,7 +1196,7 @@ def _occupancy(
         calibration=None if scaled is None else scaled.said,
         check_against_counters=None if check is None else check.result(),
         check_against_blocks=analysis.block_check(verdict.device_id),
-        kernel_counters=kernel_counters(tables, verdict.device_id) if TRAITS[verdict.mode].one_process else [],
+        kernel_counters=list(analysis.kernel_counters.get(verdict.device_id, ())),
     )
 
 

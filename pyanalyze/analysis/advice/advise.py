@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.copies import Copies
+    from pyanalyze.results.occupancy import KernelCounters
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 QUICK_OPERATIONS = 50_000
 #: Part of a resource from which kernels hardly get more of it.
 USED_UP = 0.8
+#: Blocks of a grid over SMs up to which spreading them over all SMs is worth an item.
+FEW_BLOCKS = 0.9
 #: Kernel time in grids of at least one whole wave, from which a tenant fills the SMs.
 MOSTLY_FULL = 0.5
 #: Part of a modelled p99 latency that a configuration may leave to be named for it: by as much the model does not miss.
@@ -152,6 +155,7 @@ def advise_device(
     interference: Callable[[int], DeviceInterference] | None = None,
     *,
     residency: Iterable[DeviceResidency] = (),
+    kernel_counters: Sequence[KernelCounters] = (),
     mps_groups: Mapping[int, frozenset[int]] = NO_GROUPS,
     require: Iterable[Requirement] = (),
     latency_ns: int | None = None,
@@ -173,6 +177,8 @@ def advise_device(
         not.
     residency
         Residency of all devices: who alternated, and the length of time slices.
+    kernel_counters
+        GPU metrics of the time of single kernels of the device.
     mps_groups
         What :func:`pyanalyze.analysis.residency.mps_group` found, by device.
     require
@@ -218,7 +224,7 @@ def advise_device(
     if kube and compared.options:
         compared = _of_kubernetes(compared)
     (device,) = tables.rows_of("devices", verdict.device_id)
-    own = list(_own_time(tables, verdict, splits, copies, streams))
+    own = list(_own_time(tables, verdict, splits, copies, streams, kernel_counters))
     host = list(_host_side(tables, verdict, splits, streams))
     here = [split for (number, _), split in splits.items() if number == verdict.device_id]
     in_kernels = any(split.limit is Limit.KERNELS for split in here)
@@ -486,9 +492,9 @@ def _active_before_calls(tables: TableSet, device_id: int) -> tuple[float, int] 
         pl.col("metric").cast(pl.String).str.contains(demands.SMS_ACTIVE),
     )
     # A sample is the mean until the next one.
-    active = active.filter(pl.col("time_ns").shift(-1) <= calls["start_ns"].min())["value"]
-    mean = active.mean()
-    return (mean, active.count()) if isinstance(mean, float) else None
+    before = active.filter(pl.col("time_ns").shift(-1) <= calls["start_ns"].min())["value"]
+    mean = before.mean()
+    return (mean, before.count()) if isinstance(mean, float) else None
 
 
 def _in_mig_mode(tables: TableSet, verdict: Verdict, device: Mapping[str, object]) -> bool:
@@ -1241,6 +1247,7 @@ def _own_time(
     splits: Mapping[tuple[int, int], TimeSplit],
     copies: Mapping[tuple[int, int], Copies],
     streams: Mapping[tuple[int, int], Streams],
+    kernel_counters: Sequence[KernelCounters],
 ) -> Iterator[Advice]:
     import polars as pl
 
@@ -1255,13 +1262,9 @@ def _own_time(
         name = names.get(tenant, f"tenant {tenant}")
         key = (verdict.device_id, tenant)
         if sole:
-            few_blocks = _small_grids(tables, verdict.device_id, split.top_kernel)
-            known = "" if few_blocks is None else _few_blocks_text(*few_blocks)
-            known = known or _resource_used_up(tables, verdict.device_id, tenant)
+            kernel = _top_kernel(tables, verdict.device_id, tenant, split.top_kernel, kernel_counters)
             sampled = "cpu_samples" in tables.sources["source"].cast(pl.String)
-            yield from own_time.of_process(
-                name, split, copies.get(key), known=known, few_blocks=few_blocks, sampled=sampled
-            )
+            yield from own_time.of_process(name, split, copies.get(key), kernel=kernel, sampled=sampled)
         else:
             yield from own_time.of_shared_process(name, split, copies.get(key))
         used = streams.get(key)
@@ -1269,21 +1272,37 @@ def _own_time(
             yield from overlap.between_streams(name, used)
 
 
-def _few_blocks_text(blocks: int, sms: int) -> str:
-    return f"its grids have at most {fmt.counted(blocks, 'block')} for {sms} SMs"
-
-
-def _small_grids(tables: TableSet, device_id: int, kernel: str | None) -> tuple[int, int] | None:
-    """Most blocks of a grid of a kernel, and SMs of the device, where all its grids have fewer; else None."""
+def _top_kernel(
+    tables: TableSet, device_id: int, tenant: int, kernel: str | None, counted: Sequence[KernelCounters]
+) -> own_time.TopKernel | None:
+    """What the top kernel of the only process leaves of the device; None: nothing is known."""
     import polars as pl
 
     if kernel is None:
         return None
+    few_blocks = _small_grids(tables, device_id, kernel)
+    if few_blocks is not None:
+        blocks, sms = few_blocks
+        return own_time.TopKernel(f"its grids have at most {fmt.counted(blocks, 'block')} for {sms} SMs", few_blocks)
+    launched = tables.of_device("kernel_occupancy", device_id).filter(pl.col("short_name").cast(pl.String) == kernel)
+    names = set(launched["name"].cast(pl.String))
+    found = [demands.most_used(one) for one in counted if one.name in names]
+    if found and (most := max(found, key=lambda one: one[1]))[1] >= USED_UP:
+        said, part = most
+        return own_time.TopKernel(f"while it ran, {said} (sampled)", used_up=min(part, 1.0))
+    of_all = "" if found else _resource_used_up(tables, device_id, tenant)
+    return own_time.TopKernel(of_all) if of_all else None
+
+
+def _small_grids(tables: TableSet, device_id: int, kernel: str) -> tuple[int, int] | None:
+    """Most blocks of a grid of a kernel, and SMs of the device, where all its grids leave many of these empty."""
+    import polars as pl
+
     sms = tables.devices.filter(pl.col("device_id") == device_id)["sm_count"].item()
     named = pl.col("short_name").cast(pl.String) == kernel
     grids = tables.of_device("kernel_occupancy", device_id).filter(named)["grid_blocks"]
     most = grids.max()
-    if not sms or not isinstance(most, int) or grids.null_count() or most >= sms:
+    if not sms or not isinstance(most, int) or grids.null_count() or most > FEW_BLOCKS * sms:
         return None
     return most, int(sms)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+from pyanalyze.text.format import percent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import polars as pl
 
+    from pyanalyze.results.occupancy import KernelCounters
     from pyanalyze.tables.tableset import TableSet
 
 #: Samples of a tenant alone below which nothing is concluded.
@@ -88,6 +92,29 @@ def sm_throughput(tables: TableSet, device_id: int, tenants: Sequence[int], *, t
     return _solo(tables, device_id, tenants, samples, time_sliced=time_sliced)
 
 
+def most_used(counted: KernelCounters) -> tuple[str, float]:
+    """Say of what a kernel used most while it ran, and which part of it.
+
+    Examples
+    --------
+    >>> means = {"SM Issue": 0.12, "Tensor Active": 0.94, "DRAM Read Bandwidth": 0.27, "DRAM Write Bandwidth": 0.06}
+    >>> from pyanalyze.results.occupancy import KernelCounters
+    >>> most_used(KernelCounters(name="gemm", n=200, means=means))
+    ('the tensor pipe was busy for 94 % of the time', 0.94)
+    """
+
+    def of(*patterns: str) -> float:
+        return sum(mean for name, mean in counted.means.items() if any(re.match(one, name) for one in patterns))
+
+    parts = {
+        "the tensor pipe was busy for {} of the time": of("Tensor Active"),
+        "SMs issued instructions in {} of all cycles": of("SM Issue"),
+        "{} of DRAM bandwidth was used": of(*DRAM),
+    }
+    most = max(parts, key=lambda words: parts[words])
+    return most.format(percent(parts[most], 0)), parts[most]
+
+
 def all_sms_active(tables: TableSet, device_id: int) -> tuple[float, int] | None:
     """Part of the samples in which all SMs had work of any tenant, and their number; None: not sampled.
 
@@ -97,7 +124,7 @@ def all_sms_active(tables: TableSet, device_id: int) -> tuple[float, int] | None
     >>> all_sms_active(pyanalyze.load(capture).tables, 0) is None
     True
     """
-    active = _lasting(_most(tables, device_id, SMS_ACTIVE))["value"]
+    active = _most(tables, device_id, SMS_ACTIVE)["value"]
     return None if active.is_empty() else (int((active >= ALL_ACTIVE).sum()) / active.len(), active.len())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.copies import STAGED_BYTES, pinning_saves_ns
@@ -72,13 +73,32 @@ _CALLS = (
 )
 
 
+@dataclass(frozen=True)
+class TopKernel:
+    """What the top kernel of a process leaves of the device.
+
+    Attributes
+    ----------
+    said
+        It in words.
+    few_blocks
+        Most blocks of its grids and the SMs of the device, where these are more; else None.
+    used_up
+        Part of what the device has that it used of one resource while it ran, sampled; 0: there is more to use, or
+        nothing is known.
+    """
+
+    said: str
+    few_blocks: tuple[int, int] | None = None
+    used_up: float = 0.0
+
+
 def of_process(
     name: str,
     split: TimeSplit,
     copies: Copies | None = None,
     *,
-    known: str = "",
-    few_blocks: tuple[int, int] | None = None,
+    kernel: TopKernel | None = None,
     sampled: bool = False,
 ) -> Iterator[Advice]:
     """Advise the only process of a device: one item for each part of its time that is worth it.
@@ -89,10 +109,8 @@ def of_process(
         The process, and where its time went.
     copies
         What it copied; None: not known.
-    known
-        What the grids of its top kernel leave of the device, or which resource its kernels use up.
-    few_blocks
-        Most blocks of those grids and the SMs of the device, where these are more; else None.
+    kernel
+        What its top kernel leaves of the device; None: nothing is known.
     sampled
         Whether the capture has samples of what ran on CPUs.
 
@@ -124,16 +142,33 @@ def of_process(
             if limit is Limit.KERNELS and split.waits_for_faults:
                 continue  # A faster kernel would wait for as long: that its memory is there shortens it.
             item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
-            why = limit is Limit.KERNELS and known and not split.mostly_graphs and not _nearly_empty(split)
-            if why:
-                more = "" if few_blocks is None else _more_blocks(split, *few_blocks)
-                item = item.model_copy(update={"action": f"{item.action}: {known}", "why": f"{item.why}{more}"})
-            yield item
+            named = limit is Limit.KERNELS and not split.mostly_graphs and not _nearly_empty(split)
+            yield item if kernel is None or not named else _of_kernel(item, name, split, kernel)
             if limit is Limit.LAUNCHES and _launching_ns(split, smaller=True) >= _worth_ns(split.window_ns):
                 yield _item(name, split, limit, copies, wrong_if=None, smaller=True)
         elif limit is Limit.HOST:
             yield from _outside(name, split)
     yield from special
+
+
+def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> Advice:
+    """The item of the top kernel with what it leaves of the device: where that is little, it can only do less."""
+    if not kernel.used_up:
+        more = "" if kernel.few_blocks is None else _more_blocks(split, *kernel.few_blocks)
+        return item.model_copy(update={"action": f"{item.action}: {kernel.said}", "why": f"{item.why}{more}"})
+    left_ns = round((1 - kernel.used_up) * (item.at_stake_ns or 0))
+    share = left_ns / split.window_ns
+    return item.model_copy(
+        update={
+            "action": f"Give kernel {split.top_kernel} of {name} less to do: {kernel.said}",
+            "commands": [],
+            "why": f"it has {_top_kernel_part(split)}. Code that does the same work "
+            "faster gains at most what is not used; fewer operations, smaller types or fusion gain more",
+            "bound": f"{fmt.duration(left_ns)}, {fmt.percent(share)} of its time, while it does the same work",
+            "at_stake_ns": left_ns,
+            "at_stake_share": share,
+        }
+    )
 
 
 def _more_blocks(split: TimeSplit, blocks: int, sms: int) -> str:
@@ -892,6 +927,13 @@ def _durations(split: TimeSplit) -> str:
     return "summed kernel time (kernels overlap)" if split.overlapping else "all kernel time"
 
 
+def _top_kernel_part(split: TimeSplit) -> str:
+    """How much of which time the top kernel has, and in how many rows of the table of launch configurations."""
+    configurations = split.top_kernel_configurations
+    split_up = f", in {fmt.count(configurations)} launch configurations" if configurations > 1 else ""
+    return f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}{split_up}"
+
+
 def ncu_filter(kernel: str) -> list[str]:
     r"""What has ncu count a kernel: its short name, or the words that tell it apart in its demangled name.
 
@@ -936,10 +978,7 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     skipped = min(_WARM_UP_LAUNCHES, max(split.top_kernel_launches - _COUNTED_LAUNCHES, 0) // 2)
     which = [*(["-s", str(skipped)] if skipped else []), "-c", str(_COUNTED_LAUNCHES)]
     command = shell_line(["ncu", "--set", "full", *which, *ncu_filter(kernel), "PROGRAM"])
-    share = f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}"
-    configurations = split.top_kernel_configurations
-    split_up = f", in {fmt.count(configurations)} launch configurations" if configurations > 1 else ""
-    why = f"kernels were in flight for {part}; {kernel} has {share}{split_up}"
+    why = f"kernels were in flight for {part}; {kernel} has {_top_kernel_part(split)}"
     action = f"Make kernel {kernel} of {name} faster"
     if _faulting_ns(split):
         why = (
