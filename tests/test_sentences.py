@@ -689,13 +689,13 @@ def test_active_sms_are_known_where_only_a_counter_has_them(hardware: Path) -> N
 
 
 def test_counters_of_an_untraced_gpu_say_what_time_they_are_of(hardware: Path) -> None:
-    """200 samples in the first 20 ms of a second; the first one is of no known time."""
+    """200 samples in the first 20 ms of a second; until when the last one is, is not known."""
     node = hardware.parent / "h200" / "node-mps-A-B-beside-C"
     with contextlib.closing(sqlite3.connect(node / "report.sqlite")) as db:
         sampled = dict(
             db.execute(
                 "SELECT metricName, avg(value) FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) "
-                "WHERE timestamp > (SELECT min(timestamp) FROM GPU_METRICS) AND metricName LIKE '%[Throughput _]' "
+                "WHERE timestamp < (SELECT max(timestamp) FROM GPU_METRICS) AND metricName LIKE '%[Throughput _]' "
                 "GROUP BY metricName"
             )
         )
@@ -756,9 +756,9 @@ def test_counters_say_which_samples_they_are_the_mean_of(corpus: Path) -> None:
             "SELECT timestamp, value FROM GPU_METRICS JOIN TARGET_INFO_GPU_METRICS USING (typeId, metricId) "
             "WHERE metricName = 'SM Active' ORDER BY timestamp"
         ).fetchall()
-    # A sample is the mean of the 100 us before it; those at the ends are in the window with a part of that.
+    # A sample is the mean of the 100 us from its time on; those at the ends are in the window with a part of that.
     inside = [
-        (min(time, device.window.end_ns) - max(time - 100_000, device.window.start_ns), value) for time, value in rows
+        (min(time + 100_000, device.window.end_ns) - max(time, device.window.start_ns), value) for time, value in rows
     ]
     inside = [(length, value) for length, value in inside if length > 0]
     mean = sum(length * value for length, value in inside) / sum(length for length, _ in inside)

@@ -56,7 +56,7 @@ def gpu_metrics_of(tables: TableSet, device_id: int, group: frozenset[int] = fro
     parts, owned, first, last = [], [], None, None
     for piece in _samples(tables, device_id):
         first = piece["time_ns"][0] if first is None else first
-        last = piece["time_ns"][-1]
+        last = piece["until_ns"][-1]
         parts.append(
             piece.group_by(metric, maintain_order=True).agg(
                 n=pl.len(), sum=value.sum(), low=value.min(), high=value.max()
@@ -158,7 +158,7 @@ def _resident_alone(tables: TableSet, device_id: int, group: frozenset[int]) -> 
 def _samples(tables: TableSet, device_id: int) -> Iterator[pl.DataFrame]:
     """Counters that are a part of what the GPU can do, in pieces by time, with `until_ns`: each is the mean until then.
 
-    Of the very last samples it is null: how long they last is not known.
+    The very last samples are left out: until when they are is not known.
     """
     # A GPU alone in its session is meant even where an export numbers it otherwise.
     here = pl.lit(value=True) if tables.devices.height == 1 else pl.col("device_id") == device_id
@@ -174,8 +174,6 @@ def _samples(tables: TableSet, device_id: int) -> Iterator[pl.DataFrame]:
         last = found.filter(pl.col("time_ns") == moments["time_ns"].last())
         if not (known := lasting.drop_nulls("until_ns")).is_empty():
             yield known
-    if last is not None and not last.is_empty():
-        yield last.with_columns(until_ns=pl.lit(None, pl.Int64))
 
 
 def _within(samples: pl.DataFrame, intervals: pl.DataFrame) -> pl.DataFrame:

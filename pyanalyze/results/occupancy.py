@@ -59,9 +59,9 @@ class GpuMetrics(Result):
     The mean of the whole recording: samples may cover a part of the window, or more than it.
     """
 
-    n: int = Field(ge=1, description="Samples, each the mean until the next one.")
+    n: int = Field(ge=1, description="Samples; the last one, whose end is not known, is left out.")
     start_ns: int = Field(description="Begin of what the samples cover, ns from the origin.")
-    end_ns: int = Field(description="Last sample, ns from the origin.")
+    end_ns: int = Field(description="End of it, ns from the origin.")
     counters: list[SampledCounter] = Field(description="Every counter that is a part of what the GPU can do.")
     tenants: list[TenantCounters] = Field(
         default_factory=list,
