@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import sqlite3
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import generate
 import polars as pl
 import pytest
+from command_line import run
 from exports import two_of_three_traced
 from shared_sessions import load
 
@@ -415,3 +417,40 @@ def test_time_of_a_process_that_was_not_traced_is_no_residency_of_others(tmp_pat
     pids = dict(session.tenants.select("tenant_id", "pid").iter_rows())
     shares = {pids[tenant]: share for tenant, share in spans.iter_rows()}
     assert shares == pytest.approx({pid: thousandths / 1000 for pid, thousandths in true.items()}, abs=0.03)
+
+
+@pytest.fixture
+def launched_late(corpus: Path) -> Path:
+    """Two processes on an Ada, one of them traced: contexts alternate for 86 ms before its first kernel.
+
+    Its ten kernels are about as long as a time slice, and it synchronises after each.
+    """
+    return corpus / "exports/ctxsw-ada-timeslice/paging__ada-sync-iteration.nsys2026.sqlite"
+
+
+TRACED = 23757
+
+
+def switch_records(db: sqlite3.Connection) -> list[tuple[int, int, int]]:
+    """Time, tag and process of each record: every process has one context."""
+    return db.execute(
+        "SELECT timestamp, tag, globalPid >> 24 & 16777215 FROM GPU_CONTEXT_SWITCH_EVENTS ORDER BY timestamp"
+    ).fetchall()
+
+
+def test_contexts_alternate_in_a_part_without_kernels_as_well(launched_late: Path) -> None:
+    """One context is resident for 25 us each time: in the part alone it looks as if it was being created."""
+    with contextlib.closing(sqlite3.connect(launched_late)) as db:
+        records = switch_records(db)
+        (first_kernel,) = db.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    saves = [a[0] for a, b in itertools.pairwise(records) if (a[1], b[1]) == (7, 8) and a[2] != b[2]]
+    start, end = 219_000_000, 283_000_000
+    early = [at for at in saves if start < at < end]
+    assert len(early) > 40
+    assert end < first_kernel
+    session = load(launched_late)
+    (verdict,) = session.window(start, end).classify()
+    (seen,) = (one for one in verdict.evidence if one.name == "contexts_alternate")
+    assert (verdict.mode, seen.n) == ("time-slicing", len(early))
+    assert [one.mode for one in session.report().devices[0].segments] == ["time-slicing"]
+    assert "over time" not in run("summary", launched_late).stdout

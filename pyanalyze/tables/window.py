@@ -172,6 +172,9 @@ def _cut(
         and not any(_left(timed[name], table, name, window) for name, table in events.items())
     ):
         return None
+    if window is not None and "switches" in tables.stored:
+        # Which contexts were being created shows in the whole recording only.
+        events["switches"] = _core.cut(to_core(tables.stored["switches"]), window, gpu)
     unchanged: list[str] = []
     for name, table in tables.stored.items():
         if name in timed or name in _RECONSTRUCTED:

@@ -710,10 +710,13 @@ pub struct Residency {
     quality: Quality,
     done: u64,
     window: Option<(i64, i64)>,
+    /// Of the window, what switches are by the whole recording.
+    known: KnownSwitches,
 }
 
 impl Residency {
     /// Of events that were cut to a window: an interval that reaches an edge of it goes on beyond, so it is not complete.
+    /// Where the table `switches` of the whole recording comes with them, it tells which contexts were being created.
     #[must_use]
     pub fn within(window: Option<(i64, i64)>) -> Self {
         Self { window, ..Self::default() }
@@ -802,6 +805,9 @@ impl EventPass for Residency {
 
     fn push(&mut self, events: &Events<'_>, watch: &dyn Watch) -> Result<()> {
         watch.progress("residency", self.done, 0)?;
+        if let Some(switches) = events.get(&schema::SWITCHES).filter(|_| self.window.is_some()) {
+            self.known = KnownSwitches::read(&switches)?;
+        }
         let work = [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS];
         let work = || work.into_iter().filter_map(|table| Some((table, events.get(table)?)));
         for (_, columns) in work() {
@@ -944,9 +950,9 @@ impl EventPass for Residency {
             // Both are as long as there are slices: one is written beside the other.
             let gaps = gaps.get(key).map_or(&[][..], Vec::as_slice);
             let (residency, switches) = std::thread::scope(|scope| {
-                let slices = &engine.slices;
-                let beside =
-                    scope.spawn(|| write_switches(slices, &between(slices, 0, gaps, &engine.broken_ns)));
+                let (slices, known) = (&engine.slices, &self.known);
+                let beside = scope
+                    .spawn(|| write_switches(slices, &between(slices, 0, gaps, &engine.broken_ns, known)));
                 (Slice::write(slices), beside.join())
             });
             let stopped = || Error::schema(&schema::SWITCHES.id(), "was not written: its thread ended early");
@@ -956,7 +962,7 @@ impl EventPass for Residency {
         for (key, engine) in &mut self.engines {
             watch.progress("residency", self.done, 0)?;
             let gaps = gaps.get(key).map_or(&[][..], Vec::as_slice);
-            switches.extend(between(&engine.slices, slices.len(), gaps, &engine.broken_ns));
+            switches.extend(between(&engine.slices, slices.len(), gaps, &engine.broken_ns, &self.known));
             slices.append(&mut engine.slices);
         }
         let key = |s: &Switch| ends(&slices, s).map(|(a, _)| (a.end_ns, a.device, a.hw_context));
@@ -1039,8 +1045,45 @@ impl Kind {
     }
 }
 
+/// Whether a context was being created at a switch, by device and time, as the whole recording tells it.
+///
+/// In a part of a recording, a context that is resident for moments only, because it has no kernel yet, looks as if it
+/// was being created.
+#[derive(Debug, Default)]
+struct KnownSwitches(Vec<(u32, i64, bool)>);
+
+impl KnownSwitches {
+    fn read(columns: &Columns<'_>) -> Result<Self> {
+        let (device, time) = (columns.u32("device_id")?, columns.i64("time_ns")?);
+        let kind = columns.names("kind")?;
+        let creation = |row: usize| match kind.get(row) {
+            Some("creation") => Some(true),
+            Some("switch" | "idle") => Some(false),
+            _ => None,
+        };
+        let row = |row: usize| Some((device.value(row), time.value(row), creation(row)?));
+        let mut known: Vec<_> = (0..columns.rows()).filter_map(row).collect();
+        known.sort_unstable();
+        Ok(Self(known))
+    }
+
+    /// None: not on record there.
+    fn creation(&self, device: u32, time_ns: i64) -> Option<bool> {
+        let key = (device, time_ns);
+        let place = self.0.partition_point(|(device, time_ns, _)| (*device, *time_ns) < key);
+        let (device, time_ns, creation) = self.0.get(place)?;
+        ((*device, *time_ns) == key).then_some(*creation)
+    }
+}
+
 /// The switches between consecutive slices of one engine, which stand from `offset` on in a longer list.
-fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> Vec<Switch> {
+fn between(
+    slices: &[Slice],
+    offset: usize,
+    gaps: &[Gap],
+    broken_ns: &[i64],
+    known: &KnownSwitches,
+) -> Vec<Switch> {
     let pairs = || slices.iter().zip(slices.iter().skip(1));
     let gap = |a: &Slice, b: &Slice| b.start_ns.saturating_sub(a.end_ns);
     let mut close: Vec<i64> = pairs()
@@ -1071,11 +1114,12 @@ fn between(slices: &[Slice], offset: usize, gaps: &[Gap], broken_ns: &[i64]) -> 
             let first = broken_ns.partition_point(|t| *t < a.end_ns);
             let broken = broken_ns.get(first).is_some_and(|t| *t <= b.start_ns);
             let a_young = std::mem::replace(&mut before_young, young(b));
+            let creation = || known.creation(a.device, a.end_ns).unwrap_or(a_young || before_young);
             let kind = if broken || holds_gap(gaps, a.device, a.end_ns, b.start_ns) {
                 Kind::LostRecords
             } else if (a.hw_context, a.pid) == (b.hw_context, b.pid) {
                 Kind::SameContext
-            } else if a_young || before_young {
+            } else if creation() {
                 Kind::Creation
             } else if gap(a, b) > idle_ns {
                 Kind::Idle
@@ -1409,6 +1453,27 @@ mod tests {
         let (_, switches, _) =
             run(&dense(&[(0, 8, A), (1000, 7, A), (1040, 8, B), (1065, 7, B), (1105, 8, A), (3000, 7, A)]));
         assert_eq!(kinds(&switches), ["creation", "creation"]);
+    }
+
+    #[test]
+    fn in_a_window_the_whole_recording_tells_which_contexts_were_being_created() {
+        // B is resident for 1000 us, then for 25 us each time, while A has all the rest.
+        let mut rows = vec![(0, 8, B), (1000, 7, B)];
+        for turn in 0..6 {
+            let now = 1040 + turn * 2100;
+            rows.extend([(now, 8, A), (now + 2000, 7, A), (now + 2040, 8, B), (now + 2065, 7, B)]);
+        }
+        let (_, whole, _) = run(&dense(&rows));
+        assert_eq!(kinds(&whole), vec!["switch"; 12]);
+        // From the first interval of A on nothing but the whole tells that B was not just being created.
+        let mut part = dense(rows.get(2..).unwrap());
+        let within = |part: &Tables| {
+            let out = Residency::within(Some((1_040_000, 14_000_000))).run(part, &Unwatched).unwrap();
+            kinds(&out.switches)
+        };
+        assert_eq!(within(&part), vec!["creation"; 11]);
+        part.insert("switches", whole);
+        assert_eq!(within(&part), vec!["switch"; 11]);
     }
 
     #[test]
