@@ -454,3 +454,26 @@ def test_contexts_alternate_in_a_part_without_kernels_as_well(launched_late: Pat
     assert (verdict.mode, seen.n) == ("time-slicing", len(early))
     assert [one.mode for one in session.report().devices[0].segments] == ["time-slicing"]
     assert "over time" not in run("summary", launched_late).stdout
+
+
+def test_kernels_in_flight_tell_which_intervals_expired(launched_late: Path) -> None:
+    """Nine intervals of 2.197 ms and more end about 20 us after their kernel: the time slice is 2.130 ms."""
+    with contextlib.closing(sqlite3.connect(launched_late)) as db:
+        records = switch_records(db)
+        kernels = db.execute('SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL').fetchall()
+    pairs = [(a, b) for a, b in itertools.pairwise(records) if (a[1], b[1]) == (8, 7) and a[2] == b[2] == TRACED]
+    ends = [(b[0] - a[0], b[0], any(s < b[0] < e for s, e in kernels)) for a, b in pairs]
+    assert len(ends) == 40
+    assert sum(ns > 0.8 * 2_130_000 for ns, _, _ in ends) == 10
+    assert [(ns, end) for ns, end, in_flight in ends if in_flight] == [(2_132_954, 306_108_152)]
+    session = load(launched_late)
+    (held,) = session.residency_summary()
+    by_pid = {pid: tenant for tenant, pid in session.tenants.select("tenant_id", "pid").iter_rows()}
+    (mine,) = (one for one in held.tenants if one.tenant_id == by_pid[TRACED])
+    assert (mine.expired, mine.yielded) == (1, 39)
+    # Of the other process no kernels were traced: 38 of its intervals are as long as a time slice.
+    (other,) = (one for one in held.tenants if one is not mine)
+    assert (other.expired, other.yielded) == (38, 1)
+    page = run("report", launched_late, "-f", "md").stdout
+    assert ": 1 expired, 39 ended before" in page
+    assert "an interval expired only with one in flight at its end" in page

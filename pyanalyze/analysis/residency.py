@@ -357,7 +357,7 @@ def _with_group(
     lengths = residency_lengths(tables, device_id, group)
     whole = len(lengths) == sum(one.slices for one in mine)
     p10, middle, p90 = (percentile_ns(lengths, part) if whole else None for part in (0.1, 0.5, 0.9))
-    known = all(one.expired is not None for one in mine)
+    expired, yielded = _endings_of_group(tables, device_id, group)
     together = mine[0].model_copy(
         update={
             "name": mps_group_name([labels[one.tenant_id] for one in mine]),
@@ -373,12 +373,19 @@ def _with_group(
             "median_slice_ns": middle,
             "p90_slice_ns": p90,
             "max_slice_ns": max((one.max_slice_ns for one in mine if one.max_slice_ns is not None), default=None),
-            "expired": sum(one.expired or 0 for one in mine) if known else None,
-            "yielded": sum(one.yielded or 0 for one in mine) if known else None,
+            "expired": expired,
+            "yielded": yielded,
         }
     )
     rest = [one for one in each if one.tenant_id not in group]
     return sorted([together, *rest], key=lambda one: -one.resident_ns)
+
+
+def _endings_of_group(tables: TableSet, device_id: int, group: frozenset[int]) -> tuple[int | None, int | None]:
+    """How many intervals of an MPS group expired, and how many it yielded: work of any client counts."""
+    made = _core.residency_summary({**tables.stored, **through_one_client(tables, {device_id: group})}, None)
+    rows = made["residency_by_tenant"].to_dicts()
+    return next((row["expired"], row["yielded"]) for row in rows if row["tenant_id"] == min(group))
 
 
 def recorded_ns(tables: TableSet, device_id: int, first_ns: int, last_ns: int) -> int | None:

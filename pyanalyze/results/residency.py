@@ -97,9 +97,13 @@ class ResidencyTotals(Result):
         description="Longest, ns; slices are whole, though one may begin before the window."
     )
     expired: int | None = Field(
-        description="Slices that lasted their time and that another tenant followed; null: no time slice is known."
+        description="Slices that lasted their time and that another tenant followed, where its kernels were traced "
+        "with one in flight at the end; null: no time slice is known."
     )
-    yielded: int | None = Field(description="Shorter ones that another tenant followed; null: as expired.")
+    yielded: int | None = Field(
+        description="Those that another tenant followed and that ended for want of work: without a kernel in flight at "
+        "the end, or, where its kernels were not traced, shorter ones; null: as expired."
+    )
 
 
 class ResidencySummary(Result):

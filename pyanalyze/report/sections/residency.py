@@ -220,7 +220,8 @@ def _slice_tables(device: Device) -> list[Block]:
     if any(t.expired is not None for t in summary.tenants):
         caption += (
             " Of intervals that another tenant followed, those of at least 0.8 time slices expired, and shorter ones "
-            "yielded (inferred). The others are neither."
+            "yielded (inferred). Where kernels were traced, an interval expired only with one in flight at its end, "
+            "and yielded only without one. The others are neither."
         )
     elif summary.basis == "observed" and summary.time_slice_ns is None and len(rows) > 1:
         caption += (

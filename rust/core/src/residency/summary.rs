@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   A        |==k==k====|            |=====k====|        idle: resident with none of its kernels in flight
-//!   B                    |====k=====|            |==     a slice that ended when it was due expired; a shorter
-//!   switch              gap        gap                   one that another tenant followed was yielded
+//!   B                    |====k=====|            |==     a slice that ended when it was due expired, with work
+//!   switch              gap        gap                   left; one that ended for want of work was yielded
 //! ```
 //!
 //! The intervals are the observed ones; on devices without any, the inferred ones. Times and shares are of the window,
@@ -29,7 +29,8 @@ use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Who};
 use crate::table::work::{work, WorkKind};
 
-/// A slice below this part of the time slice was not ended by its time.
+/// A slice below this part of the time slice was not ended by its time. A longer one may have ended for want of work:
+/// where kernels are about as long as a time slice, its length does not tell.
 const EARLY: f64 = 0.8;
 /// Lengths within this of each other are of one kind.
 const CLUSTER: f64 = 0.05;
@@ -68,6 +69,8 @@ struct TenantResidency {
     handed: Vec<Handed>,
     /// Work of it was recorded.
     worked: bool,
+    /// Its context is that of others as well, of which not all were traced.
+    partly_traced: bool,
     expired: u64,
     yielded: u64,
     inferred: bool,
@@ -94,11 +97,27 @@ impl TenantResidency {
         }
     }
 
-    /// Lengths of the slices that may have ended because they were due. Who has no work left gives the engine up: where
-    /// the work was recorded, that is none of them, however alike they are.
+    /// Whether nothing but their lengths tells why slices ended. Who has no work left gives the engine up, however
+    /// alike its slices are: that shows where all of the work was recorded.
+    fn known_by_length(&self) -> bool {
+        self.inferred || !self.worked || self.partly_traced
+    }
+
+    /// Lengths of the slices that may have ended because they were due.
     fn maybe_due(&self) -> impl Iterator<Item = i64> + '_ {
-        let any = self.inferred || !self.worked;
+        let any = self.known_by_length();
         self.handed.iter().filter(move |slice| any || slice.cut_work).map(|slice| slice.length_ns)
+    }
+
+    /// Counts the slices that ended because they were due, and those that ended for want of work. One that was shorter,
+    /// with work left, is neither.
+    fn tell_endings(&mut self, due_ns: i64) {
+        let by_length = self.known_by_length();
+        let long = |slice: &Handed| slice.length_ns as f64 >= EARLY * due_ns as f64;
+        let expired = |slice: &&Handed| long(slice) && (by_length || slice.cut_work);
+        let yielded = |slice: &&Handed| if by_length { !long(slice) } else { !slice.cut_work };
+        self.expired = self.handed.iter().filter(expired).count() as u64;
+        self.yielded = self.handed.iter().filter(yielded).count() as u64;
     }
 }
 
@@ -135,6 +154,8 @@ pub struct ResidencySummary {
     who: Who,
     held: BTreeMap<u32, TenantResidency>,
     devices: BTreeMap<u32, DeviceResidency>,
+    /// Of clients whose context goes by the name of another client: that one.
+    named_for: BTreeMap<u32, u32>,
     done: u64,
 }
 
@@ -342,7 +363,16 @@ impl ResidencySummary {
             let seen = who.tenants.iter().filter(|t| t.device == *device && held.contains_key(&t.id));
             engine.alone = engine.inferred && seen.count() == 1;
         }
-        Ok(Self { who, held, devices, done: 0 })
+        // A server has no work of its own: there nothing tells whether all of its clients were traced.
+        let traced: BTreeSet<u32> = who.tenants.iter().filter(|t| t.traced).map(|t| t.id).collect();
+        let mut named_for = BTreeMap::new();
+        for (client, by) in who.tenants.iter().filter_map(|t| Some((t, t.served_by?))) {
+            if let Some(of) = held.get_mut(&by).filter(|_| traced.contains(&by)) {
+                named_for.insert(client.id, by);
+                of.partly_traced |= !client.traced;
+            }
+        }
+        Ok(Self { who, held, devices, named_for, done: 0 })
     }
 
     /// How long a time slice is, and which slices ended with theirs; once all work is known.
@@ -360,9 +390,7 @@ impl ResidencySummary {
         for tenant in &self.who.tenants {
             let due_ns = self.devices.get(&tenant.device).and_then(|engine| engine.time_slice_ns);
             let (Some(due_ns), Some(held)) = (due_ns, self.held.get_mut(&tenant.id)) else { continue };
-            let early = |slice: &&Handed| (slice.length_ns as f64) < EARLY * due_ns as f64;
-            held.yielded = held.handed.iter().filter(early).count() as u64;
-            held.expired = held.handed.len() as u64 - held.yielded;
+            held.tell_endings(due_ns);
         }
     }
 
@@ -550,6 +578,7 @@ impl EventPass for ResidencySummary {
                 continue;
             }
             let tenant = self.who.of_next(&mut last, w.capture, w.pid, w.device);
+            let tenant = tenant.map(|t| self.named_for.get(&t).copied().unwrap_or(t));
             if let Some(held) = tenant.and_then(|t| self.held.get_mut(&t)) {
                 held.worked = true;
                 if let Some((from, to)) = held.busy.add(w.start_ns, w.end_ns) {
@@ -614,9 +643,9 @@ mod tests {
         assert_eq!(l.i64("idle_ns").unwrap().values(), &[0, 8 * 2_000_000 + 4 * 300_000 - 1_000_000]);
         assert_eq!(l.i64("median_slice_ns").unwrap().values(), &[2_000_000, 2_000_000]);
         assert_eq!(l.i64("p10_slice_ns").unwrap().values(), &[2_000_000, 300_000]);
-        // The last slice of 8 was ended by nobody.
-        assert_eq!(l.u64("expired").unwrap().values(), &[12, 8]);
-        assert_eq!(l.u64("yielded").unwrap().values(), &[0, 3]);
+        // The last slice of 8 was ended by nobody, and nothing of it was in flight when the others ended.
+        assert_eq!(l.u64("expired").unwrap().values(), &[12, 0]);
+        assert_eq!(l.u64("yielded").unwrap().values(), &[0, 11]);
         assert_eq!(l.u64("ended_unknown").unwrap().values(), &[12, 12]);
         let e = Columns::new(&schema::RESIDENCY_BY_DEVICE, &out.by_device);
         assert_eq!(e.i64("time_slice_ns").unwrap().values(), &[2_000_000]);
@@ -624,6 +653,11 @@ mod tests {
         assert_eq!(e.i64("resident_ns").unwrap().values(), &[41_200_000]);
         // (24 + 17.2)^2 / (2 (24^2 + 17.2^2)) = 1697.44 / 1743.68
         assert!((e.f64("jain").unwrap().value(0) - 0.973_481).abs() < 1e-5);
+        // Of 8 no kernel was recorded: the lengths tell.
+        let out = drawn(&rows, kernels(&[(0, 7, 0, 1, 7, 0, end)]));
+        let l = Columns::new(&schema::RESIDENCY_BY_TENANT, &out.by_tenant);
+        assert_eq!(l.u64("expired").unwrap().values(), &[12, 8]);
+        assert_eq!(l.u64("yielded").unwrap().values(), &[0, 3]);
     }
 
     #[test]
@@ -645,6 +679,70 @@ mod tests {
         assert_eq!(told(-10), (None, 0));
         // The last turn was ended by nobody.
         assert_eq!(told(10), (Some(330_000), 39));
+    }
+
+    #[test]
+    fn kernels_as_long_as_a_time_slice_tell_which_slices_expired() {
+        // 7 uses up 2000 us each time. Of 8, each kernel ends 20 us before its slice does, the third one 500 us after.
+        let (mut slices, mut now) = (Vec::new(), 0);
+        let mut work = vec![(0, 7, 0, 7, 7, 0, 100_000)];
+        for turn in 0..12 {
+            slices.push((0, 0, 7, 7, now, now + 2000));
+            let (start, length) = (now + 2040, if turn == 5 { 1200 } else { 2050 });
+            slices.push((0, 0, 8, 8, start, start + length));
+            work.push((
+                0,
+                8,
+                0,
+                8,
+                7,
+                start,
+                start + length + if [2, 5].contains(&turn) { 500 } else { -20 },
+            ));
+            now = start + length + 40;
+        }
+        slices.push((0, 0, 7, 7, now, now + 2000));
+        let out = drawn(&slices, kernels(&work));
+        let l = Columns::new(&schema::RESIDENCY_BY_TENANT, &out.by_tenant);
+        assert_eq!(l.u64("expired").unwrap().values(), &[12, 1]);
+        // The sixth slice of 8 ended early, with its kernel in flight: it is neither.
+        assert_eq!(l.u64("yielded").unwrap().values(), &[0, 10]);
+    }
+
+    #[test]
+    fn work_of_all_clients_tells_how_slices_of_their_context_ended() {
+        // 8 and 9 are clients of one context, which records call 8; the kernel of 9 is in flight at the ends of slices.
+        let (mut slices, mut work) =
+            (Vec::new(), vec![(0, 7, 0, 7, 7, 0, 100_000), (0, 8, 0, 8, 7, 2040, 2100)]);
+        for turn in 0..12 {
+            let now = turn * 4080;
+            slices.extend([(0, 0, 7, 7, now, now + 2000), (0, 0, 8, 8, now + 2040, now + 4040)]);
+            work.push((0, 9, 0, 9, 7, now + 2050, now + 4060));
+        }
+        slices.push((0, 0, 7, 7, 12 * 4080, 12 * 4080 + 2000));
+        let (mut tables, _) =
+            named(Tables::from([("residency", residency(&slices)), ("kernels", kernels(&work))]));
+        let endings = |tables: &Tables| {
+            let out = run(tables).by_tenant;
+            let l = Columns::new(&schema::RESIDENCY_BY_TENANT, &out);
+            (l.u64("expired").unwrap().values().to_vec(), l.u64("yielded").unwrap().values().to_vec())
+        };
+        assert_eq!(endings(&tables), (vec![12, 0], vec![0, 12]));
+        let served = |traced: bool| {
+            let tenants = &tables["tenants"];
+            let pids = Columns::new(&schema::TENANTS, tenants).u32("pid").unwrap();
+            let of = |pid: u32| (0..3).find(|row| pids.value(*row) == pid).unwrap() as u32;
+            let by: UInt32Array = (0..3).map(|row| (row == of(9)).then_some(of(8))).collect();
+            let traced: arrow_array::BooleanArray = (0..3).map(|row| Some(row != of(9) || traced)).collect();
+            let changes: Vec<(&str, arrow_array::ArrayRef)> =
+                vec![("served_by", std::sync::Arc::new(by)), ("traced", std::sync::Arc::new(traced))];
+            crate::table::builder::replace(&schema::TENANTS, tenants, changes).unwrap()
+        };
+        let [all, partly] = [true, false].map(served);
+        for tenants in [all, partly] {
+            tables.insert("tenants", tenants);
+            assert_eq!(endings(&tables), (vec![12, 12], vec![0, 0]));
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub const INFERRED_RESIDENCY: Table = Table {
 /// The residency_summary of slices, per tenant.
 pub const RESIDENCY_BY_TENANT: Table = Table {
     name: "residency_by_tenant",
-    version: 1,
+    version: 2,
     doc:
         "What the slices of each tenant add up to. On devices without observed slices, of the inferred ones. Times and shares are of the window that `residency_by_device` says; slices and their lengths are whole.",
     columns: &[
@@ -74,13 +74,13 @@ pub const RESIDENCY_BY_TENANT: Table = Table {
             "expired",
             U64,
             "no time slice could be estimated",
-            "Slices of at least 0.8 of the time slice that another tenant followed.",
+            "Slices of at least 0.8 of the time slice that another tenant followed; where kernels of the tenant were recorded, with one in flight at the end.",
         ),
         opt(
             "yielded",
             U64,
             "no time slice could be estimated",
-            "Shorter ones that another tenant followed: it had no more work.",
+            "Those that another tenant followed and that ended for want of work: without a kernel in flight at the end; where no kernels of the tenant were recorded, the shorter ones.",
         ),
         opt("ended_wfi", U64, NO_RECORDS, "Ended when the engine had drained (wait for idle)."),
         opt("ended_gfxp", U64, NO_RECORDS, "Ended by graphics preemption."),
