@@ -51,11 +51,11 @@ KEYS = {
     "devices.sharing.missing": "what why how",
     "devices.relations": "tenants relation confidence co_busy_ns",
     "devices.segments": "start_ns end_ns mode confidence",
-    "devices.context_switches": "count context_creations median_slice_ns median_cost_ns mean_cost_ns "
+    "devices.context_switches": "count context_creations unrecorded_starts median_slice_ns median_cost_ns mean_cost_ns "
     "cost_kind total_cost_ns save gap restore recorded_ns overhead_fraction all_at_work_gap_share endings dropped",
     "devices.context_switches.gap": "median_ns total_ns",
     "devices.residency_summary": "basis resident_ns idle_ns median_save_ns median_restore_ns time_slice_ns policy jain tenants",
-    "devices.residency_summary.tenants": "tenant_id clients slices cut_slices gpu_time_share idle_ns idle_share without_kernels without_kernels_ns p10_slice_ns "
+    "devices.residency_summary.tenants": "tenant_id clients slices cut_slices gpu_time_share idle_ns idle_share without_kernels without_kernels_ns without_kernels_in_window_ns p10_slice_ns "
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod group_of contexts green_contexts served_by busy_ns resident_ns "
     "attributed_ns gpu_time_share gpu_time_basis all_at_work_share in_mps_group slices median_slice_ns usable_sms sm_share occupancy memory_peak_bytes slowdown assumed_switch_ns causes root_causes added_latency_ns added_latency work "

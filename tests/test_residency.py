@@ -477,3 +477,62 @@ def test_kernels_in_flight_tell_which_intervals_expired(launched_late: Path) -> 
     page = run("report", launched_late, "-f", "md").stdout
     assert ": 1 expired, 39 ended before" in page
     assert "an interval expired only with one in flight at its end" in page
+
+
+def test_intervals_without_a_kernel_are_a_part_of_the_window_only_inside_it(launched_late: Path) -> None:
+    with contextlib.closing(sqlite3.connect(launched_late)) as db:
+        records = switch_records(db)
+        kernels = db.execute('SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL').fetchall()
+    pairs = [(a, b) for a, b in itertools.pairwise(records) if (a[1], b[1]) == (8, 7) and a[2] == b[2] == TRACED]
+    spans = [(a[0], b[0]) for a, b in pairs if not any(s < b[0] and e > a[0] for s, e in kernels)]
+    # The other process is not traced: its activity begins with its first restore on record, and ends with its last save.
+    others = [record for record in records if record[2] != TRACED]
+    window = (next(at for at, tag, _ in others if tag == 8), max(at for at, tag, _ in others if tag == 7))
+    whole, inside = length(spans), length(clipped(spans, *window))
+    assert (len(spans), f"{whole / 1e6:.3f}", f"{inside / 1e6:.3f}") == (29, "1.737", "0.756")
+    (held,) = load(launched_late).residency_summary()
+    (mine,) = (one for one in held.tenants if one.idle_ns is not None)
+    assert (mine.without_kernels, mine.without_kernels_ns, mine.without_kernels_in_window_ns) == (29, whole, inside)
+    assert mine.idle_ns is not None
+    assert inside <= mine.idle_ns
+    page = run("report", launched_late, "-f", "md").stdout
+    share = f"{100 * inside / (window[1] - window[0]):.1f} %"
+    assert share == "0.4 %"
+    assert (
+        f"29 of 40 of bin/pf_spin (1.737 ms). {inside / 1e3:.0f} us of that is in the window, {share} of it, and each"
+        in page
+    )
+
+
+def test_all_switches_of_the_export_are_counted_or_left_out(launched_late: Path) -> None:
+    with contextlib.closing(sqlite3.connect(launched_late)) as db:
+        records = switch_records(db)
+    saves = [a for a, b in itertools.pairwise(records) if (a[1], b[1]) == (7, 8) and a[2] != b[2]]
+    assert len(saves) == 80
+    # Before the first record its context was resident, which no restore shows.
+    assert records[0] == saves[0]
+    switches = load(launched_late).report().devices[0].context_switches
+    assert switches is not None
+    assert (switches.count, switches.unrecorded_starts) == (79, 1)
+    page = run("report", launched_late, "-f", "md").stdout
+    assert "| Switches left out | 1 | from a context that was resident before the first record; since when is" in page
+    # The tenants of a range of two medians have names, and so has the one whose intervals are counted.
+    assert (
+        "| Median residency interval | 26.6 us to 2.130 ms | complete intervals: constant_cycles 2.130 ms and "
+        "bin/pf_spin 26.6 us; without a kernel 29 of 40 of bin/pf_spin | observed |" in page
+    )
+
+
+def test_a_switch_after_traced_work_is_counted_though_no_restore_came_before(hardware: Path) -> None:
+    """By SQL the first record is a save at 5976.8 ms, and the process has a kernel from 5976.7 ms on."""
+    path = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        (at, tag, pid), after, *_ = switch_records(db)
+        query = "SELECT min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid >> 24 & 16777215 = ?"
+        (began,) = db.execute(query, (pid,)).fetchone()
+    assert (tag, after[1]) == (7, 8)
+    assert pid != after[2]
+    assert began < at
+    switches = load(path).report().devices[0].context_switches
+    assert switches is not None
+    assert switches.unrecorded_starts == 0

@@ -328,7 +328,7 @@ def residency_summary(
                 | (
                     _idle_of_all(tables, row)
                     if row["tenant_id"] == for_all
-                    else _without_kernels(tables, row)
+                    else _without_kernels(tables, row, (engine["start_ns"], engine["end_ns"]))
                     if observed and row["tenant_id"] not in group
                     else {}
                 ),
@@ -441,8 +441,12 @@ def _jain(resident_ns: Sequence[int]) -> float | None:
     return sum(resident_ns) ** 2 / squares if squares else None
 
 
-def _without_kernels(tables: TableSet, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Count complete intervals in which a traced tenant had no kernel in flight, and add them up."""
+def _without_kernels(tables: TableSet, row: Mapping[str, Any], window: tuple[int | None, int | None]) -> dict[str, Any]:
+    """Count complete intervals in which a traced tenant had no kernel in flight, and add them up.
+
+    They are those of the whole export, as all interval lengths are; of them only what lies in the window is part of the
+    time that shares are of.
+    """
     import polars as pl
 
     (tenant,) = tables.tenants.filter(
@@ -457,8 +461,15 @@ def _without_kernels(tables: TableSet, row: Mapping[str, Any]) -> dict[str, Any]
         return {}
     until, since = (covered_until(slices[edge], work) for edge in ("end_ns", "start_ns"))
     empty = slices.filter(until == since)
-    length_ns = (empty["end_ns"] - empty["start_ns"]).sum()
-    return {"without_kernels": empty.height, "without_kernels_ns": int(length_ns)}
+    start, end = pl.col("start_ns"), pl.col("end_ns")
+    first, last = (pl.lit(edge, pl.Int64) for edge in window)
+    inside = (pl.min_horizontal(end, last) - pl.max_horizontal(start, first)).clip(lower_bound=0)
+    length_ns, inside_ns = empty.select(all=(end - start).sum(), inside=inside.sum()).row(0)
+    return {
+        "without_kernels": empty.height,
+        "without_kernels_ns": int(length_ns),
+        "without_kernels_in_window_ns": int(inside_ns),
+    }
 
 
 def _idle_of_all(tables: TableSet, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -695,6 +695,7 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int, recorded: 
     return ContextSwitches(
         count=counted.height,
         context_creations=switches.filter(pl.col("kind") == "creation").height,
+        unrecorded_starts=_unrecorded_starts(tables, device_id),
         # Without contexts that were only created, as the verdict and the residency summary have it.
         median_slice_ns=_rounded(facts.get("median_slice_ns")),
         median_cost_ns=_median(cost),
@@ -709,6 +710,23 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int, recorded: 
         endings=dict(endings.iter_rows()),
         dropped=int(lost),
     )
+
+
+#: Tags of switch records: the state of a context was saved, that of the next is being restored.
+_SAVE_END, _RESTORE_START = 7, 8
+
+
+def _unrecorded_starts(tables: TableSet, device_id: int) -> int:
+    """How many switches come from an interval of which only the end is on record: at most the first."""
+    import polars as pl
+
+    records = tables.of_device("switch_events", device_id).filter(pl.col("tag").is_in([_SAVE_END, _RESTORE_START]))
+    first = records.sort("time_ns").head(2).select("time_ns", "tag", "hw_context").rows()
+    if [tag for _, tag, _ in first] != [_SAVE_END, _RESTORE_START] or first[0][2] == first[1][2]:
+        return 0
+    # Work that was traced before shows since when its context was resident at the latest.
+    began = tables.of_device("residency", device_id)["start_ns"].min()
+    return int(not isinstance(began, int) or began >= first[1][0])
 
 
 def _switch_part(values: pl.Series) -> SwitchPart | None:

@@ -104,6 +104,7 @@ __all__ = [
     "median_interval",
     "mode_clauses",
     "mode_text",
+    "of_intervals",
     "only_copies_text",
     "other_gpus_text",
     "pair_name",
@@ -1016,6 +1017,16 @@ def median_interval(device: Device, median_ns: int) -> str:
     """The median residency interval; from the shortest to the longest of the tenants, where theirs differ."""
     each = [ns for _, ns, _ in unlike_medians(device)]
     return f"{fmt.duration(min(each))} to {fmt.duration(max(each))}" if each else fmt.duration(median_ns)
+
+
+def of_intervals(device: Device) -> str:
+    """Whose median residency intervals are: of each tenant, by name where they are few."""
+    each = unlike_medians(device)
+    if not each:
+        return "complete intervals"
+    if len(each) > _EACH_MEDIAN:
+        return "complete intervals, of each tenant"
+    return f"complete intervals: {fmt.names([f'{label} {fmt.duration(ns)}' for label, ns, _ in each])}"
 
 
 def _span(tenant: ResidencyTotals) -> str:

@@ -35,6 +35,12 @@ class ContextSwitches(Result):
         description="Switches to or from a context resident at most twice, beside another of its process: taken for "
         "one being created.",
     )
+    unrecorded_starts: int = Field(
+        default=0,
+        ge=0,
+        description="Switches from a context that was resident before the first switch record, not known since when; "
+        "not in count.",
+    )
     median_slice_ns: int | None = Field(description="Median length of complete slices, ns.")
     median_cost_ns: int | None = Field(description="Median cost of a switch, ns.")
     mean_cost_ns: Number = Field(description="Mean cost of a switch, ns.")
@@ -90,6 +96,9 @@ class ResidencyTotals(Result):
         "group, or inferred from kernels.",
     )
     without_kernels_ns: int | None = Field(default=None, ge=0, description="Their sum, ns; null: the same.")
+    without_kernels_in_window_ns: int | None = Field(
+        default=None, ge=0, description="What of that lies in the window, ns; null: the same."
+    )
     p10_slice_ns: int | None = Field(description="A tenth of its slices is not longer, ns.")
     median_slice_ns: int | None = Field(description="Median length of its complete slices, ns.")
     p90_slice_ns: int | None = Field(description="Nine tenths are not longer, ns.")

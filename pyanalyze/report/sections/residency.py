@@ -9,6 +9,7 @@ from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     inferred_switch,
     median_interval,
+    of_intervals,
     recorded_ns,
     residency_labels,
     residency_sentence,
@@ -63,7 +64,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         (
             "Median residency interval",
             _median(device, switches),
-            "complete intervals, of each tenant" if unlike_medians(device) else "complete intervals",
+            of_intervals(device),
             "observed",
         ),
         ("Lost records", _lost(switches.dropped), "gaps in sequence numbers", "observed"),
@@ -79,6 +80,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             for kind, n in sorted(switches.endings.items())
         )
         rows.append(("Reasons for the ends of intervals", text, _reasons_note(switches), "observed"))
+    if switches.unrecorded_starts:
+        left_out = "from a context that was resident before the first record; since when is not known"
+        rows.insert(1, ("Switches left out", fmt.count(switches.unrecorded_starts), left_out, "observed"))
     cells = tuple((Cell(a), Cell(b), Cell(c), Cell("", basis=basis)) for a, b, c, basis in rows)
     columns = (Column("Quantity"), Column("Value", numeric=True), Column("Scope"), Column("Basis"))
     blocks.append(Table(columns, cells, "Context switches of the whole export."))
@@ -161,7 +165,7 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         Column("From and to"),
         Column("Median", "of a switch", True),
         Column("Total", "of all switches", True),
-        Column("Share", f"total over the {'window' if recorded_ns(device) is None else 'time on record'}", True),
+        Column("Share", f"total over the {_of_time(device)}", True),
     )
     caption = (
         "What context switches cost (observed). Stop and save, and restore, are in GPU time as well: residency "
@@ -177,6 +181,11 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     if alternated is not None and (share is None or abs(alternated - share) > _ALIKE * alternated):
         caption += f" Switch gaps took {fmt.percent(alternated)} of the time in which contexts alternated."
     return Table(columns, cells, caption)
+
+
+def _of_time(device: Device) -> str:
+    """What shares of residency are of."""
+    return "window" if recorded_ns(device) is None else "time on record"
 
 
 def _slice_tables(device: Device) -> list[Block]:
@@ -197,7 +206,7 @@ def _slice_tables(device: Device) -> list[Block]:
         )
         for t in summary.tenants
     )
-    of_time = "window" if recorded_ns(device) is None else "time on record"
+    of_time = _of_time(device)
     columns = (
         Column("Tenant"),
         Column("GPU time share", f"of the {of_time}", True),
@@ -260,15 +269,23 @@ def _without_kernels_text(device: Device) -> str:
     many, labels = without_kernels(device), residency_labels(device)
     if not many or device.window is None:
         return ""
-    share = sum(t.without_kernels_ns or 0 for t in many) / (device.window.end_ns - device.window.start_ns)
+    inside_ns = sum(t.without_kernels_in_window_ns or 0 for t in many)
+    all_ns = sum(t.without_kernels_ns or 0 for t in many)
+    share, of_all = (fmt.percent(share_of_residency(ns, device)) for ns in (inside_ns, all_ns))
+    of_time = _of_time(device)
     each = [
         f"{fmt.count(t.without_kernels)} of {fmt.count(t.slices)} of "
         f"{labels.get(t.tenant_id, f'tenant {t.tenant_id}')} ({fmt.duration(t.without_kernels_ns)})"
         for t in many
     ]
+    part = (
+        f"They are {share} of the {of_time}"
+        if share == of_all
+        else f"{fmt.duration(inside_ns)} of that is in the {of_time}, {share} of it"
+    )
     return (
         f"Residency intervals in which the tenant had no kernel in flight (observed): {fmt.names(each, 4)}. "
-        f"They are {fmt.percent(share)} of the window, and each costs a context switch as well."
+        f"{part}, and each costs a context switch as well."
     )
 
 

@@ -18,10 +18,11 @@ from pyanalyze.report.sentences import (
     likely_text,
     median_interval,
     mode_clauses,
+    of_intervals,
     other_slice_ns,
+    residency_labels,
     samples_text,
     slower_elapsed,
-    unlike_medians,
     without_kernels,
 )
 from pyanalyze.results.labels import tenant_labels
@@ -57,13 +58,17 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
         if switches.count and switches.median_slice_ns is not None:
             median = median_interval(device, switches.median_slice_ns)
-            of = ", of each tenant" if unlike_medians(device) else ""
             slice_ns = other_slice_ns(device)
             note = "" if slice_ns is None else f"; time slice about {fmt.duration(slice_ns)}"
             if empty := without_kernels(device):
-                intervals = fmt.count(sum(tenant.slices for tenant in empty))
-                note += f"; {fmt.count(sum(t.without_kernels or 0 for t in empty))} of {intervals} without a kernel"
-            facts.append(Fact("Median residency interval", median, f"complete intervals{of}{note}", "observed"))
+                labels = residency_labels(device)
+                each = [
+                    f"{fmt.count(t.without_kernels)} of {fmt.count(t.slices)} of "
+                    f"{labels.get(t.tenant_id, f'tenant {t.tenant_id}')}"
+                    for t in empty
+                ]
+                note += f"; without a kernel {fmt.names(each, 3)}"
+            facts.append(Fact("Median residency interval", median, f"{of_intervals(device)}{note}", "observed"))
     impact = impact_of(device)
     victim = impact.victim
     if victim is None and impact.reason is Reason.SOLE_TENANT:
