@@ -208,7 +208,7 @@ def test_when_the_gpu_was_first_used_is_said_first(corpus: Path) -> None:
         (recorded,) = db.execute("SELECT duration FROM ANALYSIS_DETAILS").fetchone()
     times = [f"{ns / 1e9:.2f} s" for ns in (first, recorded)] + [f"{(last - first) / 1e6:.2f} ms"]
     lines = run("summary", path).stdout.splitlines()
-    assert lines[0] == "GPU         first used {} into {} of recording, then for {}".format(*times)
+    assert lines[0] == "GPU         first traced operation {} into {} of recording, last ends {} later".format(*times)
     assert lines[-1].startswith(f"Analysed    Tesla V100-PCIE-32GB (device 0); {times[2]} of {times[1]} from 2024")
 
 

@@ -536,3 +536,22 @@ def test_a_switch_after_traced_work_is_counted_though_no_restore_came_before(har
     switches = load(path).report().devices[0].context_switches
     assert switches is not None
     assert switches.unrecorded_starts == 0
+
+
+def test_the_first_traced_operation_is_no_first_use_of_the_gpu(launched_late: Path) -> None:
+    """By switch records contexts were resident 86 ms before, and one was when recording ended."""
+    with contextlib.closing(sqlite3.connect(launched_late)) as db:
+        tables = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY")
+        union = " UNION ALL ".join(f'SELECT start, "end" FROM {name}' for name in tables)
+        first, last = db.execute(f'SELECT min(start), max("end") FROM ({union})').fetchone()
+        (recorded,) = db.execute("SELECT duration FROM ANALYSIS_DETAILS").fetchone()
+        (record,) = db.execute("SELECT min(timestamp) FROM GPU_CONTEXT_SWITCH_EVENTS").fetchone()
+    assert record < first - 86_000_000
+    page = run("report", launched_late, "-f", "md").stdout
+    after, whole, length = (
+        f"{ns / 1e6:.{digits}f} ms" for ns, digits in ((first, 1), (recorded, 1), (last - first, 2))
+    )
+    assert (
+        f"The first traced operation started {after} into {whole} of recording; the last ended {length} later." in page
+    )
+    assert "first used" not in page

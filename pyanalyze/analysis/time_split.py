@@ -142,6 +142,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         limit = max(parts, key=lambda limit: parts[limit])
         split = TimeSplit(
             limit=limit,
+            start_ns=row["first_ns"],
             window_ns=window_ns,
             kernels_ns=parts[Limit.KERNELS],
             copies_ns=parts[Limit.COPIES],

@@ -102,12 +102,12 @@ def lead_of(report: Report, device: Device) -> tuple[str, ...]:
     if not only_sampled(report, device):
         others, late = other_gpus_text(report, device), late_text(report, device)
         slow, *rest = lead_sentences(device)
-        first_used = [f"The GPU was {late}."] if late else []
+        began = [late] if late else []
         # Who is slowed comes first; who is not has to know what the shares are of.
         if impact_of(device).slowed:
-            rest = [*first_used, *rest]
+            rest = [*began, *rest]
         else:
-            slow = " ".join([*first_used, slow])
+            slow = " ".join([*began, slow])
         return (slow, *rest, others) if others else (slow, *rest)
     who = sharing_sentence(report, device) or set_up_text(report, device)
     use, sampled = use_sentence(device), sampled_sentence(device)

@@ -1449,20 +1449,25 @@ def _began_there(device: Device) -> bool:
     return bool(splits) and all(split.calls_before is not None for split in splits)
 
 
-def late_text(report: Report, device: Device) -> str:
-    """When a device was first used, if that was later than its work is long; empty: it was not.
+def late_text(report: Report, device: Device, *, short: bool = False) -> str:
+    """When traced work began, if that was later than all of it is long; empty: it was not.
 
-    Shares of the window are not shares of the run: who waits for the run has to know both.
+    Shares of the window are not shares of the run: who waits for the run has to know both. Contexts may have been
+    resident before and after, with work that was not traced or without any. Short: behind a label.
     """
     recording = longer_recording(report, device)
-    if recording is None or device.window is None or not _began_there(device) or cut_sentences(report):
+    splits = [tenant.time_split for tenant in device.tenants if tenant.time_split is not None]
+    spans = [(one.start_ns, one.start_ns + one.window_ns) for one in splits if one.start_ns is not None]
+    if recording is None or len(spans) < len(splits) or not _began_there(device) or cut_sentences(report):
         return ""
     first, last = recording
-    after_ns, length_ns = device.window.start_ns - first, device.window.end_ns - device.window.start_ns
-    if after_ns < length_ns:
+    start_ns, end_ns = min(start for start, _ in spans), max(end for _, end in spans)
+    if start_ns - first < end_ns - start_ns:
         return ""
-    after, length = fmt.duration(after_ns), fmt.duration(length_ns)
-    return f"first used {after} into {fmt.duration(last - first)} of recording, then for {length}"
+    after, whole, length = (fmt.duration(ns) for ns in (start_ns - first, last - first, end_ns - start_ns))
+    if short:
+        return f"first traced operation {after} into {whole} of recording, last ends {length} later"
+    return f"The first traced operation started {after} into {whole} of recording; the last ended {length} later."
 
 
 def window_text(report: Report, device: Device | None) -> str:

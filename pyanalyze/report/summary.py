@@ -189,7 +189,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     impact = impact_of(device)
     slow = _slow(device, impact)
     # Who is slowed comes first; who is not has to know what the shares are of.
-    late = [_line("GPU", text)] if not impact.slowed and (text := late_text(report, device)) else []
+    late = [_line("GPU", text)] if not impact.slowed and (text := late_text(report, device, short=True)) else []
     metrics = gpu_metrics_text(device)
     counters = [] if metrics is None else _lines("Counters", metrics, 2)
     facts = [
@@ -210,7 +210,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     # advice. What is left out stands in the report.
     ways = [(4, True), (4, False)]
     tries = [
-        # When the GPU was first used is told before all that, unless it takes the room of a command.
+        # When traced work began is told before all that, unless it takes the room of a command.
         (most + len(first), way, beside, first)
         for first in ([late, []] if late else [[]])
         for most in (_AT_A_GLANCE, room - len(first))

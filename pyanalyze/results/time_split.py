@@ -536,6 +536,9 @@ class TimeSplit(Result):
     """
 
     limit: Limit = Field(description="The largest part.")
+    start_ns: int | None = Field(
+        default=None, description="First start of its operations, ns from the origin; null: not known."
+    )
     window_ns: int = Field(ge=0, description="First start to last end of its operations, ns.")
     kernels_ns: int = Field(ge=0, description="Kernels or whole graphs were in flight.")
     copies_ns: int = Field(ge=0, description="Copies or memsets were in flight, and no kernel.")
