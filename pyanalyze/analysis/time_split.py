@@ -320,14 +320,18 @@ def _after_last_launch_ns(tables: TableSet, tenant: Mapping[str, Any]) -> int:
     return times(outside(after, behind), union(own))[1]
 
 
+def _has_graph_nodes(tables: TableSet) -> bool:
+    """Whether any kernel is part of a graph: most programs launch none, and this is known without a look at each."""
+    nodes = tables.columns("kernels", "graph_node_id").to_series() if "kernels" in tables else None
+    return nodes is not None and nodes.null_count() < len(nodes)
+
+
 def _graph_launches(tables: TableSet, tenant: Mapping[str, Any]) -> int:
     """Count launches of graphs, recorded whole or by kernel."""
     import polars as pl
 
     whole = work_of(tables, tenant, ("graph_launches",), "start_ns").height
-    # Most programs launch no graph: that no kernel is part of one is known without a look at each.
-    nodes = tables.columns("kernels", "graph_node_id").to_series() if "kernels" in tables else None
-    if nodes is None or nodes.null_count() == len(nodes):
+    if not _has_graph_nodes(tables):
         return whole
     kernels = work_of(tables, tenant, ("kernels",), "correlation_id", "graph_node_id")
     return whole + kernels.filter(pl.col("graph_node_id").is_not_null())["correlation_id"].n_unique()
@@ -338,10 +342,13 @@ def _launch_phases(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchPhases 
     import polars as pl
 
     columns = ("start_ns", "end_ns", "correlation_id")
+    whole = work_of(tables, tenant, ("graph_launches",), *columns)
+    if whole.is_empty() and not _has_graph_nodes(tables):
+        return None
     kernels = work_of(tables, tenant, ("kernels",), *columns, "graph_node_id")
     alone = kernels.filter(pl.col("graph_node_id").is_null()).select(columns)
     nodes = kernels.filter(pl.col("graph_node_id").is_not_null()).select(columns)
-    graphs = pl.concat([nodes, work_of(tables, tenant, ("graph_launches",), *columns)])
+    graphs = pl.concat([nodes, whole])
     if alone.is_empty() or graphs.is_empty():
         return None
     (a_first, a_last), (g_first, g_last) = (
