@@ -193,7 +193,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             split = split.model_copy(
                 update={
                     "graph_waits": _graph_waits(tables, row) if split.graph_launches else None,
-                    "early_starts": _early_starts(tables, row),
+                    "early_starts": None if gaps is None else gaps["early_starts"],
                 }
             )
         if split.overlapping:
@@ -389,16 +389,6 @@ def _graph_waits(tables: TableSet, tenant: Mapping[str, Any]) -> GraphWaits | No
         some = waited.filter(of_kind)["ns"]
         told |= {name: len(some), f"{name}_ns": int(some.sum())}
     return GraphWaits(**told)
-
-
-def _early_starts(tables: TableSet, tenant: Mapping[str, Any]) -> int:
-    """Count kernels that started before the one before them in their stream ended."""
-    import polars as pl
-
-    stream = ["context_id", "stream_id"]
-    kernels = work_of(tables, tenant, ("kernels",), *stream, "start_ns", "end_ns").sort("start_ns")
-    before = pl.col("end_ns").shift(1).over(stream)
-    return int(kernels.select((pl.col("start_ns") < before).sum()).item())
 
 
 def _has_gaps(usage: Mapping[str, Any]) -> bool:

@@ -237,9 +237,9 @@ def calls_in_gaps(session: Mapping[str, Any], progress: _Progress = None) -> lis
     started, in gaps longer than launching takes and in shorter ones (None: no such launch is known); of the rest of
     these gaps `long_ns` of all calls, counted once, and `short_ns` of calls that hand over no work, where none that
     does ran beside them; `by_name` (ns, calls) of both; whether its process `called` anything; its `operations`, and
-    the `longest_gap` between two of them, if there is any (`start_ns`, `end_ns`, `operations_before`); what its `host`
-    did in the rest of long gaps while no call ran, with the functions of CPU samples there (None: nothing else is
-    recorded of its threads).
+    the `longest_gap` between two of them, if there is any (`start_ns`, `end_ns`, `operations_before`); `early_starts`,
+    its kernels that started before the one before them in their stream ended; what its `host` did in the rest of long
+    gaps while no call ran, with the functions of CPU samples there (None: nothing else is recorded of its threads).
     """
 
 def calls_by_name(

@@ -176,6 +176,7 @@ pub(crate) struct CallsInGaps {
     by_name: BTreeMap<String, (i64, u64)>,
     called: bool,
     operations: u64,
+    early_starts: u64,
     longest_gap: Option<Gap>,
     host: Option<HostActivity>,
 }
@@ -237,6 +238,7 @@ pub(crate) fn calls_in_gaps(
         by_name: one.by_name,
         called: one.called,
         operations: one.operations,
+        early_starts: one.early_starts,
         longest_gap: one.longest.map(|gap| Gap {
             start_ns: gap.start_ns,
             end_ns: gap.end_ns,

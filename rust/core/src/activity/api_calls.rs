@@ -27,7 +27,7 @@ use crate::table::launch::Folded;
 use crate::table::polls::NOT_READY;
 use crate::table::schema;
 use crate::table::tenant_lookup::{LastTenant, Process, Who};
-use crate::table::work::{work, WorkKind};
+use crate::table::work::{work, Work, WorkKind};
 
 /// Calls that hand over work and return.
 const HANDS_OVER: [&str; 4] = ["Launch", "Async", "EventRecord", "StreamWaitEvent"];
@@ -60,6 +60,8 @@ pub struct CallsInGaps {
     pub by_name: BTreeMap<String, (i64, u64)>,
     /// Kernels, graphs and copies.
     pub operations: u64,
+    /// Kernels that started before the one before them in their stream ended.
+    pub early_starts: u64,
     /// The longest gap; the first of equal ones.
     pub longest: Option<Gap>,
     /// What its host did in long gaps while no call ran; `None`: nothing is recorded of that.
@@ -145,6 +147,8 @@ struct Gaps {
     found: CallsInGaps,
     /// Whether anything that is launched ends a gap.
     ended: bool,
+    /// By context and stream: when the kernel that started last ends.
+    stream_ends: ByKey<(Option<u32>, Option<u32>), Option<i64>>,
     /// By key of the name.
     by_key: NumberMap<u32, (i64, u64)>,
     /// Where something is recorded of the host: calls in long gaps, and by start of a long gap the thread that ends it.
@@ -183,6 +187,12 @@ impl Gaps {
         }
         self.found.operations = self.found.operations.saturating_add(1);
         self.work.add(start_ns, end_ns);
+    }
+
+    fn add_kernel(&mut self, kernel: &Work) {
+        let Some(end_ns) = self.stream_ends.entry((kernel.context, kernel.stream)) else { return };
+        let early = end_ns.replace(kernel.end_ns).is_some_and(|before_ns| kernel.start_ns < before_ns);
+        self.found.early_starts = self.found.early_starts.saturating_add(u64::from(early));
     }
 
     /// Time of an interval in long gaps, and in short ones.
@@ -382,6 +392,9 @@ fn hosts(
         });
         if let Some(gaps) = host.tenants.get_mut(place) {
             gaps.add_work(w.start_ns, w.end_ns, migration, launch);
+            if w.kind == WorkKind::Kernel {
+                gaps.add_kernel(&w);
+            }
         }
     }
     Ok(hosts)
@@ -751,6 +764,16 @@ mod tests {
         assert_eq!((found[0].long_ns, found[0].short_ns), (50_000, 0));
         let by_name: Vec<_> = found[0].by_name.iter().map(|(name, sums)| (name.as_str(), *sums)).collect();
         assert_eq!(by_name, [("cudaEventQuery", (15_000 + 20_000, 2)), ("cudaLaunchKernel", (50_000, 1))]);
+    }
+
+    #[test]
+    fn early_starts_are_counted_by_stream() {
+        // In stream 7 the second kernel starts before the first one ends, the third one as the second one ends. The first
+        // one of stream 8 starts beside one of stream 7, the second one before the first one ends.
+        let work = [(7, 0, 100), (7, 90, 200), (8, 150, 300), (7, 200, 250), (8, 299, 310)];
+        let work: Vec<K> =
+            work.iter().map(|&(stream, start, end)| (0, 7, 0, 1, stream, start, end)).collect();
+        assert_eq!(in_gaps(&work, &[]).early_starts, 2);
     }
 
     #[test]
