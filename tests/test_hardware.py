@@ -12,10 +12,12 @@ import re
 import shutil
 import sqlite3
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import fmean, median
 
+import generate
 import hardware
 import polars as pl
 import pytest
@@ -25,6 +27,8 @@ from shared_sessions import load
 
 import pyanalyze
 from pyanalyze.analysis.advice import demands, host_side
+from pyanalyze.analysis.advice.forecast import ClientOrder, side_by_side
+from pyanalyze.analysis.advice.forecast import forecast as replayed
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.charts.style import unfolded
 from pyanalyze.report.blocks import chart_key
@@ -1343,6 +1347,35 @@ def test_clients_of_one_server_are_replayed_as_they_ran(path: Path, most: float)
     (advice,) = pyanalyze.load(path.with_suffix(".sqlite")).advise()
     assert advice.options.check is not None
     assert advice.options.check.size < most
+
+
+@pytest.mark.parametrize(
+    ("recorded", "order", "other"),
+    [
+        (H100 / "mps-A-B.sqlite", ClientOrder.ONE_LINE, ClientOrder.OVERTAKING),
+        (H200 / "mps-A-B-C.sqlite", ClientOrder.ONE_LINE, ClientOrder.OVERTAKING),
+        ("running-example-mps", ClientOrder.OVERTAKING, ClientOrder.ONE_LINE),
+    ],
+    ids=lambda value: value.stem if isinstance(value, Path) else str(value),
+)
+def test_mps_clients_are_replayed_in_the_order_in_which_they_ran(
+    recorded: Path | str, order: ClientOrder, other: ClientOrder
+) -> None:
+    """On both cards no kernel overtook one of another client, save first launches; the generator lets all that fit."""
+    path = generate.built(recorded) / f"{recorded}.sqlite" if isinstance(recorded, str) else recorded
+    session = load(path)
+    (device,) = session.tables.rows_of("devices", 0)
+    tenants = session.tenants.filter("traced")["tenant_id"].to_list()
+    together = side_by_side(int(device["sm_count"]), tenants)
+    named = replace(together, name="named", client_order=order)
+    against = replace(together, name="against", client_order=other)
+    rows = replayed(session.tables, 0, [together, named, against], recorded=together, time_sliced=False)
+    rows = rows.with_columns(pl.col("sharing_config", "client_order").cast(pl.String))
+    used = {name: set(group["client_order"]) for (name,), group in rows.group_by("sharing_config")}
+    assert used == {"recorded": {order}, "mps": {order}, "named": {order}, "against": {other}}
+    took = {name: group.sort("tenant_id")["elapsed_ns"].to_list() for (name,), group in rows.group_by("sharing_config")}
+    assert took["mps"] == took["named"]
+    assert took["mps"] != took["against"]
 
 
 def test_resident_without_work_is_not_taken_for_work() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, SWITCH_NS
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
 
 #: More operations than these are not replayed in one config.
 MOST_OPERATIONS: Final = 400_000
+
+
+class ClientOrder(StrEnum):
+    """Which kernels of MPS clients get SMs while one that was ready earlier waits for them, where nobody is capped.
+
+    Attributes
+    ----------
+    ONE_LINE
+        None: kernels of all clients wait in one line, as on an H100 and an H200.
+    OVERTAKING
+        Those of other clients for which there is room.
+    """
+
+    ONE_LINE = "one-line"
+    OVERTAKING = "overtaking"
 
 
 @dataclass(frozen=True)
@@ -95,6 +111,9 @@ class SharingConfig:
     crowding
         Which SM sets the pace where blocks want more of some SMs than those have: the mean (0), or one of those with a
         block more than others (1).
+    client_order
+        Which kernels of MPS clients without caps overtake others; None: as the capture shows, and in one line where too
+        few of its kernels became ready while one of another client waited.
 
     Examples
     --------
@@ -116,6 +135,7 @@ class SharingConfig:
     bandwidths: tuple[float, ...] = ()
     hits_over_misses: float = 0.0
     crowding: float = 0.0
+    client_order: ClientOrder | None = None
 
     def varied(
         self, name: str, *, contention: float = 0.0, block_imbalance: float = 0.0, jitter: float = 0.0, seed: int = 0

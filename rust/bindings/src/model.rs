@@ -129,6 +129,24 @@ pub(crate) struct SharingConfig {
     seed: u64,
     hits_over_misses: f64,
     crowding: f64,
+    client_order: Option<ClientOrder>,
+}
+
+/// Which kernels of MPS clients overtake others: `pyanalyze.analysis.advice.forecast.ClientOrder`.
+struct ClientOrder(sharing_config::ClientOrder);
+
+impl<'py> FromPyObject<'_, 'py> for ClientOrder {
+    type Error = PyErr;
+
+    fn extract(order: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let name: String = order.extract()?;
+        let known = sharing_config::ClientOrder::ALL.into_iter().find(|order| order.name() == name);
+        known.map(Self).ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "no order of MPS clients is named {name}; choose from one-line, overtaking"
+            ))
+        })
+    }
 }
 
 impl From<SharingConfig> for sharing_config::SharingConfig {
@@ -159,6 +177,7 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
             seed: config.seed,
             hits_over_misses: config.hits_over_misses,
             crowding: config.crowding,
+            client_order: config.client_order.map(|order| order.0),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{Limits, Resources};
 use crate::simulate::event_queue::Agenda;
 use crate::simulate::host_program::{Host, Pauses, Place, Program, Step};
-use crate::simulate::sharing_config::{Demand, SharingConfig};
+use crate::simulate::sharing_config::{ClientOrder, Demand, SharingConfig};
 
 /// What a tenant took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -404,11 +404,7 @@ struct Group {
     rate: f64,
     /// Caps leave room for everybody: nobody disturbs anybody.
     disjoint: bool,
-    /// Nobody is capped: kernels of all tenants wait in one line, and no block of a kernel is placed before the last one
-    /// of a kernel that was ready before it. Under MPS on an H100 and an H200 952 of 977 kernels that became ready while
-    /// one of another client waited began after it, 373 of them with smaller blocks; of the others 18 overtook the first
-    /// launch of a kernel, and 7 met a time slice of a process outside of MPS. With caps of 50 % each all of 180 went
-    /// first.
+    /// Nobody is capped, and the order is [`ClientOrder::OneLine`].
     one_line: bool,
     /// Part of the device's memory bandwidth that its instance has.
     bandwidth: f64,
@@ -785,7 +781,7 @@ impl<'a> Sim<'a> {
                     idle_since: Some(0),
                     rate: 1.0,
                     disjoint: false,
-                    one_line: true,
+                    one_line: config.client_order.unwrap_or_default() == ClientOrder::OneLine,
                     bandwidth: config.bandwidths.get(assignment.instance).copied().unwrap_or(1.0),
                     demands: false,
                 });

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The rules: blocks of equal length; SMs with warps, registers, shared memory and block slots; one queue for each
-//! tenant, as MPS clients have. The kernel that has waited longest goes first, and none of another tenant overtakes it
-//! unless somebody is capped: then heads of other queues get what it leaves. Memory bandwidth and the throughput of SMs
-//! are shared where it is known what kernels take of them solo.
+//! tenant, as MPS clients have. The kernel that has waited longest goes first. Heads of other queues get what it leaves
+//! where somebody is capped, or where the recording shows that kernels overtake ([`ClientOrder`]). Memory bandwidth and
+//! the throughput of SMs are shared where it is known what kernels take of them solo.
 //! A program that had not come to its end when the recording did is begun again until every other one has run once: what
 //! it takes is of its first pass, and nobody is left alone by the end of a recording. One that had ended before ends.
 //! Not modelled: stream priorities and programmatic dependent launch. [`SharingConfig::contention`] is a stated allowance
@@ -36,7 +36,7 @@ use crate::base::statistics::student;
 use crate::base::watch::Watch;
 use crate::simulate::device::{simulate, Took, Waits};
 use crate::simulate::host_program::{Host, Op, Pauses, Place, Program, Programs, Recording, Step};
-use crate::simulate::sharing_config::{Recorded, SharingConfig, MOST_COMPLEMENTARY};
+use crate::simulate::sharing_config::{ClientOrder, Recorded, SharingConfig, MOST_COMPLEMENTARY};
 use crate::table::builder::Builder;
 use crate::table::events::Tables;
 use crate::table::schema;
@@ -64,9 +64,10 @@ pub fn run(
     configs.iter().try_for_each(SharingConfig::check)?;
     let recording = Recording::read(session, device, recorded, watch)?;
     let mut whole = recording.programs(watch)?;
-    let linger_ns = whole.linger_ns;
+    let (linger_ns, client_order) = (whole.linger_ns, whole.client_order);
     let as_shown = |config: &SharingConfig| SharingConfig {
         linger_ns: config.linger_ns.or(linger_ns),
+        client_order: config.client_order.or(client_order),
         ..config.clone()
     };
     let configs: Vec<SharingConfig> = configs.iter().map(as_shown).collect();
@@ -234,6 +235,7 @@ struct Row<'a> {
     goes_on: bool,
     unseen_waits: bool,
     sampling_error: Option<f64>,
+    client_order: Option<ClientOrder>,
     basis: &'static str,
     detail: String,
 }
@@ -261,12 +263,14 @@ fn table(
             goes_on: p.goes_on,
             unseen_waits: p.unseen_waits,
             sampling_error: None,
+            client_order: made.client_order,
             basis: "observed",
             detail: detail(p, made),
         });
     }
     for (config, took) in configs.iter().zip(took.chunks(windows.len().max(1))) {
         let Some((first, _)) = took.split_first() else { continue };
+        let clients = config.uncapped_clients();
         for (at, t) in first.iter().enumerate() {
             let Some(p) = made.programs.iter().find(|p| p.tenant == t.tenant) else { continue };
             let parts = windows.iter().zip(took).filter_map(|(programs, took)| {
@@ -289,6 +293,7 @@ fn table(
                 goes_on: p.goes_on,
                 unseen_waits: p.unseen_waits,
                 sampling_error,
+                client_order: clients.get(&t.tenant).map(|_| config.client_order.unwrap_or_default()),
                 basis: "modelled",
                 detail: detail(p, made),
             });
@@ -315,6 +320,7 @@ fn table(
         .put("sampling_error", rows.iter().map(|r| r.sampling_error).collect::<Float64Array>())
         .put("goes_on", rows.iter().map(|r| Some(r.goes_on)).collect::<BooleanArray>())
         .put("unseen_waits", rows.iter().map(|r| Some(r.unseen_waits)).collect::<BooleanArray>())
+        .put_names("client_order", rows.iter().map(|r| r.client_order.map(ClientOrder::name)))
         .put_names("basis", rows.iter().map(|r| Some(r.basis)))
         .put("detail", rows.iter().map(|r| Some(r.detail.as_str())).collect::<StringArray>())
         .finish(n)
@@ -569,6 +575,7 @@ mod tests {
             hits_over_misses: 0.0,
             crowding: 0.0,
             block_imbalance: 0.0,
+            client_order: None,
             jitter: 0.0,
             seed: 0,
         }
@@ -662,10 +669,10 @@ mod tests {
     }
 
     #[test]
-    fn no_kernel_overtakes_one_of_another_tenant_that_waits_for_room() {
+    fn kernels_overtake_one_of_another_tenant_that_waits_for_room_in_one_order_only() {
         let after = |us: i64| vec![Step::Think(us * 1000), Step::Launch(0), Step::WaitAll];
         // The first has 6 blocks of 8 warps on each SM. Those of the second need a whole SM, and wait for its end at 100.
-        // Blocks of the third would find room at 20; they come after all of the second's, which end at 200.
+        // Blocks of the third find room at 20. In one line they come after all of the second's, which end at 200.
         let p = [
             burst(0, vec![kernel(0, 100, 60, 8)]),
             program(1, vec![kernel(0, 100, 10, 64)], after(10)),
@@ -673,6 +680,8 @@ mod tests {
         ];
         let of = |sms| config((0..3).map(|tenant| assignment(tenant, 0, sms)).collect());
         assert_eq!(us(&p, &of(None)), [100, 200, 250]);
+        let overtaking = SharingConfig { client_order: Some(ClientOrder::Overtaking), ..of(None) };
+        assert_eq!(us(&p, &overtaking), [100, 200, 70]);
         // With caps each client has a line of its own: 9 SMs hold 54 of the first's blocks, and the rest ends at 200.
         assert_eq!(us(&p, &of(Some(9))).last(), Some(&70));
     }

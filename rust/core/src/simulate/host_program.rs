@@ -33,7 +33,8 @@ use crate::base::statistics::{median_ns, nearest_rank};
 use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{LaunchColumns, Limits, Recorded, Resources};
 use crate::residency::observed::{is_of_others, slice_lengths, Slice};
-use crate::simulate::sharing_config::{self, Demand};
+use crate::simulate::client_order::{shown_order, Started};
+use crate::simulate::sharing_config::{self, ClientOrder, Demand, SharingConfig};
 use crate::table::calls::calls_back;
 use crate::table::columns::{Columns, NameColumn};
 use crate::table::events::{Events, Tables};
@@ -215,6 +216,8 @@ pub(crate) struct Programs {
     pub unknown: Vec<(u32, i64)>,
     /// How long a context without work keeps the engine, at most, where switch records and calls show it.
     pub linger_ns: Option<i64>,
+    /// Order of MPS clients without caps, where their kernels show it.
+    pub client_order: Option<ClientOrder>,
 }
 
 /// An operation as recorded.
@@ -448,6 +451,10 @@ impl<'a> Recording<'a> {
         }
         let mut lost: Vec<i64> = Vec::new();
         let mut lives: Vec<Working> = Vec::new();
+        // Beside a process outside of MPS they also wait for time slices.
+        let together = self.recorded.config.as_ref().filter(|_| !self.recorded.time_sliced);
+        let clients = together.map(SharingConfig::uncapped_clients).unwrap_or_default();
+        let mut started: Vec<Started> = Vec::new();
         for (tenant, all) in &self.by_tenant {
             watch.progress("programs", 0, 0)?;
             let seen = working_part(all);
@@ -461,6 +468,9 @@ impl<'a> Recording<'a> {
             if program.from_calls {
                 let lost_here = handed_over.get(tenant).map_or(&[][..], Vec::as_slice);
                 lost.extend(lost_after(lost_here, seen, &launch_times(seen, calls), program.submit_ns));
+                if let Some(group) = clients.get(tenant) {
+                    started.extend(started_as_recorded(&program, seen, *group));
+                }
             }
             if !program.ops.is_empty() {
                 lives.push(Working::of(seen));
@@ -474,6 +484,7 @@ impl<'a> Recording<'a> {
         if lost.len() >= ENOUGH_LOST {
             made.linger_ns = Some(percentile(&mut lost, 0.02).min(MOST_LINGER_NS));
         }
+        made.client_order = shown_order(&mut started);
         Ok(made)
     }
 
@@ -530,6 +541,7 @@ impl<'a> Recording<'a> {
             limits: self.limits,
             unknown: self.unknown.clone(),
             linger_ns: whole.linger_ns,
+            client_order: whole.client_order,
             ..Programs::default()
         };
         for (all, work) in whole.programs.iter().zip(works) {
@@ -1399,6 +1411,20 @@ fn set_ready(program: &mut Program, seen: &[Seen], launched_ns: &[Option<i64>]) 
         let end_ns = ended.entry(op.stream).or_insert(i64::MIN);
         *end_ns = s.work.end_ns.max(*end_ns);
     }
+}
+
+/// When kernels could have started, and when they did.
+fn started_as_recorded(program: &Program, seen: &[Seen], group: (usize, u32)) -> Vec<Started> {
+    let mut shapes: HashSet<u32> = HashSet::new();
+    let kernels = program.ops.iter().zip(seen).filter(|(_, s)| s.work.kind != WorkKind::Copy);
+    let started = kernels.map(|(op, s)| Started {
+        group,
+        client: program.tenant,
+        ready_ns: op.ready_ns,
+        start_ns: s.work.start_ns,
+        first: shapes.insert(op.shape),
+    });
+    started.collect()
 }
 
 /// How soon the device takes what is launched on an idle stream, and what waits in a busy one.

@@ -1,5 +1,6 @@
 //! Recorded programs under other sharing configurations.
 
+pub(crate) mod client_order;
 pub(crate) mod device;
 pub(crate) mod event_queue;
 pub mod forecast;

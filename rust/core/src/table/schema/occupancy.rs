@@ -150,6 +150,7 @@ pub const FORECAST: Table = Table {
         opt("sampling_error", F64, "all recorded operations were replayed", "Half width of the 95 % interval of `elapsed_ns`, as a part of it, for replaying windows of the recording instead of all of it: by how much the windows differ."),
         col("goes_on", Bool, "Its work went on to the end of the recording: in a forecast it is begun again until all others have run once, so nobody is left alone."),
         col("unseen_waits", Bool, "Its host may have waited for its work without a call, such as for a flag in memory: too little was seen to tell. A forecast takes it for busy, so that `elapsed_ns` is a lower bound where its work takes longer than recorded."),
+        opt("client_order", Name, "no MPS clients without caps, or as recorded too few of their kernels met to tell", "Which of them get SMs while one of another client that was ready earlier waits for SMs. `one-line`: none. `overtaking`: those for which there is room."),
         opt("contention", F64, "a forecast, or no kernels of known time alone ran in the co-run", "Part by which kernels of different tenants took longer beside each other than blocks and SMs explain: memory, caches, issue slots."),
         BASIS,
         col("detail", Text, "What the program was made from."),
