@@ -185,7 +185,7 @@ impl Refused {
             }
             Self::NoNames => "the names of its API calls are not in the capture: waiting cannot be seen",
             Self::NeverAlone => {
-                "operations with over 10 % of the time ran fewer than 5 times without other tenants, so a solo recording is needed"
+                "too little of the work ran without other tenants, so a solo recording is needed"
             }
             Self::Strangers => "a process on the device was neither traced nor in switch records",
             Self::Nothing => "it has no operations",
