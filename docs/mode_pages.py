@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyanalyze
 from pyanalyze.analysis.advice.mig import most_instances
 from pyanalyze.analysis.sharing.observations import SEEN_WHEN
-from pyanalyze.vocabulary import TRAITS
+from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Rule
@@ -73,7 +73,11 @@ def mode_page(rule: Rule) -> str:
         out.append(f"| `{name}` | {SEEN_WHEN[name]} | {weight:+.1f} | {why} |")
     known = TRAITS[rule.mode].promises
     says = {True: "yes", False: "no", None: "sources disagree"}
-    out.append("\n## What it promises, whatever runs\n\n| property | |\n|---|---|")
+    parts = {Mode.STREAMS: "a stream", Mode.GREEN_CONTEXTS: "a green context"}
+    tenant = (
+        f"A tenant is a process above, and {parts[rule.mode]} of one process here.\n\n" if rule.mode in parts else ""
+    )
+    out.append(f"\n## What it promises, whatever runs\n\n{tenant}| property | |\n|---|---|")
     rows = {
         "memory protection": says[known.memory_protection],
         "fault isolation": says[known.fault_isolation],

@@ -647,7 +647,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
         same_sms=True,
     ),
     # B4, E3: another GPU instance overlaps fully, with SMs, L2 and DRAM bandwidth of its own.
-    Mode.MIG: Traits(_MIG_WHOLE, one_process=True, mig_instance=True),
+    Mode.MIG: Traits(replace(_MIG_WHOLE, max_partitions=1), one_process=True, mig_instance=True),
     # E3: compute instances of one GPU instance share L2, DRAM and copy engines.
     Mode.MIG_SHARED_CI: Traits(
         replace(
@@ -698,7 +698,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
             max_partitions=32,
             reconfigurable="policy and time slice when no vGPU runs; the type of a vGPU when its machine is off",
             telemetry="per machine on the host; in a guest only its own",
-            not_isolated=f"each type has its own fixed frame buffer; {_SLICED_HARDWARE}",
+            not_isolated=f"{_SLICED_HARDWARE}; the frame buffer is not: each vGPU has one of fixed size",
             sources=(_VGPU,),
         ),
         vgpu=True,

@@ -10,7 +10,7 @@ from pyanalyze.results.occupancy import GpuMetrics, KernelCounters, TenantCounte
 from pyanalyze.results.sampled import SampledCounter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyanalyze.tables.tableset import TableSet
 
@@ -87,7 +87,7 @@ def gpu_metrics_of(tables: TableSet, device_id: int, group: frozenset[int] = fro
 
 
 def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
-    """Sum up the GPU metrics of the time in which one kernel was in flight and no other, by kernel.
+    """Sum up the GPU metrics of the time in which one kernel was in flight and no other, by launch configuration.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
     Returns
     -------
     list of KernelCounters
-        Kernels with :data:`ENOUGH_IN_KERNEL` samples, those with most of them first. A sample is of a kernel if one
+        Those with :data:`ENOUGH_IN_KERNEL` samples, those with most of them first. A sample is of a kernel if one
         launch was in flight all the time until the next sample, which kernels shorter than that never are.
 
     Examples
@@ -109,38 +109,49 @@ def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
     (device,) = tables.rows_of("devices", device_id)
     if device["mig_profile"] is not None or not tables.row_count("gpu_metrics"):
         return []
-    columns = ("device_id", "name", "start_ns", "end_ns")
+    shape = [f"{of}_{axis}" for of in ("grid", "block") for axis in "xyz"]
+    columns = ("device_id", "name", "start_ns", "end_ns", *shape)
     kernels = tables.columns("kernels", *columns).filter(pl.col("device_id") == device_id).sort("start_ns")
     # Of a launch, the time without any other in flight.
     before, after = pl.col("end_ns").cum_max().shift(1), pl.col("start_ns").shift(-1)
     solo = kernels.select(
         pl.col("name").cast(pl.String),
+        grid_blocks=_product(shape[:3]),
+        block_threads=_product(shape[3:]),
         start_ns=pl.max_horizontal("start_ns", before),
         end_ns=pl.min_horizontal("end_ns", after),
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
     solo = solo.sort("start_ns")
-    metric = pl.col("metric").cast(pl.String)
+    launched, metric = ("name", "grid_blocks", "block_threads"), pl.col("metric").cast(pl.String)
     parts = [
         piece.join(_within(piece, solo), on="time_ns")
-        .group_by("name", metric)
+        .group_by(*launched, metric)
         .agg(n=pl.len(), sum=pl.col("value").sum())
         for piece in _samples(tables, device_id)
     ]
     if not parts:
         return []
-    sums = pl.concat(parts).group_by("name", "metric").agg(pl.col("n", "sum").sum()).sort("name", "metric")
-    found: dict[str, dict[str, tuple[int, float]]] = {}
-    for name, counter, n, total in sums.filter(pl.col("n") >= ENOUGH_IN_KERNEL).iter_rows():
-        found.setdefault(name, {})[counter] = n, total / n / 100
+    sums = pl.concat(parts).group_by(*launched, "metric").agg(pl.col("n", "sum").sum()).sort(*launched, "metric")
+    found: dict[tuple[str, int | None, int | None], dict[str, tuple[int, float]]] = {}
+    for name, blocks, threads, counter, n, total in sums.filter(pl.col("n") >= ENOUGH_IN_KERNEL).iter_rows():
+        if _rank(counter) == len(_FIRST):
+            continue  # Of the device, such as that it was busy: nothing of a kernel.
+        found.setdefault((name, blocks, threads), {})[counter] = n, total / n / 100
     made = [
         KernelCounters(
             name=name,
+            grid_blocks=blocks,
+            block_threads=threads,
             n=max(n for n, _ in counted.values()),
             means={counter: counted[counter][1] for counter in sorted(counted, key=_rank)},
         )
-        for name, counted in found.items()
+        for (name, blocks, threads), counted in found.items()
     ]
     return sorted(made, key=lambda one: (-one.n, one.name))
+
+
+def _product(columns: Sequence[str]) -> pl.Expr:
+    return pl.fold(pl.lit(1, pl.Int64), lambda a, b: a * b, [pl.col(name).cast(pl.Int64) for name in columns])
 
 
 def _resident_alone(tables: TableSet, device_id: int, group: frozenset[int]) -> pl.DataFrame:

@@ -1028,6 +1028,8 @@ def _interference(
     client = _client(tables, found.device_id, mode)
     if len(tenants) < 2 and not known:
         why = "only one tenant of the device is known" if tenants else "no work of any tenant was recorded"
+        if any(row["traced"] and row["pid"] is None for row in tables.rows_of("tenants", found.device_id)):
+            why = "the capture has no process ids: its work may be of several processes"
         timed = tables.nvml_samples["time_ns"].null_count() < tables.row_count("nvml_samples")
         again = record_all(trace, client)
         how = _OTHERS if tenants else f"{again}; {_LATENCIES}" if timed else again

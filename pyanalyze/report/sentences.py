@@ -20,7 +20,7 @@ from pyanalyze.results.labels import (
     tenant_labels,
 )
 from pyanalyze.results.residency import SwitchPart
-from pyanalyze.results.sharing import most_likely
+from pyanalyze.results.sharing import likeliest, most_likely
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -276,6 +276,9 @@ def grouped_text(grouped_by: str) -> str:
 def likely_text(sharing: Sharing) -> str:
     """The most likely mode where none is certain."""
     likely = most_likely(sharing.alternatives)
+    # Of modes that nothing tells apart, the number is no finding.
+    if len(likeliest(sharing.alternatives)) > 1:
+        return likely
     return f"{likely}, {sharing.confidence:.2f}" if likely else "no evidence"
 
 
@@ -466,7 +469,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         # The command that leaves the gap out stands below: there is room for the cause.
         named = f"NVTX range {visible(most.name, 40)} has {fmt.percent(most.share)} of the host's time"
         length, of_host = fmt.duration(gap.end_ns - gap.start_ns), fmt.duration(gap.of_host_ns)
-        said = f"{said} {named}. {of_host} of that time lies in one gap of {length} at its start."
+        said = f"{said} {named}. {of_host} of the host's time lies in one gap of {length} at its start."
     elif gap is not None:
         said = f"{said} {_one_gap(gap, split.without_gap, copies)}"
     if spent:

@@ -89,6 +89,8 @@ class KernelCounters(Result):
     """Means of counter samples that lie wholly in launches of one kernel while no other was in flight; `sampled`."""
 
     name: Text = Field(description="Kernel, as `kernels.name` has it. Hostile text.")
+    grid_blocks: int | None = Field(description="Blocks of its grids; null: not recorded.")
+    block_threads: int | None = Field(description="Threads of its blocks; null: not recorded.")
     n: int = Field(ge=1, description="Samples, each the mean until the next one.")
     means: dict[Text, Finite] = Field(description="By counter, fraction of what the GPU can do.")
 

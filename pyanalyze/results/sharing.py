@@ -21,6 +21,7 @@ __all__ = [
     "Relation",
     "Segment",
     "Sharing",
+    "likeliest",
     "most_likely",
 ]
 
@@ -73,6 +74,18 @@ class Alternative(Result):
     why_not: Text = Field(description="What weighs against it.")
 
 
+def likeliest(alternatives: Sequence[Alternative]) -> list[Mode]:
+    """The modes than which no other is likelier.
+
+    Examples
+    --------
+    >>> likeliest([Alternative(mode=mode, confidence=0.4, why_not="") for mode in (Mode.MPS, Mode.STREAMS)])
+    ['mps', 'streams']
+    """
+    most = max((one.confidence for one in alternatives), default=None)
+    return [one.mode for one in alternatives if one.confidence == most]
+
+
 def most_likely(alternatives: Sequence[Alternative]) -> str:
     """Name the modes than which no other is likelier; empty where there are none.
 
@@ -80,11 +93,12 @@ def most_likely(alternatives: Sequence[Alternative]) -> str:
     --------
     >>> one, other = (Alternative(mode=mode, confidence=0.4, why_not="") for mode in (Mode.MPS, Mode.STREAMS))
     >>> most_likely([]), most_likely([one]), most_likely([one, other])
-    ('', 'most likely mps', 'most likely mps or streams')
+    ('', 'most likely mps', 'mps or streams, equally likely')
     """
-    most = max((one.confidence for one in alternatives), default=None)
-    named = " or ".join(one.mode for one in alternatives if one.confidence == most)
-    return f"most likely {named}" if named else ""
+    most = likeliest(alternatives)
+    if len(most) > 1:
+        return f"{' or '.join(most)}, equally likely"
+    return f"most likely {most[0]}" if most else ""
 
 
 class Sharing(Result):

@@ -824,6 +824,9 @@ class TimeSplit(Result):
             return None
         left: dict[Limit, int] = {limit: self.part_ns(limit) for limit in Limit}
         left[Limit.HOST] = max(self.host_ns - gap.of_host_ns, 0)
+        # CUDA calls have the rest of it.
+        of_calls_ns = gap.end_ns - gap.start_ns - gap.of_host_ns
+        left[Limit.API_CALLS] = max(self.part_ns(Limit.API_CALLS) - of_calls_ns, 0)
         most = max(left, key=lambda one: left[one])
         return most, left[most] / max(sum(left.values()), 1)
 

@@ -1285,11 +1285,14 @@ def _top_kernel(
         blocks, sms = few_blocks
         return own_time.TopKernel(f"its grids have at most {fmt.counted(blocks, 'block')} for {sms} SMs", few_blocks)
     launched = tables.of_device("kernel_occupancy", device_id).filter(pl.col("short_name").cast(pl.String) == kernel)
-    names = set(launched["name"].cast(pl.String))
-    found = [demands.most_used(one) for one in counted if one.name in names]
-    if found and (most := max(found, key=lambda one: one[1]))[1] >= USED_UP:
-        said, part = most
-        return own_time.TopKernel(f"while it ran, {said} (sampled)", used_up=min(part, 1.0))
+    of_launch = {(one.name, one.grid_blocks, one.block_threads): demands.most_used(one) for one in counted}
+    rows = launched.select("total_ns", pl.col("name").cast(pl.String), "grid_blocks", "block_threads").rows()
+    found = [(row[0], *of_launch[row[1:]]) for row in rows if row[1:] in of_launch]
+    # Launches that no sample fits into may leave all of it.
+    used = sum(ns * part for ns, _, part in found) / max(launched["total_ns"].sum(), 1)
+    if used >= USED_UP:
+        _, said, _ = max(found)
+        return own_time.TopKernel(f"while it ran, {said} (sampled)", used_up=min(used, 1.0))
     of_all = "" if found else _resource_used_up(tables, device_id, tenant)
     return own_time.TopKernel(of_all) if of_all else None
 

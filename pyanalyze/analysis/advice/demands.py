@@ -99,7 +99,7 @@ def most_used(counted: KernelCounters) -> tuple[str, float]:
     --------
     >>> means = {"SM Issue": 0.12, "Tensor Active": 0.94, "DRAM Read Bandwidth": 0.27, "DRAM Write Bandwidth": 0.06}
     >>> from pyanalyze.results.occupancy import KernelCounters
-    >>> most_used(KernelCounters(name="gemm", n=200, means=means))
+    >>> most_used(KernelCounters(name="gemm", grid_blocks=132, block_threads=384, n=200, means=means))
     ('the tensor pipe was busy for 94 % of the time', 0.94)
     """
 

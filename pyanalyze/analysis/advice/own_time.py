@@ -60,6 +60,10 @@ _OUTSIDE = {
 }
 #: What to do about calls that load code.
 _LOAD_BEFORE = "load code before the part that counts, which moves that time (a warm-up run)"
+_COMPILED = (
+    ". If they compile PTX for this GPU (JIT), code built for its architecture (-gencode) or a kept compute cache "
+    "(CUDA_CACHE_PATH) saves that in every run"
+)
 _EAGER = (
     "CUDA_MODULE_LOADING=EAGER moves it as well, but loads all kernels of all linked libraries: that can take more "
     "time and memory"
@@ -507,7 +511,7 @@ def _item(
     risk = None
     if loading is not None:
         # What is moved is still paid for.
-        bound, risk = f"{bound}; nothing for a program that runs once", _EAGER
+        bound, risk = f"{bound}; of a program that runs once only what compiles PTX there", _EAGER
     if drained:
         risk = "what the host reads after that call may not be ready"
     if limit is Limit.KERNELS and split.overlapping and split.top_kernel_only_ns is not None:
@@ -715,10 +719,15 @@ def _load_before(name: str, split: TimeSplit, loading: CodeLoading, part: str) -
     """What to do where CUDA calls mostly load code."""
     calls = [(visible(one.call, 40), one.ns) for one in loading.calls]
     each = [f"{call} ({fmt.duration(ns)})" for call, ns in calls[:_MOST_CALLS]]
-    which = calls[0][0] if len(each) == 1 else f"calls that load code: {fmt.names(each)}"
+    others = " and others" if loading.ns > sum(ns for _, ns in calls[:_MOST_CALLS]) else ""
+    which = f"calls that load code: {fmt.names(each)}{others}"
     why = f"nothing was in flight while CUDA calls ran for {part}; {_largest_part(loading.ns, split.api_calls_ns or 0)}"
     named = fmt.names([call for call, _ in calls[:_MOST_CALLS]])
-    return f"Spend less time in {named} in {name}: {_LOAD_BEFORE}", [], f"{why}, {fmt.duration(loading.ns)}, in {which}"
+    return (
+        f"Spend less time in {named} in {name}: {_LOAD_BEFORE}",
+        [],
+        f"{why}, {fmt.duration(loading.ns)}, in {which}{_COMPILED}",
+    )
 
 
 def _shorter_starts(split: TimeSplit) -> str:

@@ -406,7 +406,7 @@ def _summary(
             if case.launches is not None and case.launches.without_record:
                 return f"CUDA was traced, but {case.launches.describe()}: the sharing mode is not known."
             return "The capture has no work on this GPU, so its sharing mode is not known."
-        lead = f"The evidence does not decide. {likely}"
+        lead = f"{'The evidence does not decide' if evidence else 'No evidence is available'}. {likely}"
         # Some gaps nothing fills.
         gap = next((one for one in missing if one.how), None)
         return lead if gap is None else f"{lead} To decide: {gap.how} ({gap.why})."

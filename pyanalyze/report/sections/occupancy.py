@@ -279,11 +279,9 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     mine.sort(key=lambda row: -int(row["total_ns"]))
     labels = tenant_labels(device.tenants)
     usable = {tenant.tenant_id: tenant.usable_sms for tenant in device.tenants if tenant.usable_sms is not None}
-    counted = {} if device.occupancy is None else {one.name: one for one in device.occupancy.kernel_counters}
-    rows = tuple(
-        (*_kernel_row(row, labels, device, usable), *([_counters_cell(counted.get(row["name"]))] if counted else []))
-        for row in mine[:TOP_KERNELS]
-    )
+    found = [] if device.occupancy is None else device.occupancy.kernel_counters
+    counted = {(one.name, one.grid_blocks, one.block_threads): one for one in found}
+    rows = tuple(_kernel_row(row, labels, device, usable, counted) for row in mine[:TOP_KERNELS])
     columns = (
         Column("Kernel"),
         Column("Tenant"),
@@ -328,9 +326,13 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
 
 
 def _kernel_row(
-    row: Mapping[str, object], labels: Mapping[int, str], device: Device, usable: Mapping[int, int]
+    row: Mapping[str, object],
+    labels: Mapping[int, str],
+    device: Device,
+    usable: Mapping[int, int],
+    counted: Mapping[tuple[str, int | None, int | None], KernelCounters],
 ) -> tuple[Cell, ...]:
-    """One launch configuration; `usable`: SMs of tenants that may not use all."""
+    """One launch configuration; `usable`: SMs of tenants that may not use all; `counted`: empty without counters."""
 
     def whole(key: str) -> int | None:
         value = row.get(key)
@@ -371,6 +373,7 @@ def _kernel_row(
         value_cell(shape),
         value_cell(fmt.count(whole("registers_per_thread"))),
         value_cell(fmt.bytes_(whole("shared_bytes"))),
+        *([_counters_cell(counted.get((str(row["name"]), grid, block)))] if counted else []),
     )
 
 

@@ -253,6 +253,8 @@ def _split_text(device: Device, summary: ResidencySummary) -> str:
     yields, uses_up = sorted(ended, key=lambda t: (t.expired or 0) / ((t.expired or 0) + (t.yielded or 0)))
     counts = [((t.expired or 0) + (t.yielded or 0)) for t in (yields, uses_up)]
     early, whole = yields.yielded or 0, uses_up.expired or 0
+    if 2 * (yields.without_kernels or 0) > yields.slices:
+        return ""  # It had no work then: what of the GPU it did not use it did not want.
     if min(counts) < ENOUGH_INTERVALS or early < _MOSTLY * counts[0] or whole < _MOSTLY * counts[1]:
         return ""
     first, second = (labels.get(t.tenant_id, f"tenant {t.tenant_id}") for t in (yields, uses_up))

@@ -178,7 +178,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         Column("Not overlapped", "both had work, one in flight", True),
         Column("Neither", "both had work, none in flight", True),
         Column("Late", "launched after the other ended", True),
-        Column("Lost", "neither full SMs nor an order", True),
+        Column("Lost", "neither full SMs nor an order on the GPU", True),
         Column("Main reason", "of not overlapped and late"),
     )
     left = len(pairs) - len(shown)
@@ -204,7 +204,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         rows,
         f"Observed: kernels, copies and launch calls. A stream has work from the end of the launch call on. "
         f"Not overlapped and late add up to the time without overlap. Lost is what of it neither insufficient SM "
-        f"resources nor an order of the two explains."
+        f"resources nor an order of the two on the GPU explains."
         f"{together}{more}",
     )
 

@@ -7,8 +7,8 @@ from pyanalyze.vocabulary import Mode
 RULE = Rule(
     mode=Mode.VGPU_TIME_SLICED,
     shows=(
-        "The guest's device name carries a vGPU type such as T4-4Q. Gaps occur without another tenant: one time slice "
-        "(1 to 2 ms by default) for each other machine with work."
+        "The guest's device name carries a vGPU type such as T4-4Q. Gaps occur without another tenant: a time slice "
+        "(1 to 2 ms by default) for each other machine with work, and with equal or fixed share for idle ones too."
     ),
     looks_like="Exclusive use: a guest does not see other virtual machines.",
     prior=t.RARE,
