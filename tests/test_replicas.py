@@ -548,6 +548,19 @@ def test_a_recorded_co_run_shows_how_uneven_blocks_are() -> None:
     assert all(one.low <= ratio <= one.high for one, ratio in zip(found, ratios, strict=True))
 
 
+@pytest.mark.parametrize("seed", [881, 882])
+def test_clients_that_each_want_the_whole_bandwidth_are_forecast(seed: int) -> None:
+    # There are SMs for both: what one loses to the other is bandwidth alone, and kernels take more than twice as long.
+    folder = generate.built("mps-memory-bound", seed)
+    truth = json.loads((folder / "mps-memory-bound.truth.json").read_text(encoding="utf-8"))
+    ratios = {t["name"]: t["slowdown"]["elapsed"]["ratio"] for t in truth["tenants"] if t["slowdown"]}
+    (advice,) = load(folder / "mps-memory-bound.sqlite").replicas([1])
+    assert advice.check.elapsed_error == pytest.approx(0.0, abs=0.02)
+    found = {copies.name: copies.slowdown for copies in option(advice, 2, "MPS").tenants}
+    assert {name: one.value for name, one in found.items()} == pytest.approx(ratios, rel=0.05)
+    assert all(one.low <= ratios[name] <= one.high for name, one in found.items())
+
+
 def test_caps_that_overlap_may_keep_two_tenants_from_what_they_have_in_common() -> None:
     # 74 SMs each of 142 have 6 in common: who comes second has no more than 71 of its own on average.
     variant = copies_module._Variant(0.0, 0.0, 1, parted=True)

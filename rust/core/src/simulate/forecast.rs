@@ -337,6 +337,18 @@ const FIT_IMBALANCE: f64 = 0.35;
 /// Error of the elapsed time below which a fit is good enough.
 const FITS: f64 = 0.05;
 
+/// When operations are launched while what they take alone is fitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Launched {
+    /// When they could start as recorded. Hosts that launch when what they wait for has ended fall into another step than
+    /// recorded while kernels take too long or too short, and other kernels meet: none is fitted to meetings that there
+    /// were not.
+    AsRecorded,
+    /// By their hosts. At recorded times a kernel that takes too long runs beside the next one of its own tenant, which
+    /// it never did: where contention is large, one round corrects too much, the next too little, and no fit is found.
+    ByHosts,
+}
+
 /// What operations take alone, by program, so that the replay agrees with what was recorded.
 struct Fitted {
     work_ns: Vec<Vec<i64>>,
@@ -353,7 +365,7 @@ struct Fitted {
 /// replay says is the contention that it does not know. Returns that, where there are such kernels.
 ///
 /// Blocks that all take equally long leave the device to one kernel after the other; those of uneven ones mix. What of
-/// both reproduces the recorded run better is taken.
+/// both reproduces the recorded run better is taken. The same goes for when operations are launched meanwhile.
 fn fit(made: &mut Programs, config: &SharingConfig, watch: &dyn Watch) -> Result<Option<f64>> {
     let copy = |p: &Program, class: u32| matches!(p.places.get(class as usize), Some(Place::Copy(_)));
     let co_run = |p: &Program| p.ops.iter().any(|op| op.co_run && !copy(p, op.class));
@@ -370,12 +382,19 @@ fn fit(made: &mut Programs, config: &SharingConfig, watch: &dyn Watch) -> Result
     });
     let recorded = work_of(made);
     let mut best: Option<Fitted> = None;
-    for block_imbalance in [0.0, FIT_IMBALANCE] {
+    let launched: &[Launched] = if beside && made.programs.iter().all(|p| p.from_calls) {
+        &[Launched::AsRecorded, Launched::ByHosts]
+    } else {
+        &[Launched::ByHosts]
+    };
+    let ways = launched.iter().flat_map(|launched| [0.0, FIT_IMBALANCE].map(|uneven| (*launched, uneven)));
+    for (launched, block_imbalance) in ways {
         if best.as_ref().is_some_and(|found| !beside || found.error < FITS) {
             break;
         }
         set_work(made, &recorded);
-        let found = fit_with(made, SharingConfig { block_imbalance, ..config.clone() }, beside, watch)?;
+        let uneven = SharingConfig { block_imbalance, ..config.clone() };
+        let found = fit_with(made, uneven, beside, launched, watch)?;
         if best.as_ref().is_none_or(|before| found.error < before.error) {
             best = Some(found);
         }
@@ -403,12 +422,11 @@ fn fit_with(
     made: &mut Programs,
     mut config: SharingConfig,
     beside: bool,
+    launched: Launched,
     watch: &dyn Watch,
 ) -> Result<Fitted> {
     let (mut measured, mut error) = (None, f64::INFINITY);
-    // Hosts that launch when what they wait for has ended fall into another step than recorded while kernels take too long
-    // or too short, and other kernels meet: none is fitted to meetings that there were not.
-    let mut at_recorded_times = (beside && made.programs.iter().all(|p| p.from_calls))
+    let mut at_recorded_times = (launched == Launched::AsRecorded)
         .then(|| made.programs.iter().map(ready_as_recorded).collect::<Vec<_>>());
     // What the recorded programs fell into step with by chance is no property of their kernels.
     config.jitter = FIT_JITTER;
@@ -455,7 +473,8 @@ fn fit_with(
             break;
         }
     }
-    if at_recorded_times.is_some() {
+    if beside {
+        // The last round replayed the times before its own correction.
         let took = simulate(&made.programs, &made.limits, &config, &mut |_, _, _| {}, watch)?;
         error = elapsed_error(&made.programs, &took);
     }
