@@ -1303,9 +1303,8 @@ def test_a_tenant_that_lost_more_time_is_named_beside_the_one_with_the_most_late
         in page
     )
     low, high = sorted(medians.values())
-    assert (
-        f"| Median residency interval | {low:.3f} ms to {high:.3f} ms | complete intervals, of each tenant | " in page
-    )
+    each = " and ".join(f"kit (pid {pid}) {ms:.3f} ms" for pid, ms in medians.items())
+    assert f"| Median residency interval | {low:.3f} ms to {high:.3f} ms | complete intervals: {each} | " in page
     # Behind the sentence on 1251 nobody reads that it was slowed by itself.
     assert " inferred). kit (pid 1250): slowed by kit (pid 1251), inferred. Cause: " in page
     # Where its interval reaches that of the first, nothing says that it lost more.

@@ -666,7 +666,7 @@ def test_in_flight_is_said_to_include_time_switched_out_where_processes_are_time
         text = render_markdown(pyanalyze.load(fixtures / f"{name}.sqlite").report())
         assert text.count("In flight includes time switched out") == times
         assert "Not overlapped (both had work, one in flight)" in text
-        assert "Lost (neither full SMs nor an order on the GPU)" in text
+        assert "Lost (neither full SMs nor an order)" in text
 
 
 def test_reasons_that_are_mixed(tmp_path: Path) -> None:

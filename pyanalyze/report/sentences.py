@@ -105,6 +105,7 @@ __all__ = [
     "mode_clauses",
     "mode_text",
     "of_intervals",
+    "one_gap_text",
     "only_copies_text",
     "other_gpus_text",
     "pair_name",
@@ -471,7 +472,7 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         length, of_host = fmt.duration(gap.end_ns - gap.start_ns), fmt.duration(gap.of_host_ns)
         said = f"{said} {named}. {of_host} of the host's time lies in one gap of {length} at its start."
     elif gap is not None:
-        said = f"{said} {_one_gap(gap, split.without_gap, copies)}"
+        said = f"{said} {one_gap_text(gap, split.without_gap, copies)}"
     if spent:
         said = f"{said} {spent}"
     if not short and (differ := _range_phases(label, split)):
@@ -523,7 +524,7 @@ def _host_spent(activity: HostActivity, *, short: bool) -> str:
     return f"{said} {sampled}" if said and not short else sampled
 
 
-def _one_gap(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copies | None) -> str:
+def one_gap_text(gap: LongestGap, without: tuple[Limit, float] | None, copies: Copies | None) -> str:
     """Most of the host's time is one gap between operations: where, and how to leave it out.
 
     `without`: the largest part of the rest of its time, where that gap is almost all of the host's.

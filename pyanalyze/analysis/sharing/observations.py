@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["INFLATED", "SEEN_WHEN"]
 
 #: What counts as interrupted. Where the median holds interruptions itself, there are more of them.
-INFLATED = "took over 1.5 times their median, and at least 0.8 ms more"
+INFLATED = "took over 1.5 times their median and 0.8 ms longer"
 
 
 def _percent(share: float) -> str:
@@ -120,11 +120,11 @@ SEEN_WHEN: Mapping[str, str] = {
     ),
     "idle_starts_prompt": (
         f"One process, idle for {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels started "
-        f"within {duration(PROMPT_NS)}, in a time of {t.MIN_EXPOSURE:.0f} slices of 2.1 ms or more."
+        f"within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slices (2.1 ms)."
     ),
     "soon_starts_prompt": (
         f"One process, idle for under {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels "
-        f"started within {duration(PROMPT_NS)}, in a time of {t.MIN_EXPOSURE:.0f} slices of 2.1 ms or more."
+        f"started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slices (2.1 ms)."
     ),
     "waits_of_time_slices": (
         f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more waited equally "
@@ -135,15 +135,14 @@ SEEN_WHEN: Mapping[str, str] = {
         f"({_percent(t.MIN_DELAYED_SHARE)}) waited {duration(PROMPT_NS)} or longer."
     ),
     "kernel_durations_stable": (
-        f"One traced process: at most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} repeated kernels differ "
-        f"by over 0.8 ms from their median, in a time of {t.MIN_EXPOSURE:.0f} slices of 2.1 ms or more."
+        f"One traced process: at most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} repeated kernels are "
+        f"0.8 ms off their median, over {t.MIN_EXPOSURE:.0f} slices."
     ),
     "kernel_durations_inflated": (
         f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels {INFLATED}."
     ),
     "interrupted_kernels": (
-        f"{t.MIN_INFLATED:.0f} or more repeated kernels {INFLATED}, but fewer than "
-        f"{_percent(t.MIN_INFLATED_SHARE)} of them: a tenant that is active now and then."
+        f"{t.MIN_INFLATED:.0f} or more repeated kernels {INFLATED}; fewer than {_percent(t.MIN_INFLATED_SHARE)}."
     ),
     "kernel_durations_inflated_by_slices": (
         f"Inflated kernels exceed their median by the same time, within {_percent(t.MAX_SLICE_SPREAD)}, whatever "

@@ -178,7 +178,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
         Column("Not overlapped", "both had work, one in flight", True),
         Column("Neither", "both had work, none in flight", True),
         Column("Late", "launched after the other ended", True),
-        Column("Lost", "neither full SMs nor an order on the GPU", True),
+        Column("Lost", "neither full SMs nor an order", True),
         Column("Main reason", "of not overlapped and late"),
     )
     left = len(pairs) - len(shown)

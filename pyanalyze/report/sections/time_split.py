@@ -8,7 +8,7 @@ from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.report.blocks import Block, Cell, Column, Fold, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sections.slow_requests import repeated_ranges
-from pyanalyze.report.sentences import calls_before_text, limit_text, part_words, too_few_text
+from pyanalyze.report.sentences import calls_before_text, limit_text, one_gap_text, part_words, too_few_text
 from pyanalyze.results.labels import host_words, late_words, sampled_words, tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -17,6 +17,8 @@ from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from pyanalyze.results.report import Device
     from pyanalyze.results.time_split import TimeSplit
 
@@ -115,6 +117,16 @@ def _after_sync(label: str, split: TimeSplit) -> str | None:
     )
 
 
+def _gaps(device: Device, labels: Mapping[int, str]) -> Iterator[str]:
+    """Name the one gap that has most of the host's time of a tenant; that of an only tenant is named with its limit."""
+    if len(device.tenants) == 1:
+        return
+    for one in device.tenants:
+        split = one.time_split
+        if split is not None and split.limit is Limit.HOST and split.one_gap is not None:
+            yield f"{labels[one.tenant_id]}: {one_gap_text(split.one_gap, split.without_gap, one.copies)}"
+
+
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     labels = tenant_labels(device.tenants)
     splits = [(labels[one.tenant_id], one.time_split) for one in device.tenants if one.time_split is not None]
@@ -143,7 +155,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Tenant"),
         Column("Time", "first start to last end", True),
         *(Column(capital(part_words(one, copies, graphs=graphs)), _OF_PARTS.get(one, ""), True) for one in Limit),
-        Column("Call with most time", "part of CUDA calls; share of the tenant's time"),
+        Column("Call with most time", "with nothing in flight; share of the tenant's time"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
     )
@@ -166,6 +178,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     texts = [
         said,
         *few,
+        *_gaps(device, labels),
         *waited,
         *phases,
         *repeated_ranges(device),
