@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyanalyze
 from pyanalyze.analysis.advice.mig import most_instances
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
 from pyanalyze.analysis.sharing.observations import SEEN_WHEN
 from pyanalyze.vocabulary import TRAITS, Mode
 
@@ -68,6 +69,8 @@ def mode_page(rule: Rule) -> str:
         needed.append("one of " + ", ".join(f"`{name}`" for name in sorted(rule.requires_one_of)))
     if needed:
         out.append(f"Never named without {' and '.join(needed)}.\n")
+    if any("slices." in SEEN_WHEN[name] for name in rule.weights):
+        out.append(f"A slice counts as {DEFAULT_SLICE_NS / 1e6:.1f} ms.\n")
     out.append("| observation | seen when | weight | why |\n|---|---|---|---|")
     for name, (weight, why) in sorted(rule.weights.items(), key=lambda item: -item[1][0]):
         out.append(f"| `{name}` | {SEEN_WHEN[name]} | {weight:+.1f} | {why} |")

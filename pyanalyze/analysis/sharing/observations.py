@@ -120,15 +120,15 @@ SEEN_WHEN: Mapping[str, str] = {
     ),
     "idle_starts_prompt": (
         f"One process, idle for {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels started "
-        f"within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slices (2.1 ms)."
+        f"within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slices."
     ),
     "soon_starts_prompt": (
         f"One process, idle for under {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels "
-        f"started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slices (2.1 ms)."
+        f"started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slices."
     ),
     "waits_of_time_slices": (
         f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more waited equally "
-        f"long, 1 to {t.MOST_SLICES_WAITED} slices of 2.1 ms."
+        f"long, 1 to {t.MOST_SLICES_WAITED} slices."
     ),
     "idle_starts_delayed": (
         f"Of kernels launched while the sole traced process was idle, {t.MIN_SLICE_WAITS:.0f} or more "
