@@ -69,8 +69,7 @@ def mode_page(rule: Rule) -> str:
         needed.append("one of " + ", ".join(f"`{name}`" for name in sorted(rule.requires_one_of)))
     if needed:
         out.append(f"Never named without {' and '.join(needed)}.\n")
-    if any("slices." in SEEN_WHEN[name] for name in rule.weights):
-        out.append(f"A slice counts as {DEFAULT_SLICE_NS / 1e6:.1f} ms.\n")
+    out.append(f"A time slice counts as {DEFAULT_SLICE_NS / 1e6:.1f} ms here.\n")
     out.append("| observation | seen when | weight | why |\n|---|---|---|---|")
     for name, (weight, why) in sorted(rule.weights.items(), key=lambda item: -item[1][0]):
         out.append(f"| `{name}` | {SEEN_WHEN[name]} | {weight:+.1f} | {why} |")
