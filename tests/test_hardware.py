@@ -29,6 +29,7 @@ import pyanalyze
 from pyanalyze.analysis.advice import demands, host_side
 from pyanalyze.analysis.advice.forecast import ClientOrder, side_by_side
 from pyanalyze.analysis.advice.forecast import forecast as replayed
+from pyanalyze.analysis.gpu_metrics import kernel_counters
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.charts.style import unfolded
 from pyanalyze.report.blocks import chart_key
@@ -1859,3 +1860,18 @@ def test_what_uses_up_the_tensor_pipe_is_not_the_first_thing_to_make_faster() ->
     assert "while it ran, the tensor pipe was busy for 94 % of the time (sampled)" in item.action
     assert place > 0
     assert item.at_stake_ns == pytest.approx(0.058 * 53.41e6 + 5.249e6, rel=0.01)
+
+
+def test_no_counters_are_of_a_kernel_where_those_of_graphs_have_no_times(tmp_path: Path) -> None:
+    """With a graph that was traced whole, another kernel may have been in flight in any sample."""
+    shutil.copy(H100 / "alone-C.sqlite", path := tmp_path / "graph.sqlite")
+    assert kernel_counters(load(H100 / "alone-C.sqlite").tables, 0)
+    with contextlib.closing(sqlite3.connect(path)) as export:
+        columns = "start, end, deviceId, contextId, streamId, correlationId, globalPid"
+        export.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({columns}, graphId, graphExecId)")
+        export.execute(
+            f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE SELECT {columns}, 1, 1 "
+            "FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start LIMIT 1"
+        )
+        export.commit()
+    assert kernel_counters(pyanalyze.load(path).tables, 0) == []

@@ -109,6 +109,9 @@ def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
     (device,) = tables.rows_of("devices", device_id)
     if device["mig_profile"] is not None or not tables.row_count("gpu_metrics"):
         return []
+    # When which kernel of a graph that was traced whole ran is not known.
+    if not tables.of_device("graph_launches", device_id).is_empty():
+        return []
     shape = [f"{of}_{axis}" for of in ("grid", "block") for axis in "xyz"]
     columns = ("device_id", "name", "start_ns", "end_ns", *shape)
     kernels = tables.columns("kernels", *columns).filter(pl.col("device_id") == device_id).sort("start_ns")
