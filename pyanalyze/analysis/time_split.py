@@ -789,14 +789,17 @@ def _longest(tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any
     calls = tables.calls() if gaps["called"] else None
     if calls is None:
         return longest
-    own = calls.select(*_OF_CALLS).filter(of_process(tenant))
-    ended = _gaps(tables, tenant, own).filter(pl.col("end_ns") == longest.end_ns)
-    launched_ns = ended["launched_ns"].drop_nulls().min()
+    mine = of_process(tenant)
+    # One operation, and the calls of one gap: nothing is put in order for that.
+    work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id", "start_ns")
+    ended = work.filter(pl.col("start_ns") == longest.end_ns, pl.col("correlation_id") > 0)["correlation_id"]
+    launched = calls.filter(mine, pl.col("correlation_id").is_in(ended.implode())).sort("start_ns")
+    launched_ns = launched.unique("correlation_id", keep="first")["end_ns"].min()
     until_ns = (
         longest.end_ns if launched_ns is None else max(min(int(str(launched_ns)), longest.end_ns), longest.start_ns)
     )
     gap = pl.DataFrame({"start_ns": [longest.start_ns], "end_ns": [until_ns]})
-    within = own.filter(pl.col("end_ns") > longest.start_ns, pl.col("start_ns") < until_ns)
+    within = calls.filter(mine, pl.col("end_ns") > longest.start_ns, pl.col("start_ns") < until_ns)
     return longest.model_copy(update={"host_ns": times(gap, union(within))[1]})
 
 
