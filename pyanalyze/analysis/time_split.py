@@ -791,8 +791,12 @@ def _longest(tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any
         return longest
     mine = of_process(tenant)
     # One operation, and the calls of one gap: nothing is put in order for that.
-    work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id", "start_ns")
-    ended = work.filter(pl.col("start_ns") == longest.end_ns, pl.col("correlation_id") > 0)["correlation_id"]
+    starts = (pl.col("device_id") == tenant["device_id"]) & (pl.col("start_ns") == longest.end_ns) & mine
+    ended = pl.concat(
+        tables.columns(name, *_OF_KERNELS[:4], "correlation_id").filter(starts, pl.col("correlation_id") > 0)
+        for name in ("kernels", "memops", "graph_launches")
+        if name in tables
+    )["correlation_id"]
     launched = calls.filter(mine, pl.col("correlation_id").is_in(ended.implode())).sort("start_ns")
     launched_ns = launched.unique("correlation_id", keep="first")["end_ns"].min()
     until_ns = (
