@@ -11,7 +11,8 @@ PYTEST_WORKERS ?= logical
 VENV := .venv
 BIN := $(VENV)/bin
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
-unexport PYTHONPATH PYTHONHOME
+# Where the environment forbids bytecode, each of the many processes that the tests start would compile the package anew.
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 # cargo counts its own jobs: make's do not reach it.
 CARGO := env -u MAKEFLAGS -u MFLAGS cargo
