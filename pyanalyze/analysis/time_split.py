@@ -36,6 +36,7 @@ from pyanalyze.results.time_split import (
     UploadWaits,
 )
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
+from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["time_splits"]
+__all__ = ["MOST_EQUAL", "about_kernel", "time_splits"]
 
 #: Calls in which a host waits, or works, for something else than launching.
 _WAITS = (HostKind.MPI, HostKind.VIDEO)
 #: Parts of the host's time that are told one by one, as of the core.
 _MOST_PARTS = 8
+#: Kernels that are named beside the one with most time where they have as much.
+MOST_EQUAL = 3
 #: Calls at the start are set-up where each takes more than so many times the median of all.
 _SET_UP = 10
 #: By so much the clocks of host and device may differ: in `nsys-ai/mfu_2gpu_before` of the corpus waits for copies of
@@ -100,11 +103,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
     >>> str(splits[0, 0].limit)
     'kernels'
     """
-    import polars as pl
-
-    who = tables.tenants.filter("traced").select("tenant_id", "device_id", "capture", "pid")
-    usage = tables.tenant_usage.filter(pl.col("first_ns").is_not_null(), pl.col("busy_ns").is_not_null())
-    rows = usage.join(who, on=["tenant_id", "device_id"]).to_dicts()
+    rows = _usage(tables).to_dicts()
     top_kernels = _top_kernels(tables)
     calls = _calls_in_gaps(tables) if any(_has_gaps(row) for row in rows) else {}
     before = _calls_before(tables, rows)
@@ -138,7 +137,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         }
         by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
         call = max(by_name, key=lambda name: by_name[name][0], default=None)
-        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, 0, 0, 0, 0, 0, None))
+        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, [], 0, 0, 0, 0, 0, None))
         limit = max(parts, key=lambda limit: parts[limit])
         split = TimeSplit(
             limit=limit,
@@ -160,6 +159,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel=top.name,
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
+            top_kernel_equals=top.equals(),
             top_kernel_kinds=top.kinds,
             top_kernel_launches=top.launches,
             top_kernel_configurations=top.configurations,
@@ -200,6 +200,60 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             split = split.model_copy(update={"top_kernel_only_ns": _only_ns(tables, row, top.name)})
         found[row["device_id"], row["tenant_id"]] = split
     return found
+
+
+def about_kernel(tables: TableSet, tenant: tuple[int, int], split: TimeSplit, name: str) -> TimeSplit:
+    """Replace what a split says of the kernel with most time by what is so of another kernel.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    tenant
+        Device and tenant.
+    split
+        The split of this tenant.
+    name
+        Short name of one of its kernels.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> about_kernel(tables, (0, 0), time_splits(tables)[0, 0], "A2").top_kernel
+    'A2'
+    """
+    import polars as pl
+
+    device_id, tenant_id = tenant
+    if name == split.top_kernel:
+        return split
+    here = (pl.col("device_id") == device_id) & (pl.col("tenant_id") == tenant_id)
+    names = _kernel_names(tables).filter(here)
+    (row,) = _usage(tables).filter(here).to_dicts()
+    (kernel,) = names.filter(pl.col("short_name") == name).to_dicts()
+    return split.model_copy(
+        update={
+            "top_kernel": name,
+            "top_kernel_ns": kernel["total_ns"],
+            "top_kernel_share": kernel["total_ns"] / max(names["total_ns"].sum(), 1),
+            "top_kernel_kinds": kernel["kinds"],
+            "top_kernel_launches": kernel["launches"],
+            "top_kernel_configurations": kernel["configurations"],
+            "top_kernel_equals": [],
+            "top_kernel_faulting_ns": _faulting_ns(tables, row, name),
+            "top_kernel_only_ns": _only_ns(tables, row, name) if split.overlapping else None,
+        }
+    )
+
+
+def _usage(tables: TableSet) -> pl.DataFrame:
+    """Rows of `tenant_usage` of traced tenants that had work, with the capture and process of each."""
+    import polars as pl
+
+    who = tables.tenants.filter("traced").select("tenant_id", "device_id", "capture", "pid")
+    usage = tables.tenant_usage.filter(pl.col("first_ns").is_not_null(), pl.col("busy_ns").is_not_null())
+    return usage.join(who, on=["tenant_id", "device_id"])
 
 
 def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[tuple[int, int | None], CallsBefore]:
@@ -811,18 +865,26 @@ def _longest(tables: TableSet, tenant: Mapping[str, Any], gaps: Mapping[str, Any
 class _TopKernel:
     """Name of the kernel with most time, its time, and that of all; how many kernels have that name.
 
+    `others`: names and times of those with most time behind it.
+
     `launches`, `configurations`: how often and in how many launch configurations it was launched.
 
     `shortest_ns`: mean duration of the shortest launch configuration of any kernel.
     """
 
     name: str | None
+    others: list[Mapping[str, Any]]
     ns: int
     all_ns: int
     kinds: int
     launches: int
     configurations: int
     shortest_ns: float | None
+
+    def equals(self) -> list[str]:
+        """Kernels whose share of the time is printed with the same digits: which of them is first is chance."""
+        share = fmt.percent(self.ns / self.all_ns) if self.all_ns else ""
+        return [one["short_name"] for one in self.others if fmt.percent(one["total_ns"] / self.all_ns) == share]
 
 
 def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> int:
@@ -856,8 +918,8 @@ def _faulting_ns(tables: TableSet, tenant: Mapping[str, Any], name: str) -> int 
     return whole_ns - outside_ns
 
 
-def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
-    """The kernel name with most time, by device and tenant."""
+def _kernel_names(tables: TableSet) -> pl.DataFrame:
+    """What is known of the kernels of each name, by device and tenant, those with most time first."""
     import polars as pl
 
     tenant = ["device_id", "tenant_id"]
@@ -868,14 +930,25 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
         configurations=pl.len(),
         shortest_ns=(pl.col("total_ns") / pl.col("launches")).min(),
     )
-    names = names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
-    top = names.group_by(tenant, maintain_order=True).agg(
-        pl.first("short_name"),
-        top_ns=pl.first("total_ns"),
-        all_ns=pl.sum("total_ns"),
-        kinds=pl.first("kinds"),
-        launches=pl.first("launches"),
-        configurations=pl.first("configurations"),
-        shortest_ns=pl.min("shortest_ns"),
+    return names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
+
+
+def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
+    """The kernel name with most time, by device and tenant."""
+    import polars as pl
+
+    top = (
+        _kernel_names(tables)
+        .group_by(["device_id", "tenant_id"], maintain_order=True)
+        .agg(
+            pl.first("short_name"),
+            others=pl.struct("short_name", "total_ns").slice(1, MOST_EQUAL),
+            top_ns=pl.first("total_ns"),
+            all_ns=pl.sum("total_ns"),
+            kinds=pl.first("kinds"),
+            launches=pl.first("launches"),
+            configurations=pl.first("configurations"),
+            shortest_ns=pl.min("shortest_ns"),
+        )
     )
     return {(device, one): _TopKernel(*told) for device, one, *told in top.iter_rows()}

@@ -443,8 +443,10 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     if split.limit is Limit.KERNELS and split.top_kernel is not None:
         time = "summed kernel time; kernels overlap" if split.overlapping else "kernel time"
         time = "kernel time outside whole graphs" if split.graphs_in_kernels else time
-        share = f"{fmt.percent(split.top_kernel_share)} of {time}"
-        named = f"{visible(split.top_kernel)} has {share}"
+        share = fmt.percent(split.top_kernel_share)
+        has = f"have {share} each" if split.top_kernel_equals else f"has {share}"
+        kernels = fmt.names([visible(one) for one in (split.top_kernel, *split.top_kernel_equals)])
+        named = f"{kernels} {has} of {time}"
         if split.mostly_graphs:
             named = f"whole graphs {fmt.percent(split.graphs_ns / split.window_ns)}; {named}"
     if split.limit is Limit.API_CALLS and split.api_call is not None:

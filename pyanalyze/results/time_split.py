@@ -582,6 +582,10 @@ class TimeSplit(Result):
         ge=0, description="Full names that it has: 1, as a name tells its kernel from the others of the session."
     )
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
+    top_kernel_equals: list[Text] = Field(
+        default_factory=list,
+        description="Other kernels, at most 3, whose share has the same three digits. Hostile text.",
+    )
     top_kernel_launches: int = Field(default=0, ge=0, description="How often it was launched.")
     top_kernel_configurations: int = Field(
         default=0, ge=0, description="Launch configurations that it has: rows of kernel_occupancy."

@@ -32,11 +32,13 @@ from pyanalyze.analysis.advice.simple import (
     unknown_tenants,
     unlisted_process,
 )
+from pyanalyze.analysis.gpu_metrics import ENOUGH_IN_KERNEL
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on, servers_on
 from pyanalyze.analysis.residency import NO_GROUPS
 from pyanalyze.analysis.sharing.case import idle_program
+from pyanalyze.analysis.time_split import MOST_EQUAL, about_kernel
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import EXPLAINS, Advice, numbers_of, times_slower
 from pyanalyze.results.time_split import Limit
@@ -62,8 +64,6 @@ if TYPE_CHECKING:
 
 #: With more operations than this the replay is left to `pyanalyze advise`: a report must not take minutes.
 QUICK_OPERATIONS = 50_000
-#: Part of a resource from which kernels hardly get more of it.
-USED_UP = 0.8
 #: Blocks of a grid over SMs up to which spreading them over all SMs is worth an item.
 FEW_BLOCKS = 0.9
 #: Kernel time in grids of at least one whole wave, from which a tenant fills the SMs.
@@ -1262,9 +1262,10 @@ def _own_time(
         name = names.get(tenant, f"tenant {tenant}")
         key = (verdict.device_id, tenant)
         if sole:
-            kernel = _top_kernel(tables, verdict.device_id, tenant, split.top_kernel, kernel_counters)
+            named, left_ns = _kernel_to_name(tables, key, split, kernel_counters)
+            kernel = _top_kernel(tables, key, named, split, left_ns, kernel_counters)
             sampled = "cpu_samples" in tables.sources["source"].cast(pl.String)
-            yield from own_time.of_process(name, split, copies.get(key), kernel=kernel, sampled=sampled)
+            yield from own_time.of_process(name, named, copies.get(key), kernel=kernel, sampled=sampled)
         else:
             yield from own_time.of_shared_process(name, split, copies.get(key))
         used = streams.get(key)
@@ -1272,28 +1273,76 @@ def _own_time(
             yield from overlap.between_streams(name, used)
 
 
-def _top_kernel(
-    tables: TableSet, device_id: int, tenant: int, kernel: str | None, counted: Sequence[KernelCounters]
-) -> own_time.TopKernel | None:
-    """What the top kernel of the only process leaves of the device; None: nothing is known."""
+def _kernel_to_name(
+    tables: TableSet, tenant: tuple[int, int], split: TimeSplit, counted: Sequence[KernelCounters]
+) -> tuple[TimeSplit, dict[str, int]]:
+    """The split about the kernel that leaves most to gain by the counters, and what each kernel leaves at most.
+
+    Without counters it is the one with most time. Of kernels that run at once, counters show only what one does solo.
+    """
+    if not counted or split.top_kernel is None or split.mostly_graphs or split.overlapping:
+        return split, {}
+    left_ns: dict[str, float] = {}
+    for kernel, ns, used, _ in _launched(tables, tenant, counted):
+        if kernel is None:
+            continue
+        # Launches that no sample fits into may leave all of it.
+        left_ns[kernel] = left_ns.get(kernel, 0) + ns * (1 - min(used or 0.0, 1.0))
+    first, *rest = sorted(left_ns, key=lambda one: (-left_ns[one], one))
+    left = {one: fmt.percent(ns / split.window_ns) for one, ns in left_ns.items()}
+    equals = [one for one in rest if left[one] == left[first]][:MOST_EQUAL]
+    named = about_kernel(tables, tenant, split, first).model_copy(update={"top_kernel_equals": equals})
+    return named, {one: round(ns) for one, ns in left_ns.items()}
+
+
+def _launched(
+    tables: TableSet, tenant: tuple[int, int], counted: Sequence[KernelCounters]
+) -> list[tuple[str | None, int, float | None, str]]:
+    """Of each launch configuration the kernel, its time, which part of what it used most, and that in words."""
     import polars as pl
 
-    if kernel is None:
+    of_launch = {(one.name, one.grid_blocks, one.block_threads): demands.most_used(one) for one in counted}
+    here = pl.col("tenant_id") == tenant[1]
+    rows = tables.of_device("kernel_occupancy", tenant[0]).filter(here)
+    text = (pl.col(name).cast(pl.String) for name in ("short_name", "name"))
+    found = []
+    for kernel, name, ns, *launch in rows.select(*text, "total_ns", "grid_blocks", "block_threads").rows():
+        said, used = of_launch.get((name, *launch), ("", None))
+        found.append((kernel, ns, used, said))
+    return found
+
+
+def _top_kernel(
+    tables: TableSet,
+    tenant: tuple[int, int],
+    named: TimeSplit,
+    split: TimeSplit,
+    left_ns: Mapping[str, int],
+    counted: Sequence[KernelCounters],
+) -> own_time.TopKernel | None:
+    """What the named kernel of the only process leaves of the device; None: nothing is known."""
+    kernel, top = named.top_kernel, split.top_kernel
+    if kernel is None or top is None:
         return None
-    few_blocks = _small_grids(tables, device_id, kernel)
+    rows = [row[1:] for row in _launched(tables, tenant, counted) if row[0] == kernel]
+    found = [(ns, said, used) for ns, used, said in rows if used is not None]
+    used = min(sum(ns * part for ns, _, part in found) / max(sum(ns for ns, *_ in rows), 1), 1.0)
+    passed_over = None if kernel == top or top in named.top_kernel_equals else (top, left_ns[top])
+    first = f" of {kernel}" if named.top_kernel_equals else ""
+    few_blocks = _small_grids(tables, tenant[0], kernel)
     if few_blocks is not None:
         blocks, sms = few_blocks
-        return own_time.TopKernel(f"its grids have at most {fmt.counted(blocks, 'block')} for {sms} SMs", few_blocks)
-    launched = tables.of_device("kernel_occupancy", device_id).filter(pl.col("short_name").cast(pl.String) == kernel)
-    of_launch = {(one.name, one.grid_blocks, one.block_threads): demands.most_used(one) for one in counted}
-    rows = launched.select("total_ns", pl.col("name").cast(pl.String), "grid_blocks", "block_threads").rows()
-    found = [(row[0], *of_launch[row[1:]]) for row in rows if row[1:] in of_launch]
-    # Launches that no sample fits into may leave all of it.
-    used = sum(ns * part for ns, _, part in found) / max(launched["total_ns"].sum(), 1)
-    if used >= USED_UP:
-        _, said, _ = max(found)
-        return own_time.TopKernel(f"while it ran, {said} (sampled)", used_up=min(used, 1.0))
-    of_all = "" if found else _resource_used_up(tables, device_id, tenant)
+        whose = f"grids{first}" if first else "its grids"
+        said = f"{whose} have at most {fmt.counted(blocks, 'block')} for {sms} SMs"
+        return own_time.TopKernel(said, few_blocks, used, passed_over)
+    if found:
+        said = f"while {kernel if first else 'it'} ran, {max(found)[1]} (sampled)"
+        return own_time.TopKernel(said, None, used, passed_over)
+    if counted:
+        whose = f"launches{first}" if first else "its launches"
+        said = f"fewer than {ENOUGH_IN_KERNEL} samples of counters fit into {whose}"
+        return own_time.TopKernel("", None, 0.0, passed_over, not_counted=said)
+    of_all = _resource_used_up(tables, *tenant)
     return own_time.TopKernel(of_all) if of_all else None
 
 
@@ -1317,7 +1366,7 @@ def _resource_used_up(tables: TableSet, device_id: int, tenant: int) -> str:
         ("the throughput of the SMs", demands.sm_throughput),
     ):
         part = used(tables, device_id, [tenant], time_sliced=False).get(tenant, 0.0)
-        if part >= USED_UP:
+        if part >= demands.USED_UP:
             return f"its kernels take {fmt.percent(part, 0)} of {resource} (sampled)"
     return ""
 

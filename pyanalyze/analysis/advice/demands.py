@@ -27,6 +27,8 @@ SM_LIMITS = r"^(SM Issue|Tensor Active)"
 SMS_ACTIVE = r"^SMs? Active"
 #: From which on a sample has all SMs active: exports round to whole per cent.
 ALL_ACTIVE = 0.995
+#: Part of a resource from which kernels hardly get more of it.
+USED_UP = 0.8
 #: Of a sample with fewer SMs active nothing is concluded: their part is a ratio of two small numbers.
 ENOUGH_ACTIVE = 0.01
 

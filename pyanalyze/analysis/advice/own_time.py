@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.advice.demands import USED_UP
 from pyanalyze.analysis.copies import STAGED_BYTES, pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import TRACE, recording
@@ -79,22 +80,27 @@ _CALLS = (
 
 @dataclass(frozen=True)
 class TopKernel:
-    """What the top kernel of a process leaves of the device.
+    """What the named kernel of a process leaves of the device.
 
     Attributes
     ----------
     said
-        It in words.
+        It in words; empty: nothing is known.
     few_blocks
         Most blocks of its grids and the SMs of the device, where these are more; else None.
-    used_up
-        Part of what the device has that it used of one resource while it ran, sampled; 0: there is more to use, or
-        nothing is known.
+    used
+        Part of what the device has that it used of one resource while it ran, sampled; 0: nothing is known.
+    passed_over
+        The kernel with most time, and what its counters leave of that in ns, where it is another; else None.
+    not_counted
+        Why its counters are not known, where those of others are; else empty.
     """
 
     said: str
     few_blocks: tuple[int, int] | None = None
-    used_up: float = 0.0
+    used: float = 0.0
+    passed_over: tuple[str, int] | None = None
+    not_counted: str = ""
 
 
 def of_process(
@@ -157,18 +163,29 @@ def of_process(
 
 def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> Advice:
     """The item of the top kernel with what it leaves of the device: where that is little, it can only do less."""
-    if not kernel.used_up:
-        more = "" if kernel.few_blocks is None else _more_blocks(split, *kernel.few_blocks)
-        return item.model_copy(update={"action": f"{item.action}: {kernel.said}", "why": f"{item.why}{more}"})
-    left_ns = round((1 - kernel.used_up) * (item.at_stake_ns or 0))
+    action = f"{item.action}: {kernel.said}" if kernel.said else item.action
+    more = "" if kernel.few_blocks is None else _more_blocks(split, *kernel.few_blocks)
+    if kernel.not_counted:
+        more = f"{more}. What it uses while it runs is not known: {kernel.not_counted}"
+    if kernel.passed_over is not None:
+        other, other_ns = kernel.passed_over
+        more = f"{more}. Kernel {other} has more time, but leaves less to gain: at most {fmt.duration(other_ns)}"
+    if not kernel.used:
+        return item.model_copy(update={"action": action, "why": f"{item.why}{more}"})
+    left_ns = round((1 - kernel.used) * (item.at_stake_ns or 0))
+    if split.overlapping and split.top_kernel_only_ns is not None:
+        left_ns = min(left_ns, split.top_kernel_only_ns)
     share = left_ns / split.window_ns
+    each, have, do = (" each", "they have", "they do") if split.top_kernel_equals else ("", "it has", "it does")
+    if used_up := kernel.used >= USED_UP:
+        action = f"Give {_named_kernels(split)} of {name} less to do: {kernel.said}"
     return item.model_copy(
         update={
-            "action": f"Give kernel {split.top_kernel} of {name} less to do: {kernel.said}",
-            "commands": [],
-            "why": f"it has {_top_kernel_part(split)}. Code that does the same work "
-            "faster gains at most what is not used; fewer operations, smaller types or fusion gain more",
-            "bound": f"{fmt.duration(left_ns)}, {fmt.percent(share)} of its time, while it does the same work",
+            "action": action,
+            "commands": [] if used_up else item.commands,
+            "why": f"{have} {_top_kernel_part(split)}. Code that does the same work "
+            f"faster gains at most what is not used; fewer operations, smaller types or fusion gain more{more}",
+            "bound": f"{fmt.duration(left_ns)}, {fmt.percent(share)} of its time{each}, while {do} the same work",
             "at_stake_ns": left_ns,
             "at_stake_share": share,
         }
@@ -940,7 +957,15 @@ def _top_kernel_part(split: TimeSplit) -> str:
     """How much of which time the top kernel has, and in how many rows of the table of launch configurations."""
     configurations = split.top_kernel_configurations
     split_up = f", in {fmt.count(configurations)} launch configurations" if configurations > 1 else ""
+    if split.top_kernel_equals:
+        return f"{fmt.percent(split.top_kernel_share)} each of {_durations(split)}"
     return f"{fmt.percent(split.top_kernel_share)} of {_durations(split)}{split_up}"
+
+
+def _named_kernels(split: TimeSplit) -> str:
+    """The kernel that an item is about, with those that have as much."""
+    kernels = [str(split.top_kernel), *split.top_kernel_equals]
+    return f"{'kernels' if len(kernels) > 1 else 'kernel'} {fmt.names(kernels)}"
 
 
 def ncu_filter(kernel: str) -> list[str]:
@@ -986,9 +1011,14 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     # The first launches load and warm up, and may be of another size.
     skipped = min(_WARM_UP_LAUNCHES, max(split.top_kernel_launches - _COUNTED_LAUNCHES, 0) // 2)
     which = [*(["-s", str(skipped)] if skipped else []), "-c", str(_COUNTED_LAUNCHES)]
-    command = shell_line(["ncu", "--set", "full", *which, *ncu_filter(kernel), "PROGRAM"])
-    why = f"kernels were in flight for {part}; {kernel} has {_top_kernel_part(split)}"
-    action = f"Make kernel {kernel} of {name} faster"
+    commands = [
+        shell_line(["ncu", "--set", "full", *which, *ncu_filter(one), "PROGRAM"])
+        for one in (kernel, *split.top_kernel_equals)
+    ]
+    have = "have" if split.top_kernel_equals else "has"
+    named = fmt.names([kernel, *split.top_kernel_equals])
+    why = f"kernels were in flight for {part}; {named} {have} {_top_kernel_part(split)}"
+    action = f"Make {_named_kernels(split)} of {name} faster"
     if _faulting_ns(split):
         why = (
             f"{why}. For {fmt.duration(_faulting_ns(split))}, migrations because of page faults were in flight as well"
@@ -996,11 +1026,12 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
         why = f"{why}: prefetch first, then record again"
     if not _least_ns(split):
         less = ", less the time of these migrations" if _faulting_ns(split) else ""
-        return action, [command], f"{why}. The upper bound assumes that it takes no time{less}"
+        none = "one of them" if split.top_kernel_equals else "it"
+        return action, commands, f"{why}. The upper bound assumes that {none} takes no time{less}"
     mean_ns = split.top_kernel_ns / split.top_kernel_launches
     least = f"a launch takes {fmt.duration(mean_ns)}, and one of the shortest kernel of the program "
     why = f"{why}. {capital(least)}{fmt.duration(split.shortest_kernel_ns)} (means): hardly more than start and end"
     if _nearly_empty(split):
-        action = f"Launch kernel {kernel} of {name} less often, or fuse it with others"
+        action = f"Launch {_named_kernels(split)} of {name} less often, or fuse it with others"
         return action, [], f"{why}. The upper bound assumes that it is not launched"
-    return action, [command], f"{why}. The upper bound assumes that it becomes as short; fewer launches save more"
+    return action, commands, f"{why}. The upper bound assumes that it becomes as short; fewer launches save more"

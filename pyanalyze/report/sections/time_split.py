@@ -46,7 +46,9 @@ def _top_kernel(split: TimeSplit) -> str:
     if split.top_kernel is None:
         return fmt.UNKNOWN
     outside = " outside whole graphs" if split.graphs_in_kernels else ""
-    return f"{visible(split.top_kernel, 60)} ({fmt.percent(split.top_kernel_share)}{outside})"
+    each = " each" if split.top_kernel_equals else ""
+    named = fmt.names([visible(one, 60) for one in (split.top_kernel, *split.top_kernel_equals)])
+    return f"{named} ({fmt.percent(split.top_kernel_share)}{outside}{each})"
 
 
 def _part(split: TimeSplit, one: Limit) -> str:
