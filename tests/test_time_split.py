@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sqlite3
 from collections import Counter
@@ -772,6 +773,27 @@ def test_calls_before_the_first_operation_are_told(tmp_path: Path) -> None:
     assert part.calls_before is None
     kernels = [kernel(41, 100 * MS, 4_100 * MS)]
     assert split_of(write(tmp_path / "b.sqlite", kernels=kernels, calls=calls)).calls_before is None
+
+
+def test_waits_for_time_slices_before_the_first_operation_are_told(corpus: Path) -> None:
+    """By the switch records: inside cudaMalloc the context was saved 26 times until it was restored after another one."""
+    path = corpus / "exports" / "ctxsw-ada-timeslice" / "paging__ada-sync-iteration.nsys2026.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as export:
+        (pid,) = export.execute("SELECT DISTINCT globalPid FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        query = """SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId
+                   WHERE value LIKE 'cudaMalloc\\_%' ESCAPE '\\'"""
+        ((start, end),) = export.execute(query).fetchall()
+        query = "SELECT timestamp, tag FROM GPU_CONTEXT_SWITCH_EVENTS WHERE globalPid = ? ORDER BY timestamp"
+        own = export.execute(query, (pid,)).fetchall()
+    # 8: restored, 7: saved.
+    pairs = itertools.pairwise(own)
+    out = [b - a for (a, tag), (b, after) in pairs if (tag, after) == (7, 8) and start <= a and b <= end]
+    before = split_of(path).calls_before
+    assert before is not None
+    assert (before.switched_out, before.switched_out_ns) == (len(out), sum(out))
+    assert len(out) == 26
+    page = " ".join(render_text(pyanalyze.load(path).report()).split())
+    assert "its context was switched out for others 26 times, for 60.49 ms in all" in page
 
 
 def test_calls_before_the_first_operation_of_a_later_capture_are_told(tmp_path: Path) -> None:

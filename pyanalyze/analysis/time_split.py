@@ -298,17 +298,64 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
         names = {name: covered_ns(same) for (name,), same in own.group_by("name", maintain_order=True)}
         longest = max(names, key=lambda name: (names[name], name or ""))
         all_ns = covered_ns(own)
+        ids = {(r["device_id"], r["tenant_id"]) for r in usage if (r["capture"], r["pid"]) == (capture, pid)}
+        times_out, out_ns = _switched_out(tables, ids, own)
+        told = out_ns >= SMALL_SHARE * all_ns and times_out > 0
         found[capture, pid] = CallsBefore(
             ns=all_ns,
             call=None if longest is None else _VERSION.sub("", longest),
             call_ns=names[longest],
             first_ns=_creates_context_ns(own, longest, all_ns),
             devices=devices[capture, pid],
+            switched_out=times_out if told else None,
+            switched_out_ns=out_ns if told else None,
             cpu_samples=_samples_before(tables, (capture, pid), firsts[capture, pid])
             if (capture, pid) in mostly_before
             else None,
         )
     return found
+
+
+def _switched_out(tables: TableSet, tenants: set[tuple[int, int]], calls: pl.DataFrame) -> tuple[int, int]:
+    """How often, and for how long, a process was switched out for others while it was in some of its calls.
+
+    Parameters
+    ----------
+    tables, tenants
+        The tables, and device and tenant of the process on each device.
+    calls
+        Its calls: `start_ns` and `end_ns`.
+    """
+    import polars as pl
+
+    # Groups of work of one process have one context.
+    if tables.groups is not None:
+        return 0, 0
+    within = union(calls)
+    columns = ("tenant_id", "hw_context", "start_ns", "end_ns")
+    count = total_ns = 0
+    for device_id, tenant_id in tenants:
+        observed = pl.col("basis").cast(pl.String) == "observed"
+        rows = tables.residency.filter(pl.col("device_id") == device_id, observed).select(columns).sort("start_ns")
+        own = rows.filter(pl.col("tenant_id") == tenant_id)
+        # Clients of one MPS server have one context, which records name any of them for.
+        others = rows.join(own, on="hw_context", how="anti").select(other_ns="start_ns", other_end_ns="end_ns")
+        out = own.select(start_ns="end_ns", end_ns=pl.col("start_ns").shift(-1)).drop_nulls()
+        out = out.filter(pl.col("start_ns") < pl.col("end_ns"))
+        if out.is_empty() or others.is_empty():
+            continue
+        held = out.join_asof(others, left_on="end_ns", right_on="other_ns", strategy="backward", check_sortedness=False)
+        held = held.filter(pl.col("other_end_ns") > pl.col("start_ns")).select("start_ns", "end_ns")
+        in_calls = held.join_asof(
+            within.select(call_ns="start_ns", call_end_ns="end_ns"),
+            left_on="start_ns",
+            right_on="call_ns",
+            strategy="backward",
+            check_sortedness=False,
+        ).filter(pl.col("call_end_ns") >= pl.col("end_ns"))
+        count += in_calls.height
+        total_ns += int((in_calls["end_ns"] - in_calls["start_ns"]).sum())
+    return count, total_ns
 
 
 def _creates_context_ns(calls: pl.DataFrame, longest: str | None, all_ns: int) -> int | None:

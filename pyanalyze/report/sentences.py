@@ -555,6 +555,13 @@ def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True, sh
     said = (
         f"Before its first operation{anywhere}, CUDA calls of {label} took {fmt.duration(calls.ns)}{named}{left_out}."
     )
+    if calls.switched_out is not None:
+        times = "once" if calls.switched_out == 1 else f"{fmt.count(calls.switched_out)} times"
+        said = (
+            f"{said} During these calls its context was switched out for others {times}, for "
+            f"{fmt.duration(calls.switched_out_ns)} in all. In that time it waited for its time slice, or had no work "
+            "(inferred)."
+        )
     return said if calls.cpu_samples is None else f"{said} CPU samples until then {sampled_words(calls.cpu_samples)}."
 
 

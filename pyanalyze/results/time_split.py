@@ -506,6 +506,18 @@ class CallsBefore(Result):
         "and half of ns or more: it initialises CUDA and creates the context. Else null.",
     )
     devices: int = Field(default=1, ge=1, description="Devices that the process had operations on.")
+    switched_out: int | None = Field(
+        default=None,
+        ge=1,
+        description="How often its context was switched out during such calls, and another one was resident before it "
+        "was again. Null: switch records do not show it, or it was for less than 2 % of ns.",
+    )
+    switched_out_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Sum of the time until its context was resident again, ns. It had work for the GPU at the end of "
+        "each such time at the latest: it may have waited for a time slice for all of it. Null: as there.",
+    )
     cpu_samples: CpuSamples | None = Field(
         default=None,
         description="CPU samples of all its threads up to that operation, where that time is longer than that of its "
