@@ -574,6 +574,20 @@ def test_units_without_a_slow_tail_are_said_to_be_so_by_their_percentiles(hardwa
         assert float(above) == pytest.approx(100 * (float(p99) / float(p50) - 1), abs=0.1)
 
 
+def test_a_wait_behind_another_tenant_is_inferred(hardware: Path) -> None:
+    """One MPS context, one record of its residency: that one client waited behind the other follows from overlap."""
+    explained = load(hardware / "mps-A-B.sqlite").explain()
+    segments = explained.segments.with_columns(pl.col("kind", "basis").cast(pl.String))
+    behind = segments.filter(pl.col("kind") == "queue-other-tenant")
+    assert behind.height == 13
+    assert set(behind["basis"]) == {"inferred"}
+    (group,) = (one for one in explained.result.groups if "A1" in one.name)
+    assert group.basis == "observed"
+    bases = {cause.kind: cause.basis for cause in group.causes}
+    assert bases[SegmentKind.QUEUE_OTHER_TENANT] == "inferred"
+    assert bases[SegmentKind.LAUNCH] == "observed"
+
+
 def test_a_context_switch_longer_than_its_gap_is_inferred(hardware: Path) -> None:
     """The driver wrote tags 7 and 8 alone: what a switch takes beyond SAVE_END to RESTORE_START is in no record."""
     path = hardware.parent / "h200" / "slices-copies-open_loop.sqlite"

@@ -86,6 +86,9 @@ GAP_CHANCE: Final = 0.01
 FEWEST_SHORT: Final = 5
 #: What a unit waits for because others share the device.
 WAITS: Final = frozenset((SegmentKind.TIME_SLICE, SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT))
+#: Of these some time is on no record, also where residency was recorded: a switch saves and restores state, and what a
+#: launched operation waits behind follows from what was in flight.
+_NEVER_RECORDED: Final = frozenset((SegmentKind.SWITCH, SegmentKind.QUEUE_OTHER_TENANT))
 #: Chosen units that are explained one by one; the sums are of all of them.
 MOST_UNITS: Final = 1_000
 #: Part of a tenant's operations that NVTX ranges must hold, so that a reader may take them for its units.
@@ -143,6 +146,16 @@ def unit_tables(tables: TableSet, residency: UnitResidency, name: str | None) ->
         shown = ", ".join(visible(one, 60) for one in most) or "no units at all"
         raise UsageError(f"no NVTX range with launches inside, and no given unit, is named {name}; there are: {shown}")
     return dict(found)
+
+
+def _segments(made: Mapping[str, AnyTable]) -> pl.DataFrame:
+    """The segments of units; of waits behind another tenant no record says that it was the reason."""
+    import polars as pl
+
+    behind = pl.col("kind").cast(pl.String) == SegmentKind.QUEUE_OTHER_TENANT
+    basis = pl.when(behind).then(pl.lit("inferred")).otherwise(pl.col("basis").cast(pl.String))
+    segments = to_frame(made["unit_segments"])
+    return segments.with_columns(basis.cast(segments.schema["basis"]).alias("basis"))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -281,7 +294,7 @@ def explained(
 ) -> Explained:
     """Explain chosen units of work, with the frames behind the answer; as :func:`explain`."""
     answer = explain(tables, made, choice, doubts, mps_groups)
-    return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), answer)
+    return Explained(to_frame(made["units"]), _segments(made), answer)
 
 
 def units_by_tail(
@@ -519,7 +532,7 @@ def _prepared(
     import polars as pl
 
     units = to_frame(made["units"]).with_columns(pl.col("name", "source").cast(pl.String))
-    segments = to_frame(made["unit_segments"]).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
+    segments = _segments(made).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
     # The clients of an MPS group have one context: which of them its time slice served is not known.
     first = {client: min(group) for group in (mps_groups or {}).values() for client in group}
     if first:
@@ -910,8 +923,7 @@ def _groups(prepared: _Prepared) -> list[UnitGroup]:
                 operations=int(of["operations"].sum()),
                 without_call=int(of["without_call"].sum()),
                 clamped=int(of["clamped"].sum()),
-                # A switch holds what no record has, also where residency was recorded.
-                basis="inferred" if not_on_record - {SegmentKind.SWITCH} else "observed",
+                basis="inferred" if not_on_record - _NEVER_RECORDED else "observed",
                 doubt=prepared.doubt_of(of["device_id"][0], int(slow["others_ns"].sum())) if slow.height else None,
                 ranges=ranges,
                 phases=_phases(of, ranges),

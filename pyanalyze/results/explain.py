@@ -75,8 +75,8 @@ class UnitSegment(Result):
         "null: not a whole operation of the unit, or the only one of its kind."
     )
     basis: Basis = Field(
-        description="observed: records say so; inferred: without switch records, or, of a context switch, with the "
-        "time to save and restore state, which no record has."
+        description="observed: records say so; inferred: without switch records; of a context switch, with the time to "
+        "save and restore state; of a wait behind another tenant, always, because no record names the reason of a wait."
     )
 
     @property
@@ -123,8 +123,8 @@ class Excess(Result):
     typical_ns: Finite = Field(description="Time of this kind in a typical unit, ns.")
     share: Number = Field(description="Of the excess of the whole unit; null: it has next to none.")
     basis: Basis = Field(
-        description="observed: records say so; inferred: without switch records, or, of a context switch, with the "
-        "time to save and restore state, which no record has."
+        description="observed: records say so; inferred: without switch records; of a context switch, with the time to "
+        "save and restore state; of a wait behind another tenant, always, because no record names the reason of a wait."
     )
 
 
