@@ -625,6 +625,9 @@ def test_kernels_of_another_process_are_a_possible_reason(tmp_path: Path, *, rec
     streams = streams_of(path)
     assert by_reason(streams, had_work=True) == waited
     assert streams.pairs[0].lost_ns == 5700 * US
+    # It is one whose kernels are on record: nobody unknown is suspected.
+    shown = " ".join(render_text(pyanalyze.load(path).report(), sections=("streams",)).split())
+    assert "another traced process" in shown
 
 
 def test_kernels_of_another_process_delay_none_where_processes_are_time_sliced(hardware: Path) -> None:

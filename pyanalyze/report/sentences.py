@@ -397,7 +397,7 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
     StreamReason.GRAPH: "the order inside one graph",
     StreamReason.LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING",
     StreamReason.EVENT_TRACING: "possibly the event tracing of nsys",
-    StreamReason.OTHER_PROCESS: "possibly kernels of another process",
+    StreamReason.OTHER_PROCESS: "possibly kernels of another traced process",
     StreamReason.OTHER_CONTEXT: "contexts alternate",
     StreamReason.TIME_SLICE: "waiting for its time slice",
     StreamReason.NO_WORK: "never had work at the same time",
