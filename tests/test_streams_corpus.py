@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
+from command_line import run
 
 import pyanalyze
+from pyanalyze.report.text import render_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -131,3 +134,20 @@ def test_streams_that_never_had_work_at_once(corpus: Path) -> None:
     (streams,) = (tenant.streams for tenant in device.tenants)
     assert streams is not None
     assert [pair for pair in streams.pairs if pair.both_had_work_ns] == []
+
+
+def test_little_missed_overlap_of_graphs_traced_whole_is_no_all_clear(corpus: Path) -> None:
+    """One row of CUPTI_ACTIVITY_KIND_GRAPH_TRACE: what ran at once inside that graph has no record."""
+    path = corpus / "exports" / "jaxtoolbox-gb200" / "nsys_report_cuda_graph_pdl_stream_capture.nsys2026.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as export:
+        assert export.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_GRAPH_TRACE").fetchone() == (1,)
+    session = pyanalyze.load(path)
+    (streams,) = session.analysis.streams.values()
+    assert streams.whole_graphs == 1
+    page = " ".join(render_text(session.report(), sections=("streams",)).split())
+    said = "missed overlap for less than 2 % of its time. This holds between graphs"
+    assert said in page
+    # One stream, and one graph, which may have branches.
+    one = corpus / "exports" / "concurrent-examples" / "cuda_graph_profile@b6984eb.nsys2025.sqlite"
+    shown = " ".join(run("streams", one).stdout.split())
+    assert "No process used several streams. Graphs were traced whole: what overlaps inside one is not known." in shown

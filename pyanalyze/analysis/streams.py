@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.core import _core
 from pyanalyze.results.streams import StreamLoss, StreamPair, Streams, StreamSlowdown, StreamUse
 from pyanalyze.tables.frames import FrameTable
-from pyanalyze.tables.selections import of_process
+from pyanalyze.tables.selections import of_process, work_of
 from pyanalyze.vocabulary import SMALL_SHARE, StreamReason, is_slowed
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) ->
             pairs=pairs,
             slowdowns=slowdowns,
             calls_known=_has_calls(tables, used.row(0, named=True)),
+            whole_graphs=work_of(tables, used.row(0, named=True), ("graph_launches",), "start_ns").height,
         )
     return found
 

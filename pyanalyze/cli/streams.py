@@ -32,7 +32,11 @@ def _none(session: Session) -> str:
     if not any(session.frame(name).height for name in _WORK):
         return f"Streams are not known: no CUDA work was traced. To capture it: {recording(switches=False)}"
     whose = "process" if session.tenants["traced"].all() else "traced process"
-    return f"No {whose} used several streams."
+    said = f"No {whose} used several streams."
+    if session.frame("graph_launches").height:
+        command = recording("--cuda-graph-trace=node", switches=False)
+        said = f"{said} Graphs were traced whole: what overlaps inside one is not known. To capture it: {command}"
+    return said
 
 
 #: Columns of the CSV: what stands beside each loss of a pair of streams, and the loss.

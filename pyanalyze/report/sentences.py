@@ -604,19 +604,23 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
         What its time was spent on: shares leave out one gap that is almost all of the host's time.
     """
     pair, without = streams.most_lost, streams.without_gap(split)
+    # What nobody could see is no all-clear.
+    inside = " This holds between graphs: they were traced whole, and work inside a graph is not known."
+    inside = inside if streams.whole_graphs else ""
     if pair is None or without.lost_share < SMALL_SHARE:
         most = max(streams.pairs, key=lambda one: one.overlap_ns, default=None)
         if most is not None and most.overlap_ns:
             text = f"{label}: streams {pair_name(most, streams)} overlapped for {fmt.duration(most.overlap_ns)}"
             if not streams.calls_known:
-                return f"{text}."
+                return f"{text}.{inside}"
             # Where none was in flight, as while the context is switched out, neither missed the other.
             share = most.overlap_ns / (most.overlap_ns + most.lost_ns)
-            return f"{text}, {fmt.percent(share)} of the time in which both had work and one or both were in flight."
+            text = f"{text}, {fmt.percent(share)} of the time in which both had work and one or both were in flight"
+            return f"{text}.{inside}"
         used = f"{label} used {len(streams.streams)} streams, which"
         if pair is None:
-            return f"{used} never had work at the same time."
-        return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time."
+            return f"{used} never had work at the same time.{inside}"
+        return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time.{inside}"
     of = "its time"
     if gap_ns := streams.window_ns - without.window_ns:
         of += f" less a {fmt.duration(gap_ns)} gap"

@@ -149,6 +149,11 @@ class Streams(Result):
     calls_known: bool = Field(
         description="Launch calls were recorded; without them it is not known what waited or came late."
     )
+    whole_graphs: int = Field(
+        default=0,
+        ge=0,
+        description="Graphs that were traced whole: what overlaps inside one is not known, only what overlaps it.",
+    )
 
     def is_graph_branch(self, context_id: int | None, stream_id: int) -> bool:
         """Whether CUDA made a stream for branches of graphs: the program has none with that number.
