@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import sqlite3
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import pyanalyze
+from pyanalyze.report.text import render_text
 
 Launch = tuple[int, int, int, int, int]  # blocks, threads of a block, registers, shared bytes, the figure in per cent
 
@@ -95,3 +97,18 @@ def test_every_launch_of_the_traces_has_the_profilers_occupancy(corpus: Path, tm
             assert abs(exact - figure) <= 0.5 + 1e-4, f"{trace.name}: {launches[int(name)]}"
             compared += counted[launches[int(name)]]
     assert compared > 20_000
+
+
+def test_grids_bound_the_sms_where_no_registers_were_recorded(corpus: Path) -> None:
+    """All 400 kernels have 128 blocks for the 132 SMs of an H100, and were in flight for 400 of 403.99 ms, one by one."""
+    path = corpus / "exports" / "nsys-ai" / "healthy_1pct.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as export:
+        query = """SELECT min(gridX * gridY * gridZ), max(gridX * gridY * gridZ), sum("end" - start),
+                   max("end") - min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL"""
+        least, most, busy_ns, window_ns = export.execute(query).fetchone()
+    assert (least, most) == (128, 128)
+    report = pyanalyze.load(path).report()
+    (device,) = report.devices
+    assert device.occupancy is None
+    assert device.sm_active_at_most == pytest.approx(128 / 132 * busy_ns / window_ns)
+    assert "at most 96.0 %" in render_text(report, sections=("occupancy",))

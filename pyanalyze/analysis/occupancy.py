@@ -446,17 +446,7 @@ def bounded_means(
     over_time = tables.of_device("sm_occupancy", device_id)
     span = pl.col("end_ns") - pl.col("start_ns")
     most_warps = float(over_time.select((pl.col("warps_high") * span).sum()).item() or 0) / window_ns
-    # In flight and not switched out, on the SMs that the tenant may use.
-    ran = pl.col("attributed_ns").fill_null(pl.col("busy_ns"))
-    usable = pl.col("tenant_id").replace_strict(caps or {}, default=sms, return_dtype=pl.Int64)
-    # Nor on more SMs than a grid has blocks.
-    reach = pl.col("total_ns") * pl.min_horizontal("grid_blocks", usable)
-    reached_by = kernels.group_by("tenant_id").agg(reach.sum().alias("reach"))
-    on_sms = tables.tenant_usage.filter(here, pl.col("busy_ns") > 0).join(reached_by, on="tenant_id")
-    reached_ns = on_sms.select(pl.min_horizontal(ran * usable, pl.col("reach") * ran / pl.col("busy_ns")).sum()).item()
-    busy = float(reached_ns or 0) / (sms * window_ns)
-    if on_sms.height > 1:
-        busy = min(busy, _in_flight_share(tables, device_id, "kernels", window))
+    busy = _reached_share(tables, device_id, kernels, window, caps)
     made = []
     for mean, known, key, most in ((means[0], counted[0], "active", busy), (means[1], counted[1], "warps", most_warps)):
         value, rest = min(max(mean, 0.0), 1.0), max(mean - known, 0.0)
@@ -467,6 +457,63 @@ def bounded_means(
         upper += whole_graphs if known == 0 else 0.0
         made.append(Bounded(value=value, low=min(max(least, 0.0), value), high=max(min(upper, 1.0), value)))
     return made[0], made[1]
+
+
+def _reached_share(
+    tables: TableSet,
+    device_id: int,
+    kernels: pl.DataFrame,
+    window: tuple[int, int],
+    caps: Mapping[int, int] | None,
+) -> float:
+    """Part of the SMs that kernels can have had at most, mean of a window: by their blocks and time in flight."""
+    import polars as pl
+
+    here = pl.col("device_id") == device_id
+    sms = tables.devices.filter(here).row(0, named=True)["sm_count"] or 1
+    window_ns = max(window[1] - window[0], 1)
+    # In flight and not switched out, on the SMs that the tenant may use.
+    ran = pl.col("attributed_ns").fill_null(pl.col("busy_ns"))
+    usable = pl.col("tenant_id").replace_strict(caps or {}, default=sms, return_dtype=pl.Int64)
+    # Nor on more SMs than a grid has blocks.
+    reach = pl.col("total_ns") * pl.min_horizontal("grid_blocks", usable)
+    reached_by = kernels.group_by("tenant_id").agg(reach.sum().alias("reach"))
+    on_sms = tables.tenant_usage.filter(here, pl.col("busy_ns") > 0).join(reached_by, on="tenant_id")
+    reached_ns = on_sms.select(pl.min_horizontal(ran * usable, pl.col("reach") * ran / pl.col("busy_ns")).sum()).item()
+    busy = float(reached_ns or 0) / (sms * window_ns)
+    return min(busy, _in_flight_share(tables, device_id, "kernels", window)) if on_sms.height > 1 else busy
+
+
+def most_active(
+    tables: TableSet, device_id: int, window: tuple[int, int], caps: Mapping[int, int] | None = None
+) -> float | None:
+    """Bound the SMs with blocks of traced kernels from above, whatever a block takes of an SM.
+
+    Parameters
+    ----------
+    tables, device_id, window
+        The device, and start and end of the time of which it is the mean.
+    caps
+        SMs that a tenant may use, by tenant.
+
+    Returns
+    -------
+    float or None
+        Part of the device; None: its SMs or the grids of its kernels are not known.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> most_active(tables, 0, (0, 2 * 10**9)) <= 1
+    True
+    """
+    (device,) = tables.rows_of("devices", device_id)
+    kernels = tables.of_device("kernel_occupancy", device_id)
+    if not device["sm_count"] or kernels.is_empty() or kernels["grid_blocks"].null_count():
+        return None
+    reached = _reached_share(tables, device_id, kernels, window, caps)
+    return min(reached + whole_graphs_share(tables, device_id, window), 1.0)
 
 
 def whole_graphs_share(tables: TableSet, device_id: int, window: tuple[int, int]) -> float:

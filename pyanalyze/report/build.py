@@ -12,7 +12,7 @@ from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.mps_daemon import PIPE, daemon_on
-from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, whole_graphs_share
+from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, most_active, whole_graphs_share
 from pyanalyze.analysis.range_phases import range_phases
 from pyanalyze.analysis.residency import named_for_all, recorded_ns
 from pyanalyze.analysis.sampled import sampled_of
@@ -337,7 +337,7 @@ def _device(
         missing.append(Missing(what="window", why="no activity of any tenant was recorded", how=_how_kernels(verdict)))
     missing += _unavailable(tables, verdict.device_id)
     modelled: pl.DataFrame | None = None
-    occupancy = None
+    occupancy = at_most = None
     if Part.OCCUPANCY in parts:
         if model_in_passing(tables) != "replay":
             why = (
@@ -350,6 +350,9 @@ def _device(
             )
         modelled = tables.of_device("sm_occupancy", verdict.device_id)
         occupancy = _occupancy(analysis, verdict, modelled, window, device, missing)
+        if occupancy is None and window is not None:
+            caps = analysis.policies[verdict.device_id].caps
+            at_most = most_active(tables, verdict.device_id, (window.start_ns, window.end_ns), caps)
         if occupancy is not None and occupancy.check_against_counters is None:
             missing.append(_no_counters(tables, device, trace))
     compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
@@ -425,6 +428,7 @@ def _device(
         residency_summary=summary,
         tenants=tenants,
         occupancy=occupancy,
+        sm_active_at_most=at_most,
         interference=interference,
         residency=_residency(tables, verdict.device_id) if detail and Part.RESIDENCY in parts else None,
         sm_warps=_sm_warps(tables, verdict.device_id) if detail and Part.OCCUPANCY in parts else None,

@@ -421,6 +421,11 @@ class Device(Result):
     )
     tenants: list[Tenant] = Field(description="Who was on it.")
     occupancy: Occupancy | None = Field(description="null: could not be modelled.")
+    sm_active_at_most: Fraction | None = Field(
+        default=None,
+        description="Upper bound of the mean fraction of SMs with blocks of traced kernels, by the blocks of their "
+        "grids and the time in flight; inferred. Null: occupancy is not null, or SMs or grids are not known.",
+    )
     interference: Interference | None = Field(description="null: could not be computed.")
     sharing_is_the_cause: SharingCause | None = Field(
         default=None, description="Whether sharing the GPU is the cause of the slowdown; null: not asked for."

@@ -89,6 +89,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks += _counters(device, metrics)
     elif occupancy is None:
         blocks.append(Note("Occupancy is not known", why_missing(device, "occupancy")))
+        if device.sm_active_at_most is not None:
+            at_most = f"at most {fmt.percent(device.sm_active_at_most)}"
+            of = f"mean over the window{by_traced(device)}, by the blocks of the grids and the time in flight"
+            blocks.append(Facts((Fact("SMs active", at_most, of, "inferred"),)))
     else:
         check = occupancy.check_against_counters
         over = f"mean over the window{by_traced(device)}"
