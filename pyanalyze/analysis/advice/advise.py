@@ -357,12 +357,13 @@ def _actions(
         idle_program=idle_program(tables, verdict.device_id),
     )
     client = daemon_on(tables, verdict.device_id).client if traits.mps else None
-    yield from unlisted_process(verdict, held, lambda: _active_before_calls(tables, verdict.device_id), client)
+    first = [*unlisted_process(verdict, held, lambda: _active_before_calls(tables, verdict.device_id), client)]
     if undetermined and not by_itself:
-        yield from missing_first
+        first += missing_first
     elif not undetermined:
-        yield from unknown_tenants(held, client)
-    yield from _memory(compared, device)
+        first += unknown_tenants(held, client)
+    first += _memory(compared, device)
+    yield from first
     stays = _stays(compared, verdict.mode)
     change = [] if stays else list(_change(compared, verdict.mode, _window_ns(tables, verdict.device_id), kube=kube))
     # Python's sort keeps the order of what has nothing at stake that is known.
@@ -390,22 +391,22 @@ def _actions(
             elif processes:
                 yield _several_in_instance(processes)
         elif traits.one_process:
-            known = verdict.condition is not None
-            why = "no other tenant is known" if known else "changing it gains nothing"
-            between = ""
             if traits.capped:
                 # What its own split of the SMs costs or gains is another question than who else is there.
                 yield _without_green_contexts()
-                between = " between processes"
-            yield Advice(
-                action=f"Keep the sharing configuration{between}: {why}",
-                commands=[],
-                expected=None,
-                bound=f"none{between}{unless(verdict.condition, verdict.mode)}",
-                why=f"only one tenant {'is known' if known else 'was'} on the device{if_slow}",
-                undo=None,
-                wrong_if="samples or switch records of the same time show another process",
-            )
+            elif not (first or change or own or host):
+                # That nobody shares the GPU is no action where there is one.
+                known = verdict.condition is not None
+                why = "no other tenant is known" if known else "changing it gains nothing"
+                yield Advice(
+                    action=f"Keep the sharing configuration: {why}",
+                    commands=[],
+                    expected=None,
+                    bound=f"none{unless(verdict.condition, verdict.mode)}",
+                    why=f"only one tenant {'is known' if known else 'was'} on the device{if_slow}",
+                    undo=None,
+                    wrong_if="samples or switch records of the same time show another process",
+                )
         elif in_turn(verdict):
             yield kept_apart(held)
         elif compared.contradicted == "measured":
