@@ -1921,3 +1921,16 @@ def test_no_counters_are_of_a_kernel_where_those_of_graphs_have_no_times(tmp_pat
         )
         export.commit()
     assert kernel_counters(pyanalyze.load(path).tables, 0) == []
+
+
+def test_an_export_that_is_part_of_a_recording_is_said_to_be() -> None:
+    """By SQL: calls 1 to 303 759 of the process have no row, and of the last launches no kernel has."""
+    path = H100 / "torch-alone-train.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as export:
+        query = "SELECT min(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+        assert export.execute(query).fetchone() == (303_760,)
+    session = load(path)
+    records = session.analysis.launch_records[0]
+    assert records.first_call == 303_760
+    shown = " ".join(run("report", str(path), "-f", "txt", "-o", "-").stdout.split())
+    assert "is number 303 760 of its process: the export is part of a longer recording" in shown.replace("\u202f", " ")

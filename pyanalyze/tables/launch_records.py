@@ -18,6 +18,9 @@ __all__ = ["LaunchRecords", "launch_records"]
 #: Recordings stop one kind of events after another: in `torch-mps-serve-train` of `fixtures/hardware` NVTX goes on for
 #: 2.8 ms after CUDA. From this on only CUDA tracing is said to have ended.
 _GOES_ON_NS = 10_000_000
+#: Up to this number the first recorded call of a process may come after some that nsys leaves out. Whole recordings of
+#: the corpus begin with call 1 to 868, parts of one in `fixtures/hardware/h100` with 597 to 303,760.
+_SET_UP_CALLS = 1_000
 #: Errors after which a context runs nothing more, and those that lose a launch (CUDA driver API, `CUresult`).
 _ERRORS = {
     2: "out of memory",
@@ -59,6 +62,9 @@ class LaunchRecords:
         Threads that launched went on to calls or ranges of other kinds, but to no CUDA call: CUDA tracing had ended.
     recording_left_ns
         How long the recording went on behind the last record of its captures, at least.
+    first_call
+        Lowest number (correlation id) of a recorded call of any of the processes, where it is so high that calls before
+        it are missing; else 0.
     """
 
     launches: int
@@ -69,6 +75,7 @@ class LaunchRecords:
     export_cut: bool = False
     tracing_ended: bool = False
     recording_left_ns: int = 0
+    first_call: int = 0
 
     @property
     def only_unfinished(self) -> bool:
@@ -109,6 +116,15 @@ class LaunchRecords:
             for function, code, n in self.errors[:3]
         )
 
+    def _begins(self) -> str:
+        """That calls are missing at the start as well, to stand behind a sentence; empty: none are known to be."""
+        if not self.first_call:
+            return ""
+        return (
+            f". The first recorded call is number {fmt.count(self.first_call)} of its process: the export is part of a "
+            "longer recording, or tracing began late"
+        )
+
     def describe(self) -> str:
         """What is missing, for a sentence.
 
@@ -124,6 +140,8 @@ class LaunchRecords:
         '1 of 3 launch calls has no kernel record: CUDA tracing ended first'
         >>> LaunchRecords(3, 1, (), 0, 1, recording_left_ns=2_500_000_000).describe()
         '1 of 3 launch calls has no kernel record: the last ones, after which 2.500 s of recording have no record'
+        >>> LaunchRecords(3, 1, (), 0, 1, recording_left_ns=2_500_000_000, first_call=50).describe()[106:158]
+        'The first recorded call is number 50 of its process:'
         """
         graphs = " (a graph counts as one)" if self.graphs else ""
         have = "has" if self.without_record == 1 else "have"
@@ -132,12 +150,27 @@ class LaunchRecords:
         if self.only_unfinished:
             if self.recording_left_ns >= _GOES_ON_NS and not self.tracing_ended:
                 rest = fmt.duration(self.recording_left_ns)
-                return f"{said}: the last ones, after which {rest} of recording have no record"
+                return f"{said}: the last ones, after which {rest} of recording have no record{self._begins()}"
             return f"{said}: {'CUDA tracing' if self.tracing_ended else 'the recording'} ended first"
         errors = self.describe_errors()
         if errors:
             return f"{said}; {errors}"
         return f"{said}: rows were removed from the export" if self.export_cut else said
+
+
+def _first_call(tables: TableSet, processes: Collection[tuple[int, int | None]] | None) -> int:
+    """The lowest number of a recorded call of any of the processes, if it is none of a set-up; else 0."""
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None or tables.selection.narrowed:
+        return 0
+    if processes is not None:
+        schema = {name: calls.schema[name] for name in ("capture", "pid")}
+        wanted = pl.DataFrame(list(processes), schema=schema, orient="row")
+        calls = calls.join(wanted, on=["capture", "pid"], how="semi", nulls_equal=True)
+    first = calls.filter(pl.col("correlation_id") > 0)["correlation_id"].min()
+    return first if isinstance(first, int) and first > _SET_UP_CALLS else 0
 
 
 def launch_records(
@@ -192,6 +225,7 @@ def launch_records(
         records,
         tracing_ended=_tracing_ended(tables, wanted),
         recording_left_ns=max(min(left_ns), 0) if len(left_ns) == len(captures) > 0 else 0,
+        first_call=_first_call(tables, wanted),
     )
 
 
