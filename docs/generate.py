@@ -83,13 +83,22 @@ CONFIGURATION: dict[str, tuple[str, ...]] = {
 }
 
 
+#: Parts of one benchmark that runs measure one by one: of each part the last run counts.
+PARTS: dict[str, tuple[str, ...]] = {
+    "replicas": ("generator", "parvagpu", "speed"),
+    "explain": ("modes", "speed"),
+}
+
+
 def logged(*, latest: bool) -> list[dict[str, Any]]:
     """Rows of the log: the latest of each benchmark and configuration, or all that came before."""
     log = HERE / "measurements.jsonl"
     rows = [json.loads(text) for text in log.read_text(encoding="utf-8").splitlines()]
     last: dict[tuple[Any, ...], int] = {}
     for number, row in enumerate(rows):
-        last[row["bench"], *(str(row.get(key)) for key in CONFIGURATION.get(row["bench"], ()))] = number
+        parts = tuple(part for part in PARTS.get(row["bench"], ()) if part in row)
+        told_apart = (str(row.get(key)) for key in CONFIGURATION.get(row["bench"], ()))
+        last[row["bench"], parts, *told_apart] = number
     chosen = set(last.values())
     return [row for number, row in enumerate(rows) if (number in chosen) is latest]
 
@@ -596,6 +605,91 @@ def replay(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
+#: What a forecast of copies was of, by its key in the log.
+FORECAST_OF = {
+    "all": "slowdown, all", "current": "slowdown, the recorded configuration", "solo": "slowdown, solo",
+    "time-sliced": "slowdown, time-sliced", "together": "slowdown, MPS", "instances": "slowdown, MIG",
+    "p99": "p99 of units of work, all",
+}  # fmt: skip
+
+
+def replicas(rows: list[dict[str, Any]]) -> list[str]:
+    """Forecasts of copies against simulations, against published measurements, and how long they take."""
+    out = ["\n## Forecasts of replicas\n"]
+    columns = "version | what | n | median error | p95 | interval holds | its ends, high over low"
+    if simulated := [row for row in rows if "generator" in row]:
+        out.append(
+            "`tests/bench/replicas.py --first A --seeds N`: `advise --replicas` forecasts copies of what one capture "
+            "holds; the fixture generator, which shares no code with the replay, simulates them. `best`: what is "
+            "recommended of a number of copies is within 3 % of the best simulated configuration. None of it is real "
+            "hardware.\n"
+        )
+        out.append(heads(f"seeds | {columns}"))
+    for row in simulated:
+        of = row["generator"]
+        for key, what in FORECAST_OF.items():
+            if one := of.get(key):
+                out.append(line((of["seeds"], row["version"], what, one["n"], *_errors(one))))
+        out.append(line((of["seeds"], row["version"], "best", of["best"][1], f"{of['best'][0]} are", "", "", "")))
+    if published := [row for row in rows if "parvagpu" in row]:
+        out.append(
+            "\n`tests/bench/replicas.py --parvagpu DIR --tally FILE`, on published measurements of an A100; each model "
+            "is forecast with constants that were fitted to the others, each pair from the others:\n"
+        )
+        out.append(heads(columns))
+    for row in published:
+        for what, one in row["parvagpu"].items():
+            if isinstance(one, dict) and what.endswith("held out"):
+                out.append(line((row["version"], what, one["n"], *_errors(one))))
+    if published:
+        out.append("")
+        out.append(
+            heads("version | MPS against time-slicing | signs | right | wrong | cannot tell | always MPS: right")
+        )
+    for row in published:
+        for what, one in row["tally"].items():
+            keys = ("n", "right", "wrong", "cannot_tell", "always_mps")
+            out.append(line((row["version"], what, *(one[key] for key in keys))))
+    for row in (row for row in rows if "speed" in row):
+        one = row["speed"]
+        out.append(
+            f"\nTen forecasts of {one['launches']:,} launches on {one['threads']} threads (`tests/bench/replicas.py "
+            f"--speed`, version {row['version']}): {one['seconds']} s, {one['cpu_seconds']} s of processor time."
+        )
+    return out
+
+
+def _errors(one: dict[str, Any]) -> tuple[str, str, str, Any]:
+    return f"{one['median']:.1%}", f"{one['p95']:.1%}", f"{one['coverage']:.1%}", one["width"]
+
+
+def explained(rows: list[dict[str, Any]]) -> list[str]:
+    """Causes of slow units against the generator's truth, and how long explaining takes."""
+    out = ["\n## Why units of work were slow\n"]
+    if judged := [row for row in rows if "modes" in row]:
+        out.append(
+            "`tests/bench/explain.py`: every scenario of the generator, by mode, with switch records and without. "
+            "`adds up`: units whose causes sum up to their duration. `right`: slow units whose main cause is that of "
+            "the truth; `undecided`: that name none, or two. Error: of the time of each cause, of the unit.\n"
+        )
+        out.append(heads("version | mode | switch records | units | adds up | slow | right | undecided | median error"))
+    for row in judged:
+        for one in row["modes"]:
+            cells = (
+                row["version"], one["mode"], "yes" if one["switches"] else "no", one["units"], one["adds_up"],
+                one["slow"], one["right"], one["undecided"], f"{one['median_error']:.2%}",
+            )  # fmt: skip
+            out.append(line(cells))
+    for row in (row for row in rows if "speed" in row):
+        one = row["speed"]
+        out.append(
+            f"\n`tests/bench/explain.py --speed`, version {row['version']}, load {row['load']} on {row['processors']} "
+            f"processors: a million kernels in {one['units']:,} units explained in {one['seconds']:.1f} s, "
+            f"{one['peak_bytes'] / 1e6:.0f} MB peak."
+        )
+    return out
+
+
 def ingest(row: dict[str, Any]) -> list[str]:
     """One run of the table scan against SQLite, memory and other readers."""
     size = row["file_bytes"] / 1e6
@@ -777,6 +871,8 @@ SECTIONS: dict[str, Callable[[list[dict[str, Any]]], list[str]]] = {
     "facts": facts,
     "advice": advice,
     "forecast": replay,
+    "replicas": replicas,
+    "explain": explained,
     "placement": placement,
     "launches": launches,
     "occupancy": occupancy,
