@@ -148,16 +148,6 @@ def unit_tables(tables: TableSet, residency: UnitResidency, name: str | None) ->
     return dict(found)
 
 
-def _segments(made: Mapping[str, AnyTable]) -> pl.DataFrame:
-    """The segments of units; of waits behind another tenant no record says that it was the reason."""
-    import polars as pl
-
-    behind = pl.col("kind").cast(pl.String) == SegmentKind.QUEUE_OTHER_TENANT
-    basis = pl.when(behind).then(pl.lit("inferred")).otherwise(pl.col("basis").cast(pl.String))
-    segments = to_frame(made["unit_segments"])
-    return segments.with_columns(basis.cast(segments.schema["basis"]).alias("basis"))
-
-
 @dataclass(frozen=True, repr=False, eq=False)
 class Explained:
     """Units of work, explained; shows itself as text.
@@ -294,7 +284,7 @@ def explained(
 ) -> Explained:
     """Explain chosen units of work, with the frames behind the answer; as :func:`explain`."""
     answer = explain(tables, made, choice, doubts, mps_groups)
-    return Explained(to_frame(made["units"]), _segments(made), answer)
+    return Explained(to_frame(made["units"]), to_frame(made["unit_segments"]), answer)
 
 
 def units_by_tail(
@@ -532,7 +522,7 @@ def _prepared(
     import polars as pl
 
     units = to_frame(made["units"]).with_columns(pl.col("name", "source").cast(pl.String))
-    segments = _segments(made).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
+    segments = to_frame(made["unit_segments"]).with_columns(pl.col("kind", "name", "basis").cast(pl.String))
     # The clients of an MPS group have one context: which of them its time slice served is not known.
     first = {client: min(group) for group in (mps_groups or {}).values() for client in group}
     if first:

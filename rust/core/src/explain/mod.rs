@@ -320,8 +320,13 @@ impl Written {
             self.signature.push(name);
             self.own.push(segment.own);
             self.usual.push(segment.usual_ns);
-            // Of what is not on record a switch has the time to save and restore state, as kernels show it.
-            let on_record = recorded && (segment.kind != SegmentKind::Switch || tenant.state_ns == 0);
+            // Of what is not on record a switch has the time to save and restore state, as kernels show it. No record
+            // says what a launched operation waits behind: that follows from what was in flight.
+            let on_record = match segment.kind {
+                SegmentKind::QueueOtherTenant => false,
+                SegmentKind::Switch => recorded && tenant.state_ns == 0,
+                _ => recorded,
+            };
             let observed = on_record || !rests_on_residency(segment.kind);
             self.basis.extend([if observed { "observed" } else { "inferred" }]);
         }
