@@ -135,8 +135,65 @@ def test_all_calls_that_load_code_are_one_item(tmp_path: Path) -> None:
     )
     assert item.at_stake_ns == 7 * MS
     # What is moved is no gain for a program that runs once; to load all kernels may cost more than it moves.
-    assert item.bound is not None and item.bound.endswith("of a program that runs once only what compiles PTX there")
+    assert item.why.endswith("every run. A program that runs once gains only the time of JIT compilation")
     assert "EAGER" not in item.action and item.risk is not None and "more time and memory" in item.risk
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        # By `CUpti_ActivityOverheadKind`: 6 module loading, 7 lazy function loading, 2 the driver's JIT compiler.
+        ((6, 7), "CUPTI recorded module and function loading in them for 7.000 ms, and no JIT compilation"),
+        ((2, 6), "CUPTI recorded JIT compilation in them for 3.000 ms, module and function loading for 4.000 ms"),
+        # Older reports, exported anew, do not tell kinds apart; 8 is a full command buffer.
+        ((0, 8), "If they compile PTX for this GPU (JIT)"),
+    ],
+)
+def test_what_is_recorded_inside_calls_that_load_code_is_told(
+    kinds: tuple[int, int], said: str, tmp_path: Path
+) -> None:
+    """In ms: a launch 0-4, its kernel 4-5, a second launch 5-10, its kernel 10-11; records 0.5-3.5 and 5.5-9.5."""
+    calls = [
+        {**call("cudaLaunchKernel_v7000", 0, 4 * MS), "correlationId": 1},
+        {**call("cudaLaunchKernel_v7000", 5 * MS, 10 * MS), "correlationId": 2},
+    ]
+    kernels = [kernel(41, 4 * MS, 5 * MS, correlationId=1), kernel(41, 10 * MS, 11 * MS, correlationId=2)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_OVERHEAD (start, end, globalTid, correlationId, overheadType)")
+        rows = [(MS // 2, 7 * MS // 2, 1, kinds[0]), (11 * MS // 2, 19 * MS // 2, 2, kinds[1])]
+        # The same ids in another process are of other calls.
+        rows += [(MS, 9 * MS, 99, 2)]
+        for start, end, number, kind in rows:
+            process = global_pid(42 if number == 99 else 41)
+            values = (start, end, process + 41, 1 if number == 99 else number, kind)
+            db.execute("INSERT INTO CUPTI_ACTIVITY_KIND_OVERHEAD VALUES (?, ?, ?, ?, ?)", values)
+    (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if "load code" in one.action)
+    assert said in item.why
+    # The first launch has the same cause as the second, though it comes before the first operation.
+    assert item.at_stake_ns == 9 * MS
+    assert item.bound == "9.000 ms: 5.000 ms, 71.4 % of its time, and 4.000 ms before its first operation"
+
+
+def test_a_real_program_that_loads_modules_compiles_nothing(corpus: Path) -> None:
+    """By SQL: kinds and times of what CUPTI recorded inside the two launches, and how long these took."""
+    path = corpus / "exports" / "nsys-ai" / "mock.sqlite"
+    with closing(sqlite3.connect(path)) as db:
+        of_kind = "SELECT coalesce(sum(end - start), 0) FROM CUPTI_ACTIVITY_KIND_OVERHEAD WHERE overheadType"
+        loaded_ns, compiled_ns = (db.execute(f"{of_kind} {which}").fetchone()[0] for which in ("IN (6, 7)", "= 2"))
+        launches = "SELECT sum(end - start) FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId WHERE value"
+        (launched_ns,) = db.execute(f"{launches} LIKE 'cudaLaunchKernel%'").fetchone()
+    assert (loaded_ns > 30 * MS, compiled_ns) == (True, 0)
+    split = split_of(path)
+    assert split.code_loading is not None and split.code_loading.recorded is not None
+    assert split.calls_before is not None and split.calls_before.recorded is not None
+    recorded = (split.code_loading.recorded, split.calls_before.recorded)
+    assert sum(one.loaded_ns for one in recorded) == loaded_ns
+    assert [one.compiled_ns for one in recorded] == [0, 0]
+    item = pyanalyze.load(path).advise()[0].actions[0]
+    # What of the second launch lies after the start of its kernel is no gap.
+    assert item.at_stake_ns is not None and 0 <= launched_ns - item.at_stake_ns < 50 * US
+    assert "no JIT compilation" in item.why and "-gencode" not in item.why
 
 
 def test_code_that_a_real_program_loads_is_one_item(corpus: Path) -> None:

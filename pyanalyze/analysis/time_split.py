@@ -27,6 +27,7 @@ from pyanalyze.results.time_split import (
     LaunchPhases,
     LaunchWaits,
     Limit,
+    LoadingRecords,
     LongestGap,
     MpiCalls,
     ReadBacks,
@@ -35,6 +36,7 @@ from pyanalyze.results.time_split import (
     TimeSplit,
     UploadWaits,
 )
+from pyanalyze.tables.export_details import LoadingKind
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
@@ -286,7 +288,7 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
         schema={"capture": calls.schema["capture"], "pid": calls.schema["pid"], "first_ns": pl.Int64},
         orient="row",
     )
-    calls = calls.select("capture", "pid", "start_ns", "end_ns", "name").filter(
+    calls = calls.select("capture", "pid", "start_ns", "end_ns", "name", "correlation_id").filter(
         pl.col("start_ns") < max(firsts[process] for process in wanted)
     )
     calls = calls.join(processes, on=["capture", "pid"], nulls_equal=True).filter(
@@ -301,11 +303,14 @@ def _calls_before(tables: TableSet, usage: Sequence[Mapping[str, Any]]) -> dict[
         ids = {(r["device_id"], r["tenant_id"]) for r in usage if (r["capture"], r["pid"]) == (capture, pid)}
         times_out, out_ns = _switched_out(tables, ids, own)
         told = out_ns >= SMALL_SHARE * all_ns and times_out > 0
+        context_ns = _creates_context_ns(own, longest, all_ns)
+        context = None if context_ns is None else longest
         found[capture, pid] = CallsBefore(
             ns=all_ns,
             call=None if longest is None else _VERSION.sub("", longest),
             call_ns=names[longest],
-            first_ns=_creates_context_ns(own, longest, all_ns),
+            first_ns=context_ns,
+            **_loading_before(tables, (capture, pid), own, context, firsts[capture, pid]),
             devices=devices[capture, pid],
             switched_out=times_out if told else None,
             switched_out_ns=out_ns if told else None,
@@ -356,6 +361,45 @@ def _switched_out(tables: TableSet, tenants: set[tuple[int, int]], calls: pl.Dat
         count += in_calls.height
         total_ns += int((in_calls["end_ns"] - in_calls["start_ns"]).sum())
     return count, total_ns
+
+
+def _loading_before(
+    tables: TableSet, process: tuple[int, int | None], calls: pl.DataFrame, context: str | None, first_ns: int
+) -> dict[str, Any]:
+    """Time of calls before the first operation that load code; `context`: the function that creates the context."""
+    import polars as pl
+
+    names = calls["name"].drop_nulls().unique().to_list()
+    loading = calls.filter(pl.col("name").is_in([name for name in names if _loads_code(name)]))
+    if context is not None:
+        # How much of it is context creation is not known.
+        loading = loading.filter(pl.col("name") != context)
+    if loading.is_empty():
+        return {}
+    until = pl.DataFrame({"start_ns": [calls["start_ns"].min()], "end_ns": [first_ns]})
+    return {"loading_ns": covered_ns(loading), "recorded": _loading_records(tables, process, loading, until)}
+
+
+def _loading_records(
+    tables: TableSet, process: tuple[int, int | None], calls: pl.DataFrame, spans: pl.DataFrame
+) -> LoadingRecords | None:
+    """What was recorded inside calls of a process, as far as it lies in some spans; None: the capture does not say."""
+    import polars as pl
+
+    capture, pid = process
+    records = tables.details.loading.get(capture)
+    if records is None or pid is None:
+        return None
+    offset_ns = next(row["clock_offset_ns"] for row in tables.rows("capture") if row["capture"] == capture)
+    ids = calls["correlation_id"].cast(pl.UInt32).unique()
+    own = records.filter(pl.col("pid") == pid, pl.col("correlation_id").is_in(ids.implode())).with_columns(
+        pl.col("start_ns", "end_ns") + offset_ns
+    )
+    lengths = {}
+    for kind in LoadingKind:
+        whole_ns, outside_ns = times(own.filter(pl.col("kind") == str(kind)), union(spans))
+        lengths[kind] = whole_ns - outside_ns
+    return LoadingRecords(loaded_ns=lengths[LoadingKind.LOADED], compiled_ns=lengths[LoadingKind.COMPILED])
 
 
 def _creates_context_ns(calls: pl.DataFrame, longest: str | None, all_ns: int) -> int | None:
@@ -681,7 +725,9 @@ def _code_loading(
         return None
     sum_ns, most_ns = sum(ns for ns, _ in loading.values()), max(ns for ns, _ in loading.values())
     ns = sum_ns
-    if len(loading) > 1:
+    recorded = None
+    process = (tenant["capture"], tenant["pid"])
+    if len(loading) > 1 or process[0] in tables.details.loading:
         # One may run inside another, as one of the driver in one of the runtime.
         own = calls.select(*_OF_CALLS).filter(of_process(tenant))
         of_names = own.filter(named(own, rf"^({'|'.join(map(re.escape, loading))})(_v\d+)?$").fill_null(value=False))
@@ -695,6 +741,7 @@ def _code_loading(
         ):
             whole_ns, outside_ns = times(some, union(gaps.filter(in_gaps)))
             ns += whole_ns - outside_ns
+        recorded = _loading_records(tables, process, of_names, gaps)
     ns = min(max(ns, most_ns), sum_ns, api_calls_ns)
     if not ns:
         return None
@@ -706,6 +753,7 @@ def _code_loading(
             for name, (call_ns, count) in ordered
             if call_ns >= NAMED_SHARE * ns
         ],
+        recorded=recorded,
     )
 
 

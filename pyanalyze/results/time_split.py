@@ -396,11 +396,21 @@ class CallTime(Result):
     count: int = Field(ge=1, description="How many such calls.")
 
 
+class LoadingRecords(Result):
+    """What CUPTI recorded inside calls that load code; it names what the driver did there."""
+
+    loaded_ns: int = Field(ge=0, description="Time in which modules or functions were loaded, ns.")
+    compiled_ns: int = Field(ge=0, description="Time in which the JIT compiler of the driver ran, ns.")
+
+
 class CodeLoading(Result):
     """CUDA calls that load code, while nothing of the tenant was in flight; a first launch loads its kernel as well."""
 
     ns: int = Field(ge=0, description="Union of their intervals: a part of api_calls_ns, ns.")
     calls: list[CallTime] = Field(description="The functions with 1 % of it or more, most first.")
+    recorded: LoadingRecords | None = Field(
+        default=None, description="What they did there, as recorded; null: the capture does not say."
+    )
 
 
 class GraphWaits(Result):
@@ -504,6 +514,14 @@ class CallsBefore(Result):
         ge=0,
         description="Time of the first call of the process that needs a context, where that is one of this function "
         "and half of ns or more: it initialises CUDA and creates the context. Else null.",
+    )
+    loading_ns: int = Field(
+        default=0,
+        ge=0,
+        description="Union of the calls that load code, or may, without one that creates the context; a part of ns.",
+    )
+    recorded: LoadingRecords | None = Field(
+        default=None, description="What these calls did, as recorded; null: the capture does not say."
     )
     devices: int = Field(default=1, ge=1, description="Devices that the process had operations on.")
     switched_out: int | None = Field(

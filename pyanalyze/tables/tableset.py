@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, overload
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.tables.concerned import Concerned, Machine
+from pyanalyze.tables.export_details import ExportDetails
 from pyanalyze.tables.frames import ON_REQUEST, FrameTable, declarations, to_frame
 from pyanalyze.text.pairs import names_gpu, parse_pairs
 from pyanalyze.text.visible import program, told_apart
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pyanalyze.tables.export_details import DetailsReader
     from pyanalyze.tables.frames import AnyTable
 
     #: Reads event tables of every capture that were not read at first: (number of the capture, tables by name).
@@ -193,6 +195,8 @@ class TableSet(Frames):
         Of each file of samples that are of another time than the captures, in a sentence.
     read_late
         Reads event tables that were not asked for at first, once; None: there is nothing to read from.
+    read_details
+        Reads what no table has of the exports, once; None: there is nothing to read from.
     late_transforms
         What tables that are read late go through, so that they are narrowed and renamed as the others were.
     work
@@ -225,6 +229,7 @@ class TableSet(Frames):
     answering: pl.DataFrame | None = None
     samples_not_used: tuple[str, ...] = ()
     read_late: LateReader | None = None
+    read_details: DetailsReader | None = None
     late_transforms: tuple[Callable[[str, pl.DataFrame], pl.DataFrame], ...] = ()
     work: pl.DataFrame | None = None
     latencies: pl.DataFrame | None = None
@@ -240,6 +245,7 @@ class TableSet(Frames):
     _places: dict[str, dict[int | None, list[int]]] = field(default_factory=dict)
     _late: dict[str, AnyTable] = field(default_factory=dict)
     _late_read: list[Sequence[tuple[int, Mapping[str, AnyTable]]]] = field(default_factory=list)
+    _details: list[ExportDetails] = field(default_factory=list)
 
     def with_producers(self, producers: Mapping[str, Producer]) -> Self:
         """Return the same tables (converted ones are shared), with others that are computed when they are asked for."""
@@ -722,6 +728,20 @@ class TableSet(Frames):
     def complete(self, more: Mapping[str, AnyTable]) -> Self:
         """Return the set with what any analysis reads on request, and `more`, among the stored tables."""
         return self.with_tables({**self.with_calls("event_calls"), **more}, work_placed=True)
+
+    @property
+    def details(self) -> ExportDetails:
+        """What no table has of the exports; read when it is first asked for, once for all parts of the captures.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).tables.details.stderr_lines
+        {}
+        """
+        if not self._details:
+            self._details.append(ExportDetails() if self.read_details is None else self.read_details())
+        return self._details[0]
 
     def _late_frame(self, name: str) -> pl.DataFrame:
         """An event table that was not asked for when the captures were read."""

@@ -61,10 +61,7 @@ _OUTSIDE = {
 }
 #: What to do about calls that load code.
 _LOAD_BEFORE = "load code before the part that counts, which moves that time (a warm-up run)"
-_COMPILED = (
-    ". If they compile PTX for this GPU (JIT), code built for its architecture (-gencode) or a kept compute cache "
-    "(CUDA_CACHE_PATH) saves that in every run"
-)
+_BUILT = "code built for its architecture (-gencode) or a kept compute cache (CUDA_CACHE_PATH) saves that in every run"
 _EAGER = (
     "CUDA_MODULE_LOADING=EAGER moves it as well, but loads all kernels of all linked libraries: that can take more "
     "time and memory"
@@ -527,8 +524,12 @@ def _item(
     bound = f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time"
     risk = None
     if loading is not None:
-        # What is moved is still paid for.
-        bound, risk = f"{bound}; of a program that runs once only what compiles PTX there", _EAGER
+        risk = _EAGER
+        before_ns = _loading_before_ns(split)
+        if before_ns:
+            # A warm-up moves that as well; the shares of its time begin with the first operation.
+            at_stake_ns, share = at_stake_ns + before_ns, (at_stake_ns + before_ns) / split.window_ns
+            bound = f"{fmt.duration(at_stake_ns)}: {bound}, and {fmt.duration(before_ns)} before its first operation"
     if drained:
         risk = "what the host reads after that call may not be ready"
     if limit is Limit.KERNELS and split.overlapping and split.top_kernel_only_ns is not None:
@@ -732,6 +733,11 @@ def _what_to_do(
             return _busy_host(name, split, part, sampled=sampled)
 
 
+def _loading_before_ns(split: TimeSplit) -> int:
+    """Time of calls before the first operation that load code: they have the same cause, and the same remedy."""
+    return 0 if split.calls_before is None else split.calls_before.loading_ns
+
+
 def _load_before(name: str, split: TimeSplit, loading: CodeLoading, part: str) -> tuple[str, list[str], str]:
     """What to do where CUDA calls mostly load code."""
     calls = [(visible(one.call, 40), one.ns) for one in loading.calls]
@@ -739,12 +745,33 @@ def _load_before(name: str, split: TimeSplit, loading: CodeLoading, part: str) -
     others = " and others" if loading.ns > sum(ns for _, ns in calls[:_MOST_CALLS]) else ""
     which = f"calls that load code: {fmt.names(each)}{others}"
     why = f"nothing was in flight while CUDA calls ran for {part}; {_largest_part(loading.ns, split.api_calls_ns or 0)}"
+    before_ns = _loading_before_ns(split)
+    before = f". Before the first operation, such calls took {fmt.duration(before_ns)}" if before_ns else ""
     named = fmt.names([call for call, _ in calls[:_MOST_CALLS]])
     return (
         f"Spend less time in {named} in {name}: {_LOAD_BEFORE}",
         [],
-        f"{why}, {fmt.duration(loading.ns)}, in {which}{_COMPILED}",
+        f"{why}, {fmt.duration(loading.ns)}, in {which}{before}. {_loaded_or_compiled(split, loading)}",
     )
+
+
+def _loaded_or_compiled(split: TimeSplit, loading: CodeLoading) -> str:
+    """What these calls did as far as it is recorded, and what that means for a program that runs once."""
+    before = None if split.calls_before is None else split.calls_before.recorded
+    records = [one for one in (loading.recorded, before) if one is not None]
+    loaded_ns, compiled_ns = sum(one.loaded_ns for one in records), sum(one.compiled_ns for one in records)
+    # Records of a small part do not say what the rest of their time is.
+    if 2 * (loaded_ns + compiled_ns) < loading.ns + _loading_before_ns(split):
+        said = f"If they compile PTX for this GPU (JIT), {_BUILT}"
+    elif not compiled_ns:
+        said = (
+            f"CUPTI recorded module and function loading in them for {fmt.duration(loaded_ns)}, and no JIT compilation"
+        )
+        return f"{said}. A program that runs once gains nothing: it loads the same code"
+    else:
+        loaded = f"module and function loading for {fmt.duration(loaded_ns)}"
+        said = f"CUPTI recorded JIT compilation in them for {fmt.duration(compiled_ns)}, {loaded}. {capital(_BUILT)}"
+    return f"{said}. A program that runs once gains only the time of JIT compilation"
 
 
 def _shorter_starts(split: TimeSplit) -> str:
