@@ -24,6 +24,7 @@ __all__ = [
     "client_options",
     "clients_only",
     "find_nsys",
+    "is_wsl2",
     "message_of",
     "record_all",
     "recording",
@@ -61,6 +62,24 @@ def recording(*more: str, trace: str = TRACE, switches: bool = True) -> str:
     """
     switch_records = ("--gpuctxsw=true",) if switches else ()
     return " ".join((f"nsys profile -t {trace}", *switch_records, *more, "-o NAME PROGRAM"))
+
+
+def is_wsl2(kernel_release: str) -> bool:
+    """Whether a kernel is that of WSL2, under which nsys records no context switches; WSL1 has no GPU.
+
+    Parameters
+    ----------
+    kernel_release
+        As ``uname -r`` prints it; early kernels of WSL2 lack its name.
+
+    Examples
+    --------
+    >>> is_wsl2("6.6.87.2-microsoft-standard-WSL2"), is_wsl2("4.19.104-microsoft-standard")
+    (True, True)
+    >>> is_wsl2("4.4.0-19041-Microsoft"), is_wsl2("6.8.0-134-generic")
+    (False, False)
+    """
+    return "microsoft-standard" in kernel_release or "WSL2" in kernel_release
 
 
 def client_options(client: str | None, *, root: bool) -> tuple[str, ...]:

@@ -12,9 +12,12 @@ import pytest
 from exports import MS, kernel, write
 
 import pyanalyze
+from pyanalyze.analysis.sharing.evidence import Case, Configured, observe
+from pyanalyze.export.pack import pack
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.summary import render_summary
 from pyanalyze.results.report import unexplained_nulls
+from pyanalyze.tables.export_details import WSL_KEY
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -235,17 +238,55 @@ def test_clients_of_mps_are_not_told_to_use_mps(corpus: Path) -> None:
     ]
 
 
-def test_where_nsys_says_that_it_cannot_record_context_switches_so_does_the_report(corpus: Path) -> None:
-    """`SupportsGpuCtxsw` of TARGET_INFO_SYSTEM_ENV: 0 under WSL2, 1 on a Linux host."""
-    for name, support in (("test-cuda-4streams/report2.sqlite", "0"), ("easycuda/nsys_easy.sqlite", "1")):
+def test_under_wsl2_nobody_is_sent_to_record_what_it_does_not_have(corpus: Path) -> None:
+    """`TARGET_INFO_SYSTEM_ENV` has the release of the kernel, and `SupportsGpuCtxsw`: 0 under WSL2, 1 on a Linux host."""
+    for name, support in (
+        ("nsys-ai/mock.sqlite", "0"),
+        ("test-cuda-4streams/report2.sqlite", "0"),
+        ("easycuda/nsys_easy.sqlite", "1"),
+    ):
         path = corpus / "exports" / name
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
-            query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'SupportsGpuCtxsw'"
-            assert database.execute(query).fetchall() == [(support,)]
+            query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = "
+            assert database.execute(f"{query}'SupportsGpuCtxsw'").fetchall() == [(support,)]
+            ((release,),) = database.execute(f"{query}'SoftwareReleaseVersion'").fetchall()
+        wsl = support == "0"
+        assert release.endswith("WSL2") == wsl
         (device,) = pyanalyze.load(path).report().devices
         (missing,) = device.missing_for("context_switches")
-        assert ("could not record any there" in missing.why) == (support == "0")
-        assert ("WSL2 has none" in (missing.how or "")) == (support == "0")
+        assert (missing.why == "the program ran under WSL2, where nsys records no context switches") == wsl
+        # As root or on the host it is the same.
+        assert (missing.how == "") == wsl
+        (lists,) = device.missing_for("process_list")
+        assert ("WSL2" in lists.why, lists.how == "") == (wsl, wsl)
+        (other,) = device.missing_for("slowdown")
+        assert ("nvidia-smi" in other.how) != wsl
+        assert ("--query-compute-apps" in render_markdown(pyanalyze.load(path).report())) != wsl
+
+
+def test_under_wsl2_there_is_no_mps() -> None:
+    """NVIDIA: MPS exists on Linux and QNX only; the capture itself says where it was made."""
+    said = Configured("capture-settings", WSL_KEY, "true")
+    known, unknown = (observe(Case(0, None, None, None, None, None, None, {}, rows, {}, ())) for rows in ((said,), ()))
+    assert ("mps_impossible" in known, "mps_impossible" in unknown) == (True, False)
+    assert known["mps_impossible"].basis == "observed"
+
+
+def test_a_pack_says_that_its_capture_was_made_under_wsl2(corpus: Path, tmp_path: Path) -> None:
+    made = pack(corpus / "exports/nsys-ai/mock.sqlite", tmp_path / "a.pack", key=bytes(32))
+    (device,) = pyanalyze.load(made.path).report().devices
+    (missing,) = device.missing_for("context_switches")
+    assert "WSL2" in missing.why
+
+
+def test_where_nsys_says_that_it_cannot_record_context_switches_so_does_the_report(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 1000)])
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('SupportsGpuCtxsw', '0')")
+    (device,) = pyanalyze.load(path).report().devices
+    (missing,) = device.missing_for("context_switches")
+    assert "could not record any there: no root, a container, MIG or an old driver" in missing.why
+    assert "WSL2" not in missing.why
 
 
 def test_where_cuda_was_traced_and_nothing_ran_the_same_recording_is_not_asked_for(corpus: Path) -> None:
@@ -303,7 +344,7 @@ def test_an_old_driver_is_the_one_reason_for_no_context_switches(corpus: Path) -
     # Under WSL2 with 560.94 the driver is not the reason.
     (device,) = pyanalyze.load(corpus / "exports/test-cuda-4streams/report2.sqlite").report().devices
     (missing,) = device.missing_for("context_switches")
-    assert missing.why.endswith("no root, a container, MIG or WSL2")
+    assert "WSL2" in missing.why and "driver" not in missing.why
     assert "r435" not in missing.how
 
 

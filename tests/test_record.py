@@ -1026,6 +1026,13 @@ def test_doctor_knows_who_may_record_what(library: Path, tmp_path: Path, monkeyp
     (tmp_path / "proc/self").mkdir()
     (tmp_path / "proc/self/status").write_text("CapEff:\t0000000000200000\n")  # bit 21
     assert states()["context switches"] == "ok"
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    release = tmp_path / "proc/sys/kernel/osrelease"
+    # Root changes nothing there.
+    release.write_text("6.6.87.2-microsoft-standard-WSL2\n")
+    assert states()["context switches"] == "blocked"
+    release.write_text("6.8.0-134-generic\n")
+    assert states()["context switches"] == "ok"
     (tmp_path / "proc/77").mkdir()
     (tmp_path / "proc/77/comm").write_text("dcgm-exporter\n")
     assert states()["GPU metrics and DCGM"] == "limited"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyanalyze.inputs.nsys_export import exported, is_pack
+from pyanalyze.nsys_tool import is_wsl2
 from pyanalyze.tables.export_details import ExportDetails, LoadingKind
 from pyanalyze.tables.frames import ON_REQUEST
 
@@ -23,8 +24,6 @@ __all__ = ["is_wsl", "read_details"]
 _LOADING = {2: LoadingKind.COMPILED, 6: LoadingKind.LOADED, 7: LoadingKind.LOADED}
 #: Rows of one export from which on more tell nothing new: a program loads a kernel once.
 _MOST_ROWS = 1_000_000
-#: In the release of the kernel: older ones of WSL2 lack its name. WSL1 has no GPU.
-_WSL = "%microsoft-standard%", "%WSL2%"
 
 
 def read_details(paths: Sequence[Path]) -> ExportDetails:
@@ -65,12 +64,10 @@ def is_wsl(path: str) -> bool:
         with closing(_opened(Path(path))) as export:
             if not _has(export, "TARGET_INFO_SYSTEM_ENV"):
                 return False
-            row = export.execute(
-                "SELECT 1 FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'SoftwareReleaseVersion' "
-                "AND (value LIKE ? OR value LIKE ?) LIMIT 1",
-                _WSL,
-            ).fetchone()
-            return row is not None
+            rows = export.execute(
+                "SELECT substr(value, 1, 200) FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'SoftwareReleaseVersion' LIMIT 9"
+            )
+            return any(is_wsl2(str(value)) for (value,) in rows)
     except sqlite3.Error:
         return False
 

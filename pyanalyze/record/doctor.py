@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyanalyze.errors import CaptureUnreadable, GpuUnavailable, UsageError
-from pyanalyze.nsys_tool import recording
+from pyanalyze.nsys_tool import is_wsl2, recording
 from pyanalyze.record.node import dcgm_processes, mps_processes, profiling_restricted, sees_host_pids
 from pyanalyze.record.nvml import Nvml, has_driver, is_root
 from pyanalyze.text.format import counted
@@ -295,7 +295,14 @@ def _privileges(root: Path) -> list[Finding]:
     """Context switches and hardware counters."""
     admin = is_root() or _has_admin(root)
     switches = Finding("context switches", "ok", f"root or CAP_SYS_ADMIN: {recording()}")
-    if not admin:
+    if _runs_wsl2(root):
+        switches = Finding(
+            "context switches",
+            "blocked",
+            "WSL2: nsys records no context switches there",
+            "record on Linux without WSL2",
+        )
+    elif not admin:
         switches = Finding(
             "context switches",
             "limited",
@@ -322,6 +329,13 @@ def _without_driver(root: Path) -> list[Finding]:
     detail = f"only a driver tells whether it allows them; this user {rights}"
     remedy = "pyanalyze doctor on the machine with the GPU"
     return [Finding(what, "unknown", detail, remedy) for what in ("context switches", "GPU metrics")]
+
+
+def _runs_wsl2(root: Path) -> bool:
+    try:
+        return is_wsl2((root / "proc/sys/kernel/osrelease").read_text())
+    except OSError:
+        return False
 
 
 def _has_admin(root: Path) -> bool:

@@ -1037,6 +1037,10 @@ def _interference(
         timed = tables.nvml_samples["time_ns"].null_count() < tables.row_count("nvml_samples")
         again = record_all(trace, client)
         how = _OTHERS if tenants else f"{again}; {_LATENCIES}" if timed else again
+        if tenants and any(gap.what == "process_list" and not gap.how for gap in missing):
+            # No list of processes can be had: only recordings show others.
+            how = f"{recording(trace=trace, switches=False)}   # one for each process that may use this GPU, at the "
+            how += "same time; then pyanalyze A.nsys-rep B.nsys-rep"
         if tenants and TRAITS[mode].vgpu:
             # No list of processes in one virtual machine has those of another.
             why, how = "only this virtual machine is known, and others may have time slices of the same GPU", solo

@@ -115,7 +115,7 @@ def record_first(
     # While MIG is in use the driver pauses the stream of switch records: they cannot decide there.
     useless = {"context_switches"} if mig else set[str]()
     # What records switches records kernels.
-    if not mig and any(gap.what == "context_switches" for gap in verdict.missing):
+    if not mig and any(gap.what == "context_switches" and gap.how for gap in verdict.missing):
         useless = {"kernels"}
     # How sharing was set up does not say what happened.
     useless.add("configured_mode")

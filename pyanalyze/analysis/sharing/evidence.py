@@ -20,6 +20,7 @@ from pyanalyze.analysis.sharing.observations import INFLATED
 from pyanalyze.analysis.sharing.queries import query, text_literal
 from pyanalyze.nsys_tool import TRACE, client_options, record_all, recording
 from pyanalyze.results.model import Missing
+from pyanalyze.tables.export_details import WSL_KEY
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.shell import shell_word
@@ -413,6 +414,18 @@ class Case:
         """
         found = re.match(r"(\d{3})\.", self.driver or "")
         return None if found is None else int(found[1])
+
+    @property
+    def wsl(self) -> bool:
+        """Whether the capture says that its machine ran WSL2.
+
+        Examples
+        --------
+        >>> setting = Configured("capture-settings", WSL_KEY, "true")
+        >>> Case(0, None, None, None, None, None, None, {}, (setting,), {}, ()).wsl
+        True
+        """
+        return self.setting(WSL_KEY) is not None
 
     def setting(self, key: str) -> Configured | None:
         """Return the first configured row with that key.
@@ -1300,6 +1313,8 @@ def _is_full_percentage(name: str, value: str) -> bool:
 
 def _is_windows(case: Case) -> str | None:
     """How it is known that the machine runs Windows or WSL2, where MPS does not exist; None: it is not."""
+    if case.wsl:
+        return "the kernel of the recorded machine is that of WSL2"
     model = case.setting("driver_model.current")
     if model is not None and model.value in ("WDDM", "MCDM", "TCC"):
         return f"the driver model is {model.value}"
@@ -1315,7 +1330,7 @@ def _nvml(case: Case) -> Iterable[Observation]:
     windows = _is_windows(case)
     if windows is not None:
         why = f"{windows}: MPS does not exist on Windows or WSL2"
-        yield Observation("mps_impossible", None, "1", 1, "sampled", why)
+        yield Observation("mps_impossible", None, "1", 1, "observed" if case.wsl else "sampled", why)
     if case.nvml_processes is None:
         return
     clients = [p for p in case.nvml_processes if MPS_SERVER not in p[1]]
@@ -1457,9 +1472,9 @@ def gaps(case: Case) -> list[Missing]:
         else:
             again += f"; driver r{_SWITCH_RECORDS_FROM} or newer" if branch is None else ""
             if case.setting("gpu_context_switch_support") is not None:
-                old = "MIG, WSL2 or an old driver" if branch is None else "MIG or WSL2"
+                old = "MIG or an old driver" if branch is None else "or MIG"
                 why += f"; nsys says that it could not record any there: no root, a container, {old}"
-                again += "; on the host, not in a container; WSL2 has none"
+                again += "; on the host, not in a container"
         # Where nothing was traced there is no recording to repeat: it takes one of every tenant.
         how = again if case.captured else record_all(case.trace, client)
         if state == "removed":
@@ -1480,7 +1495,10 @@ def gaps(case: Case) -> list[Missing]:
             if case.sources.get("kernels") != "present":
                 why += ", and without a traced program nsys may write none"
                 how = record_all(case.trace, client)
-        if case.mig_profile is not None:
+        if case.wsl and state in ("absent", "empty"):
+            # Neither root nor another option changes that.
+            why, how = "the program ran under WSL2, where nsys records no context switches", ""
+        elif case.mig_profile is not None:
             how = ""
             # Where the table is there and empty that is said above.
             why += "" if state == "empty" else "; while MIG is in use the driver records no context switches"
@@ -1501,7 +1519,14 @@ def gaps(case: Case) -> list[Missing]:
         found.append(
             Missing(what="process_ids", why="the capture has no process ids (a trimmed export)", how=HOW["export"])
         )
-    if case.nvml_processes is None:
+    if case.nvml_processes is None and case.wsl:
+        # NVIDIA, CUDA on WSL user guide, "Features not yet supported": queries of NVML for compute processes.
+        why = (
+            "no list of GPU processes was given, and inside WSL2 nvidia-smi does not support that query: other "
+            "processes, such as those of Windows, are not known"
+        )
+        found.append(Missing(what="process_list", why=why, how=""))
+    elif case.nvml_processes is None:
         found.append(
             Missing(
                 what="process_list",

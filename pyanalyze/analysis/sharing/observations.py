@@ -191,7 +191,7 @@ SEEN_WHEN: Mapping[str, str] = {
         f"{_percent(t.MAX_HELD_BACK_BUSY_SHARE)} of the window."
     ),
     # Process lists
-    "mps_impossible": "Driver model or process list show Windows or WSL2, where MPS does not exist.",
+    "mps_impossible": "Kernel release, driver model or process list show Windows or WSL2, where MPS does not exist.",
     "nvml_mps_server": "NVML or nvidia-smi lists nvidia-cuda-mps-server on the GPU.",
     "nvml_mps_clients": "NVML or nvidia-smi lists processes of type M+C.",
     "nvml_one_process": "NVML or nvidia-smi lists one compute process, and no traced process is missing from the list.",

@@ -24,7 +24,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     peaks = [one.memory_peak_bytes for one in device.tenants or device.listed]
     known = [peak for peak in peaks if peak is not None]
     together = sum(known)
-    how = Commands(("pyanalyze record -- PROGRAM", HOW["nvml"]))
+    # Where lists of processes cannot be had, neither can their memory.
+    listed = all(gap.how for gap in device.missing_for("process_list"))
+    how = Commands(("pyanalyze record -- PROGRAM", *((HOW["nvml"],) if listed else ())))
     if not known and (memory is None or memory.peak_bytes is None):
         size = (
             "" if memory is None or memory.total_bytes is None else f"The device has {fmt.bytes_(memory.total_bytes)}. "
