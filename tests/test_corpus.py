@@ -321,14 +321,26 @@ def test_a_program_that_nsys_found_without_cuda_is_named(corpus: Path) -> None:
         (first, *_) = device.advice
         assert first.action == "Look whether julia uses CUDA: nsys traced CUDA and collected no event"
         (missing,) = device.missing_for("kernels")
-        assert first.commands == []
         assert (missing.how or "").endswith("look whether julia uses CUDA, and whether it ended early")
+        # What lacks kernels is captured as kernels are, not by switch records.
+        (options,) = device.missing_for("options")
+        assert options.why == "no kernels were traced" and options.how == missing.how
+        # Nothing is recorded again as it was: the program says itself why it ended, and only there.
+        (command,) = first.commands
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+            text = "".join(value for (value,) in database.execute(command.split('"')[1]))
+        assert text.startswith("ERROR: ")
+        assert len(text.splitlines()) == 8
+        assert "holds 8 lines that it wrote to standard error" in first.why
+        assert not any(line.strip() in report.model_dump_json() for line in text.splitlines())
     # Nothing of what the time of a record is asked for.
     (read,) = report.captures
     assert (read.start_ns, read.end_ns) == (None, None)
     assert read.recording_end_ns is not None
     assert read.recording_start_ns is not None
     assert read.recording_end_ns - read.recording_start_ns == 2_205_143_945
+    assert "\nAnalysed    NVIDIA A100-PCIE-40GB (device 0); 2.205 s recorded from " in render_summary(report)
+    assert "window not known: 2.205 s recorded from " in render_markdown(report)
     assert "julia" not in session.redacted().report().model_dump_json()
 
 

@@ -962,7 +962,9 @@ def _how_options(
     import polars as pl
 
     if verdict.mode == Mode.UNDETERMINED and tables.paths:
-        return next((gap.how for gap in missing if gap.how), "")
+        # Where nobody is known, what captures switches alone gives no forecast.
+        kernels = [] if usage.height else [gap.how for gap in missing if gap.what in ("kernels", "kernel_records")]
+        return next(filter(None, [*kernels, *(gap.how for gap in missing)]), "")
     untraced = usage.filter(
         ~pl.col("traced") & (pl.col("resident_ns") > 0) & ~pl.col("tenant_id").is_in(_serving(usage))
     )

@@ -1487,10 +1487,22 @@ def late_text(report: Report, device: Device, *, short: bool = False) -> str:
     return f"The first traced operation started {after} into {whole} of recording; the last ended {length} later."
 
 
+def recorded_text(report: Report) -> str:
+    """How long captures recorded, and from when on; empty: they do not say, or there is none."""
+    starts = [one.recording_start_ns for one in report.captures if one.recording_start_ns is not None]
+    ends = [one.recording_end_ns for one in report.captures if one.recording_end_ns is not None]
+    if not report.captures or not len(report.captures) == len(starts) == len(ends):
+        return ""
+    first_ns = min(starts)
+    since = fmt.utc(report.clock.origin_utc_ns, first_ns)
+    return f"{fmt.duration(max(ends) - first_ns)} recorded from {since}, without work of a tenant on this GPU"
+
+
 def window_text(report: Report, device: Device | None) -> str:
-    """The time window in UTC."""
+    """The time window in UTC; where nothing happened on the device, how long was recorded."""
     if device is None or device.window is None:
-        return fmt.UNKNOWN
+        recorded = recorded_text(report)
+        return f"{fmt.UNKNOWN}: {recorded}" if recorded else fmt.UNKNOWN
     origin = report.clock.origin_utc_ns
     start = fmt.utc(origin, device.window.start_ns)
     end = fmt.utc(origin, device.window.end_ns)

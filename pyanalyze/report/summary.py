@@ -53,6 +53,7 @@ from pyanalyze.report.sentences import (
     mode_text,
     outside_report,
     percentile_text,
+    recorded_text,
     sampled_sentence,
     samples_not_used,
     share_of_run,
@@ -403,6 +404,8 @@ def _analysed(report: Report, device: Device) -> str:
         since = f"from {fmt.utc(report.clock.origin_utc_ns, start_ns)}"
         parts.append(f"{length} {since}")
         longer = f"{length_text(report, device)} {since}"
+    elif recorded := recorded_text(report):
+        parts.append(recorded.partition(",")[0])
     nsys = sorted({visible(capture.nsys_version, 24) for capture in report.captures if capture.nsys_version})
     # A generator is no nsys.
     if not report.synthetic:

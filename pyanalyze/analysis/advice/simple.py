@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.analysis.mps_daemon import Daemon
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.analysis.sharing.evidence import IdleProgram
     from pyanalyze.results.interference import AddedLatency
 
 
@@ -86,8 +87,15 @@ class Resident:
         return 1 - 1 / most
 
 
+#: Shows what traced programs wrote.
+_SHOW_OUTPUT = (
+    'sqlite3 CAPTURE.sqlite "SELECT value FROM ProcessStreams, StringIds WHERE id = contentId"   # standard output as '
+    "well; it may hold secrets"
+)
+
+
 def record_first(
-    verdict: Verdict, *, mig: bool = False, captured: bool = True, idle_program: str | None = None
+    verdict: Verdict, *, mig: bool = False, captured: bool = True, idle_program: IdleProgram | None = None
 ) -> Iterator[Advice]:
     """Say what to record where the mode is not known; on a board in MIG mode, or in an instance, no switch records.
 
@@ -102,13 +110,17 @@ def record_first(
     'Not enough data to decide: record what is missing before changing how the GPU is shared'
     """
     if idle_program is not None:
+        lines = idle_program.stderr_lines
+        held = f"the export holds {fmt.counted(lines, 'line')} that it wrote to standard error"
+        wrote = f"{held}, which may say why it ended early. A" if lines else "a"
         yield Advice(
-            action=f"Look whether {idle_program} uses CUDA: nsys traced CUDA and collected no event",
-            commands=[],
+            action=f"Look whether {idle_program.name} uses CUDA: nsys traced CUDA and collected no event",
+            # What a program writes may hold secrets: it is never repeated.
+            commands=[_SHOW_OUTPUT] if lines else [],
             expected=None,
             bound=None,
-            why="a program that ends before its CUDA work, or has none, gives the same recording again. Record it "
-            "until it has used the GPU",
+            why=f"{wrote} program that ends before its CUDA work, or has none, gives the same recording again. Record "
+            "it until it has used the GPU",
             undo=None,
         )
         return

@@ -17,6 +17,7 @@ from pyanalyze.analysis.sharing.evidence import (
     Case,
     Configured,
     Fact,
+    IdleProgram,
     Pair,
     pairs_of,
 )
@@ -290,8 +291,8 @@ def _source_states(tables: TableSet, captures: Collection[int]) -> dict[str, str
     return best
 
 
-def idle_program(tables: TableSet, device_id: int) -> str | None:
-    """Name the program of which nsys was to trace CUDA and says that it collected nothing; None: it does not say so.
+def idle_program(tables: TableSet, device_id: int) -> IdleProgram | None:
+    """Find the program of which nsys was to trace CUDA and says that it collected nothing; None: it does not say so.
 
     Examples
     --------
@@ -304,7 +305,11 @@ def idle_program(tables: TableSet, device_id: int) -> str | None:
     collected = _source_states(tables, tables.captures_of(device_id)).get("kernels") != "empty"
     if not tables.paths or collected or settings.get("cuda_trace") != "true":
         return None
-    return visible(settings["program"], 30) if "program" in settings else "the program"
+    lines = tables.details.stderr_lines
+    return IdleProgram(
+        visible(settings["program"], 30) if "program" in settings else "the program",
+        sum(lines.get(capture, 0) for capture in tables.captures_of(device_id)),
+    )
 
 
 def _trace(tables: TableSet, device_id: int) -> str:

@@ -63,6 +63,22 @@ HOW = {
 
 
 @dataclass(frozen=True)
+class IdleProgram:
+    """A program of which nsys was to trace CUDA and collected nothing.
+
+    Attributes
+    ----------
+    name
+        It, or ``the program``.
+    stderr_lines
+        Lines on standard error that the export holds; 0: none, or not known.
+    """
+
+    name: str
+    stderr_lines: int = 0
+
+
+@dataclass(frozen=True)
 class Observation:
     """One observation.
 
@@ -364,7 +380,7 @@ class Case:
     #: version of the driver, where the capture says so
     driver: str | None = None
     #: the program of which nsys was to trace CUDA and collected nothing; None: it collected something, or was not to
-    idle_program: str | None = None
+    idle_program: IdleProgram | None = None
     #: names of tenants that were resident without being traced
     untraced: Sequence[str] = ()
     #: whether switch records were lost
@@ -1513,7 +1529,7 @@ def gaps(case: Case) -> list[Missing]:
         if case.idle_program is not None:
             why = "CUDA was traced, and no traced program ran a kernel while nsys recorded"
             how += "   # as before, until the program has used the GPU: "
-            how += f"look whether {case.idle_program} uses CUDA, and whether it ended early"
+            how += f"look whether {case.idle_program.name} uses CUDA, and whether it ended early"
         found.append(Missing(what="kernels", why=why, how=how))
     if not case.pids_known:
         found.append(
