@@ -1284,7 +1284,7 @@ def _kernel_to_name(
     if not counted or split.top_kernel is None or split.mostly_graphs or split.overlapping:
         return split, {}
     left_ns: dict[str, float] = {}
-    for kernel, ns, used, _ in _launched(tables, tenant, counted):
+    for kernel, ns, used, _, _ in _launched(tables, tenant, counted):
         if kernel is None:
             continue
         # Launches that no sample fits into may leave all of it.
@@ -1298,8 +1298,8 @@ def _kernel_to_name(
 
 def _launched(
     tables: TableSet, tenant: tuple[int, int], counted: Sequence[KernelCounters]
-) -> list[tuple[str | None, int, float | None, str]]:
-    """Of each launch configuration the kernel, its time, which part of what it used most, and that in words."""
+) -> list[tuple[str | None, int, float | None, demands.Resource, str]]:
+    """Of each launch configuration the kernel, its time, which part of what it used most, what, and that in words."""
     import polars as pl
 
     of_launch = {(one.name, one.grid_blocks, one.block_threads): demands.most_used(one) for one in counted}
@@ -1308,8 +1308,8 @@ def _launched(
     text = (pl.col(name).cast(pl.String) for name in ("short_name", "name"))
     found = []
     for kernel, name, ns, *launch in rows.select(*text, "total_ns", "grid_blocks", "block_threads").rows():
-        said, used = of_launch.get((name, *launch), ("", None))
-        found.append((kernel, ns, used, said))
+        resource, said, used = of_launch.get((name, *launch), (demands.Resource.ISSUE, "", None))
+        found.append((kernel, ns, used, resource, said))
     return found
 
 
@@ -1326,8 +1326,8 @@ def _top_kernel(
     if kernel is None or top is None:
         return None
     rows = [row[1:] for row in _launched(tables, tenant, counted) if row[0] == kernel]
-    found = [(ns, said, used) for ns, used, said in rows if used is not None]
-    used = min(sum(ns * part for ns, _, part in found) / max(sum(ns for ns, *_ in rows), 1), 1.0)
+    found = [(ns, resource, said, used) for ns, used, resource, said in rows if used is not None]
+    used = min(sum(ns * part for ns, *_, part in found) / max(sum(ns for ns, *_ in rows), 1), 1.0)
     passed_over = None if kernel == top or top in named.top_kernel_equals else (top, left_ns[top])
     first = f" of {kernel}" if named.top_kernel_equals else ""
     few_blocks = _small_grids(tables, tenant[0], kernel)
@@ -1337,8 +1337,9 @@ def _top_kernel(
         said = f"{whose} have at most {fmt.counted(blocks, 'block')} for {sms} SMs"
         return own_time.TopKernel(said, few_blocks, used, passed_over)
     if found:
-        said = f"while {kernel if first else 'it'} ran, {max(found)[1]} (sampled)"
-        return own_time.TopKernel(said, None, used, passed_over)
+        _, resource, said, _ = max(found)
+        said = f"while {kernel if first else 'it'} ran, {said} (sampled)"
+        return own_time.TopKernel(said, None, used, passed_over, resource=resource)
     if counted:
         whose = f"launches{first}" if first else "its launches"
         said = f"fewer than {ENOUGH_IN_KERNEL} samples of counters fit into {whose}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from pyanalyze.text.format import percent
@@ -94,27 +95,36 @@ def sm_throughput(tables: TableSet, device_id: int, tenants: Sequence[int], *, t
     return _solo(tables, device_id, tenants, samples, time_sliced=time_sliced)
 
 
-def most_used(counted: KernelCounters) -> tuple[str, float]:
-    """Say of what a kernel used most while it ran, and which part of it.
+class Resource(StrEnum):
+    """What a kernel can use up of a device."""
+
+    TENSOR = "tensor"
+    ISSUE = "issue"
+    DRAM = "dram"
+
+
+def most_used(counted: KernelCounters) -> tuple[Resource, str, float]:
+    """Find what a kernel used most of while it ran; also in words, and which part of it.
 
     Examples
     --------
     >>> means = {"SM Issue": 0.12, "Tensor Active": 0.94, "DRAM Read Bandwidth": 0.27, "DRAM Write Bandwidth": 0.06}
     >>> from pyanalyze.results.occupancy import KernelCounters
     >>> most_used(KernelCounters(name="gemm", grid_blocks=132, block_threads=384, n=200, means=means))
-    ('the tensor pipe was busy for 94 % of the time', 0.94)
+    (<Resource.TENSOR: 'tensor'>, 'the tensor pipe was busy for 94 % of the time', 0.94)
     """
 
     def of(*patterns: str) -> float:
         return sum(mean for name, mean in counted.means.items() if any(re.match(one, name) for one in patterns))
 
     parts = {
-        "the tensor pipe was busy for {} of the time": of("Tensor Active"),
-        "SMs issued instructions in {} of all cycles": of("SM Issue"),
-        "{} of DRAM bandwidth was used": of(*DRAM),
+        Resource.TENSOR: ("the tensor pipe was busy for {} of the time", of("Tensor Active")),
+        Resource.ISSUE: ("SMs issued instructions in {} of all cycles", of("SM Issue")),
+        Resource.DRAM: ("{} of DRAM bandwidth was used", of(*DRAM)),
     }
-    most = max(parts, key=lambda words: parts[words])
-    return most.format(percent(parts[most], 0)), parts[most]
+    most = max(parts, key=lambda resource: parts[resource][1])
+    words, part = parts[most]
+    return most, words.format(percent(part, 0)), part
 
 
 def all_sms_active(tables: TableSet, device_id: int) -> tuple[float, int] | None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.advice.demands import USED_UP
+from pyanalyze.analysis.advice.demands import USED_UP, Resource
 from pyanalyze.analysis.copies import STAGED_BYTES, pinning_saves_ns
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.nsys_tool import TRACE, recording
@@ -91,6 +91,8 @@ class TopKernel:
         The kernel with most time, and what its counters leave of that in ns, where it is another; else None.
     not_counted
         Why its counters are not known, where those of others are; else empty.
+    resource
+        What it used most.
     """
 
     said: str
@@ -98,6 +100,27 @@ class TopKernel:
     used: float = 0.0
     passed_over: tuple[str, int] | None = None
     not_counted: str = ""
+    resource: Resource = Resource.ISSUE
+
+
+#: What shortens a kernel that uses up a resource: the action, what to do, and what faster code leaves as it is.
+_LESS = {
+    Resource.DRAM: (
+        "Move fewer bytes in {} of {}",
+        "Smaller types, fusion, and reuse in L2 or shared memory move fewer bytes",
+        "bytes",
+    ),
+    Resource.TENSOR: (
+        "Give {} of {} less to do",
+        "Smaller types, and fewer or sparse matrix products, take fewer operations",
+        "operations",
+    ),
+    Resource.ISSUE: (
+        "Give {} of {} less to do",
+        "Vector loads, tensor cores and fewer operations need fewer instructions",
+        "instructions",
+    ),
+}
 
 
 def of_process(
@@ -174,15 +197,28 @@ def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> 
         left_ns = min(left_ns, split.top_kernel_only_ns)
     share = left_ns / split.window_ns
     each, have, do = (" each", "they have", "they do") if split.top_kernel_equals else ("", "it has", "it does")
-    if used_up := kernel.used >= USED_UP:
-        action = f"Give {_named_kernels(split)} of {name} less to do: {kernel.said}"
+    has = f"{have} {_top_kernel_part(split)}"
+    left = f"{fmt.duration(left_ns)}, {fmt.percent(share)} of its time{each}"
+    if kernel.used >= USED_UP:
+        less, how, what = _LESS[kernel.resource]
+        return item.model_copy(
+            update={
+                "action": f"{less.format(_named_kernels(split), name)}: {kernel.said}",
+                "commands": [],
+                # What is not used bounds another change than this one.
+                "why": f"{has}. {how}: its time falls as they do. Faster code for the same {what} gains "
+                f"at most {left}{more}",
+                "bound": None,
+                "at_stake_ns": left_ns,
+                "at_stake_share": share,
+            }
+        )
     return item.model_copy(
         update={
             "action": action,
-            "commands": [] if used_up else item.commands,
-            "why": f"{have} {_top_kernel_part(split)}. Code that does the same work "
-            f"faster gains at most what is not used; fewer operations, smaller types or fusion gain more{more}",
-            "bound": f"{fmt.duration(left_ns)}, {fmt.percent(share)} of its time{each}, while {do} the same work",
+            "why": f"{has}. Code that does the same work faster gains at most what is not used; fewer operations, "
+            f"smaller types or fusion gain more{more}",
+            "bound": f"{left}, while {do} the same work",
             "at_stake_ns": left_ns,
             "at_stake_share": share,
         }
