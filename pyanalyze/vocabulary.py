@@ -358,6 +358,8 @@ SLOW_TAIL: Final = 1.2
 ENOUGH_UNITS: Final = 5
 #: Fewer units of one name have no percentiles.
 ENOUGH_FOR_TAIL: Final = 20
+#: Blocks of a grid over SMs up to which it is too small: SMs stay empty, and no resource of an SM limits it.
+FEW_BLOCKS: Final = 0.9
 #: Copies of tenants on one device that are forecast: as many clients as one MPS server takes (up to CUDA 13.0).
 MOST_COPIES: Final = 48
 #: Fraction of device memory that contexts, libraries and fragmentation may need on top of what was seen: an allocator

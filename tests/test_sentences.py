@@ -154,6 +154,36 @@ def test_nothing_limits_a_kernel_at_full_occupancy(fixtures: Path) -> None:
     assert 0 < device.occupancy.limiters["registers"] < 1
 
 
+def test_a_grid_of_few_blocks_is_said_to_limit_itself(corpus: Path) -> None:
+    """By SQL each of the two kernels has 1 block; 16 and 128 threads, and the GPU has 68 SMs."""
+    path = corpus / "exports" / "nsys-ai" / "mock.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as export:
+        grids = export.execute("SELECT gridX * gridY * gridZ FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+        sms = export.execute("SELECT smCount FROM TARGET_INFO_GPU").fetchall()
+    assert (grids, sms) == ([(1,), (1,)], [(68,)])
+    session = pyanalyze.load(path)
+    report = session.report()
+    assert report.devices[0].occupancy is not None
+    # Block slots would limit a larger grid of such blocks.
+    assert (report.devices[0].occupancy.limiters, report.devices[0].occupancy.small_grids) == ({}, 1.0)
+    page = render_markdown(report, kernels=session.kernel_occupancy)
+    assert page.count("| grid too small: 1 block for 68 SMs |") == 2
+    assert "Grids with 100.0 % of kernel time are too small" in page
+    assert "Limiting resource" not in page
+    # Next to nothing has no range: what kernels have is in another table.
+    assert "The ranges come from" not in page
+    assert "The intervals of warps per SM (last table) come from 891 launches" in page
+
+
+@pytest.mark.parametrize(("grid", "small"), [(97, True), (98, False)])
+def test_a_grid_is_too_small_up_to_nine_tenths_of_the_sms(grid: int, small: bool, tmp_path: Path) -> None:
+    """0.9 x 108 SMs are 97.2 blocks."""
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 1_000_000, gridX=grid, registersPerThread=80)])
+    (device,) = pyanalyze.load(path).report().devices
+    assert device.occupancy is not None
+    assert (device.occupancy.small_grids == 1.0, "registers" in device.occupancy.limiters) == (small, not small)
+
+
 @pytest.mark.parametrize(
     ("value", "low", "high", "said"),
     [

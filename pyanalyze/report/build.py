@@ -52,7 +52,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.format import capital
 from pyanalyze.text.shell import shell_line, shell_word
 from pyanalyze.text.visible import visible
-from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
+from pyanalyze.vocabulary import EVERY_PART, FEW_BLOCKS, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -1133,6 +1133,18 @@ def _record_solo(tables: TableSet, device_id: int, wanted: Sequence[int], mode: 
     return f"{record} PROGRAM && pyanalyze interference CAPTURE {compare}   # {whose}"
 
 
+def _small_grids(kernels: pl.DataFrame, caps: Mapping[int, int], sm_count: int | None) -> pl.Series:
+    """Which launch configurations have too few blocks for the SMs that their tenant may use."""
+    import polars as pl
+
+    usable = [caps.get(tenant, sm_count) for tenant in kernels["tenant_id"]]
+    few = [
+        bool(blocks and sms and blocks <= FEW_BLOCKS * sms)
+        for blocks, sms in zip(kernels["grid_blocks"], usable, strict=True)
+    ]
+    return pl.Series(few, dtype=pl.Boolean)
+
+
 def _occupancy(
     analysis: Analysis,
     verdict: Verdict,
@@ -1184,9 +1196,11 @@ def _occupancy(
                 how="",
             )
         )
+    caps = analysis.policies[verdict.device_id].caps
+    small = _small_grids(known, caps, device["sm_count"])
     # At full theoretical occupancy the hardware's own limit is reached: no resource keeps it from more.
     limited = (
-        known.filter(pl.col("occupancy") < 1)
+        known.filter((pl.col("occupancy") < 1) & ~small)
         .select(pl.col("limiters").str.split(","), "total_ns")
         .explode("limiters")
         .group_by(pl.col("limiters").str.strip_chars())
@@ -1211,7 +1225,6 @@ def _occupancy(
         sums = of_bins.select([(pl.col(name) * length).sum() / window_ns for name in ("sm_active", "warps")]).row(0)
         counted = (max(counted[0], sums[0]), max(counted[1], sums[1]))
     span = (window.start_ns, window.end_ns)
-    caps = analysis.policies[verdict.device_id].caps
     graphs = whole_graphs_share(tables, verdict.device_id, span)
     active, warps = bounded_means(
         tables, verdict.device_id, means, span, caps=caps, counted=counted, whole_graphs=graphs
@@ -1222,6 +1235,7 @@ def _occupancy(
         warps=warps,
         whole_graphs=graphs,
         limiters={name: value / total for name, value in limited.iter_rows() if total},
+        small_grids=int(known.filter(small)["total_ns"].sum()) / int(total) if total else 0.0,
         basis="observed" if counted[1] >= means[1] and not observed.is_empty() else "modelled",
         calibration=None if scaled is None else scaled.said,
         check_against_counters=None if check is None else check.result(),

@@ -122,6 +122,11 @@ class Occupancy(Result):
     limiters: dict[Text, Fraction] = Field(
         description="Resource that keeps theoretical occupancy below 1: fraction of kernel time. Ties count for each."
     )
+    small_grids: Fraction = Field(
+        default=0.0,
+        description="Part of kernel time in grids of at most 0.9 blocks per usable SM: they leave SMs empty, and no "
+        "resource of an SM limits them.",
+    )
     basis: Basis = Field(description="modelled: no supported interface measures this per SM.")
     calibration: Text | None = Field(
         description="By which counter samples it was scaled, and what was not sampled; null: not scaled."

@@ -45,7 +45,7 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
 from pyanalyze.text.visible import visible
-from pyanalyze.vocabulary import ENOUGH_UNITS, MEMORY_RESERVE, MOST_COPIES, TRAITS, WORTH_IT, Mode, unless
+from pyanalyze.vocabulary import ENOUGH_UNITS, FEW_BLOCKS, MEMORY_RESERVE, MOST_COPIES, TRAITS, WORTH_IT, Mode, unless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
 
 #: With more operations than this the replay is left to `pyanalyze advise`: a report must not take minutes.
 QUICK_OPERATIONS = 50_000
-#: Blocks of a grid over SMs up to which spreading them over all SMs is worth an item.
-FEW_BLOCKS = 0.9
 #: Kernel time in grids of at least one whole wave, from which a tenant fills the SMs.
 MOSTLY_FULL = 0.5
 #: Part of a modelled p99 latency that a configuration may leave to be named for it: by as much the model does not miss.

@@ -34,7 +34,7 @@ from pyanalyze.report.sentences import (
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS
+from pyanalyze.vocabulary import FEW_BLOCKS, NEGLIGIBLE_RESIDENCY, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,9 +50,13 @@ TOP_KERNELS = 20
 
 #: Where `SM_ACTIVE_SPREAD` and the intervals of `kernel_occupancy` come from (`tests/bench/launches.py`).
 _INTERVALS = (
-    "The ranges come from 891 launches of other programs that Nsight Compute counted: for 95 % of them the counter was "
+    "{} come from 891 launches of other programs that Nsight Compute counted: for 95 % of them the counter was "
     "inside such a range. The shorter a kernel, the wider it is. "
 )
+
+
+#: What limits a grid that leaves SMs empty, beside resources of an SM.
+_SMALL_GRID = "grid too small"
 
 
 def _end(found: Bounded) -> str:
@@ -61,6 +65,12 @@ def _end(found: Bounded) -> str:
     if least == most or known not in (least, most):
         return ""
     return "upper" if known == most else "lower"
+
+
+def _which_ranges(occupancy: Occupancy) -> str:
+    """What to call the ranges whose source is told: next to nothing has none, but kernels have theirs."""
+    shown = any(bounded_text(one) != fmt.percent(one.value) for one in (occupancy.sm_active, occupancy.warps))
+    return "The ranges" if shown else "The intervals of warps per SM (last table)"
 
 
 def _at_end(found: Bounded) -> str:
@@ -142,7 +152,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                     f"({fmt.count(measured.bins)} time bins)."
                 )
             )
-        ranges = _INTERVALS if occupancy.basis == "modelled" else ""
+        ranges = _INTERVALS.format(_which_ranges(occupancy)) if occupancy.basis == "modelled" else ""
         if check is None:
             blocks.append(Para(f"{ranges}{why_missing_or_nothing(device, 'gpu_metrics')}".strip(), "muted"))
         else:
@@ -187,21 +197,36 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 ),
             )
         )
+        limits = [("shared memory" if k == "shared" else visible(k, 24), v) for k, v in occupancy.limiters.items()]
+        if occupancy.small_grids:
+            limits.append((_SMALL_GRID, occupancy.small_grids))
         if occupancy.limiters:
-            rows = tuple(
-                (Cell("shared memory" if k == "shared" else visible(k, 24)), Cell(fmt.percent(v)))
-                for k, v in sorted(occupancy.limiters.items(), key=lambda kv: -kv[1])
-            )
+            rows = tuple((Cell(k), Cell(fmt.percent(v))) for k, v in sorted(limits, key=lambda kv: -kv[1]))
             columns = (
-                Column("Limiting resource"),
+                Column("Limit" if occupancy.small_grids else "Limiting resource"),
                 Column("Kernel time it limits", "ties count for each", True),
             )
-            blocks.append(Table(columns, rows, "Resources that keep theoretical occupancy below 100 % (modelled)."))
+            caption = "Resources that keep theoretical occupancy below 100 % (modelled)."
+            if occupancy.small_grids:
+                caption += " A grid is too small where SMs are left without a block of it: then no resource matters."
+            blocks.append(Table(columns, rows, caption))
         else:
-            text = "Theoretical occupancy is 100 %: no resource of the SM limits it (modelled)."
-            blocks.append(Para(f"{text}{_too_few_blocks(device, inputs.kernels)}"))
+            blocks.append(Para(_no_resource(device, occupancy, inputs.kernels)))
     blocks += _kernel_blocks(device, inputs.kernels)
     return blocks
+
+
+def _no_resource(device: Device, occupancy: Occupancy, kernels: pl.DataFrame | None) -> str:
+    """Say that no resource of the SM limits any kernel: occupancy is full, or grids leave SMs empty."""
+    small = occupancy.small_grids
+    full = "is 100 %: no resource of the SM limits it (modelled)."
+    if not small:
+        return f"Theoretical occupancy {full}{_too_few_blocks(device, kernels)}"
+    few = (
+        f"Grids with {fmt.percent(small)} of kernel time are too small: they leave SMs without a block, and no "
+        "resource of an SM limits them (modelled)."
+    )
+    return few if small >= 1 else f"{few} Theoretical occupancy of the others {full}"
 
 
 def _too_few_blocks(device: Device, kernels: pl.DataFrame | None) -> str:
@@ -316,7 +341,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Chart(
             chart_key("limiters", device.device_id),
             "Occupancy limit of each kernel",
-            "Theoretical occupancy of the kernels with the most time, coloured by the limiting resource.",
+            "Theoretical occupancy of the kernels with the most time, whatever their grids, coloured by the limiting "
+            "resource.",
         ),
         Table(
             columns,
@@ -365,6 +391,9 @@ def _kernel_row(
     )
     if (real("occupancy") or 0.0) >= 1:
         limit = "nothing"
+    sms = device.sm_count if cap is None else cap
+    if grid is not None and sms is not None and not above and grid <= FEW_BLOCKS * sms:
+        limit = f"{_SMALL_GRID}: {fmt.counted(grid, 'block')} for {fmt.counted(sms, 'SM')}"
     return (
         Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
         Cell(owner, tone="code"),
