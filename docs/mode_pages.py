@@ -60,9 +60,10 @@ def mode_page(rule: Rule) -> str:
         out.append(f"*Simulated: scenario `{name}` of fixtures/generator, as `pyanalyze report` draws it.*\n")
     out.append("## What speaks for it and against it\n")
     out.append(
-        "Weights are log-likelihood ratios in nats: 0.7 is about 2 to 1, 1.5 about 4 to 1, 3 about 20 to 1, 5 about "
-        f"150 to 1. Before any observation this mode has {rule.prior:+.1f}, as others have theirs. The likelihoods of "
-        "all modes give each a share, from which [calibration](../calibration.md) makes the confidence.\n"
+        "A weight is a log-likelihood ratio (base e): 0.7 is about 2 to 1, 1.5 about 4 to 1, 3 about 20 to 1, 5 about "
+        f"150 to 1. The score of this mode is {rule.prior:+.1f} plus the weights of the rows that were seen. Every "
+        "other mode has a score of its own. The probability of a mode is exp(its score) over the sum of exp(score) of "
+        "all possible modes. [Calibration](../calibration.md) turns the largest probability into the confidence.\n"
     )
     needed = [*(f"`{name}`" for name in sorted(rule.requires))]
     if rule.requires_one_of:
@@ -85,7 +86,7 @@ def mode_page(rule: Rule) -> str:
         "fault isolation": says[known.fault_isolation],
         "DRAM bandwidth and L2 of its own": says[known.bandwidth_qos],
         "SMs of its own while it runs": says[known.own_sms],
-        "tenants at most": "no fixed number" if known.max_partitions is None else str(known.max_partitions),
+        "tenants at most": known.most_tenants,
         "what can change it": known.reconfigurable,
         "telemetry per tenant": known.telemetry,
         "still shared": known.not_isolated,

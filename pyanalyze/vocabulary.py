@@ -431,6 +431,8 @@ class Promises:
         A tenant's SMs are its own while it runs; None: nothing is known.
     max_partitions
         How many tenants at most; None: no fixed number.
+    partitions_note
+        What the number depends on; empty: nothing.
     reconfigurable
         When it can be changed.
     telemetry
@@ -450,6 +452,20 @@ class Promises:
     telemetry: str
     not_isolated: str
     sources: tuple[str, ...]
+    partitions_note: str = ""
+
+    @property
+    def most_tenants(self) -> str:
+        """How many tenants at most, in words.
+
+        Examples
+        --------
+        >>> TRAITS[Mode.MPS].promises.most_tenants, TRAITS[Mode.TIME_SLICING].promises.most_tenants
+        ('48 (60 from CUDA 13.1 on)', 'no fixed number')
+        """
+        if self.max_partitions is None:
+            return "no fixed number"
+        return f"{self.max_partitions}{f' ({self.partitions_note})' if self.partitions_note else ''}"
 
     def meets(self, requirement: Requirement) -> bool:
         """Whether the mode promises that; what sources disagree on is no promise.
@@ -589,7 +605,7 @@ _MPS_VOLTA = Promises(
     memory_protection=True, fault_isolation=False, bandwidth_qos=False, own_sms=False, max_partitions=48,
     reconfigurable="when clients start; default percentage at any time for new clients",
     telemetry="memory per client (type M+C); utilisation reads 99 % even for a client with 1 % of the SMs",
-    not_isolated=_MPS_SHARED, sources=(_MPS, _EXPORTER),
+    not_isolated=_MPS_SHARED, sources=(_MPS, _EXPORTER), partitions_note="60 from CUDA 13.1 on",
 )  # fmt: skip
 _MIG_WHOLE = Promises(
     memory_protection=True, fault_isolation=True, bandwidth_qos=True, own_sms=True, max_partitions=None,
@@ -612,6 +628,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
             _MPS_VOLTA,
             memory_protection=False,
             max_partitions=16,
+            partitions_note="",
             reconfigurable="when the server starts",
             telemetry="only the server is listed, with the memory of all clients",
             not_isolated="clients share one address space and one context: " + _MPS_SHARED,
@@ -683,6 +700,7 @@ TRAITS: Final[Mapping[Mode, Traits]] = {
             fault_isolation=False,
             own_sms=False,
             max_partitions=48,
+            partitions_note="60 from CUDA 13.1 on; lowered in proportion to the compute instance: 6 or 7 in 1g of 7",
             not_isolated=f"inside the instance {_MPS_SHARED}; {_MIG_SHARED}",
         ),
         mig_instance=True,

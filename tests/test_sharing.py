@@ -34,7 +34,7 @@ from pyanalyze.analysis.sharing.utilization import utilization_facts
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import render
 from pyanalyze.report.summary import render_summary
-from pyanalyze.vocabulary import MIN_CONFIDENCE, Answer, Mode
+from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Answer, Mode
 
 
 def fact(value: float, n: int = 1000, unit: str = "1") -> Fact:
@@ -1335,6 +1335,30 @@ def test_short_kernels_inside_long_ones_that_are_not_inflated_are_no_exclusion()
     assert "short_kernels_exclude" in observe(case(facts, pairs=[apart]))
     assert "short_kernels_exclude" not in observe(case(facts, pairs=[inside]))
     assert "short_kernels_exclude" in observe(case({**facts, "inflated_share": 0.1}, pairs=[inside]))
+
+
+@pytest.mark.parametrize(
+    ("board", "profile", "limit"),
+    [
+        ("NVIDIA A100-PCIE-40GB MIG 1g.5gb", "1g.5gb", 7),  # 48 / 7 = 6.9
+        ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", "3g.40gb", 21),  # 48 x 3 / 7 = 20.6
+        ("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb", "1c.3g.40gb", 7),  # of the compute instance, not the GPU instance
+        ("NVIDIA A30 MIG 2g.12gb", "2g.12gb", 24),  # 48 x 2 / 4
+        ("NVIDIA A100-PCIE-40GB MIG 7g.40gb", "7g.40gb", 48),
+    ],
+)
+def test_clients_of_an_mps_server_in_an_instance_are_proportionally_fewer(board: str, profile: str, limit: int) -> None:
+    """NVIDIA, MIG user guide: the maximum number of clients is lowered proportionally to the compute instance size."""
+    most, why = mps_limit(replace(case({}), name=board, mig_profile=profile))
+    assert (most, "whole GPU" in why) == (limit, limit < 48)
+
+
+def test_the_documented_number_of_mps_clients_says_what_it_depends_on() -> None:
+    """NVIDIA: 16 before Volta; 48 from Volta on, 60 from CUDA 13.1 on; fewer in a compute instance."""
+    said = {mode: TRAITS[mode].promises.most_tenants for mode in (Mode.MPS_PRE_VOLTA, Mode.MPS, Mode.MIG_MPS)}
+    assert said[Mode.MPS_PRE_VOLTA] == "16"
+    assert said[Mode.MPS] == "48 (60 from CUDA 13.1 on)"
+    assert "lowered in proportion to the compute instance" in said[Mode.MIG_MPS]
 
 
 def told(verdict: pyanalyze.analysis.sharing.Verdict, topic: str) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from typing import TYPE_CHECKING, Final
 
 from pyanalyze.core import _core
@@ -28,6 +30,7 @@ __all__ = [
     "SWITCH_NS",
     "mig_sm_counts",
     "mps_caps",
+    "mps_clients",
     "mps_sms",
     "visible_sms",
 ]
@@ -119,6 +122,41 @@ def mig_sm_counts(board: str) -> frozenset[int]:
     ([14, 28, 56], [])
     """
     return frozenset(_core.mig_sm_counts(board))
+
+
+#: Compute slices of a board that MIG can cut, at most.
+_MOST_SLICES = 7
+
+
+def mps_clients(whole: int, board: str | None, profile: str | None) -> int:
+    """How many clients an MPS server takes on a device, at most.
+
+    In a MIG instance the number is lowered in proportion to the size of the compute instance (NVIDIA, Multi-Instance
+    GPU user guide, CUDA concurrency mechanisms). How it is rounded is not stated: up, here.
+
+    Parameters
+    ----------
+    whole
+        On a whole GPU.
+    board
+        Product name of the board; None: not known.
+    profile
+        Of the instance, such as ``1g.5gb`` or ``1c.3g.20gb``; None: the device is no instance.
+
+    Examples
+    --------
+    >>> mps_clients(48, "NVIDIA A100-PCIE-40GB", None), mps_clients(48, "NVIDIA A100-PCIE-40GB", "1g.5gb")
+    (48, 7)
+    >>> mps_clients(48, "NVIDIA A30", "2g.12gb"), mps_clients(60, "NVIDIA H200", "1c.3g.71gb")
+    (24, 9)
+    """
+    found = None if profile is None else re.match(r"(\d+)[cg]\.", profile)
+    if found is None:
+        return whole
+    counts = mig_sm_counts(board or "")
+    # The smallest instance has one slice; SMs of the whole board may be a few more than those of its slices.
+    slices = min(max(counts) // min(counts), _MOST_SLICES) if len(counts) > 1 else _MOST_SLICES
+    return min(math.ceil(whole * int(found[1]) / slices), whole)
 
 
 def visible_sms(tables: TableSet, device_id: int) -> dict[int, int]:

@@ -22,7 +22,15 @@ from pyanalyze.analysis.advice.forecast import (
     time_slicing,
 )
 from pyanalyze.analysis.advice.simple import in_turn
-from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, IDLE_GAP_NS, STATE_NS, SWITCH_NS, mps_caps, visible_sms
+from pyanalyze.analysis.hardware import (
+    DEFAULT_SLICE_NS,
+    IDLE_GAP_NS,
+    STATE_NS,
+    SWITCH_NS,
+    mps_caps,
+    mps_clients,
+    visible_sms,
+)
 from pyanalyze.analysis.interference.solo_part import pauses_solo
 from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, Daemon, daemon_on, servers_on
@@ -835,7 +843,9 @@ def _candidates(
     found = [Option("time-slicing", Mode.MIG_TIME_SLICING if inside else Mode.TIME_SLICING, sliced, ())]
     capability = device["compute_major"], device["compute_minor"]
     major = int(str(capability[0])) if capability[0] is not None else None
-    if major is not None and major >= 7 and len(tenants) <= MOST_COPIES:
+    board, profile = (None if device[key] is None else str(device[key]) for key in ("name", "mig_profile"))
+    most = mps_clients(MOST_COPIES, board, profile)
+    if major is not None and major >= 7 and len(tenants) <= most:
         whole = SharingConfig("mps", (sm_count,), tuple(Assignment(t) for t in tenants))
         found.append(Option("MPS", Mode.MIG_MPS if inside else Mode.MPS, whole, ()))
         for provision in mps.provisions(clients, sm_count, major):

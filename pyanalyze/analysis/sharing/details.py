@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_sms
+from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_clients, mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.evidence import MANY
 from pyanalyze.results.sharing import SWITCH_OVERHEAD, Detail
@@ -387,6 +387,10 @@ def _number_of(value: int | None) -> float | None:
     return None if value is None else float(value)
 
 
+#: Why the lower limit is taken.
+_UNKNOWN_DRIVER = "48 until CUDA 13.0, 60 from 13.1 on; the driver version is not known"
+
+
 def mps_limit(case: Case) -> tuple[int, str]:
     """How many clients one MPS server takes on this GPU, and why.
 
@@ -399,12 +403,11 @@ def mps_limit(case: Case) -> tuple[int, str]:
     if case.compute_capability is not None and case.compute_capability[0] < 7:
         return 16, "before Volta"
     driver = case.driver_branch
+    whole, why = 48, f"driver {case.driver}" if driver else _UNKNOWN_DRIVER
     if driver is not None and driver >= _DRIVER_OF_60:
-        return 60, f"CUDA 13.1 or newer, driver {case.driver}"
-    return (
-        48,
-        f"driver {case.driver}" if driver else "48 until CUDA 13.0, 60 from 13.1 on; the driver version is not known",
-    )
+        whole, why = 60, f"CUDA 13.1 or newer, driver {case.driver}"
+    most = mps_clients(whole, case.name, case.mig_profile)
+    return most, why if most == whole else f"{whole} on a whole GPU, proportionally fewer in {case.mig_profile}; {why}"
 
 
 def _limits(case: Case, mode: Mode) -> Iterable[Detail]:

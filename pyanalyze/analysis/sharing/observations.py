@@ -109,7 +109,7 @@ SEEN_WHEN: Mapping[str, str] = {
     ),
     "starts_in_partial_last_wave": (
         f"All but {_percent(t.MAX_PARTIAL_WAVE_SHARE)} of kernels beside another tenant's large kernel started in its "
-        "last two waves."
+        "last full or partial wave."
     ),
     # Kernel records of one tenant
     "one_traced_tenant": "CUDA work of exactly one process is in the capture.",
@@ -120,11 +120,11 @@ SEEN_WHEN: Mapping[str, str] = {
     ),
     "idle_starts_prompt": (
         f"One process, idle for {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels started "
-        f"within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slices."
+        f"within {duration(PROMPT_NS)}, in {t.MIN_EXPOSURE:.0f} slice periods."
     ),
     "soon_starts_prompt": (
         f"One process, idle for under {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels "
-        f"started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slices."
+        f"started within {duration(PROMPT_NS)}, in {t.MIN_EXPOSURE:.0f} slice periods."
     ),
     "waits_of_time_slices": (
         f"Kernels launched while the sole traced process was idle: {t.MIN_SLICE_WAITS:.0f} or more waited equally "
@@ -135,8 +135,8 @@ SEEN_WHEN: Mapping[str, str] = {
         f"({_percent(t.MIN_DELAYED_SHARE)}) waited {duration(PROMPT_NS)} or longer."
     ),
     "kernel_durations_stable": (
-        f"One traced process: at most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} repeated kernels are "
-        f"0.8 ms off their median, over {t.MIN_EXPOSURE:.0f} slices."
+        f"At most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} repeated kernels are 0.8 ms off their median; "
+        f"another tenant's slices would hit {t.MIN_EXPOSURE:.0f}."
     ),
     "kernel_durations_inflated": (
         f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels {INFLATED}."

@@ -187,7 +187,7 @@ def _promises(device: Device) -> Table:
         ("Fault isolation", says[known.fault_isolation]),
         ("DRAM bandwidth and L2 partitioned", "not shared" if whole else says[known.bandwidth_qos]),
         ("Exclusive SMs while it runs", says[known.own_sms]),
-        ("Maximum number of tenants", "not fixed" if known.max_partitions is None else str(known.max_partitions)),
+        ("Maximum number of tenants", known.most_tenants),
         *([instances] if traits.mig_instance else []),
         ("When it can be changed", known.reconfigurable),
         ("Telemetry per tenant", known.telemetry),
