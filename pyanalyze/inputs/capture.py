@@ -12,15 +12,14 @@ from pyanalyze.errors import CaptureUnreadable, NotACapture, SamplesUnreadable, 
 from pyanalyze.inputs.baselines import Baseline, SavedBaseline, split_name
 from pyanalyze.inputs.beside import is_text, read_beside
 from pyanalyze.inputs.blocks import MeasuredBlocks, read_blocks
-from pyanalyze.inputs.export_details import is_wsl, read_details
+from pyanalyze.inputs.export_details import read_details
 from pyanalyze.inputs.listed_devices import with_listed, with_uuids
 from pyanalyze.inputs.machines import machines_of, unplaced_samples, with_machine
 from pyanalyze.inputs.nsys_export import exported, importing, is_pack, told_from_other_formats
 from pyanalyze.inputs.other_formats import CAPTURE_SUFFIXES
 from pyanalyze.inputs.pipes import refuse_pipes, refuse_urls, spooled
 from pyanalyze.inputs.sample_alignment import answering, of_another_time
-from pyanalyze.tables.export_details import WSL_KEY
-from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_core, to_frame
+from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
 from pyanalyze.tables.memory import hold
 from pyanalyze.tables.names import named
 from pyanalyze.tables.tableset import TableSet, reconstructed
@@ -372,8 +371,6 @@ def _read_captures(
             export = exported(path, tables)
             with told_from_other_formats(path):
                 found = _core.read_capture(export, len(read), list(tables), progress)
-            if is_wsl(export):
-                found = {**found, "configured": _with_wsl(found["configured"], len(read))}
             recording = _Recording.of(found)
             known = next((n for n, other in enumerate(recordings) if recording.is_same(other)), None)
             if known is not None:
@@ -389,17 +386,6 @@ def _read_captures(
     if not read:
         raise failures[0].error
     return read
-
-
-def _with_wsl(configured: _core.Table, capture: int) -> _core.Table:
-    """Add that the machine of a capture ran WSL2: without switch records and MPS, and with processes of Windows."""
-    import polars as pl
-
-    frame = to_frame(configured)
-    row = {"capture": capture, "source": "capture-settings", "key": WSL_KEY, "value": "true"}
-    frame = frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
-    added = pl.DataFrame([row], schema_overrides={**frame.schema}, orient="row")
-    return to_core(FrameTable("configured", pl.concat([frame, added], how="diagonal_relaxed")))
 
 
 def _refuse_two_boards(captures: Sequence[Mapping[str, _core.Table]], paths: Sequence[Path]) -> None:

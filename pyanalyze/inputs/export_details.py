@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyanalyze.inputs.nsys_export import exported, is_pack
-from pyanalyze.nsys_tool import is_wsl2
 from pyanalyze.tables.export_details import ExportDetails, LoadingKind
 from pyanalyze.tables.frames import ON_REQUEST
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["is_wsl", "read_details"]
+__all__ = ["read_details"]
 
 #: `CUpti_ActivityOverheadKind`: 2 is the driver's JIT compiler; 6 and 7 load a module at run time, or a function on its
 #: first use. Older reports, exported anew, have 0 throughout: these do not say what it was.
@@ -50,26 +49,6 @@ def read_details(paths: Sequence[Path]) -> ExportDetails:
                 if lines:
                     stderr_lines[number] = lines
     return ExportDetails(loading, stderr_lines)
-
-
-def is_wsl(path: str) -> bool:
-    """Whether an export says that its machine ran WSL2, by the release of its kernel.
-
-    Examples
-    --------
-    >>> is_wsl(capture)
-    False
-    """
-    try:
-        with closing(_opened(Path(path))) as export:
-            if not _has(export, "TARGET_INFO_SYSTEM_ENV"):
-                return False
-            rows = export.execute(
-                "SELECT substr(value, 1, 200) FROM TARGET_INFO_SYSTEM_ENV WHERE name = 'SoftwareReleaseVersion' LIMIT 9"
-            )
-            return any(is_wsl2(str(value)) for (value,) in rows)
-    except sqlite3.Error:
-        return False
 
 
 def _opened(path: Path) -> sqlite3.Connection:

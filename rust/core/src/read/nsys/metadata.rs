@@ -191,6 +191,12 @@ impl Metadata {
                 "SupportsGpuCtxsw" if value == "0" => {
                     self.configure("capture-settings", None, "gpu_context_switch_support", "false");
                 }
+                // Kernels of WSL2; early ones lack its name, and WSL1 has no GPU.
+                "SoftwareReleaseVersion"
+                    if value.contains("microsoft-standard") || value.contains("WSL2") =>
+                {
+                    self.configure("capture-settings", None, "wsl2", "true");
+                }
                 "Hostname" if !value.is_empty() => self.host_hash = Some(hash(value.as_bytes())),
                 // Of the machine's session, not of one process; separated by semicolons, unquoted.
                 "DeviceEnvironment" => {

@@ -534,6 +534,7 @@ fn of_the_metadata_only_what_is_listed_comes_out() {
             ('PROCESS_0:ARGUMENT_3', 'CUDA_VISIBLE_DEVICES=1 PASSWORD=SECRET run'),
             ('COLLECT_GPU_CTX_SW_TRACE', 'true');
         INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES ('Hostname', 'SECRET'), ('CudaDriverVersion', '13010'),
+            ('SoftwareReleaseVersion', '6.6.87.2-microsoft-standard-WSL2'),
             ('DeviceEnvironment', 'A=SECRET;NVSHARE_QUANTUM=30;B=SECRET');
         INSERT INTO DIAGNOSTIC_EVENT VALUES (1, 'SECRET'), (2, 'SECRET'), (3, '5 buffers were dropped in SECRET');
         INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES
@@ -558,6 +559,7 @@ fn of_the_metadata_only_what_is_listed_comes_out() {
         rows,
         [
             row("capture-settings", None, "gpu_context_switch_trace", "true"),
+            row("capture-settings", None, "wsl2", "true"),
             row("command-line", Some(42), "CUDA_VISIBLE_DEVICES", "1"),
             row("environment", None, "NVSHARE_QUANTUM", "30"),
             row("environment", Some(42), "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "0=2G"),
