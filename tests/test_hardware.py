@@ -1593,6 +1593,28 @@ def test_shares_of_the_time_in_which_all_are_active_are_those_of_that_window() -
     assert "(all active 22 %: then 44.5 %, 50.4 % and switch gaps 5.1 %)" in summary
 
 
+@pytest.mark.parametrize(
+    ("name", "told", "short"),
+    [
+        # By SQL, of the time that the first paragraphs are of: see above. A second figure would be of another time.
+        ("slices-A-B", r"5\.1 % of the time in which all tenants were active", r"82\.8 us (?!take|:)"),
+        # All were active for 89 % of the window, which its shares are of: contexts alternated for a part of it.
+        (
+            "torch-slices-serve-train",
+            r"[\d.]+ % of the time in which contexts alternated",
+            r"79\.4 us: 2\.2 % of the window",
+        ),
+    ],
+)
+def test_each_share_of_switch_gaps_names_its_time(name: str, told: str, short: str) -> None:
+    """Of three lengths of one thing a reader took two for one; beside a figure stands what it is of."""
+    path = H100 / f"{name}.sqlite"
+    report, summary = (" ".join(run(verb, path).stdout.split()) for verb in ("residency", "summary"))
+    assert re.search(rf"Switch gaps took {told}\.", report)
+    assert report.count("Switch gaps took") == 1
+    assert re.search(rf"context-switch gaps of {short}", summary)
+
+
 def test_longer_time_slices_save_the_switches_of_slices_that_were_used_up() -> None:
     """A longer time slice does not remove switches behind intervals that ended for want of work.
 

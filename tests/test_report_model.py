@@ -191,7 +191,7 @@ def test_first_screen_answers_every_question() -> None:
         "time-slicing (observed, confidence 0.97)",
         "mps; MISMATCH",
         "compute_victim          49.0 %",
-        "1\u202f212 context-switch gaps of 42.7 us take 2.1 %",
+        "1\u202f212 context-switch gaps of 42.7 us: 2.1 % of",
         "kernel latency 2.05x (n = 1, inferred)",
         "yes. Waiting for its time slice (95.5 % of the added latency",
         "Share through MPS",

@@ -76,6 +76,7 @@ __all__ = [
     "baselines_not_used",
     "bound_text",
     "bounded_text",
+    "busy_gaps_text",
     "by_traced",
     "cause_sentence",
     "cause_text",
@@ -841,6 +842,8 @@ _NEARLY_ALL = 0.95
 
 #: Part of the window below which that is said where the shares are.
 _HALF = 0.5
+#: Part by which two shares differ before both are said.
+_ALIKE = 0.1
 #: Tenants of which a first screen has their shares of that part.
 _FEW_SHARES = 3
 
@@ -884,6 +887,22 @@ def _gaps_all_active(device: Device) -> float | None:
     return None if device.context_switches is None else device.context_switches.all_at_work_gap_share
 
 
+def busy_gaps_text(device: Device) -> str:
+    """Which part of the time with contention switch gaps took; empty: not known, or as good as that of the window.
+
+    Where the first paragraphs say it of the time in which all tenants were active, of that time here as well: the time
+    in which contexts alternated is nearly as long, and would be a second figure of one thing.
+    """
+    told = _shares_all_active(device) if (partly_active(device) or 1.0) < _HALF else ""
+    gaps = _gaps_all_active(device) if told else None
+    found = device.sharing.switch_overhead if gaps is None else gaps
+    window = None if device.context_switches is None else device.context_switches.overhead_fraction
+    if found is None or (window is not None and abs(found - window) <= _ALIKE * found):
+        return ""
+    time = "contexts alternated" if gaps is None else f"all tenants were {active_word(device)}"
+    return f"Switch gaps took {fmt.percent(found)} of the time in which {time}."
+
+
 def _short_shares_all_active(device: Device) -> str:
     """The same in the order of the bars, where they are few and the rest of the window is most of it."""
     shares = [one.all_at_work_share for one in _with_gpu_time(device)]
@@ -905,13 +924,14 @@ def switching_text(device: Device) -> str:
     together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
     at_once = ", overlapping" if together else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
-    observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
+    observed, shares = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device)), ""
     if recorded_ns(device) is None and (part := partly_active(device)) is not None:
         active, shares = f"all active {fmt.percent(part, 0)}", _short_shares_all_active(device)
         # Only switch records tell these shares.
         source = f"{active}{shares}" if shares else f"{active}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {_shares_of(device)}{at_once} ({source})"
-    said = _switching(device, short=True)
+    # One figure of the same gaps: beside their share of the time in which all were active, that of the window misleads.
+    said = _switching(device, short=True, with_share=not (shares and _gaps_all_active(device)))
     return f"{text}; {said.rstrip('.')}" if said else text
 
 
@@ -949,10 +969,10 @@ def inferred_switch(device: Device) -> InferredSwitch | None:
     return InferredSwitch(of(0, 0), of(gap.median_ns, gap.total_ns))
 
 
-def _switching(device: Device, *, short: bool = False, lengths: bool = True) -> str:
+def _switching(device: Device, *, short: bool = False, lengths: bool = True, with_share: bool = True) -> str:
     """What context switches cost; the time slice where it is inferred. Short: behind the length of the window.
 
-    With `lengths`, how long residency intervals are.
+    With `lengths`, how long residency intervals are; with `with_share`, which part of the window their costs take.
     """
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or not switches.count:
@@ -961,9 +981,12 @@ def _switching(device: Device, *, short: bool = False, lengths: bool = True) -> 
         return ""
     what = fmt.counted(switches.count, *_COST_WORDS[switches.cost_kind or "gap"])
     text = f"{what} of {fmt.duration(switches.median_cost_ns)}"
+    if not with_share:
+        return f"{text}."
     if switches.overhead_fraction is not None:
-        text += f" take{'s' if switches.count == 1 else ''} {fmt.percent(switches.overhead_fraction)}"
-        text += "" if short else " of the window" if switches.recorded_ns is None else " of that time"
+        take = ":" if short else " takes" if switches.count == 1 else " take"
+        text += f"{take} {fmt.percent(switches.overhead_fraction)}"
+        text += " of the window" if switches.recorded_ns is None else " of that time"
     if switches.cost_kind == "full":
         # It reaches into residency.
         text += "; saving and restoring are in GPU time as well"

@@ -659,7 +659,11 @@ def _wrapped(text: str, columns: int) -> list[str]:
 def _lines(label: str, text: str, most: int) -> list[str]:
     room = SUMMARY_COLUMNS - _LABEL
     parts = _wrapped(text, room)
-    if len(parts) > most:
+    # What follows in parentheses is left out whole.
+    if len(parts) > most and parts[most].startswith("(") and parts[most - 1].count("(") == parts[most - 1].count(")"):
+        ends = text.endswith(".") and not parts[most - 1].endswith(".")
+        parts = [*parts[: most - 1], parts[most - 1] + "." * ends]
+    elif len(parts) > most:
         parts = [*parts[: most - 1], _cut(parts[most - 1], room, sentence=text.endswith("."))]
     return [f"{label if i == 0 else '':<{_LABEL}}{part}".rstrip() for i, part in enumerate(parts)]
 

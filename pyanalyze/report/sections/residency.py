@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
+    busy_gaps_text,
     inferred_switch,
     median_interval,
     of_intervals,
@@ -129,10 +130,6 @@ def _reasons_note(switches: ContextSwitches) -> str:
     return "; ".join(words)
 
 
-#: Part by which two shares differ before both are said.
-_ALIKE = 0.1
-
-
 def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
     """The parts of a switch and their sum: the one place that has them all."""
     known = (
@@ -175,11 +172,8 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         "contexts stop, save and restore inside residency intervals. No record of this driver tells how long that "
         "takes."
     )
-    alternated = device.sharing.switch_overhead
-    share = switches.overhead_fraction
-    # Where contexts alternated for most of the window the two shares are one.
-    if alternated is not None and (share is None or abs(alternated - share) > _ALIKE * alternated):
-        caption += f" Switch gaps took {fmt.percent(alternated)} of the time in which contexts alternated."
+    if gaps := busy_gaps_text(device):
+        caption += f" {gaps}"
     return Table(columns, cells, caption)
 
 
