@@ -198,14 +198,14 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
     mps_, mig_ = by_name["MPS"], by_name["MIG"]
     assert mps_.contention is not None and mig_.contention is None and by_name["time-slicing"].contention is None
     for one in advice.actions:
-        if "Bounds allow" in one.why:
+        if "The bounds" in one.why:
             option = mig_ if "MIG instance" in one.action else mps_
-            assert f"a model error of {option.margin:.1%}".replace("%", " %") in one.why
+            assert f"reach up to {option.margin:.1%} beyond the replays".replace("%", " %") in one.why
             assert ("they take +3 % time in the forecast" in one.why) == (option is mps_)
             # Whose time, and relative to what.
             assert ("beside those of another tenant they take" in one.why) == (option is mps_)
             assert option.margin >= (advice.options.check.size if advice.options.check else 0)
-    assert sum("Bounds allow" in one.why for one in advice.actions) >= 2
+    assert sum("The bounds" in one.why for one in advice.actions) >= 2
 
 
 def test_the_figures_of_one_forecast_are_told_apart(hardware: Path) -> None:
@@ -215,11 +215,15 @@ def test_the_figures_of_one_forecast_are_told_apart(hardware: Path) -> None:
     for action, kind in (("MPS", 1.3), ("MIG instance", 4.0)):
         (one,) = (one for one in advice.actions if action in one.action)
         missed = re.search(r"takes as long as recorded within ([\d.]+) %", one.why)
-        allowed = re.search(r"a model error of ([\d.]+) %, ([\d.]+) % of it for this configuration\.", one.why)
+        allowed = re.search(
+            r"The bounds contain what the replay missed, and (?P<more>[\d.]+) % more for this configuration: "
+            r"they reach up to (?P<all>[\d.]+) % beyond the replays\.",
+            one.why,
+        )
         assert missed is not None
         assert allowed is not None
-        assert float(allowed[2]) == kind
-        assert float(allowed[1]) == pytest.approx(float(missed[1]) + kind, abs=0.11)
+        assert float(allowed["more"]) == kind
+        assert float(allowed["all"]) == pytest.approx(float(missed[1]) + kind, abs=0.11)
         assert one.expected is not None
         ratio = re.search(r"kit \(pid 862\) [\d.]+x -> ([\d.]+x)", one.expected)
         assert ratio is not None

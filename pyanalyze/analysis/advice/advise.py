@@ -811,11 +811,12 @@ def _trust(compared: Options, option: Option) -> str:
         said += (
             f" {fmt.percent(compared.replayed)} of the operations were replayed, in windows spread over the recording."
         )
-    said += f" Bounds allow for a model error of {fmt.percent(option.margin)}"
-    if compared.check is not None:
+    reach = f"reach up to {fmt.percent(option.margin)} beyond the replays"
+    if compared.check is None:
+        said += f" The bounds {reach}, for the error of the model."
+    else:
         more = fmt.percent(option.margin - compared.check.size)
-        said += f", {more} of it for this configuration"
-    said += "."
+        said += f" The bounds contain what the replay missed, and {more} more for this configuration: they {reach}."
     if option.contention is not None:
         said += (
             " The replay models neither memory and caches, which kernels side by side share, nor the units of an SM"
