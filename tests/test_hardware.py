@@ -40,6 +40,7 @@ from pyanalyze.report.sentences import (
     cut_sentences,
     defined_window,
     gpu_time_rows,
+    gpu_time_text,
     partly_active,
 )
 from pyanalyze.text.format import count
@@ -1591,6 +1592,29 @@ def test_shares_of_the_time_in_which_all_are_active_are_those_of_that_window() -
     summary = " ".join(run("summary", path).stdout.split())
     # By SQL: 634 switches begin in that time, and their gaps take 52.1 ms of 1 013.
     assert "(all active 22 %: then 44.5 %, 50.4 % and switch gaps 5.1 %)" in summary
+
+
+@pytest.mark.parametrize("name", ["mps-A-B", "torch-mps-serve-train"])
+def test_shares_of_concurrent_clients_stand_beside_what_they_are_together(name: str) -> None:
+    """35 % and 35 % of two clients that run at once read as 70 % of the GPU, which was idle for 65 %."""
+    path = H100 / f"{name}.sqlite"
+    query = (
+        'SELECT sum(max(0, e - max(s, coalesce(before, s)))) FROM (SELECT start AS s, "end" AS e, '
+        'max("end") OVER (ORDER BY start ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before '
+        "FROM CUPTI_ACTIVITY_KIND_KERNEL)"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        union_ns = db.execute(query).fetchone()[0]
+    report = load(path).report()
+    (device,) = report.devices
+    assert device.in_flight_ns == union_ns
+    assert device.window is not None
+    share = f"together {100 * union_ns / (device.window.end_ns - device.window.start_ns):.1f} %"
+    assert share in " ".join(run("summary", path).stdout.split())
+    assert f", {share} of " in gpu_time_text(device)
+    # Of tenants that alternate, shares of residency add up.
+    (alternating,) = load(H100 / "slices-A-B.sqlite").report().devices
+    assert alternating.in_flight_ns is None
 
 
 @pytest.mark.parametrize(

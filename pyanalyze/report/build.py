@@ -47,6 +47,7 @@ from pyanalyze.results.report import (
 from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice, SwitchPart
 from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.process_lists import process_memory
+from pyanalyze.tables.selections import covered_ns
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import capital
@@ -412,6 +413,7 @@ def _device(
         gpu_uuid=device["gpu_uuid"],
         window=window,
         all_at_work=at_work,
+        in_flight_ns=_in_flight_ns(tables, verdict.device_id, window, tenants) if Part.RESIDENCY in parts else None,
         memory=_memory(tables, device, missing),
         sampled=sampled_of(tables, verdict.device_id),
         gpu_metrics=None
@@ -526,6 +528,24 @@ def _window(usage: pl.DataFrame) -> Window | None:
     if not isinstance(first, int) or not isinstance(last, int):
         return None
     return Window(start_ns=first, end_ns=last)
+
+
+def _in_flight_ns(tables: TableSet, device_id: int, window: Window | None, tenants: Sequence[Tenant]) -> int | None:
+    """The part of the window in which work of any tenant was in flight; None: their shares are of residency."""
+    import polars as pl
+
+    if window is None:
+        return None
+    span_ns = window.end_ns - window.start_ns
+    by_work = [t for t in tenants if t.busy_ns and t.gpu_time_basis == "inferred"]
+    # Of a client that was switched out with its server the share is less than its work was in flight for.
+    if len(by_work) < 2 or any(round((t.gpu_time_share or 0.0) * span_ns) != t.busy_ns for t in by_work):
+        return None
+    work = pl.concat(
+        tables.columns(name, "device_id", "start_ns", "end_ns").filter(pl.col("device_id") == device_id)
+        for name in ("kernels", "graph_launches")
+    )
+    return covered_ns(work.select(pl.col("start_ns", "end_ns").clip(window.start_ns, window.end_ns)))
 
 
 def _gpu_time_shares(tables: TableSet, device_id: int, window: Window) -> dict[int, float]:

@@ -95,6 +95,7 @@ __all__ = [
     "has_untraced",
     "holder_text",
     "id_text",
+    "in_flight_share",
     "inferred_switch",
     "late_text",
     "lead_sentences",
@@ -724,10 +725,24 @@ def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
     names = [f"{holder_text(t, device)} {fmt.percent(t.gpu_time_share)}{_idle(t, device)}" for t in shown[:3]]
     if len(shown) > 3:
         names.append(f"{len(shown) - 3} more")
-    resident = "resident, by " if shown[0].gpu_time_basis == "observed" else ""
-    source = f"{resident}{_gpu_time_source(device)}{_of_clients(device)}"
+    observed = shown[0].gpu_time_basis == "observed"
+    source = f"{'resident, by ' if observed else ''}{_gpu_time_source(device)}{_of_clients(device)}"
+    if not observed and (together := _together(device)):
+        names.append(together)
     text = f"{', '.join(names)} of {_shares_of(device)} ({source})."
     return f"{text} {said}" if (said := _switching(device, lengths=lengths)) else text
+
+
+def in_flight_share(device: Device) -> float | None:
+    """The part of the window in which work of any tenant was in flight; None: shares are of residency, which add up."""
+    window_ns = _window_ns(device)
+    return None if device.in_flight_ns is None or not window_ns else device.in_flight_ns / window_ns
+
+
+def _together(device: Device) -> str:
+    """The same behind the shares of the tenants, which do not add up to it; empty: not known."""
+    share = in_flight_share(device)
+    return "" if share is None else f"together {fmt.percent(share)}"
 
 
 def copies_only(device: Device) -> bool:
@@ -770,7 +785,8 @@ def _of_clients(device: Device) -> str:
     labels = tenant_labels(device.tenants)
     each = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(t.gpu_time_share)}" for t in clients[:3])
     more = f" and {len(clients) - 3} more" if len(clients) > 3 else ""
-    return f"; {work_words(device)} in flight: {each}{more}"
+    together = _together(device)
+    return f"; {work_words(device)} in flight: {each}{more}{f', {together}' if together else ''}"
 
 
 def _gpu_time_source(device: Device) -> str:
@@ -921,10 +937,11 @@ def active_word(device: Device) -> str:
 
 def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
-    together = sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING
-    at_once = ", overlapping" if together else ""
+    at_once = ", overlapping" if sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed, shares = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device)), ""
+    if not observed and (together := _together(device)):
+        at_once = f", {together}"
     if recorded_ns(device) is None and (part := partly_active(device)) is not None:
         active, shares = f"all active {fmt.percent(part, 0)}", _short_shares_all_active(device)
         # Only switch records tell these shares.

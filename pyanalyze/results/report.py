@@ -404,6 +404,13 @@ class Device(Result):
         description="Begin of the call that launched the operation with which `all_at_work` begins; null: not known, "
         "or `all_at_work` is nearly the window.",
     )
+    in_flight_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Of the window, kernels or graphs traced whole of any tenant were in flight, ns: tenants in flight "
+        "at once count once. null: not asked for, fewer than two tenants with traced work, or their GPU time is known "
+        "from residency.",
+    )
     memory: Memory | None = Field(description="Device memory; null: not known.")
     name: Text | None = Field(description="Product name.")
     sm_count: int | None = Field(description="Streaming multiprocessors.")

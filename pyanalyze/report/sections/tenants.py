@@ -10,6 +10,7 @@ from pyanalyze.report.sentences import (
     LONG,
     copies_only,
     id_text,
+    in_flight_share,
     only_copies_text,
     processes_text,
     recorded_ns,
@@ -95,7 +96,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if group:
         caption += " Switch records name any MPS client for all of its group: their residency is known together only."
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None and t not in group[1:]]
-    if sum(shares) > 1 + _ROUNDING:
+    if (part := in_flight_share(device)) is not None:
+        caption += " Shares overlap where tenants ran at once: together they had "
+        caption += f"{work} in flight for {fmt.percent(part)} of the window."
+    elif sum(shares) > 1 + _ROUNDING:
         caption += " Tenants that run at once add up to more than 100 %."
     columns = (
         Column("Tenant"),
