@@ -244,3 +244,18 @@ def test_other_gpus_without_work_take_no_room_of_a_command(corpus: Path) -> None
     screen = run("summary", str(corpus / "exports" / "pipit" / "perlmutter-cloverleaf-cuda.sqlite")).stdout
     assert "Analysed    NVIDIA A100-SXM4-80GB (device 0), 1 of 4 GPUs; 342.4 ms of 1.198 s" in screen
     assert "ncu --set full" in screen
+
+
+@pytest.mark.parametrize(
+    ("capture", "glosses"),
+    [
+        ("alone-C", ["launching (gaps up to 250 us)"]),
+        ("torch-alone-serve", ["queued work (launched, not started)"]),
+        # Three lines have room for one of the two.
+        ("torch-alone-train", ["launching (gaps up to 250 us)"]),
+    ],
+)
+def test_parts_of_the_time_are_explained_where_they_are_named(hardware: Path, capture: str, glosses: list[str]) -> None:
+    """A reader did not know what `launching 2.3 %` counts, nor how queued work differs from it."""
+    screen = run("summary", hardware / f"{capture}.sqlite").stdout
+    assert re.findall(r"(?:launching|queued work) \([^)]*\)", " ".join(screen.split())) == glosses

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause, Reason, Victim, impact_of, untraced_share
 from pyanalyze.report.sampled_text import ALMOST_ALL
 from pyanalyze.results.labels import (
@@ -61,9 +62,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIRECTION_WORDS",
+    "GLOSSED",
     "HOST_MEMORY_WORDS",
     "KIND_WORDS",
     "LONG",
+    "PART_GLOSSES",
     "ROWS_SKIPPED",
     "STREAM_REASONS",
     "UNREAD",
@@ -347,6 +350,16 @@ _PART_WORDS = {
 }
 
 
+#: What parts count, behind their names: of the others the name says it.
+PART_GLOSSES: Final[Mapping[Limit, str]] = {
+    Limit.COPIES: "no kernel in flight",
+    Limit.WAITING: "launched, not started",
+    Limit.LAUNCHES: f"gaps up to {LAUNCH_GAP_NS // 1000} us",
+}
+#: Those of which a sentence says it.
+GLOSSED: Final = (Limit.WAITING, Limit.LAUNCHES)
+
+
 def part_words(part: Limit, copies: Iterable[Copies | None], *, graphs: bool = False) -> str:
     """Name a part of the time of processes with these copies, and whole graphs or not."""
     if part is Limit.KERNELS and graphs:
@@ -408,7 +421,7 @@ STREAM_REASONS: Final[Mapping[StreamReason, str]] = {
 }
 
 
-def limit_text(device: Device, *, short: bool = False) -> str | None:
+def limit_text(device: Device, *, short: bool = False, glosses: Sequence[Limit] = GLOSSED) -> str | None:
     """What limits the only process of a device, with the parts of its time; None: several, or not known.
 
     Of so few operations that no part of its time means anything, that is said.
@@ -421,6 +434,8 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
         Leave out which devices copied at the same time and most of what came before the first operation, and say
         either what the host did in the meantime, or that it waited once: at its start that says more. An NVTX range
         that has most of the host's time is named in both cases.
+    glosses
+        Parts of which it is said what they count, behind their names.
     """
     if len(device.tenants) != 1 or device.tenants[0].time_split is None:
         return None
@@ -436,7 +451,9 @@ def limit_text(device: Device, *, short: bool = False) -> str | None:
     gap = split.one_gap
     # On a first screen what the others have of the time without a gap at the start takes their place.
     instead = short and gap is not None and gap.at_start and split.without_gap is not None
-    others = "" if instead else ", ".join(f"{part_words(one, [copies])} {fmt.percent(shares[one])}" for one in told)
+    meant = {one: f" ({PART_GLOSSES[one]})" for one in glosses}
+    named_parts = (f"{part_words(one, [copies])}{meant.get(one, '')} {fmt.percent(shares[one])}" for one in told)
+    others = "" if instead else ", ".join(named_parts)
     told_share, rest_share = (sum(shares[one] for one in some) for some in (told, rest))
     of_rest = "the rest"
     if rest_share - told_share >= _SHOWN_SHARE:

@@ -28,6 +28,7 @@ from pyanalyze.report.sampled_text import (
     use_sentence,
 )
 from pyanalyze.report.sentences import (
+    GLOSSED,
     KIND_WORDS,
     ROWS_SKIPPED,
     TO_DO,
@@ -336,11 +337,16 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         return [*_lines("Slow", slow, 2), *_lines("Answer", cause, 3)]
     limit = limit_text(device)
     if limit is not None:
-        most = _LIMIT_LINES
-        if len(_lines("Limit", limit, most + 1)) > most:
-            limit, split = limit_text(device, short=True) or limit, device.tenants[0].time_split
-            # What the host did in its longest gap is worth a line of its own.
-            most += split is not None and split.one_gap is not None and split.most_in_range is not None
+        most, split = _LIMIT_LINES, device.tenants[0].time_split
+        # What the host did in its longest gap is worth a line of its own.
+        more = most + (split is not None and split.one_gap is not None and split.most_in_range is not None)
+        # What a part counts stands in the report as well, and goes before the rest does.
+        texts = [
+            (lines, limit_text(device, short=short, glosses=GLOSSED[first:]) or limit)
+            for short, lines in ((False, most), (True, more))
+            for first in range(len(GLOSSED) + 1)
+        ]
+        most, limit = next((one for one in texts if len(_lines("Limit", one[1], one[0] + 1)) <= one[0]), texts[-1])
         return [*_lines("Limit", limit, most), *_streams(device), *_lines("Answer", cause, 2)]
     if impact.sole_tenant:
         return _lines("Answer", cause, 3)

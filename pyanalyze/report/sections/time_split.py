@@ -8,7 +8,14 @@ from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.report.blocks import Block, Cell, Column, Fold, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sections.slow_requests import repeated_ranges
-from pyanalyze.report.sentences import calls_before_text, limit_text, one_gap_text, part_words, too_few_text
+from pyanalyze.report.sentences import (
+    PART_GLOSSES,
+    calls_before_text,
+    limit_text,
+    one_gap_text,
+    part_words,
+    too_few_text,
+)
 from pyanalyze.results.labels import host_words, late_words, sampled_words, tenant_labels
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
@@ -22,9 +29,6 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Device
     from pyanalyze.results.time_split import TimeSplit
 
-
-#: What parts exclude, below the titles of their columns.
-_OF_PARTS = {Limit.COPIES: "no kernel in flight", Limit.WAITING: "launched, not started"}
 
 #: Every moment of a process counts as the first of these that applies.
 _FIRST_THAT_APPLIES = (Limit.KERNELS, Limit.COPIES, Limit.WAITING, Limit.API_CALLS, Limit.LAUNCHES, Limit.HOST)
@@ -156,7 +160,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     columns = (
         Column("Tenant"),
         Column("Time", "first start to last end", True),
-        *(Column(capital(part_words(one, copies, graphs=graphs)), _OF_PARTS.get(one, ""), True) for one in Limit),
+        *(Column(capital(part_words(one, copies, graphs=graphs)), PART_GLOSSES.get(one, ""), True) for one in Limit),
         Column("Call with most time", "with nothing in flight; share of the tenant's time"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
         Column("Top kernel", "share of kernel time"),
