@@ -251,6 +251,17 @@ def test_records_that_end_before_the_work_show_no_rate(tmp_path: Path, corpus: P
     assert (kind.copies, kind.uncovered, kind.bytes_per_s, kind.best_bytes_per_s) == (2, 1, 1e11, 1e11)
     said = "The records of 1 of 2 copies of train do not cover their execution"
     assert said in render_markdown(pyanalyze.load(path).report())
+    # Of a copy on the device the memory reads and writes each byte: at 9 TB/s it would do 18, of a host's only 9.
+    for kind_of, uncovered in ((on_device, 1), ({"copyKind": TO_DEVICE, "srcKind": PINNED, "dstKind": DEVICE}, 0)):
+        one = copy(41, 0, MS // 1000, bytes=9 * 10**6, **kind_of)
+        made = write(
+            tmp_path / f"{uncovered}.sqlite",
+            kernels=[kernel(41, 3 * MS, 4 * MS)],
+            copies=[one],
+            processes={41: "train"},
+        )
+        (kind,) = copies_of(made).kinds
+        assert kind.uncovered == uncovered
     # Without the bandwidth of the device nothing can be said.
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE TARGET_INFO_GPU SET memoryBandwidth = NULL")
@@ -692,6 +703,16 @@ def test_what_copies_on_the_device_reach_is_not_said_of_the_link(corpus: Path) -
     page = run("report", path, "-f", "md").stdout
     assert "Except for copies on the device: the link can do at least that" in page
     assert "where that is higher. The link can do" not in page
+
+
+def test_the_rate_of_copies_on_the_device_counts_bytes_once(hardware: Path) -> None:
+    """By SQL 6.43 GB copied in 4.82 ms: 1333.5 GB/s, of 3352 that the memory can read and write together."""
+    page = run("report", hardware / "torch-alone-train.sqlite", "-f", "md").stdout
+    assert "| 1333.5 GB/s |" in page
+    assert "Rate (bytes copied over the sum of durations)" in page
+    assert "Copies on the device read and write each byte: memory traffic is twice their rate." in page
+    # This one copies from and to the host only.
+    assert "read and write each byte" not in run("report", hardware / "slices-A-B.sqlite", "-f", "md").stdout
 
 
 def test_waits_for_small_copies_to_the_device_are_named(corpus: Path) -> None:

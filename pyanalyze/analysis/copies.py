@@ -31,16 +31,17 @@ __all__ = [
 LARGE_BYTES = 1 << 20
 #: Copies of pageable memory up to this size are staged: they return to the host at once.
 STAGED_BYTES = 64 << 10
-#: Rate over the memory bandwidth of the device that no cache reaches: the record ends before the work does.
+#: Memory traffic over the memory bandwidth of the device that no cache reaches: the record ends before the work does.
 UNCOVERED_RATE = 10
 #: Part of the time of copies from which on some of them stand for all.
 MOST_OF_TIME = 0.9
 #: CUPTI's copy kinds.
 COPIED_TO_DEVICE, COPIED_TO_HOST = 1, 2
+_ON_DEVICE = 8
 _DIRECTIONS = {
     COPIED_TO_DEVICE: CopyDirection.TO_DEVICE,
     COPIED_TO_HOST: CopyDirection.TO_HOST,
-    8: CopyDirection.ON_DEVICE,
+    _ON_DEVICE: CopyDirection.ON_DEVICE,
     10: CopyDirection.BETWEEN_DEVICES,
 }
 #: Those that cross the link to the host.
@@ -99,6 +100,8 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
     )  # fmt: skip
     rows = _with_halves(tables.columns("memops", *columns))
     rate = pl.col("bytes") / (pl.col("end_ns") - pl.col("start_ns")).clip(1) * 1e9
+    # A copy on the device reads and writes each byte in its memory.
+    passes = pl.when(pl.col("copy_kind") == _ON_DEVICE).then(2).otherwise(1)
     bandwidth = dict(tables.columns("devices", "device_id", "memory_bandwidth_bytes_per_s").iter_rows())
     by_device, host_of = {}, _hosts(tables)
     # Of one device alone nothing is beside others.
@@ -112,7 +115,9 @@ def copies_of(tables: TableSet) -> dict[tuple[int, int], Copies]:
             continue
         mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
         most = bandwidth.get(tenant["device_id"])
-        uncovered = pl.lit(value=False) if most is None else (rate >= UNCOVERED_RATE * most).fill_null(value=False)
+        uncovered = (
+            pl.lit(value=False) if most is None else (rate * passes >= UNCOVERED_RATE * most).fill_null(value=False)
+        )
         own = rows.filter(mine).with_columns(uncovered=uncovered)
         if own.is_empty():
             continue

@@ -25,8 +25,9 @@ class CopyKind(Result):
     uncovered: int = Field(
         default=0,
         ge=0,
-        description="Copies whose bytes over duration are 10 times the memory bandwidth of the device or more: their "
-        "records do not cover their execution, and no rate here counts them. 0 also where that bandwidth is not known.",
+        description="Copies whose memory traffic over duration is 10 times the memory bandwidth of the device or more: "
+        "their records do not cover their execution, and no rate here counts them. 0 also where that bandwidth is not "
+        "known.",
     )
     bytes: int = Field(ge=0, description="Bytes.")
     median_bytes: int | None = Field(default=None, ge=0, description=_MEDIAN)
@@ -54,7 +55,8 @@ class CopyKind(Result):
         "device; those that began after the first copy for copies to the host; null: other directions.",
     )
     bytes_per_s: Number = Field(
-        description="Bytes over the sum of their durations, without those of uncovered copies; null: no duration."
+        description="Bytes copied over the sum of their durations, without those of uncovered copies; null: no "
+        "duration. Each counts once: a copy on the device reads and writes it, so that memory traffic is twice that."
     )
     best_bytes_per_s: Number = Field(
         description="Best rate of a copy of this direction of at least 1 MiB from or to memory of any kind by this "

@@ -25,6 +25,8 @@ _CAPTION = (
     "sizes: small ones never reach that of large ones. "
     f"Size is p50; below {_ENOUGH} copies it gives the smallest and the largest."
 )
+#: Beside the bandwidth of the memory a rate is half of what counts.
+_TWICE = " Copies on the device read and write each byte: memory traffic is twice their rate."
 _FASTEST = (
     " Best rate: of the fastest copy of at least 1 MiB of this process in the same direction, or of a row of that "
     "direction where that is higher."
@@ -43,20 +45,20 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Column("Size", "p50", True),
         Column("Time", "share of its time", True),
         Column("Without a kernel", "share of its time", True),
-        Column("Rate", "bytes over the sum of durations", True),
+        Column("Rate", "bytes copied over the sum of durations", True),
         Column("Best rate", "in that direction", True),
     )
     kinds = [kind for _, copies in found for kind in copies.kinds]
+    on_device = any(kind.direction is CopyDirection.ON_DEVICE for kind in kinds)
+    caption = _CAPTION + _TWICE * on_device
     if all(kind.best_bytes_per_s is None for kind in kinds):
         # Small copies only: a column of unknowns says nothing.
         columns, rows = columns[:-1], tuple(row[:-1] for row in rows)
-        caption = _CAPTION
     else:
         linked = any(kind.direction is not CopyDirection.ON_DEVICE for kind in kinds)
-        on_device = any(kind.direction is CopyDirection.ON_DEVICE for kind in kinds)
         # Copies on the device cross its memory, not the link.
         the = " Except for copies on the device: the " if on_device else " The "
-        caption = f"{_CAPTION}{_FASTEST}{f'{the}{_LINK}' if linked else ''}"
+        caption += f"{_FASTEST}{f'{the}{_LINK}' if linked else ''}"
     blocks: list[Block] = [Table(columns, rows, caption)] if rows else []
     for label, copies in found:
         blocks += [Para(text) for text in _sentences(label, copies)]
@@ -102,9 +104,9 @@ def _sentences(label: str, copies: Copies) -> Iterator[str]:
     if any(n for n, _, _ in found):
         parts = [f"{fmt.count(n)} of {fmt.count(of)} {what}" for n, of, what in found if n]
         yield (
-            f"The records of {fmt.names(parts)} of {label} do not cover their execution: their bytes over their "
-            f"durations are {UNCOVERED_RATE} times the memory bandwidth of the device or more. They show no rate, and "
-            "their time is a lower bound."
+            f"The records of {fmt.names(parts)} of {label} do not cover their execution: their memory traffic over "
+            f"their durations is {UNCOVERED_RATE} times the memory bandwidth of the device or more. They show no rate, "
+            "and their time is a lower bound."
         )
     if copies.other_devices:
         beside = fmt.names([f"device {one.device_id}: {fmt.duration(one.overlap_ns)}" for one in copies.other_devices])
