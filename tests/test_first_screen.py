@@ -40,7 +40,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
     # Three tenants are time-sliced; app_b is slowest, and app_c was not traced: that a forecast needs its work is the answer.
     "time-slicing with an untraced tenant": (
         r"^Answer +Sharing is the cause: yes\.",
-        r"^Mode +time-slicing \(observed, confidence 0\.\d\d\)",
+        r"^Mode +time-slicing \(observed, confidence 0\.\d\d in simulations\)",
         r"^Slow +app_b, kernel latency 3\.\d\dx \(95 % CI",
         r"19\.57 ms \(3\.2\dx, n = 106\)",
         r"Slowed by app_a \(5\d\.\d % of the time others took\) and app_c \(4\d\.\d %\)",
@@ -53,7 +53,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
     # Both clients ran all the time, so that nothing shows them solo: no slowdown, no victim, no aggressor.
     "MPS with caps": (
         r"^Mode +mps-partitioned.*matches$",
-        r"^Mode +mps-partitioned \(observed, confidence 0\.\d\d\)",
+        r"^Mode +mps-partitioned \(observed, confidence 0\.\d\d in simulations\)",
         r"^Slowdown +not known from the recording \(forecasts model it\)\. Tenants client-1 and client-2",
         None,
         None,
@@ -65,7 +65,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
     ),
     "MIG with MPS": (
         r"^Mode +mig\+mps.*matches$",
-        r"^Mode +mig\+mps \(observed, confidence 0\.\d\d\)",
+        r"^Mode +mig\+mps \(observed, confidence 0\.\d\d in simulations\)",
         r"^Slowdown +first, elapsed time 1\.\d\dx \(95 % CI",
         None,
         None,
@@ -78,7 +78,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
     # One process: nobody slows it, and what limits it takes the place of who is slow and through what.
     "streams": (
         r"^Answer +Sharing is the cause: no \(only one process used the GPU\)",
-        r"^Mode +streams \(observed, confidence 0\.\d\d\)",
+        r"^Mode +streams \(observed, confidence 0\.\d\d in simulations\)",
         r"^Limit +app is limited by its kernels",
         None,
         None,

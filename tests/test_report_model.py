@@ -188,7 +188,7 @@ def test_first_screen_answers_every_question() -> None:
     text = render_summary(examples.time_sliced(synthetic=True))
     for words in (
         "SYNTHETIC",
-        "time-slicing (observed, confidence 0.97)",
+        "time-slicing (observed, confidence 0.97 in simulations)",
         "mps; MISMATCH",
         "compute_victim          49.0 %",
         "1\u202f212 context-switch gaps of 42.7 us: 2.1 % of",

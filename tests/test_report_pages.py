@@ -151,7 +151,7 @@ def test_page_says_everything(page: str) -> None:
     words = re.sub(r"\s+", " ", " ".join(_Parsed(page).words))
     for text in (
         "Synthetic capture",
-        "Sharing mode: time-slicing (observed, confidence 0.97)",
+        "Sharing mode: time-slicing (observed, confidence 0.97 in simulations)",
         "Not shared as configured",
         "42.7 us",
         "2.131 ms",
@@ -497,7 +497,10 @@ def test_only_a_narrow_interval_around_one_clears_the_gpu(low: float, high: floa
 def test_three_sentences_answer_the_five_questions() -> None:
     """Against the made report: victim, aggressor and cause; mode, configuration and GPU time; occupancy; what to do."""
     (slow, shared, rest) = lay_out(examples.time_sliced()).lead
-    assert "time-slicing (observed, confidence 0.97). Configured: mps; MISMATCH: time-slicing was observed." in shared
+    assert (
+        "time-slicing (observed, confidence 0.97 in simulations). Configured: mps; MISMATCH: time-slicing was observed."
+        in shared
+    )
     assert (
         "GPU time: pid 30398 (not traced) 49.1 %, compute_victim 49.0 % of 2.512 s (resident, by switch records)."
         in shared

@@ -309,15 +309,21 @@ def utc(origin_utc_ns: str | None, position_ns: int | None) -> str:
 _WORD = re.compile(r"(?!nsys\b)(?:(?:yes|no)(?=:)|[a-z][a-z-]*(?=[\s,;]|[.!?]?$))")
 
 
-def certainty(basis: str, confidence: float | None) -> str:
+def certainty(basis: str, confidence: float | None, measured_in: str = "") -> str:
     """Say behind a mode how it is known, and how surely; None: that is not said.
+
+    `measured_in`: where such verdicts were that often right; empty: that is said elsewhere.
 
     Examples
     --------
     >>> certainty("observed", 0.984), certainty("inferred", None)
     ('(observed, confidence 0.98)', '(inferred)')
+    >>> certainty("observed", 0.984, "simulations")
+    '(observed, confidence 0.98 in simulations)'
     """
-    return f"({basis})" if confidence is None else f"({basis}, confidence {confidence:.2f})"
+    if confidence is None:
+        return f"({basis})"
+    return f"({basis}, confidence {confidence:.2f}{f' in {measured_in}' if measured_in else ''})"
 
 
 def capital(text: str) -> str:
