@@ -1189,7 +1189,8 @@ def yielded(path: Path, sql: str) -> float:
         ("running-example-time-slicing", {"contexts_alternate", "streams_overlap"}),
         ("time-slicing-untraced-tenant", {"untraced_resident"}),
         ("mps", {"busy_without_switches", "several_traced_tenants", "short_kernels_overlap"}),
-        ("mps-outsider", {"mps_group_time_sliced"}),
+        ("mps-outsider", {"mps_group_time_sliced", "interrupted_kernels"}),
+        ("mig-time-slicing", {"kernel_durations_inflated"}),
         ("mps-capped", {"sms_hidden"}),
         ("mps-pre-volta", {"pre_volta"}),
         ("mig-two-instances", {"mig_instance", "one_traced_tenant"}),
@@ -1225,13 +1226,15 @@ def test_queries_over_recordings_of_two_boards_give_the_same_number(hardware: Pa
 
 def test_queries_over_real_exports_give_the_same_number(corpus: Path) -> None:
     """Exports by several versions of nsys."""
-    asked = 0
+    asked: list[str] = []
     for path in sorted(corpus.glob("exports/*/*.sqlite")):
         for verdict in load(path).classify():
             for seen in (w for w in verdict.evidence if w.sql):
-                asked += 1
+                asked.append(seen.name)
                 assert yielded(path, str(seen.sql)) == pytest.approx(seen.value, rel=1e-6), (path.name, seen.name)
-    assert asked > 49
+    assert len(asked) > 49
+    # How many launches repeat another one, and what their median is, no reader can tell from the sentence.
+    assert "kernel_durations_stable" in asked
 
 
 def test_the_change_from_time_slicing_to_mps_is_found() -> None:

@@ -901,9 +901,9 @@ def _solitude(case: Case) -> Iterable[Observation]:
             case,
             "deviating_share",
             "kernel_durations_stable",
-            f"durations are stable: {fmt.percent(deviating.value)} of {deviating.n} repeated launches took over 0.8 ms "
-            f"more or less than the median of the same launch; another busy tenant would have had {unbroken:.0f} time "
-            "slices (of 2.1 ms, assumed) in their time",
+            f"durations are stable: {fmt.percent(deviating.value)} of {deviating.n} repeated launches (same kernel, "
+            "grid and block) took over 0.8 ms more or less than their median; another busy tenant would have had "
+            f"{unbroken:.0f} time slices (2.1 ms each, assumed) between pauses of the traced one (50 us or more)",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(

@@ -129,6 +129,27 @@ theirs AS (
   WINDOW w AS (PARTITION BY o, n ORDER BY s, p, e))
 SELECT count(*) FROM theirs WHERE p IS NOT o AND own < since AND until > s + 20000
 """
+#: Launches of one kernel, grid and block of a process, at least five, with the median of theirs.
+_REPEATS = """
+launch AS (
+  SELECT "end" - start AS ns, dense_rank() OVER (
+    ORDER BY globalPid, demangledName, gridX, gridY, gridZ, blockX, blockY, blockZ) AS alike FROM {kernels}),
+ranked AS (
+  SELECT ns, alike, row_number() OVER (PARTITION BY alike ORDER BY ns) AS i, count(*) OVER (PARTITION BY alike) AS n
+  FROM launch),
+repeat AS (
+  SELECT ns, avg(CASE WHEN i IN ((n + 1) / 2, (n + 2) / 2) THEN ns END) OVER (PARTITION BY alike) AS median
+  FROM ranked WHERE n >= 5)
+"""
+_INFLATED = "ns > median + 800000 AND ns > 1.5 * median"
+_DEVIATING = "SELECT avg(abs(ns - median) > 800000) FROM repeat"
+_MANY_INFLATED = f"SELECT avg({_INFLATED}) FROM repeat"  # noqa: S608 - constants
+_EXCESS = f"""
+excess AS (
+  SELECT ns - CAST(median AS INTEGER) AS ns, row_number() OVER (ORDER BY ns - CAST(median AS INTEGER)) AS i,
+  count(*) OVER () AS n FROM repeat WHERE {_INFLATED})
+SELECT avg(ns) FROM excess WHERE i IN ((n + 1) / 2, (n + 2) / 2)
+"""  # noqa: S608 - constants
 _MOST_RESIDENT = f"WITH {_RESIDENT} SELECT 1.0 * max(ns) / sum(ns) FROM resident"  # noqa: S608 - constants
 _PROCESSES = "SELECT count(DISTINCT globalPid) FROM ({processes})"
 _TOGETHER = (
@@ -155,6 +176,9 @@ _QUERIES = {
     "short_kernels_exclude": _SHORT_OVERLAP,
     "streams_overlap": _STREAM_OVERLAP,
     "streams_apart": _STREAM_OVERLAP,
+    "kernel_durations_stable": f"WITH {_REPEATS} {_DEVIATING}",
+    "kernel_durations_inflated": f"WITH {_REPEATS} {_MANY_INFLATED}",
+    "interrupted_kernels": f"WITH {_REPEATS}, {_EXCESS}",
     "one_traced_tenant": _PROCESSES,
     "several_traced_tenants": _PROCESSES,
     "mig_instance": _SMS,
