@@ -684,7 +684,7 @@ def test_frames_of_which_several_were_launched_before_a_wait_are_units(corpus: P
     # 14 calls set memory, and 44 kernels do so in two dimensions.
     (outside,) = found.outside
     assert (outside.outside, outside.operations, outside.longer) == (58, 598 * 8 + 58, 0)
-    said = f"58 of {fmt.count(598 * 8 + 58)} operations of python are in no unit."
+    said = f"58 of {fmt.count(598 * 8 + 58)} operations of python are in no unit: "
     assert said in str(found)
     # Three kinds: up to 42.95 ms, from 46.96 to 52.52 ms, and from 56.45 ms on.
     lengths.reverse()
@@ -735,9 +735,58 @@ def test_work_in_no_unit_that_lasted_longer_is_said(tmp_path: Path) -> None:
     assert (outside.operations, outside.outside, outside.groups, outside.longer) == (6, 1, 1, 1)
     assert outside.longest_ns == 30 * MS + 20 * US
     assert (
-        "1 of 6 operations of serve is in no unit. 1 group of them, launched between two synchronisations, lasted longer "
+        "1 of 6 operations of serve is in no unit: 1 launched after the last one. 1 group of them, launched between two synchronisations, lasted longer "
         "than the slowest unit. It took 30.02 ms, from 100.1 ms on.\n" in f"{found}\n"
     )
+
+
+def test_work_in_no_unit_is_told_by_when_it_was_launched(hardware: Path) -> None:
+    """The application reads the clock of the GPU before its loop of units and behind it, and sets memory."""
+    path = hardware / "slices-A-B.sqlite"
+    operations = " UNION ALL ".join(
+        f"SELECT globalPid, correlationId, {name} AS name FROM CUPTI_ACTIVITY_KIND_{table}"
+        for table, name in (("KERNEL", "demangledName"), ("MEMCPY", "NULL"), ("MEMSET", "NULL"))
+    )
+    query = f"""WITH launch AS (
+        SELECT o.globalPid >> 24 & 0xffffff AS pid, r.start AS t, s.value AS name FROM ({operations}) AS o
+        JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = o.correlationId
+        AND r.globalTid >> 24 = o.globalPid >> 24 LEFT JOIN StringIds AS s ON s.id = o.name),
+        kernels AS (SELECT pid, min(t) AS first, max(t) AS last FROM launch WHERE name GLOB '[AB][0-9]*' GROUP BY pid)
+        SELECT pid, sum(t < first), sum(t > last) FROM launch JOIN kernels USING (pid) GROUP BY pid"""
+    with closing(sqlite3.connect(path)) as db:
+        counted = {pid: (before, after) for pid, before, after in db.execute(query)}
+    # The last unit of A ends with a copy behind its last kernel.
+    before, after = counted[861]
+    counted[861] = (before, after - 1)
+    (device,) = load(path).report().devices
+    pids = {tenant.tenant_id: tenant.pid for tenant in device.tenants}
+    for one in device.outside_units:
+        assert (one.before_first, one.after_last) == counted[pids[one.tenant_id]]
+        assert (one.other_threads, one.without_call, one.between) == (0, 0, 0)
+    page = run("report", path, "-f", "md").stdout
+    assert "of kit (pid 862) are in no unit: 62 launched before the first one, 63 after the last one." in page
+
+
+def test_what_other_threads_launched_or_nobody_on_record_did_is_no_gap_between_units(hardware: Path) -> None:
+    """By SQL 11 operations of the trainer have no launch call: the export begins in the middle of the recording."""
+    path = hardware / "torch-mps-serve-train.sqlite"
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    operations = " UNION ALL ".join(
+        f"SELECT globalPid, correlationId FROM CUPTI_ACTIVITY_KIND_{table}" for table in tables
+    )
+    query = f"""SELECT count(*) FROM ({operations}) AS o WHERE globalPid >> 24 & 0xffffff = 1288 AND NOT EXISTS (
+        SELECT 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME AS r
+        WHERE r.correlationId = o.correlationId AND r.globalTid >> 24 = o.globalPid >> 24)"""
+    with closing(sqlite3.connect(path)) as db:
+        ((without,),) = db.execute(query)
+        threads = (
+            "SELECT count(DISTINCT globalTid) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE globalTid >> 24 & 0xffffff = 1288"
+        )
+        assert db.execute(threads).fetchone()[0] > 1
+    (outside,) = load(path).report().devices[0].outside_units
+    assert outside.without_call == without == 11
+    assert outside.between == 0
+    assert outside.other_threads
 
 
 def test_units_of_names_that_the_page_does_not_tell_are_counted(corpus: Path) -> None:

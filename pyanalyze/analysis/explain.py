@@ -270,7 +270,7 @@ def explain(
         chosen=choice.words(),
         groups=_groups(found),
         units=_explained(found, units.filter("chosen")),
-        outside=_outside(found, made),
+        outside=_outside(tables, found, made),
         missing=_missing(tables, units, found.doubts, events=(found.segments["kind"] == SegmentKind.EVENT).any()),
     )
 
@@ -350,7 +350,7 @@ def units_by_tail(
         tuple(even[tenant_id] for tenant_id in sorted(even)),
         tuple(few[tenant_id] for tenant_id in sorted(few)),
         _others([group for group in groups if (group.tenant_id, group.name) not in shown]),
-        tuple(_outside(found, made)),
+        tuple(_outside(tables, found, made)),
     )
 
 
@@ -654,10 +654,48 @@ def _short_names(tables: TableSet, segments: pl.DataFrame) -> dict[str, str]:
     return dict(found.iter_rows())
 
 
-def _outside(prepared: _Prepared, made: Mapping[str, AnyTable]) -> list[OutsideUnits]:
+#: What units are made of.
+_WORK_TABLES = ("kernels", "graph_launches", "memops")
+
+
+def _launched_outside(tables: TableSet, units: pl.DataFrame, row: Mapping[str, Any]) -> dict[str, int]:
+    """Count what of the work of a tenant in no unit was launched where: the fields of its :class:`OutsideUnits`.
+
+    Empty: without calls it is not known, nor where several tenants are of one process.
+    """
+    import polars as pl
+
+    mine = units.filter(pl.col("tenant_id") == row["tenant_id"], pl.col("device_id") == row["device_id"])
+    calls = tables.calls()
+    if calls is None or mine.is_empty():
+        return {}
+    first_ns, last_ns = mine["start_ns"].min(), mine["range_end_ns"].max()
+    place = mine.select("device_id", "capture", "pid").row(0, named=True)
+    launches = calls.filter(of_process(place), pl.col("correlation_id") > 0)
+    before, after = pl.col("start_ns") < first_ns, pl.col("start_ns") > last_ns
+    chosen = {"before_first": before, "after_last": after}
+    # Units of any thread leave none out.
+    if not mine["tid"].null_count():
+        chosen["other_threads"] = ~before & ~after & ~pl.col("tid").is_in(mine["tid"].unique().implode())
+    ids = work_of(tables, place, _WORK_TABLES, "correlation_id")["correlation_id"]
+    found = {
+        name: int(ids.is_in(launches.filter(where)["correlation_id"].unique().implode()).sum())
+        for name, where in chosen.items()
+    }
+    rest = row["operations"] - row["in_units"] - sum(found.values())
+    if rest < 0:
+        return {}
+    # A unit may hold some of which no call says when they were launched.
+    unknown = int((~ids.is_in(launches["correlation_id"].unique().implode())).sum()) - int(mine["without_call"].sum())
+    without_call = min(max(unknown, 0), rest)
+    return {"other_threads": 0, **found, "without_call": without_call, "between": rest - without_call}
+
+
+def _outside(tables: TableSet, prepared: _Prepared, made: Mapping[str, AnyTable]) -> list[OutsideUnits]:
     """What of the work of tenants is in no unit."""
     import polars as pl
 
+    units = to_frame(made["units"])
     rows = to_frame(made["unit_coverage"]).filter(pl.col("in_units") < pl.col("operations")).rows(named=True)
     return [
         OutsideUnits(
@@ -670,6 +708,7 @@ def _outside(prepared: _Prepared, made: Mapping[str, AnyTable]) -> list[OutsideU
             longer=row["longer"],
             longest_ns=row["longest_ns"],
             longest_start_ns=row["longest_start_ns"],
+            **_launched_outside(tables, units, row),
         )
         for row in rows
     ]

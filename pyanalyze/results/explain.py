@@ -217,6 +217,23 @@ class OutsideUnits(Result):
     device_id: int = Field(ge=0, description="Device.")
     operations: int = Field(ge=1, description="Its operations: kernels, graphs, copies and memsets.")
     outside: int = Field(ge=1, description="Of these, in no unit.")
+    before_first: int | None = Field(
+        default=None, ge=0, description="Of these, launched before the first unit of the tenant; null: not known."
+    )
+    after_last: int | None = Field(
+        default=None, ge=0, description="Launched after the last unit had launched its work; null: as before_first."
+    )
+    other_threads: int | None = Field(
+        default=None,
+        ge=0,
+        description="Launched in the time between by threads that launched no unit; null: as before_first.",
+    )
+    without_call: int | None = Field(
+        default=None, ge=0, description="Without a launch call on record; null: as before_first."
+    )
+    between: int | None = Field(
+        default=None, ge=0, description="The others: launched between units; null: as before_first."
+    )
     groups: int | None = Field(
         ge=0,
         description="Groups of operations that were launched between two synchronisations and are no units; null: "
@@ -584,22 +601,36 @@ def other_units_text(one: OtherUnits) -> str:
     return f"{said} {one.names} names. Most of their time: {fmt.count(one.longest_units)} of {name}, {lengths}."
 
 
+def _why_outside(one: OutsideUnits) -> str:
+    """When, or by whom, what is in no unit was launched; empty: not known."""
+    parts = (
+        (one.before_first, "before the first one"),
+        (one.after_last, "after the last one"),
+        (one.other_threads, "by threads without units"),
+        (one.between, "between units"),
+    )
+    said = [(count, where) for count, where in parts if count]
+    each = [f"{fmt.count(count)}{' launched' if n == 0 else ''} {where}" for n, (count, where) in enumerate(said)]
+    each += [f"{fmt.count(one.without_call)} without a launch call on record"] if one.without_call else []
+    return f": {', '.join(each)}" if each else ""
+
+
 def outside_text(one: OutsideUnits, origin_ns: int = 0) -> str:
     """Say how much of the work of a tenant is in no unit, and what of it lasted longer than every unit.
 
     Examples
     --------
     >>> one = OutsideUnits(tenant_id=0, tenant="serve", device_id=0, operations=842, outside=96, groups=4, longer=2,
-    ...     longest_ns=9_000_000, longest_start_ns=70_000)
+    ...     longest_ns=9_000_000, longest_start_ns=70_000, before_first=90, after_last=0, other_threads=0, between=6)
     >>> for sentence in outside_text(one).split(". "):
     ...     print(sentence)
-    96 of 842 operations of serve are in no unit
+    96 of 842 operations of serve are in no unit: 90 launched before the first one, 6 between units
     2 groups of them, each launched between two synchronisations, lasted longer than the slowest unit
     The longest took 9.000 ms, from 70.0 us on.
     """
     are = "is" if one.outside == 1 else "are"
     of = f"{fmt.count(one.operations)} operations of {visible(one.tenant, 30)}"
-    said = f"{fmt.count(one.outside)} of {of} {are} in no unit."
+    said = f"{fmt.count(one.outside)} of {of} {are} in no unit{_why_outside(one)}."
     if not one.longer or one.longest_ns is None or one.longest_start_ns is None:
         return said
     each, which = (", each", "The longest") if one.longer > 1 else (",", "It")
