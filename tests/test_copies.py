@@ -715,6 +715,17 @@ def test_the_rate_of_copies_on_the_device_counts_bytes_once(hardware: Path) -> N
     assert "read and write each byte" not in run("report", hardware / "slices-A-B.sqlite", "-f", "md").stdout
 
 
+def test_memsets_beside_counters_are_a_part_of_all(hardware: Path) -> None:
+    """By SQL 1 347; the last one ran behind the last sample, so that one page gave two numbers."""
+    path = hardware / "torch-alone-train.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        ((memsets,),) = database.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMSET")
+    page = run("report", path, "-f", "md").stdout.replace("\u202f", " ")
+    assert memsets == 1347
+    assert "memsets | 1 347 |" in page
+    assert "the counters include 1 346 of 1 347 memsets" in page
+
+
 def test_waits_for_small_copies_to_the_device_are_named(corpus: Path) -> None:
     """By SQL: each copy of 8 pageable bytes is followed by a wait in which its thread does nothing else, 163.6 ms in all."""
     path = corpus / "exports" / "nsys-ai" / "mfu_2gpu_before.sqlite"

@@ -940,9 +940,14 @@ def _caveats(tables: TableSet, device_id: int, window: tuple[int, int]) -> tuple
     untraced = tables.tenants.filter(here & ~pl.col("traced")).height
     if untraced:
         found.append(f"the counters include {fmt.counted(untraced, 'tenant')} whose kernels were not traced")
-    memsets = tables.memops.filter(here & during & (pl.col("operation").cast(pl.String) == "[CUDA memset]")).height
+    is_set = pl.col("operation").cast(pl.String) == "[CUDA memset]"
+    memsets, all_memsets = (tables.memops.filter(here & is_set & when).height for when in (during, pl.lit(value=True)))
     if memsets:
-        found.append(f"the counters include {fmt.counted(memsets, 'memset')}, which may run as kernels")
+        said = fmt.counted(memsets, "memset")
+        # The table of copies and memsets counts those of the whole window.
+        if memsets < all_memsets:
+            said = f"{fmt.count(memsets)} of {fmt.counted(all_memsets, 'memset')} (the rest ran outside the samples)"
+        found.append(f"the counters include {said}, which may run as kernels")
     graphs = tables.graph_launches.filter(here & during).height
     if graphs:
         found.append(f"the model lacks {graphs} graph launch(es) whose kernels were not recorded")
