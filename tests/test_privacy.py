@@ -6,6 +6,7 @@ that a capture holds in words must be in no output, no message and no log.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -19,9 +20,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from exports import MS, kernel, write
 
 import pyanalyze
 from pyanalyze.cli import cli
+from pyanalyze.fleet.plan import probe
+from pyanalyze.report.markdown import render_markdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -317,3 +321,20 @@ def test_redaction_is_consistent_and_leads_nowhere(fixtures: Path, tmp_path: Pat
         assert first.frame(table).equals(second.frame(table)), table
     by_kernel = session.kernels.select(before="name").with_columns(after=first.kernels["name"]).unique()
     assert by_kernel.height == by_kernel["before"].n_unique() == by_kernel["after"].n_unique()
+
+
+@pytest.mark.parametrize(("name", "known"), [("node", True), ("host", False), ("localhost", False)])
+def test_a_placeholder_is_no_host(tmp_path: Path, name: str, *, known: bool) -> None:
+    """Exports whose names were removed all say `host`: of one digest, many machines looked like one."""
+    path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, MS)], processes={41: "train"})
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = ? WHERE name = 'Hostname'", (name,))
+    report = pyanalyze.load(path).report()
+    # FNV-1a of the name, as its authors publish it.
+    digest = 0xCBF29CE484222325
+    for byte in name.encode():
+        digest = (digest ^ byte) * 0x100000001B3 % 2**64
+    assert report.captures[0].host_hash == (f"{digest:016x}" if known else None)
+    assert ("host not recorded" in render_markdown(report)) is not known
+    # In a fleet captures of one host are compared.
+    assert (probe(str(path)).host is not None) is known

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyanalyze.errors import CaptureChanged, UsageError
+from pyanalyze.text.allowlist import known_host
 from pyanalyze.text.numbers import bounded_int
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ def probe(path: str) -> CaptureProbe:
         schema=tuple(bounded_int(part) or 0 for part in re.findall(r"[0-9]+", row["schema_version"] or "")),
         sources=sum(1 for name, rows in sources.select("source", "rows").iter_rows() if name in events and rows),
         stamp=before,
-        host=row["host_hash"],
+        host=known_host(row["host_hash"]),
         beside=tuple(
             (str(file), content_hash(file))
             for file in (Path(path).parent / SAMPLES, Path(path).parent / NODE)

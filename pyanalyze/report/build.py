@@ -50,6 +50,7 @@ from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.selections import covered_ns
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
+from pyanalyze.text.allowlist import known_host
 from pyanalyze.text.format import capital
 from pyanalyze.text.shell import shell_line, shell_word
 from pyanalyze.text.visible import visible
@@ -187,7 +188,7 @@ def assemble(
                 driver_version=c["driver_version"],
                 cuda_version=c["cuda_driver_version"],
                 # A digest of a host name can be guessed: where names go, it goes.
-                host_hash=None if tables.selection.redacted else c["host_hash"],
+                host_hash=None if tables.selection.redacted else known_host(c["host_hash"]),
             )
             for c in captures
         ],

@@ -147,7 +147,9 @@ class Capture(Result):
     driver_version: Text | None = Field(default=None, description="NVIDIA driver; null: the export does not say.")
     cuda_version: Text | None = Field(default=None, description="CUDA version of the driver; null: not said.")
     host_hash: Text | None = Field(
-        default=None, description="Digest of the host name, equal for equal hosts; null: the export does not say."
+        default=None,
+        description="Digest of the host name, equal for equal hosts; null: the export does not say, or has a "
+        "placeholder such as localhost.",
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
+from functools import cache
 
 from pyanalyze.text.numbers import bounded_float
 
@@ -63,6 +64,23 @@ def has_shape(name: str, value: str) -> bool:
     if shape.fullmatch(value) is None:
         return False
     return not name.endswith("_PERCENTAGE") or bounded_float(value, 0, 100) is not None
+
+
+def known_host(digest: str | None) -> str | None:
+    """The digest of a host name, where that names a host: exports whose names were removed all have the same one.
+
+    Examples
+    --------
+    >>> known_host(host_hash("localhost")), known_host(host_hash("node-7")) == host_hash("node-7")
+    (None, True)
+    """
+    return None if digest in _placeholders() else digest
+
+
+@cache
+def _placeholders() -> frozenset[str]:
+    """Digests of names that stand for any host."""
+    return frozenset(host_hash(name) for name in ("host", "localhost", "localhost.localdomain", "(none)"))
 
 
 def host_hash(name: str | None = None) -> str:
