@@ -189,7 +189,7 @@ def test_calls_before_that_took_longer_than_all_work_are_on_the_first_screen(cor
         (_, asked_ns), (name, took_ns) = db.execute(calls).fetchmany(2)
     assert (name, asked_ns < 2_000, f"{took_ns / 1e6:.1f}") == ("cudaMalloc_v3020", True, "142.5")
     said = " ".join(" ".join(run("summary", path).stdout.splitlines()).split())
-    assert "CUDA calls took 142.5 ms (142.5 ms in the first cudaMalloc: context creation)." in said
+    assert "CUDA calls took 142.5 ms (first cudaMalloc 142.5 ms: context creation)." in said
     # What is in flight is one graph that was traced whole: no kernel is known.
     assert "kernels and graphs in flight" in said
     run("report", path, "-o", tmp_path / "page.md")
@@ -259,3 +259,11 @@ def test_parts_of_the_time_are_explained_where_they_are_named(hardware: Path, ca
     """A reader did not know what `launching 2.3 %` counts, nor how queued work differs from it."""
     screen = run("summary", hardware / f"{capture}.sqlite").stdout
     assert re.findall(r"(?:launching|queued work) \([^)]*\)", " ".join(screen.split())) == glosses
+
+
+def test_what_calls_took_before_the_first_operation_is_a_whole_sentence(corpus: Path) -> None:
+    """Behind `of its time`, a reader asked before which time; where names had no room, the sentence had no end."""
+    for name, end in (("mig-a30", "."), ("test-cuda-4streams", " (cudaHostAlloc 814.7 ms).")):
+        path = min((corpus / "exports" / name).glob("report[12].sqlite"))
+        screen = " ".join(run("summary", path).stdout.split())
+        assert re.search(rf"Before its first operation, CUDA calls took [\d.]+ ms{re.escape(end)}", screen), screen

@@ -569,10 +569,15 @@ def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True, sh
     """How long CUDA calls of a process took before the time that its parts are of."""
     named = "" if calls.call is None else f" ({visible(calls.call, 40)} {fmt.duration(calls.call_ns)})"
     if calls.call is not None and calls.first_ns is not None:
-        named = f" ({fmt.duration(calls.first_ns)} in the first {visible(calls.call, 40)}: context creation)"
-    if short:
-        return f"Before that time, CUDA calls took {fmt.duration(calls.ns)}{named}."
+        call, length = visible(calls.call, 40), fmt.duration(calls.first_ns)
+        named = (
+            f" (first {call} {length}: context creation)"
+            if short
+            else f" ({length} in the first {call}: context creation)"
+        )
     anywhere = " on any GPU" if calls.devices > 1 else ""
+    if short:
+        return f"Before its first operation{anywhere}, CUDA calls took {fmt.duration(calls.ns)}{named}."
     left_out = "; these shares leave that out" if shares else ""
     said = (
         f"Before its first operation{anywhere}, CUDA calls of {label} took {fmt.duration(calls.ns)}{named}{left_out}."
@@ -1211,7 +1216,7 @@ def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
         # Kernels that wait longer cost a program less, or nothing, whose host runs ahead of them.
         found = f"{found}; {_elapsed_words(elapsed)}"
     if slower is not None:
-        found = f"{found}. By {KIND_WORDS['elapsed']}: {slower}"
+        found = f"{found}. Slowed most by {KIND_WORDS['elapsed']}: {slower}"
     if with_rest and impact.unknown:
         return f"{found}. The slowdown of {_names(device, impact.unknown)} is not known."
     return f"{found}."
