@@ -1028,7 +1028,9 @@ def _switching(device: Device, *, short: bool = False, lengths: bool = True, wit
     if switches.overhead_fraction is not None:
         take = ":" if short else " takes" if switches.count == 1 else " take"
         text += f"{take} {fmt.percent(switches.overhead_fraction)}"
-        text += " of the window" if switches.recorded_ns is None else " of that time"
+        # Short, the length stands right before, unless that of the time in which all were active stands between.
+        it = "it" if short and partly_active(device) is None else "the window"
+        text += f" of {it}" if switches.recorded_ns is None else " of that time"
     if switches.cost_kind == "full":
         # It reaches into residency.
         text += "; saving and restoring are in GPU time as well"
