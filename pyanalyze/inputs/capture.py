@@ -22,6 +22,7 @@ from pyanalyze.inputs.sample_alignment import answering, of_another_time
 from pyanalyze.tables.frames import ANALYSIS_TABLES, EVENT_TABLES, ON_REQUEST, FrameTable, to_frame
 from pyanalyze.tables.memory import hold
 from pyanalyze.tables.names import named
+from pyanalyze.tables.switch_records import telling_records
 from pyanalyze.tables.tableset import TableSet, reconstructed
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -185,7 +186,10 @@ def _read(
             quality.append(("settings_not_placed", f"settings ({', '.join(unplaced)}) {_NOT_PLACED}"))
         joined["identities"] = FrameTable("identities", identities(configured))
         joined["configured"] = FrameTable("configured", _with_context(to_frame(joined["configured"]), configured))
-    made = reconstructed(joined, of_its_time, progress) if reconstruct else {}
+    made: dict[str, AnyTable] = {}
+    if reconstruct:
+        joined |= telling_records(joined)
+        made = reconstructed(joined, of_its_time, progress)
     stored = {**joined, **made}
     if quality:
         stored["quality"] = FrameTable("quality", _with_counted(to_frame(stored["quality"]), quality))

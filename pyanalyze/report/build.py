@@ -48,6 +48,7 @@ from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlic
 from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.selections import covered_ns
+from pyanalyze.tables.switch_records import RESTORE_START, SAVE_END, SWITCH_RECORDS_CUT
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
 from pyanalyze.text.allowlist import known_host
@@ -245,7 +246,7 @@ def _held(tables: TableSet, counter: str, sources: Collection[str]) -> dict[int,
 
 
 def _switch_records(tables: TableSet) -> dict[int, RecordsHeld]:
-    return _held(tables, "switch_records_cut", ("switch_events",))
+    return _held(tables, SWITCH_RECORDS_CUT, ("switch_events",))
 
 
 def _cut_export(tables: TableSet, captures: Collection[int]) -> list[Missing]:
@@ -737,17 +738,13 @@ def _context_switches(tables: TableSet, device_id: int, span_ns: int, recorded: 
     )
 
 
-#: Tags of switch records: the state of a context was saved, that of the next is being restored.
-_SAVE_END, _RESTORE_START = 7, 8
-
-
 def _unrecorded_starts(tables: TableSet, device_id: int) -> int:
     """How many switches come from an interval of which only the end is on record: at most the first."""
     import polars as pl
 
-    records = tables.of_device("switch_events", device_id).filter(pl.col("tag").is_in([_SAVE_END, _RESTORE_START]))
+    records = tables.of_device("switch_events", device_id).filter(pl.col("tag").is_in([SAVE_END, RESTORE_START]))
     first = records.sort("time_ns").head(2).select("time_ns", "tag", "hw_context").rows()
-    if [tag for _, tag, _ in first] != [_SAVE_END, _RESTORE_START] or first[0][2] == first[1][2]:
+    if [tag for _, tag, _ in first] != [SAVE_END, RESTORE_START] or first[0][2] == first[1][2]:
         return 0
     # Work that was traced before shows since when its context was resident at the latest.
     began = tables.of_device("residency", device_id)["start_ns"].min()

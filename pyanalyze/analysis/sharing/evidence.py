@@ -1478,7 +1478,7 @@ def gaps(case: Case) -> list[Missing]:
             "empty": "there are no context-switch records: no two contexts alternated, or recording them was not "
             "permitted (root) or paused by MIG; this is no sign of exclusive use",
             "present": "no context-switch record belongs to this GPU",
-            "removed": "nsys collected context-switch records, and the export has none",
+            "removed": "nsys collected context-switch records, and the export has none that tells who was resident",
         }.get(state, "the context-switch table was not read")
         again = f"{recording(*client_options(client, root=True), trace=case.trace)}   # as root"
         branch = case.driver_branch

@@ -1,0 +1,79 @@
+"""Switch records of exports from which rows were removed: they tell of the time that they cover, and of no other."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+import pytest
+from shared_sessions import load
+
+from pyanalyze.tables.frames import AnyTable, FrameTable, to_frame
+from pyanalyze.tables.switch_records import telling_records
+
+H200 = Path(__file__).parent.parent / "fixtures/hardware/h200"
+
+
+def test_a_record_before_the_work_says_nothing_of_it_where_others_were_removed() -> None:
+    """nsys collected four records; the export has one, a RESTORE_START (8) 2.56 s before the first kernel."""
+    path = H200 / "alone-dram_bound.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        ((time_ns, tag),) = database.execute("SELECT timestamp, tag FROM GPU_CONTEXT_SWITCH_EVENTS").fetchall()
+        kernels = database.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start").fetchall()
+        (said,) = database.execute(
+            "SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE '%context switch events collected%'"
+        ).fetchone()
+    assert (tag, said.split()[-1], kernels[0][0] - time_ns > 2_500_000_000) == (8, "4.", True)
+    (device,) = (report := load(path).report()).devices
+    assert (device.context_switches, device.residency_summary) == (None, None)
+    (tenant,) = device.tenants
+    # One kernel runs after the other, so that their lengths add up; the window ends with the last API call.
+    in_flight_ns = sum(end - start for start, end in kernels)
+    assert device.window is not None
+    assert tenant.gpu_time_basis == "inferred"
+    window_ns = device.window.end_ns - device.window.start_ns
+    assert tenant.gpu_time_share == pytest.approx(in_flight_ns / window_ns, abs=0.001)
+    (missing,) = (one for one in device.sharing.missing if one.what == "context_switches")
+    assert missing.how.startswith("nsys export")
+    assert {"switch_events_lost", "switch_start_without_end"}.isdisjoint(row.name for row in report.quality)
+
+
+def joined(
+    records: list[tuple[int, int]], *, cut: bool, work_ns: tuple[int, int] = (1000, 2000)
+) -> dict[str, AnyTable]:
+    """A capture with one kernel and switch records (time, tag) of device 0."""
+    frames = {
+        "switch_events": pl.DataFrame(
+            {"capture": 0, "device_id": 0, "time_ns": [t for t, _ in records], "tag": [tag for _, tag in records]},
+        ),
+        "kernels": pl.DataFrame({"capture": [0], "device_id": [0], "start_ns": work_ns[:1], "end_ns": work_ns[1:]}),
+        "quality": pl.DataFrame({"capture": [0], "name": ["switch_records_cut" if cut else "pid_unmatched"]}),
+        "sources": pl.DataFrame({"capture": [0, 0], "source": ["switch_events", "kernels"], "state": "present"}),
+    }
+    return {name: FrameTable(name, frame) for name, frame in frames.items()}
+
+
+@pytest.mark.parametrize(
+    ("records", "left"),
+    [
+        pytest.param([(500, 8)], [], id="open before the work"),
+        pytest.param([(500, 8), (600, 7)], [], id="all before the work"),
+        pytest.param([(2100, 8), (2200, 7)], [], id="all after the work"),
+        pytest.param([(1100, 8), (1500, 7), (1600, 8), (1605, 9)], [1100, 1500], id="open in the middle of it"),
+        pytest.param([(1400, 7), (1500, 8), (1900, 7)], [1500, 1900], id="only the end, in the middle of it"),
+        pytest.param([(1040, 7), (1100, 8), (1900, 7), (1960, 8)], [1040, 1100, 1900, 1960], id="open at both edges"),
+        pytest.param([(500, 8), (2500, 7)], [500, 2500], id="around the work"),
+    ],
+)
+def test_of_a_cut_export_only_what_lies_between_its_records_is_known(
+    records: list[tuple[int, int]], left: list[int]
+) -> None:
+    """Work from 1000 to 2000 ns; an interval may reach beyond the records by a twentieth of that."""
+    tables = joined(records, cut=True)
+    made = {**tables, **telling_records(tables)}
+    assert to_frame(made["switch_events"])["time_ns"].to_list() == left
+    assert to_frame(made["sources"])["state"].to_list() == ["present" if left else "removed", "present"]
+    # Of a whole table the same records are all that happened.
+    assert telling_records(joined(records, cut=False)) == {}
