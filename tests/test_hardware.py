@@ -485,12 +485,52 @@ def test_what_an_export_lacks_is_missing_and_not_idle() -> None:
     assert (capture.switch_records.held, capture.switch_records.collected) == (1238, 3686)
     (text,) = cut_sentences(report)
     assert text.endswith("(34 %). The last record is at 998.7 ms of 3.001 s; what followed is missing, not idle")
-    assert "34 % of the switch records, up to 998.7 ms of 3.001 s; the rest is missing" in run("summary", path).stdout
+    summary = " ".join(run("summary", path).stdout.split())
+    assert "34 % of the switch records, up to 998.7 ms of 3.001 s; the rest is missing" in summary
     assert " ".join(text.split()) in " ".join(run("report", "-f", "txt", path).stdout.split())
     # Of a whole export nothing is said.
     whole = load(H100 / "mps-A-B-beside-C.sqlite").report()
     assert [one.switch_records for one in whole.captures] == [None]
     assert cut_sentences(whole) == []
+
+
+def test_of_each_kind_of_record_a_cut_export_says_what_it_holds() -> None:
+    """The only switch record is at 0.477 s, before the work; the rest lies between 3.038 s and 3.539 s of 5.234 s."""
+    path = H200 / "alone-dram_bound.sqlite"
+    with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+        (samples,) = db.execute("SELECT count(DISTINCT timestamp) FROM GPU_METRICS").fetchone()
+        (calls,) = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_RUNTIME").fetchone()
+        first, last, kernels = db.execute(
+            "SELECT min(start), max(end), count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL"
+        ).fetchone()
+        collected = [
+            int(text.split()[-1].rstrip("."))
+            for what in ("CUDA events", "GPU Metrics events", "GPU context switch events")
+            for (text,) in db.execute("SELECT text FROM DIAGNOSTIC_EVENT WHERE text LIKE ?", (f"%of {what} coll%",))
+        ]
+    assert (kernels + calls, samples, collected) == (1963, 5000, [8208, 52835, 4])
+    report = load(path).report()
+    (capture,) = report.captures
+    assert [
+        (one.held, one.collected)
+        for one in (capture.cuda_events, capture.counter_samples, capture.switch_records)
+        if one is not None
+    ] == [(1963, 8208), (5000, 52835), (1, 4)]
+    assert (capture.held_start_ns, capture.held_end_ns) == (first, last)
+    (text,) = cut_sentences(report)
+    assert text == (
+        f"Of what nsys collected, the export holds {count(1963)} of {count(8208)} CUDA events (24 %), {count(5000)} of "
+        f"{count(52835)} counter samples (9 %) and 1 of 4 context-switch records (25 %). Its records are from 3.038 s "
+        "to 3.539 s of 5.234 s; what ran before and after is missing, not idle"
+    )
+    # What ran before the window was left out of the export: nothing there was recorded and not counted.
+    assert defined_window(report, report.devices[0]).endswith(
+        "; shares leave out 3.038 s before it and 1.695 s after it, where the export lacks records"
+    )
+    assert (
+        "kept 24 % of the CUDA events, 9 % of the counter samples, 25 % of the switch records, from 3.038 s to 3.539 s "
+        "of 5.234 s; the rest is missing"
+    ) in " ".join(run("summary", path).stdout.split())
 
 
 def test_the_cut_of_an_export_is_the_first_thing_not_available() -> None:

@@ -35,7 +35,7 @@ KEYS = {
     "tool": "version",
     "clock": "origin_utc_ns uncertainty_ns",
     "captures": "path nsys_version schema_version start_ns end_ns recording_start_ns recording_end_ns "
-    "switch_records clock_offset_ns clock_uncertainty_ns "
+    "switch_records cuda_events counter_samples held_start_ns held_end_ns clock_offset_ns clock_uncertainty_ns "
     "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window all_at_work all_at_work_launched_ns in_flight_ns memory name sm_count compute_capability mig sharing "

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyanalyze.analysis.advice.settings import without_effect
 from pyanalyze.analysis.association import associations
@@ -161,7 +160,8 @@ def assemble(
     """
     analysis.precompute(parts)
     tables = analysis.tables
-    captures, cut = tables.capture.to_dicts(), _switch_records(tables)
+    captures, cut = tables.capture.to_dicts(), _records_held(tables)
+    held_ns = _held_ns(tables, cut)
     without_events = _without_events(tables)
     advised: Sequence[DeviceAdvice] = ()
     if Part.ADVICE in parts:
@@ -183,7 +183,11 @@ def assemble(
                 end_ns=None if c["capture"] in without_events else c["end_ns"],
                 recording_start_ns=c["recording_start_ns"],
                 recording_end_ns=c["recording_end_ns"],
-                switch_records=cut.get(c["capture"]),
+                switch_records=cut.get(c["capture"], {}).get("switch_records"),
+                cuda_events=cut.get(c["capture"], {}).get("cuda_events"),
+                counter_samples=cut.get(c["capture"], {}).get("counter_samples"),
+                held_start_ns=held_ns.get(c["capture"], _UNKNOWN_SPAN)[0],
+                held_end_ns=held_ns.get(c["capture"], _UNKNOWN_SPAN)[1],
                 clock_offset_ns=c["clock_offset_ns"],
                 clock_uncertainty_ns=c["clock_uncertainty_ns"],
                 driver_version=c["driver_version"],
@@ -231,34 +235,76 @@ def assemble(
     )
 
 
-def _held(tables: TableSet, counter: str, sources: Collection[str]) -> dict[int, RecordsHeld]:
-    """Count records of some sources by capture, where an export holds fewer than nsys collected."""
-    lacking = {row["capture"]: row["count"] for row in tables.rows_where("quality", "name", counter)}
-    held: Counter[int] = Counter()
-    for row in tables.rows("sources") if lacking else ():
-        if row["source"] in sources:
-            held[row["capture"]] += row["rows"]
-    return {
-        capture: RecordsHeld(held=held[capture], collected=held[capture] + count)
-        for capture, count in lacking.items()
-        if count and capture in held
-    }
+#: What an export may hold a part of, by field of `Capture`: how it is counted, of which sources.
+_COUNTED: Final = {
+    "cuda_events": ("export_cut", ("kernels", "copies", "api_calls")),
+    "switch_records": (SWITCH_RECORDS_CUT, ("switch_events",)),
+}
+_UNKNOWN_SPAN: Final = (None, None)
+#: Tables of what the GPU did, with the columns of their times.
+_HELD: Final = {
+    "kernels": ("start_ns", "end_ns"),
+    "graph_launches": ("start_ns", "end_ns"),
+    "memops": ("start_ns", "end_ns"),
+    "switch_events": ("time_ns", "time_ns"),
+    "gpu_metrics": ("time_ns", "time_ns"),
+}
 
 
-def _switch_records(tables: TableSet) -> dict[int, RecordsHeld]:
-    return _held(tables, SWITCH_RECORDS_CUT, ("switch_events",))
+def _records_held(tables: TableSet) -> dict[int, dict[str, RecordsHeld]]:
+    """Count records by capture and field of `Capture`, where an export holds fewer than nsys collected."""
+    found: dict[int, dict[str, RecordsHeld]] = {}
+    for field, (counter, sources) in _COUNTED.items():
+        for row in tables.rows_where("quality", "name", counter):
+            held = [
+                one["rows"]
+                for one in tables.rows_where("sources", "capture", row["capture"])
+                if one["source"] in sources
+            ]
+            if row["count"] and held:
+                records = RecordsHeld(held=sum(held), collected=sum(held) + row["count"])
+                found.setdefault(row["capture"], {})[field] = records
+    cut = {row["capture"]: row["count"] for row in tables.rows_where("quality", "name", "counter_samples_cut")}
+    if cut and "gpu_metrics" in tables and not _of_part_of_time(tables):
+        # A sample has a row for each counter.
+        samples = tables.columns("gpu_metrics", "capture", "device_id", "time_ns").unique()
+        for capture, held_samples in samples["capture"].value_counts().iter_rows():
+            if count := cut.get(capture):
+                records = RecordsHeld(held=held_samples, collected=held_samples + count)
+                found.setdefault(capture, {})["counter_samples"] = records
+    return found
+
+
+def _held_ns(tables: TableSet, captures: Collection[int]) -> dict[int, tuple[int, int]]:
+    """First and last record of what the GPU did in some captures; of a part of the time nobody asks."""
+    import polars as pl
+
+    if not captures or _of_part_of_time(tables):
+        return {}
+    spans = [
+        tables.columns(name, "capture", *{start, end})
+        .group_by("capture")
+        .agg(first=pl.col(start).min(), last=pl.col(end).max())
+        for name, (start, end) in _HELD.items()
+        if name in tables and tables.row_count(name)
+    ]
+    if not spans:
+        return {}
+    whole = pl.concat(spans).group_by("capture").agg(pl.col("first").min(), pl.col("last").max())
+    return {capture: (first, last) for capture, first, last in whole.iter_rows() if capture in captures}
+
+
+def _of_part_of_time(tables: TableSet) -> bool:
+    return (tables.selection.start_ns, tables.selection.end_ns) != (None, None)
 
 
 def _cut_export(tables: TableSet, captures: Collection[int]) -> list[Missing]:
     """Say how much of what nsys collected is not in these exports: every figure rests on the rest."""
-    # Hardware counters have an entry of their own, and nothing else is computed from them.
-    counted = (
-        ("CUDA events", _held(tables, "export_cut", ("kernels", "copies", "api_calls"))),
-        ("context-switch records", _switch_records(tables)),
-    )
+    held = _records_held(tables)
     lacking: list[str] = []
-    for what, held in counted:
-        some = [records for capture, records in held.items() if capture in captures]
+    # Hardware counters have an entry of their own, and nothing else is computed from them.
+    for field, what in (("cuda_events", "CUDA events"), ("switch_records", "context-switch records")):
+        some = [records[field] for capture, records in held.items() if capture in captures and field in records]
         if some:
             collected = sum(one.collected for one in some)
             lacking.append(f"{fmt.count(collected - sum(one.held for one in some))} of {fmt.count(collected)} {what}")

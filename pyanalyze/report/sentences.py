@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.interference import Estimate, MatrixCell, SlowdownKind
     from pyanalyze.results.occupancy import Bounded, CounterCheck, GpuMetrics, Occupancy
-    from pyanalyze.results.report import Device, QualityRow, Report, Sampled, Tenant
+    from pyanalyze.results.report import Capture, Device, QualityRow, RecordsHeld, Report, Sampled, Tenant
     from pyanalyze.results.residency import ResidencyTotals
     from pyanalyze.results.sharing import Evidence, Sharing
     from pyanalyze.results.streams import StreamPair, Streams
@@ -1611,9 +1611,9 @@ def _lacking_sides(report: Report, device: Device) -> frozenset[str]:
     window = device.window
     of = {tenant.capture for tenant in device.tenants} - {None}
     spans = [
-        (one.start_ns, one.end_ns)
+        (one.held_start_ns, one.held_end_ns)
         for index, one in enumerate(report.captures)
-        if index in of and one.switch_records is not None and one.start_ns is not None and one.end_ns is not None
+        if index in of and one.held_start_ns is not None and one.held_end_ns is not None
     ]
     if window is None or not spans:
         return frozenset({"before", "after"})
@@ -1626,10 +1626,24 @@ def _lacking_sides(report: Report, device: Device) -> frozenset[str]:
     return frozenset(sides) or frozenset({"before", "after"})
 
 
-def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
-    """Say of each export that lacks a notable part of the switch records where they end, and what that means.
+#: What an export may hold a part of.
+_SAMPLES = "counter samples"
 
-    Short: for one line of the summary, behind a label.
+
+def _records_held(capture: Capture) -> dict[str, RecordsHeld]:
+    """Records by kind, where an export lacks some and has some."""
+    kinds = {
+        "CUDA events": capture.cuda_events,
+        _SAMPLES: capture.counter_samples,
+        "context-switch records": capture.switch_records,
+    }
+    return {what: records for what, records in kinds.items() if records is not None and records.held}
+
+
+def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
+    """Say of each export that lacks a notable part of the records what it holds, from when to when.
+
+    Short: for the summary, behind a label.
 
     Examples
     --------
@@ -1639,23 +1653,59 @@ def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
     """
     said = []
     for capture in report.captures:
-        records = capture.switch_records
-        if records is None or not records.held or records.share >= ALMOST_ALL:
+        held = _records_held(capture)
+        # Counters are means of what there is; work and residency are what everything else rests on.
+        if all(what == _SAMPLES or records.share >= ALMOST_ALL for what, records in held.items()):
             continue
-        which = "The export" if len(report.captures) == 1 else f"The export {visible(capture.path, 60)}"
-        part = fmt.percent(records.share, 0)
-        all_of = f"{fmt.count(records.held)} of {fmt.count(records.collected)} context-switch records"
-        first, last, end = capture.recording_start_ns, capture.recording_end_ns, capture.end_ns
-        where = ""
-        if first is not None and last is not None and end is not None and end - first < ALMOST_ALL * (last - first):
-            where = f"{fmt.duration(end - first)} of {fmt.duration(last - first)}"
+        starts_late, ends_early, recorded = _held_times(capture)
         if short:
-            until = f", up to {where}" if where else ""
-            said.append(f"{part} of the switch records{until}; the rest is missing, not idle")
-        else:
-            rest = f". The last record is at {where}; what followed" if where else "; the rest"
-            said.append(f"{which} holds {all_of} that nsys collected ({part}){rest} is missing, not idle")
+            kinds = [
+                f"{fmt.percent(records.share, 0)} of the {_SHORT_KINDS.get(what, what)}"
+                for what, records in held.items()
+            ]
+            when = {
+                (True, True): f", from {starts_late} to {ends_early} of {recorded}",
+                (True, False): f", from {starts_late} of {recorded} on",
+                (False, True): f", up to {ends_early} of {recorded}",
+                (False, False): "",
+            }[bool(starts_late), bool(ends_early)]
+            said.append(f"kept {', '.join(kinds)}{when}; the rest is missing")
+            continue
+        which = "the export" if len(report.captures) == 1 else f"the export {visible(capture.path, 60)}"
+        kinds = [
+            f"{fmt.count(records.held)} of {fmt.count(records.collected)} {what} ({fmt.percent(records.share, 0)})"
+            for what, records in held.items()
+        ]
+        rest = {
+            (
+                True,
+                True,
+            ): f". Its records are from {starts_late} to {ends_early} of {recorded}; what ran before and after",
+            (True, False): f". The first record is at {starts_late} of {recorded}; what came before",
+            (False, True): f". The last record is at {ends_early} of {recorded}; what followed",
+            (False, False): "; the rest",
+        }[bool(starts_late), bool(ends_early)]
+        said.append(f"Of what nsys collected, {which} holds {fmt.names(kinds)}{rest} is missing, not idle")
     return said
+
+
+#: Kinds of records as a line of the summary has room for.
+_SHORT_KINDS = {"context-switch records": "switch records"}
+
+
+def _held_times(capture: Capture) -> tuple[str, str, str]:
+    """When the first record of a cut export begins and the last ends, and how long the recording took.
+
+    Empty where that is (nearly) the start or the end of the recording, or not known.
+    """
+    first, last = capture.recording_start_ns, capture.recording_end_ns
+    start, end = capture.held_start_ns, capture.held_end_ns
+    if first is None or last is None or start is None or end is None:
+        return "", "", ""
+    notable_ns = (1 - ALMOST_ALL) * (last - first)
+    starts_late = fmt.duration(start - first) if start - first > notable_ns else ""
+    ends_early = fmt.duration(end - first) if last - end > notable_ns else ""
+    return starts_late, ends_early, fmt.duration(last - first)
 
 
 def processes_text(count: int) -> str:

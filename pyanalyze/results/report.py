@@ -140,6 +140,21 @@ class Capture(Result):
         description="Context-switch records, where the export lacks some: that time is missing, not idle. Null: nsys "
         "does not say that it collected more.",
     )
+    cuda_events: RecordsHeld | None = Field(
+        default=None, description="API calls, kernels, copies and memsets, where the export lacks some; null: the same."
+    )
+    counter_samples: RecordsHeld | None = Field(
+        default=None, description="Samples of hardware counters, where the export lacks some; null: the same."
+    )
+    held_start_ns: int | None = Field(
+        default=None,
+        description="First record of work on the GPU, a counter, or a switch that tells of the time of the work, ns "
+        "from the origin, where the export lacks records: what ran before is not known. Null: it lacks none.",
+    )
+    held_end_ns: int | None = Field(
+        default=None,
+        description="Last of these records, ns from the origin: what ran after is not known; null: the same.",
+    )
     clock_offset_ns: int | None = Field(
         description="Added to the capture's own times to get positions, ns; null: could not be placed."
     )
