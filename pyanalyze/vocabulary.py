@@ -49,31 +49,47 @@ class Condition(Word):
     UNLESS_RARE_TENANT = "unless-rare-tenant"
 
 
-#: The same in words.
-_CONDITION_TEXT: Final[Mapping[Condition, str]] = {
-    Condition.UNLESS_UNTRACED_TENANT: "if no other process used the GPU",
-    Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: (
-        "if no other process ran under MPS, in another instance, or occasionally or briefly"
-    ),
-    Condition.UNLESS_MPS_OR_RARE_TENANT: "if no other process ran under MPS or occasionally or briefly",
-    Condition.UNLESS_MIG_OR_RARE_TENANT: "if no other process ran in another MIG instance or occasionally or briefly",
-    Condition.UNLESS_RARE_TENANT: "if no other process ran occasionally or briefly (a busy one would show)",
+#: Those processes in words.
+_NOT_EXCLUDED: Final[Mapping[Condition, str]] = {
+    Condition.UNLESS_UNTRACED_TENANT: "other processes on the GPU",
+    Condition.UNLESS_MPS_MIG_OR_RARE_TENANT: "MPS clients, processes in other instances, brief or occasional ones",
+    Condition.UNLESS_MPS_OR_RARE_TENANT: "MPS clients, brief or occasional processes",
+    Condition.UNLESS_MIG_OR_RARE_TENANT: "processes in other MIG instances, brief or occasional ones",
+    Condition.UNLESS_RARE_TENANT: "brief or occasional processes",
 }
 
 
-def condition_text(condition: Condition, mode: Mode | None) -> str:
-    """The condition of a verdict in words.
+def not_excluded(condition: Condition, mode: Mode | None) -> str:
+    """Name the other processes that nothing excludes, to stand behind `not excluded:`.
 
     Examples
     --------
-    >>> condition_text(Condition.UNLESS_UNTRACED_TENANT, Mode.EXCLUSIVE)
-    'if no other process used the GPU'
-    >>> condition_text(Condition.UNLESS_UNTRACED_TENANT, Mode.MIG)
-    'if no other process used the same instance'
+    >>> not_excluded(Condition.UNLESS_UNTRACED_TENANT, Mode.EXCLUSIVE)
+    'other processes on the GPU'
+    >>> not_excluded(Condition.UNLESS_UNTRACED_TENANT, Mode.MIG)
+    'other processes in the same instance'
     """
-    text = _CONDITION_TEXT[condition]
+    text = _NOT_EXCLUDED[condition]
     # Processes in other instances of the board leave the mode as it is.
-    return text.replace("the GPU", "the same instance") if mode is not None and TRAITS[mode].mig_instance else text
+    return (
+        text.replace("on the GPU", "in the same instance") if mode is not None and TRAITS[mode].mig_instance else text
+    )
+
+
+def condition_text(condition: Condition, mode: Mode | None) -> str:
+    """The condition of a verdict in words: what was seen of other processes, and which of them nothing excludes.
+
+    Examples
+    --------
+    >>> condition_text(Condition.UNLESS_MPS_OR_RARE_TENANT, Mode.EXCLUSIVE)
+    'no sign of another process (not excluded: MPS clients, brief or occasional processes)'
+    >>> condition_text(Condition.UNLESS_UNTRACED_TENANT, Mode.MIG)
+    'nothing shows whether there were other processes in the same instance'
+    """
+    others = not_excluded(condition, mode)
+    if condition is Condition.UNLESS_UNTRACED_TENANT:
+        return f"nothing shows whether there were {others}"
+    return f"no sign of another process (not excluded: {others})"
 
 
 def unless(condition: Condition | None, mode: Mode | None) -> str:
@@ -82,7 +98,7 @@ def unless(condition: Condition | None, mode: Mode | None) -> str:
     Examples
     --------
     >>> "exclusive" + unless(Condition.UNLESS_RARE_TENANT, Mode.EXCLUSIVE), "mps" + unless(None, Mode.MPS)
-    ('exclusive, if no other process ran occasionally or briefly (a busy one would show)', 'mps')
+    ('exclusive, no sign of another process (not excluded: brief or occasional processes)', 'mps')
     """
     return "" if condition is None else f", {condition_text(condition, mode)}"
 

@@ -1176,6 +1176,18 @@ def test_a_lower_bound_is_said_with_what_it_rests_on(corpus: Path) -> None:
     assert page.count("median residency intervals 2.130 ms (constant_cycles;") == 1
 
 
+def test_a_mode_under_a_condition_says_what_was_seen_and_what_is_not_excluded(corpus: Path) -> None:
+    """One process, stable kernels, no list of processes: MPS clients leave nothing behind. A few kernels say nothing."""
+    stable = " ".join(run("summary", generate.ROOT / "fixtures/hardware/h200/alone-dram_bound.sqlite").stdout.split())
+    others = "MPS clients, brief or occasional processes"
+    assert f"no (only one process is known; not excluded: {others})." in stable
+    assert f"exclusive (inferred, confidence 0.97), no sign of another process (not excluded: {others});" in stable
+    few = corpus / "exports/nsys-ai/mock.sqlite"
+    said = "no confidence: nothing shows whether there were other processes on the GPU"
+    assert f"Mode exclusive (inferred), {said};" in " ".join(run("summary", few).stdout.split())
+    assert f"Sharing mode: exclusive (inferred), {said}." in " ".join(run("report", "-f", "txt", few).stdout.split())
+
+
 @pytest.mark.parametrize(
     ("name", "cause", "note"),
     [

@@ -34,7 +34,7 @@ from pyanalyze.analysis.sharing.utilization import utilization_facts
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import render
 from pyanalyze.report.summary import render_summary
-from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Answer, Mode
+from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Answer, Mode, condition_text
 
 
 def fact(value: float, n: int = 1000, unit: str = "1") -> Fact:
@@ -680,7 +680,7 @@ def test_one_kernel_says_nothing_of_other_processes() -> None:
     verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1, "stream_overlap_share": 0.0}, tenants=("a",)))
     assert (verdict.mode, verdict.basis) == ("exclusive", "inferred")
     assert verdict.condition == "unless-untraced-tenant"
-    assert "if no other process used the GPU" in verdict.summary
+    assert "nothing shows whether there were other processes on the GPU" in verdict.summary
     assert verdict.missing
 
 
@@ -959,7 +959,9 @@ def test_one_process_does_not_contradict_a_configuration_for_several(changes: di
         assert (verdict.configured, verdict.agrees) == (f"{inside}{strategy}", None)
         # Without switch records nobody else would have been seen.
         assert verdict.condition is not None
-        assert verdict.summary.endswith("nothing in the capture shows whether one did.")
+        said = condition_text(verdict.condition, verdict.mode)
+        assert said.startswith("no sign of another process (not excluded: ")
+        assert verdict.summary.endswith(f": {said}.")
 
 
 @pytest.mark.parametrize(

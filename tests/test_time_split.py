@@ -1842,4 +1842,4 @@ def test_a_copy_between_gpus_through_the_host_on_two_of_eight(corpus: Path) -> N
     assert page.count("Before its first operation on any GPU, CUDA calls of python took 1.412 s") >= 2
     assert "other memory" not in page and "is limited by" not in page
     assert "The lines above are of device 1; device 2 follows below. 6 other GPUs: no work recorded." in page
-    assert "if no other process used the GPU; 6 other GPUs: no work recorded" in screen
+    assert "nothing shows whether there were other processes on the GPU; 6 other GPUs: no work recorded" in screen

@@ -23,7 +23,7 @@ from pyanalyze.text.escape import visible
 from pyanalyze.text.nearest import did_you_mean
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.toml import read_toml
-from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode, Part, condition_text
+from pyanalyze.vocabulary import MODES, NEGLIGIBLE_RESIDENCY, Mode, Part, unless
 
 if TYPE_CHECKING:
     import os
@@ -158,7 +158,7 @@ def _mode(device: Device, limits: Limits) -> Iterator[Outcome]:
         yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return
     if sharing.condition is not None:
-        detail = f"{sharing.mode} {known} holds {condition_text(sharing.condition, sharing.mode)}, expected {wanted}"
+        detail = f"{sharing.mode} {known}{unless(sharing.condition, sharing.mode)}; expected {wanted}"
         yield Outcome("expect_mode", device_title(device), "inconclusive", detail, how=_first_command(sharing.missing))
         return
     fits = any(fnmatchcase(sharing.mode, pattern) for pattern in limits.expect_mode)
@@ -234,7 +234,7 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
             f"{device.sharing.confidence:.2f}){left}"
         )
         if device.sharing.condition is not None:
-            detail = f"{detail}; that holds {condition_text(device.sharing.condition, device.sharing.mode)}"
+            detail = f"{detail}{unless(device.sharing.condition, device.sharing.mode)}"
             how = _first_command(device.sharing.missing)
             return Outcome("max_slowdown", subject, "inconclusive", detail, limit=most, how=how)
         return Outcome("max_slowdown", subject, "passed", detail, limit=most)

@@ -45,7 +45,16 @@ from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_line
 from pyanalyze.text.visible import visible
-from pyanalyze.vocabulary import ENOUGH_UNITS, FEW_BLOCKS, MEMORY_RESERVE, MOST_COPIES, TRAITS, WORTH_IT, Mode, unless
+from pyanalyze.vocabulary import (
+    ENOUGH_UNITS,
+    FEW_BLOCKS,
+    MEMORY_RESERVE,
+    MOST_COPIES,
+    TRAITS,
+    WORTH_IT,
+    Mode,
+    not_excluded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -396,11 +405,15 @@ def _actions(
                 # That nobody shares the GPU is no action where there is one.
                 known = verdict.condition is not None
                 why = "no other tenant is known" if known else "changing it gains nothing"
+                others = ""
+                if verdict.condition is not None:
+                    names = not_excluded(verdict.condition, verdict.mode)
+                    others = f", unless another process ran (not excluded: {names})"
                 yield Advice(
                     action=f"Keep the sharing configuration: {why}",
                     commands=[],
                     expected=None,
-                    bound=f"none{unless(verdict.condition, verdict.mode)}",
+                    bound=f"none{others}",
                     why=f"only one tenant {'is known' if known else 'was'} on the device{if_slow}",
                     undo=None,
                     wrong_if="samples or switch records of the same time show another process",
