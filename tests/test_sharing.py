@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import os
 import re
 import shutil
 import sqlite3
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from pyanalyze.analysis.sharing.observations import SEEN_WHEN
 from pyanalyze.analysis.sharing.segments import segments
 from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.analysis.sharing.utilization import utilization_facts
+from pyanalyze.inputs.context import read_context
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import render
 from pyanalyze.report.summary import render_summary
@@ -781,6 +784,23 @@ def test_a_node_that_shows_neither_mig_nor_mps_is_not_asked_again(hardware: Path
     (gap,) = [one for one in verdict.missing if one.what == "configured_mode"]
     assert gap.why.startswith("the inputs show neither MIG nor MPS:")
     assert gap.how == ""
+
+
+def test_what_asks_for_the_configured_mode_records_a_daemon_that_is_read_back(tmp_path: Path) -> None:
+    """The control program is stood in for: it answers `get_server_list` with the pid of a server, as NVIDIA's does."""
+    (gap,) = [one for one in judge(case(TURNS)).missing if one.what == "configured_mode"]
+    for name, answer in (("nvidia-cuda-mps-control", "4100"), ("nvidia-smi", "GPU 0: NVIDIA H200")):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho '{answer}'\n", encoding="utf-8")
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", gap.how], cwd=tmp_path, env=environment, check=True)
+    read = read_context(tmp_path / "mps.txt")
+    assert [(str(key), pid) for key, pid in read.select("key", "pid").iter_rows()] == [
+        ("mps_daemon", None),
+        ("mps_server", 4100),
+    ]
+    assert all(word in gap.why for word in ("MPS", "MIG", "Kubernetes"))
 
 
 @pytest.mark.parametrize(

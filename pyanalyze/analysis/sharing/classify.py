@@ -167,11 +167,13 @@ def _configured_missing(case: Case) -> Missing:
     no_mps = not mps and (case.mps_clients == 0 or case.no_mps_process)
     # In a pod the objects of Kubernetes still say something.
     if no_mps and case.mig_enabled is False and not any(row.key == "k8s_pod" for row in case.configured):
-        why = "the inputs show neither MIG nor MPS: without these or Kubernetes nothing says how sharing was set up"
+        why = (
+            "the inputs show neither MIG nor MPS: only objects of Kubernetes may still say how the GPU was to be shared"
+        )
         return Missing(what="configured_mode", why=why, how="")
     return Missing(
         what="configured_mode",
-        why="no input says how sharing was set up: without MPS, MIG or Kubernetes nothing does",
+        why="no input says how MPS, MIG or Kubernetes were set up, if at all; time-slicing takes no setting",
         how=HOW["configured_mode"],
     )
 
