@@ -1188,6 +1188,23 @@ def test_a_mode_under_a_condition_says_what_was_seen_and_what_is_not_excluded(co
     assert f"Sharing mode: exclusive (inferred), {said}." in " ".join(run("report", "-f", "txt", few).stdout.split())
 
 
+def test_what_evidence_is_not_weighed_for_is_said(corpus: Path) -> None:
+    """One traced process is against time-slicing where stable kernels exclude it, and not where nothing does."""
+    stable = load(generate.ROOT / "fixtures/hardware/h200/alone-dram_bound.sqlite").report().devices[0].sharing
+    few = load(corpus / "exports/nsys-ai/mock.sqlite").report().devices[0].sharing
+    against = [
+        next(one.against for one in sharing.evidence if one.name == "one_traced_tenant") for sharing in (stable, few)
+    ]
+    assert against == [[Mode.TIME_SLICING], []]
+    assert weights_text(stable).endswith(" Modes with MPS are not weighed: MPS clients are not excluded.")
+    assert weights_text(few).endswith(
+        " Modes of several processes are not weighed: nothing shows whether there were any others."
+    )
+    # Without a condition all modes are weighed.
+    whole = load(generate.ROOT / "fixtures/hardware/h100/slices-A-B.sqlite").report().devices[0].sharing
+    assert "not weighed" not in weights_text(whole)
+
+
 @pytest.mark.parametrize(
     ("name", "cause", "note"),
     [

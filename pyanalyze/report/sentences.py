@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause, Reason, Victim, impact_of, untraced_share
+from pyanalyze.analysis.sharing.condition import covers
 from pyanalyze.report.sampled_text import ALMOST_ALL
 from pyanalyze.results.labels import (
     copies_words,
@@ -301,6 +302,20 @@ def weights_text(sharing: Sharing) -> str:
         "Evidence, largest weight first. Weight: how much a row speaks for "
         f"{_weighed_mode(sharing)} (log odds, base e). +3 makes it about 20 times as likely, -3 a 20th; they add up. "
         "Confidence is something else: how often such verdicts were right on simulated recordings."
+        f"{_not_weighed(sharing)}"
+    )
+
+
+def _not_weighed(sharing: Sharing) -> str:
+    """Of which modes no row of the evidence says anything, because the condition of the verdict leaves them open."""
+    weighed = {mode for one in sharing.evidence for mode in (*one.supports, *one.against)}
+    # What speaks for others, and weighed less than what speaks for one process, was weighed.
+    if sharing.condition is None or any(covers(sharing.condition, mode) for mode in weighed):
+        return ""
+    if covers(sharing.condition, Mode.TIME_SLICING):
+        return " Modes of several processes are not weighed: nothing shows whether there were any others."
+    return (
+        " Modes with MPS are not weighed: MPS clients are not excluded." if covers(sharing.condition, Mode.MPS) else ""
     )
 
 
