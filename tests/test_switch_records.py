@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 from shared_sessions import load
 
+import pyanalyze
 from pyanalyze.tables.frames import AnyTable, FrameTable, to_frame
 from pyanalyze.tables.switch_records import telling_records
 
@@ -77,3 +79,26 @@ def test_of_a_cut_export_only_what_lies_between_its_records_is_known(
     assert to_frame(made["sources"])["state"].to_list() == ["present" if left else "removed", "present"]
     # Of a whole table the same records are all that happened.
     assert telling_records(joined(records, cut=False)) == {}
+
+
+def test_after_the_last_record_of_a_cut_export_nobody_is_known_to_be_resident(tmp_path: Path) -> None:
+    """The second half of the records is removed as well; the last one left is a RESTORE_START in the middle of the work."""
+    made = Path(shutil.copy(H200 / "slices-copies-open_loop.sqlite", tmp_path / "part.sqlite"))
+    made.chmod(0o644)
+    with contextlib.closing(sqlite3.connect(made)) as database, database:
+        records = database.execute("SELECT timestamp, tag FROM GPU_CONTEXT_SWITCH_EVENTS ORDER BY timestamp").fetchall()
+        last_ns = max(ns for ns, tag in records[: len(records) // 2] if tag == 8)
+        database.execute("DELETE FROM GPU_CONTEXT_SWITCH_EVENTS WHERE timestamp > ?", (last_ns,))
+        (save_ns,) = database.execute("SELECT max(timestamp) FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 7").fetchone()
+        (first_ns,) = database.execute("SELECT min(start) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    session = pyanalyze.load(made)
+    assert session.residency["end_ns"].max() == save_ns
+    (device,) = (report := session.report()).devices
+    assert device.context_switches is not None and device.context_switches.recorded_ns is not None
+    assert device.context_switches.recorded_ns == pytest.approx(save_ns - first_ns, rel=0.001)
+    # A query of all records counts one switch more.
+    (switched,) = (one for one in device.sharing.evidence if one.name == "contexts_alternate")
+    assert switched.sql is None
+    assert "switch_start_without_end" not in {row.name for row in report.quality}
+    (whole,) = load(H200 / "slices-copies-open_loop.sqlite").report().devices
+    assert next(one for one in whole.sharing.evidence if one.name == "contexts_alternate").sql is not None
