@@ -1679,17 +1679,14 @@ def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
             continue
         starts_late, ends_early, recorded = _held_times(capture)
         if short:
-            kinds = [
-                f"{fmt.percent(records.share, 0)} of the {_SHORT_KINDS.get(what, what)}"
-                for what, records in held.items()
-            ]
+            kinds = [f"{_SHORT_KINDS.get(what, what)} {fmt.percent(one.share, 0)}" for what, one in held.items()]
             when = {
-                (True, True): f", from {starts_late} to {ends_early} of {recorded}",
-                (True, False): f", from {starts_late} of {recorded} on",
-                (False, True): f", up to {ends_early} of {recorded}",
+                (True, True): f"; {starts_late} to {ends_early} of {recorded}",
+                (True, False): f"; from {starts_late} of {recorded} on",
+                (False, True): f"; up to {ends_early} of {recorded}",
                 (False, False): "",
             }[bool(starts_late), bool(ends_early)]
-            said.append(f"kept {', '.join(kinds)}{when}; the rest is missing")
+            said.append(f"{', '.join(kinds)}{when}")
             continue
         which = "the export" if len(report.captures) == 1 else f"the export {visible(capture.path, 60)}"
         kinds = [
@@ -1710,7 +1707,7 @@ def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
 
 
 #: Kinds of records as a line of the summary has room for.
-_SHORT_KINDS = {"context-switch records": "switch records"}
+_SHORT_KINDS = {"context-switch records": "switch records", _SAMPLES: "samples"}
 
 
 def _held_times(capture: Capture) -> tuple[str, str, str]:

@@ -201,7 +201,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
         *_baseline(device),
         *_others(report, device),
         _line("Missing", _missing(device)),
-        *(line for said in cut_sentences(report, short=True)[:1] for line in _lines("Export cut", said, 2)),
+        *(_line("Export has", said) for said in cut_sentences(report, short=True)[:1]),
         *_lost(report),
         # The recording lasted longer than the window, which the length is of.
         _line("Analysed", _analysed(report, device)),
