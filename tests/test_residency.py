@@ -13,7 +13,7 @@ import generate
 import polars as pl
 import pytest
 from command_line import run
-from exports import two_of_three_traced
+from exports import two_of_three_traced, with_all_switch_records
 from shared_sessions import load
 
 import pyanalyze
@@ -383,9 +383,9 @@ def test_the_summary_of_a_real_capture(corpus: Path) -> None:
     assert held.dropped == 0
 
 
-def test_the_context_of_all_mps_clients_is_idle_where_none_of_them_has_kernels(hardware: Path) -> None:
+def test_the_context_of_all_mps_clients_is_idle_where_none_of_them_has_kernels(hardware: Path, tmp_path: Path) -> None:
     """Switch records name one of three clients; its own kernels are a third of the work."""
-    path = hardware.parent / "h200" / "mps-A-B-C.sqlite"
+    path = with_all_switch_records(hardware.parent / "h200" / "mps-A-B-C.sqlite", tmp_path / "a.sqlite")
     with sqlite3.connect(path) as db:
         spans = db.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start").fetchall()
         own = db.execute(

@@ -16,7 +16,7 @@ import pytest
 import report_examples as examples
 import six_captures
 from command_line import run
-from exports import A100, US, kernel, write
+from exports import A100, US, kernel, with_all_switch_records, write
 from shared_sessions import load
 
 import pyanalyze
@@ -1331,9 +1331,9 @@ def test_only_what_isolates_everything_is_said_to_be_the_only_one(hardware: Path
     assert any(has.memory_protection for mode, has in isolated.items() if mode not in whole)
 
 
-def test_no_context_switch_is_not_called_a_few(hardware: Path) -> None:
+def test_no_context_switch_is_not_called_a_few(hardware: Path, tmp_path: Path) -> None:
     """Switch records of one process only: there was no switch between two tenants."""
-    path = hardware.parent / "h200" / "mps-A-B-C.sqlite"
+    path = with_all_switch_records(hardware.parent / "h200" / "mps-A-B-C.sqlite", tmp_path / "a.sqlite")
     with contextlib.closing(sqlite3.connect(path)) as db:
         query = "SELECT count(*), count(DISTINCT globalPid) FROM GPU_CONTEXT_SWITCH_EVENTS"
         assert db.execute(query).fetchone() == (1, 1)
