@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import pytest
 import report_examples as examples
 from command_line import run
+from exports import with_all_switch_records
 from shared_sessions import load
 
 import pyanalyze
@@ -816,9 +817,9 @@ def test_launches_without_a_record_are_counted_under_data_quality(hardware: Path
     assert "No data-quality issue" not in section
 
 
-def test_settings_of_several_processes_stand_in_one_row(hardware: Path) -> None:
+def test_settings_of_several_processes_stand_in_one_row(hardware: Path, tmp_path: Path) -> None:
     """nsys lists the control daemon (902) and the server (915) of MPS under one name, cut to 15 characters."""
-    path = hardware.parent / "h200" / "mps-A-B-C.sqlite"
+    path = with_all_switch_records(hardware.parent / "h200" / "mps-A-B-C.sqlite", tmp_path / "a.sqlite")
     with closing(sqlite3.connect(path)) as db:
         listed = db.execute("SELECT globalPid >> 24 & 0xFFFFFF, name FROM PROCESSES WHERE name LIKE '%cuda-mps%'")
         assert sorted(listed.fetchall()) == [(902, "nvidia-cuda-mps"), (915, "nvidia-cuda-mps")]

@@ -981,7 +981,7 @@ def test_one_process_does_not_contradict_a_configuration_for_several(changes: di
         assert verdict.condition is not None
         said = condition_text(verdict.condition, verdict.mode)
         assert said.startswith("no sign of another process (not excluded: ")
-        assert verdict.summary.endswith(f": {said}.")
+        assert verdict.summary.endswith(f": {said} in this capture.")
 
 
 @pytest.mark.parametrize(

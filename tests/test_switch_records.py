@@ -52,7 +52,9 @@ def joined(
         ),
         "kernels": pl.DataFrame({"capture": [0], "device_id": [0], "start_ns": work_ns[:1], "end_ns": work_ns[1:]}),
         "quality": pl.DataFrame({"capture": [0], "name": ["switch_records_cut" if cut else "pid_unmatched"]}),
-        "sources": pl.DataFrame({"capture": [0, 0], "source": ["switch_events", "kernels"], "state": "present"}),
+        "sources": pl.DataFrame(
+            {"capture": 0, "source": ["switch_events", "kernels"], "state": "present", "physical_table": ["S", "K"]}
+        ),
     }
     return {name: FrameTable(name, frame) for name, frame in frames.items()}
 
@@ -76,7 +78,9 @@ def test_of_a_cut_export_only_what_lies_between_its_records_is_known(
     tables = joined(records, cut=True)
     made = {**tables, **telling_records(tables)}
     assert to_frame(made["switch_events"])["time_ns"].to_list() == left
-    assert to_frame(made["sources"])["state"].to_list() == ["present" if left else "removed", "present"]
+    sources = to_frame(made["sources"])
+    assert sources["state"].to_list() == ["present" if left else "removed", "present"]
+    assert sources["physical_table"].to_list() == ["S" if len(left) == len(records) else None, "K"]
     # Of a whole table the same records are all that happened.
     assert telling_records(joined(records, cut=False)) == {}
 

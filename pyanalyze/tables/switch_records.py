@@ -42,8 +42,8 @@ def telling_records(tables: Mapping[str, AnyTable]) -> dict[str, AnyTable]:
     Returns
     -------
     dict
-        Those that change: `switch_events`, and `sources` of captures of which no record remains. Nothing where the
-        exports are whole.
+        Those that change: `switch_events`, and `sources` of their captures, which name no physical table any more: a
+        query of it counts others. Where no record remains, the state is `removed`. Nothing where the exports are whole.
 
     Examples
     --------
@@ -71,15 +71,17 @@ def telling_records(tables: Mapping[str, AnyTable]) -> dict[str, AnyTable]:
     if not untold:
         return {}
     left = records.with_row_index("row").join(pl.concat(untold), on="row", how="anti").drop("row")
-    gone = sorted(set(records["capture"].unique()) - set(left["capture"].unique()))
-    changed: dict[str, AnyTable] = {"switch_events": FrameTable("switch_events", left)}
-    if gone:
-        sources = to_frame(tables["sources"])
-        of_switches = pl.col("source").cast(pl.String) == "switch_events"
-        removed = pl.when(of_switches & pl.col("capture").is_in(gone)).then(pl.lit("removed"))
-        state = removed.otherwise(pl.col("state").cast(pl.String))
-        changed["sources"] = FrameTable("sources", sources.with_columns(state=state))
-    return changed
+    before, after = (part["capture"].value_counts() for part in (records, left))
+    counts = dict.fromkeys(before["capture"], 0) | dict(after.iter_rows())
+    fewer = [capture for capture, count in before.iter_rows() if counts[capture] < count]
+    gone = [capture for capture in fewer if not counts[capture]]
+    of_switches = pl.col("source").cast(pl.String) == "switch_events"
+    state, table = (pl.col(name).cast(pl.String) for name in ("state", "physical_table"))
+    sources = to_frame(tables["sources"]).with_columns(
+        state=pl.when(of_switches & pl.col("capture").is_in(gone)).then(pl.lit("removed")).otherwise(state),
+        physical_table=pl.when(~(of_switches & pl.col("capture").is_in(fewer))).then(table),
+    )
+    return {"switch_events": FrameTable("switch_events", left), "sources": FrameTable("sources", sources)}
 
 
 def _times_of_work(tables: Mapping[str, AnyTable]) -> dict[int, tuple[int, int]]:

@@ -38,7 +38,6 @@ from pyanalyze.tables.process_lists import (
     sampled_busy,
     unlisted_tenants,
 )
-from pyanalyze.tables.switch_records import SWITCH_RECORDS_CUT
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text.escape import visible
 from pyanalyze.text.pairs import parse_pairs
@@ -204,20 +203,13 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         )
     if len(tables.paths) == 1 and tables.selection == Selection():
         physical = dict(tables.sources.select("source", "physical_table").iter_rows())
-        if records_lost or _left_out(tables):
-            # What is made of records with holes, or of some of them, takes more than a query.
+        if records_lost:
+            # What is made of records with holes takes more than a query.
             physical["switch_events"] = None
         alone, several = len(cases) == 1, _pids_on_several(tables)
         cases = [replace(case, tables=_tables_of(tables, case, physical, several, alone=alone)) for case in cases]
     # Idle GPUs beside a busy one are left out; where nothing ran at all, that is what there is to say.
     return tuple(cases or idle)
-
-
-def _left_out(tables: TableSet) -> bool:
-    """Whether analysis leaves out switch records of a cut export: see :mod:`pyanalyze.tables.switch_records`."""
-    cut = tables.rows_where("quality", "name", SWITCH_RECORDS_CUT)
-    read = sum(row["rows"] for row in tables.rows_where("sources", "source", "switch_events")) if cut else 0
-    return bool(cut) and tables.row_count("switch_events") < read
 
 
 def _overfull(tables: TableSet, pairs: Sequence[Pair], usage: Sequence[Mapping[str, Any]]) -> tuple[Pair, ...]:

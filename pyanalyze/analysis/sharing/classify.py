@@ -418,7 +418,7 @@ def _summary(
     text = text[0].upper() + text[1:]
     doubt = ""
     if condition is not None:
-        doubt = f" The mode is {mode}: {condition_text(condition, mode)}."
+        doubt = f" The mode is {mode}: {condition_text(condition, mode)} in this capture."
     said = [case.observations[name].detail for name in ("cap_without_effect", "caps_over_100") if case.has(name)]
     return " ".join(
         (f"{text}.{doubt}", *(f"{detail[0].upper()}{detail[1:]}." for detail in said if detail not in reasons))

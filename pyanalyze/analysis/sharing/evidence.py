@@ -25,7 +25,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_float
 from pyanalyze.text.shell import shell_word
 from pyanalyze.text.visible import program
-from pyanalyze.vocabulary import COMPUTE, MPS_CLIENT, MPS_CONTROL, MPS_CUT_NAME, MPS_SERVER
+from pyanalyze.vocabulary import COMPUTE, MPS_CLIENT, MPS_CUT_NAME, MPS_SERVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ HOW = {
     "node": "kubectl get node NODE -o json > node.json   # the node of this GPU; then as --context",
     # The reader knows a bare pid by the command that it answers.
     "configured_mode": "nvidia-smi -L > gpus.txt; (echo get_server_list; echo get_server_list | "
-    f"{MPS_CONTROL}) > mps.txt   # MIG; MPS (nvidia-smi lists its clients as M+C); in Kubernetes: "
+    "nvidia-cuda-mps-control) > mps.txt   # MIG; MPS (nvidia-smi lists its clients as M+C); in Kubernetes: "
     "kubectl get nodes,pods,configmaps -A -o json > objects.json; then each as --context",
     "co_run": "record while the workloads run at the same time",
 }
