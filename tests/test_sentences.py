@@ -1181,7 +1181,10 @@ def test_a_mode_under_a_condition_says_what_was_seen_and_what_is_not_excluded(co
     stable = " ".join(run("summary", generate.ROOT / "fixtures/hardware/h200/alone-dram_bound.sqlite").stdout.split())
     others = "MPS clients, brief or occasional processes"
     assert f"no (only one process is known; not excluded: {others})." in stable
-    assert f"exclusive (inferred, confidence 0.97), no sign of another process (not excluded: {others});" in stable
+    assert (
+        f"exclusive (inferred, confidence 0.97 in simulations), no sign of another process (not excluded: {others});"
+        in stable
+    )
     few = corpus / "exports/nsys-ai/mock.sqlite"
     said = "no confidence: nothing shows whether there were other processes on the GPU"
     assert f"Mode exclusive (inferred), {said};" in " ".join(run("summary", few).stdout.split())
