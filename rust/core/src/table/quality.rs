@@ -85,7 +85,7 @@ counters! {
     SWITCH_EVENTS_LOST = "switch_events_lost", DataLoss, "capture", "Gaps in the sequence numbers of context-switch records: slices around them are not complete.";
     SWITCH_REPEATED_START = "switch_repeated_start", DataLoss, "capture", "A context was restored twice without a save in between: the save record is lost.";
     SWITCH_END_WITHOUT_START = "switch_end_without_start", Info, "capture", "A save without a restore before it. One per context at the beginning is normal: it was resident when recording began.";
-    SWITCH_START_WITHOUT_END = "switch_start_without_end", Info, "capture", "A restore without a save after it. One at the end is normal: the context was resident when recording ended.";
+    SWITCH_START_WITHOUT_END = "switch_start_without_end", Info, "capture", "A restore without a save after it. One at the end of a whole recording is normal: the context was resident when it ended.";
     SWITCH_RECORDS_END_EARLY = "switch_records_end_early", Notice, "capture", "Another process had work after the last context-switch record, so that a switch to it is missing: who was resident from that record on is not known, and counts for nobody.";
     SWITCH_RECORDS_PARTIAL = "switch_records_partial", Notice, "capture", "Context-switch records cover notably less time than kernels: who was resident in the rest is not known. GPU time, context switches, slowdowns, units of work and forecasts are of the time that they cover.";
     SWITCH_OVERLAP = "switch_overlap", DataLoss, "capture", "Two contexts seem resident at once on one engine: records are lost or their times are noisy.";
@@ -101,7 +101,7 @@ counters! {
     DIAGNOSTIC_WARNING = "diagnostic_warning", Notice, "capture", "nsys itself warned or reported errors while recording. Its messages may name paths: SELECT text FROM DIAGNOSTIC_EVENT WHERE severity IN (2, 3) shows them in the export.";
     DIAGNOSTIC_LOSS = "diagnostic_loss", DataLoss, "capture", "nsys reported lost or dropped data. Its messages say what, and may name paths: SELECT text FROM DIAGNOSTIC_EVENT shows them in the export.";
     EXPORT_CUT = "export_cut", Notice, "capture", "The export holds fewer CUDA events than nsys says it collected: rows were removed from it, or it was exported in part. Times and counts are of what is left.";
-    SWITCH_RECORDS_CUT = "switch_records_cut", Notice, "capture", "The export holds fewer context-switch records than nsys says it collected: rows were removed from it, or it was exported in part. GPU time and switches are of those that it holds.";
+    SWITCH_RECORDS_CUT = "switch_records_cut", Notice, "capture", "The export holds fewer context-switch records than nsys says it collected: rows were removed from it, or it was exported in part. GPU time and switches are of the time between those that it holds, and not known where none is of the time of the work.";
     COUNTER_SAMPLES_CUT = "counter_samples_cut", Notice, "capture", "The export holds fewer samples of hardware counters than nsys says it collected: rows were removed from it, or it was exported in part. Means are of those that it holds, if any.";
     RECOVERED_COPY = "recovered_copy", Info, "import", "The database had an unfinished journal or write-ahead log; it was recovered in a private copy and read there.";
     READ_BY_SQLITE = "read_by_sqlite", Info, "import", "Tables that SQLite stepped through, because what is in them is not read exactly from the pages of the file; the result is the same, reading takes several times as long.";
