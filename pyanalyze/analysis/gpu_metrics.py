@@ -20,8 +20,8 @@ __all__ = ["gpu_metrics_of", "kernel_counters"]
 _PERCENT = ("Throughput %", "%")
 #: Counters of exports without units that are no percentage.
 _OTHER = "(?i)frequency|requests"
-#: Samples in a kernel from which on their mean is worth saying.
-ENOUGH_IN_KERNEL = 10
+#: Samples, in a kernel or of a tenant alone, from which on their mean is worth saying.
+ENOUGH_SAMPLES = 10
 #: How the counters begin that are shown first.
 _FIRST = ("sms active", "sm active", "compute warps in", "sm issue", "tensor active", "dram read", "dram write")
 
@@ -97,7 +97,7 @@ def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
     Returns
     -------
     list of KernelCounters
-        Those with :data:`ENOUGH_IN_KERNEL` samples, those with most of them first. A sample is of a kernel if one
+        Those with :data:`ENOUGH_SAMPLES` samples, those with most of them first. A sample is of a kernel if one
         launch was in flight all the time until the next sample, which kernels shorter than that never are.
 
     Examples
@@ -136,7 +136,7 @@ def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
         return []
     sums = pl.concat(parts).group_by(*launched, "metric").agg(pl.col("n", "sum").sum()).sort(*launched, "metric")
     found: dict[tuple[str, int | None, int | None], dict[str, tuple[int, float]]] = {}
-    for name, blocks, threads, counter, n, total in sums.filter(pl.col("n") >= ENOUGH_IN_KERNEL).iter_rows():
+    for name, blocks, threads, counter, n, total in sums.filter(pl.col("n") >= ENOUGH_SAMPLES).iter_rows():
         if _rank(counter) == len(_FIRST):
             continue  # Of the device, such as that it was busy: nothing of a kernel.
         found.setdefault((name, blocks, threads), {})[counter] = n, total / n / 100

@@ -32,7 +32,7 @@ from pyanalyze.analysis.advice.simple import (
     unknown_tenants,
     unlisted_process,
 )
-from pyanalyze.analysis.gpu_metrics import ENOUGH_IN_KERNEL
+from pyanalyze.analysis.gpu_metrics import ENOUGH_SAMPLES
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns
 from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE, daemon_on, servers_on
@@ -1354,7 +1354,7 @@ def _top_kernel(
         return own_time.TopKernel(said, None, used, passed_over, resource=resource)
     if counted:
         whose = f"launches{first}" if first else "its launches"
-        said = f"fewer than {ENOUGH_IN_KERNEL} samples of counters fit into {whose}"
+        said = f"fewer than {ENOUGH_SAMPLES} samples of counters fit into {whose}"
         return own_time.TopKernel("", None, 0.0, passed_over, not_counted=said)
     of_all = _resource_used_up(tables, *tenant)
     return own_time.TopKernel(of_all) if of_all else None

@@ -6,6 +6,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.gpu_metrics import ENOUGH_SAMPLES
 from pyanalyze.text.format import percent
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from pyanalyze.results.occupancy import KernelCounters
     from pyanalyze.tables.tableset import TableSet
 
-#: Samples of a tenant alone below which nothing is concluded.
-ENOUGH_SAMPLES = 10
 #: Kernels of a tenant with gaps up to this count as one stretch of work.
 STRETCH_NS = 20_000
 #: Of a launch: their product is its threads.
