@@ -261,6 +261,8 @@ def test_under_wsl2_nobody_is_sent_to_record_what_it_does_not_have(corpus: Path)
         assert ("WSL2" in lists.why, lists.how == "") == (wsl, wsl)
         (other,) = device.missing_for("slowdown")
         assert ("nvidia-smi" in other.how) != wsl
+        (counters,) = device.missing_for("gpu_metrics")
+        assert ("WSL2" in counters.why, counters.how == "") == (wsl, wsl)
         assert ("--query-compute-apps" in render_markdown(pyanalyze.load(path).report())) != wsl
 
 

@@ -759,7 +759,7 @@ class CounterComparison:
         parts = [
             f"{word} {fmt.percent(self.mean(f'{key}_modelled'))} modelled, "
             f"{fmt.percent(self.mean(f'{key}_counted'))} counted "
-            f"(mean difference per bin {fmt.percent(self.absolute_difference(key))})"  # type: ignore[arg-type]
+            f"(mean difference per bin {100 * self.absolute_difference(key):.1f} percentage points)"  # type: ignore[arg-type]
             for word, key in said
         ]
         text = f"means over {self.bins.height} bins: " + "; ".join(parts)

@@ -45,6 +45,7 @@ from pyanalyze.results.report import (
 )
 from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlice, SwitchPart
 from pyanalyze.results.sharing import Relation
+from pyanalyze.tables.export_details import WSL_KEY
 from pyanalyze.tables.process_lists import process_memory
 from pyanalyze.tables.selections import covered_ns
 from pyanalyze.tables.switch_records import RESTORE_START, SAVE_END, SWITCH_RECORDS_CUT
@@ -1058,6 +1059,12 @@ def _no_counters(tables: TableSet, device: Mapping[str, Any], trace: str) -> Mis
         why, how = "the capture has too few hardware counters in its window to check the model", ""
     elif any(row["state"] == "removed" for row in tables.rows_where("sources", "source", "gpu_metrics")):
         why, how = "nsys collected hardware counters, and the export has none", HOW["whole_export"]
+    elif tables.rows_where("configured", "key", WSL_KEY):
+        # `SupportsGpuMetrics` is 1 there as well, but the settings of the driver that permit it are those of Windows.
+        why = (
+            "the capture has no hardware counters to check the model, and under WSL2 no command is known to record them"
+        )
+        how = ""
     else:
         why = "the capture has no hardware counters to check the model"
         command = recording("--gpu-metrics-devices=all", trace=trace, switches=False)

@@ -28,7 +28,7 @@ from pyanalyze.results.explain import (
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
-from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, SegmentKind, UnitSource
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, TRAITS, SegmentKind, UnitSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,8 +169,17 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
         every = f" There is no slow tail: p99 is {above} above p50.{rule}"
     typical = f"A typical unit ({fmt.duration(group.typical_ns)}, mean of the middle tenth)"
     # The tables of causes have what was added only.
-    solo = " Its launch calls, execution and own queueing are there solo as well." if len(device.tenants) > 1 else ""
-    return f"{_found(group, device)}{every} {typical}: {parts}.{_most(group)}{solo}"
+    return f"{_found(group, device)}{every} {typical}: {parts}.{_most(group)}{_there_solo(device)}"
+
+
+def _there_solo(device: Device) -> str:
+    """What of a typical unit other tenants have no part in; empty: there are none."""
+    if len(device.tenants) < 2:
+        return ""
+    if TRAITS[device.sharing.mode].same_sms is not False:
+        # Beside kernels of others its own take longer, and wait for room on the SMs.
+        return " Which part of its execution and own queueing is there solo as well, only a solo recording shows."
+    return " Its launch calls, execution and own queueing are there solo as well."
 
 
 def _most(group: UnitGroup) -> str:
