@@ -62,7 +62,7 @@ class UnitSegment(Result):
     count: int = Field(ge=0, description="Time slices of others, or switches; 1 for every other kind.")
     other_tenant_id: int | None = Field(
         description="Whose time slice or work it waited for (of an MPS group that was resident, its first client); of "
-        "execution, whose ran at the same time; null: nobody's."
+        "execution, and of queueing behind a stream of its own, whose ran at the same time; null: nobody's."
     )
     other: Text | None = Field(description="Name of that tenant, or of that group.")
     operation: Text | None = Field(
@@ -530,7 +530,7 @@ def cause_text(cause: Excess | UnitSegment) -> str:
         # It may be all clients of an MPS group.
         return f"{said} ({visible(cause.other, 60)} resident)"
     name = visible(cause.other, 30)
-    if cause.kind in (SegmentKind.EXECUTION, SegmentKind.COPY):
+    if cause.kind in (SegmentKind.EXECUTION, SegmentKind.COPY, SegmentKind.QUEUE_OTHER_STREAM):
         name = f"beside {name}"
     return f"{said[:-1]}, {name})" if said.endswith(")") else f"{said} ({name})"
 

@@ -852,7 +852,11 @@ impl<'a> Walk<'_, 'a> {
         let own_ns = here(own).min(left_ns);
         if own_ns > START_NS {
             let who = Walker::in_flight(tenant, &self.walker.own.by_start, from_ns, to_ns, place);
-            let segment = self.segment(SegmentKind::QueueOtherStream, from_ns, to_ns, own_ns, who);
+            let mut segment = self.segment(SegmentKind::QueueOtherStream, from_ns, to_ns, own_ns, who);
+            // None of both ended just before: which of them it waited for room beside is not on record.
+            let beside = tenant.present.longest(from_ns, to_ns, tenant.ran.as_ref(), tenant.id);
+            segment.other =
+                beside.filter(|(_, ns)| !copy && ns.saturating_mul(2) >= own_ns).map(|(id, _)| id);
             self.chain.segments.push(segment);
             left_ns = left_ns.saturating_sub(own_ns);
         }

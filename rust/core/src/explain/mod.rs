@@ -324,6 +324,7 @@ impl Written {
             // says what a launched operation waits behind: that follows from what was in flight.
             let on_record = match segment.kind {
                 SegmentKind::QueueOtherTenant => false,
+                SegmentKind::QueueOtherStream => recorded && segment.other.is_none(),
                 SegmentKind::Switch => recorded && tenant.state_ns == 0,
                 _ => recorded,
             };

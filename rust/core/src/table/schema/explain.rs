@@ -41,7 +41,7 @@ pub const UNIT_SEGMENTS: Table = Table {
         END,
         col("dur_ns", I64, "Time of this kind from start_ns to end_ns."),
         col("count", U32, "Time slices of others, or switches; 1 for every other kind."),
-        opt("other_tenant_id", U32, "nobody else's, or not known whose", "Whose slice or work it waited for; of `execution`, whose work ran most at the same time."),
+        opt("other_tenant_id", U32, "nobody else's, or not known whose", "Whose slice or work it waited for; of `execution` and `queue-other-stream`, whose work ran most at the same time."),
         opt("name", Name, "no operation", "Kernel, graph or copy: that ran, or that was waited for. `[CUDA graph of N nodes]`: launched at once, its N operations are recorded one by one. Hostile text."),
         col("own", Bool, "The operation is the unit's own."),
         opt("usual_ns", I64, "not a whole operation of the unit, or the only one of its kind", "Median of what equal operations of the tenant, each behind an equal one in its stream, took while resident."),
