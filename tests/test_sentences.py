@@ -175,6 +175,46 @@ def test_a_grid_of_few_blocks_is_said_to_limit_itself(corpus: Path) -> None:
     assert "The intervals of warps per SM (last table) come from 891 launches" in page
 
 
+@pytest.mark.parametrize(
+    ("name", "grids", "rows", "said"),
+    [
+        # 528 blocks for 132 SMs of 8 each: half a wave, and four blocks for every SM.
+        (
+            "h200/alone-open_loop",
+            {"R1": 528, "R2": 264},
+            {"R1": "grid: 0.500 wave", "R2": "grid: 0.250 wave"},
+            "fills 50.0 % of one wave: it has a block for every SM, but block slots stay empty.",
+        ),
+        (
+            "h100/alone-C",
+            {"C1": 92, "C2": 92, "C3": 92, "C4": 158},
+            {"C3": "grid too small: 92 blocks for 132 SMs", "C4": "grid: 0.150 wave"},
+            "",
+        ),
+    ],
+)
+def test_a_grid_of_less_than_a_wave_limits_itself_and_is_said_to_leave_sms_empty_only_where_it_does(
+    name: str, grids: dict[str, int], rows: dict[str, str], said: str, hardware: Path
+) -> None:
+    """By SQL: blocks of the kernels, and the SMs of the device. Table and chart say the same."""
+    path = hardware.parent / f"{name}.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as export:
+        found = export.execute(
+            "SELECT DISTINCT value, gridX * gridY * gridZ FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName"
+        ).fetchall()
+        assert export.execute("SELECT smCount FROM TARGET_INFO_GPU").fetchall() == [(132,)]
+    assert dict(found) == grids
+    session = pyanalyze.load(path)
+    report = session.report()
+    page = render_markdown(report, kernels=session.kernel_occupancy)
+    assert said in page and "leave SMs empty" not in page
+    drawn = json.dumps(charts.limiters(session.kernel_occupancy, sm_count=report.devices[0].sm_count).to_dict())
+    for short, limit in rows.items():
+        assert any(line.startswith(f"| {short} |") and f"| {limit} |" in line for line in page.splitlines())
+        assert limit in drawn
+    assert "not limited" not in drawn
+
+
 @pytest.mark.parametrize(("grid", "small"), [(97, True), (98, False)])
 def test_a_grid_is_too_small_up_to_nine_tenths_of_the_sms(grid: int, small: bool, tmp_path: Path) -> None:
     """0.9 x 108 SMs are 97.2 blocks."""

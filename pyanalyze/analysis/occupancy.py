@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis.hardware import mps_caps, mps_sms
@@ -13,7 +14,7 @@ from pyanalyze.tables.frames import to_frame
 from pyanalyze.tables.selections import covered_ns
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_int
-from pyanalyze.vocabulary import TRAITS
+from pyanalyze.vocabulary import FEW_BLOCKS, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["CounterComparison", "ModelledOccupancy", "PlacementPolicy", "check_against_counters", "placement_policy"]
+__all__ = [
+    "CounterComparison",
+    "GridFill",
+    "GridLimit",
+    "ModelledOccupancy",
+    "PlacementPolicy",
+    "check_against_counters",
+    "grid_fill",
+    "placement_policy",
+]
 
 Sharing = Literal["time-sliced", "shared", "disjoint"]
 Model = Literal["replay", "even"]
@@ -36,6 +46,78 @@ COUNTER_TOLERANCE = 0.1
 COUNTER_STEP = 0.005
 #: A smaller part of the counted warps where nothing is modelled is not worth a word.
 UNEXPLAINED = 0.005
+
+
+class GridLimit(StrEnum):
+    """How a grid keeps its launch from more warps, whatever the resources of an SM."""
+
+    FEW_BLOCKS = "few blocks"
+    PART_OF_A_WAVE = "part of a wave"
+
+
+@dataclass(frozen=True)
+class GridFill:
+    """How far a grid fills the SMs that its tenant may use.
+
+    Attributes
+    ----------
+    blocks, sms
+        Blocks of the grid, and those SMs; None: not known.
+    waves
+        The grid over what these SMs hold at once, modelled; None: not known.
+    limit
+        How the grid limits its launch; None: it does not, or a resource of the SM does.
+    """
+
+    blocks: int | None
+    sms: int | None
+    waves: float | None
+    limit: GridLimit | None
+
+    def __str__(self) -> str:
+        """Say it, behind "limited by"; empty: the grid does not limit."""
+        match self.limit:
+            case GridLimit.FEW_BLOCKS:
+                return (
+                    f"grid too small: {fmt.counted(self.blocks or 0, 'block')} for {fmt.counted(self.sms or 0, 'SM')}"
+                )
+            case GridLimit.PART_OF_A_WAVE:
+                return f"grid: {fmt.number(self.waves)} wave"
+        return ""
+
+
+def grid_fill(row: Mapping[str, object], sm_count: int | None, usable: Mapping[int, int] | None = None) -> GridFill:
+    """Say how far the grid of a launch configuration fills the SMs, and whether that limits it.
+
+    Parameters
+    ----------
+    row
+        One of the ``kernel_occupancy`` table.
+    sm_count
+        SMs of the device; None: not known.
+    usable
+        SMs of tenants that may not use all, by tenant id.
+
+    Examples
+    --------
+    >>> row = {"tenant_id": 0, "grid_blocks": 528, "occupancy": 1.0, "waves": 0.5}
+    >>> str(grid_fill(row, 132)), str(grid_fill(row, 132, {0: 66})), str(grid_fill(row | {"grid_blocks": 92}, 132))
+    ('grid: 0.500 wave', '', 'grid too small: 92 blocks for 132 SMs')
+    """
+    blocks, occupancy, waves, tenant = (row.get(key) for key in ("grid_blocks", "occupancy", "waves", "tenant_id"))
+    cap = usable.get(tenant) if usable and isinstance(tenant, int) else None
+    sms = sm_count if cap is None else cap
+    blocks = blocks if isinstance(blocks, int) else None
+    waves = float(waves) if isinstance(waves, int | float) else None
+    if waves is not None and cap and sm_count:
+        waves *= sm_count / cap
+    limit = None
+    if blocks and sms and blocks <= FEW_BLOCKS * sms:
+        limit = GridLimit.FEW_BLOCKS
+    # A resource would limit a larger grid of such blocks as well.
+    elif waves is not None and waves < 1 and isinstance(occupancy, int | float) and occupancy >= 1:
+        limit = GridLimit.PART_OF_A_WAVE
+    return GridFill(blocks, sms, waves, limit)
 
 
 @dataclass(frozen=True)

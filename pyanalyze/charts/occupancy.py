@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
+from pyanalyze.analysis.occupancy import grid_fill
 from pyanalyze.charts.style import (
     MAX_MARKS,
     OTHER,
@@ -48,6 +49,7 @@ _LIMITER_COLORS = {
     "blocks": "#CC79A7",
     "barriers": "#56B4E9",
     "clusters": "#D55E00",
+    "grid": "#882255",
     "not limited": "#999933",
     "several": OTHER,
 }
@@ -353,16 +355,27 @@ def occupancy(
     return done
 
 
-def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 560) -> alt.TopLevelMixin:
-    """Theoretical occupancy of the kernels with most time, coloured by what limits it.
+def limiters(
+    table: pl.DataFrame,
+    *,
+    device_id: int = 0,
+    sm_count: int | None = None,
+    usable: Mapping[int, int] | None = None,
+    width: int = 560,
+) -> alt.TopLevelMixin:
+    """Theoretical occupancy of the kernels with most time, coloured by what limits it: a resource, or their grid.
 
     Parameters
     ----------
     table
-        The ``kernel_occupancy`` table: ``device_id, name, short_name, total_ns, launches, occupancy,
-        limiters, reason``.
+        The ``kernel_occupancy`` table: ``device_id, tenant_id, name, short_name, total_ns, launches, grid_blocks,
+        occupancy, limiters, waves, reason``.
     device_id
         The device.
+    sm_count
+        Its SMs; None: not known.
+    usable
+        SMs of tenants that may not use all, by tenant id.
     width
         Width of the plotting area in pixels.
 
@@ -370,7 +383,7 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 560) -> al
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> "not limited" in str(limiters(session.kernel_occupancy).to_dict())  # all are at 100 %
+    >>> "grid: 0.602 wave" in str(limiters(session.kernel_occupancy).to_dict())  # all are at 100 %
     True
     """
     mine = only_device(table, device_id).sort("total_ns", descending=True).head(_KERNELS)
@@ -381,6 +394,9 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 560) -> al
         name = row["short_name"] or row["name"] or "unnamed"
         resources = [r.strip() for r in (row["limiters"] or "").split(",") if r.strip()]
         known, full = row["occupancy"] is not None, (row["occupancy"] or 0.0) >= 1
+        grid = grid_fill(row, sm_count, usable)
+        one = resources[0] if known and len(resources) == 1 else "several"
+        of_resource = visible(row["limiters"]) or visible(row["reason"], 120) or "not known"
         rows.append(
             {
                 # The rank keeps two configurations of one kernel apart.
@@ -388,8 +404,8 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 560) -> al
                 "name": visible(name),
                 "o": row["occupancy"],
                 "x": row["occupancy"] or 0.0,
-                "r": "not limited" if full else resources[0] if known and len(resources) == 1 else "several",
-                "all": "nothing" if full else visible(row["limiters"]) or visible(row["reason"], 120) or "not known",
+                "r": "grid" if grid.limit else "not limited" if full else one,
+                "all": str(grid) or ("nothing" if full else of_resource),
                 "d": duration(row["total_ns"]),
                 "n": row["launches"],
                 "text": f"{fmt.percent(row['occupancy'], 0)}" if known else "not computed",
@@ -421,6 +437,6 @@ def limiters(table: pl.DataFrame, *, device_id: int = 0, width: int = 560) -> al
     text = base.mark_text(align="left", dx=4, fontSize=11).encode(x=x, text="text:N")
     chart = alt.layer(bars, text).properties(width=width, height=alt.Step(22))
     done: alt.TopLevelMixin = decorate(
-        chart, gutter=300, summary=f"Theoretical occupancy and limiting resource of {len(rows)} kernels."
+        chart, gutter=300, summary=f"Theoretical occupancy of {len(rows)} kernels, and what limits it."
     )
     return done

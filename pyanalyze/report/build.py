@@ -11,7 +11,14 @@ from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.mps_daemon import PIPE, daemon_on
-from pyanalyze.analysis.occupancy import bounded_means, model_in_passing, most_active, whole_graphs_share
+from pyanalyze.analysis.occupancy import (
+    GridLimit,
+    bounded_means,
+    grid_fill,
+    model_in_passing,
+    most_active,
+    whole_graphs_share,
+)
 from pyanalyze.analysis.range_phases import range_phases
 from pyanalyze.analysis.residency import named_for_all, recorded_ns
 from pyanalyze.analysis.sampled import sampled_of
@@ -55,7 +62,7 @@ from pyanalyze.text.allowlist import known_host
 from pyanalyze.text.format import capital
 from pyanalyze.text.shell import shell_line, shell_word
 from pyanalyze.text.visible import visible
-from pyanalyze.vocabulary import EVERY_PART, FEW_BLOCKS, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
+from pyanalyze.vocabulary import EVERY_PART, NEGLIGIBLE_RESIDENCY, TRAITS, Mode, Part, RelationKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -1208,11 +1215,7 @@ def _small_grids(kernels: pl.DataFrame, caps: Mapping[int, int], sm_count: int |
     """Which launch configurations have too few blocks for the SMs that their tenant may use."""
     import polars as pl
 
-    usable = [caps.get(tenant, sm_count) for tenant in kernels["tenant_id"]]
-    few = [
-        bool(blocks and sms and blocks <= FEW_BLOCKS * sms)
-        for blocks, sms in zip(kernels["grid_blocks"], usable, strict=True)
-    ]
+    few = [grid_fill(row, sm_count, caps).limit is GridLimit.FEW_BLOCKS for row in kernels.iter_rows(named=True)]
     return pl.Series(few, dtype=pl.Boolean)
 
 

@@ -442,7 +442,11 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
                 ),
             )
         if not tables.kernel_occupancy.filter(here & pl.col("limiters").is_not_null()).is_empty():
-            yield chart_key("limiters", number), charts.limiters(tables.kernel_occupancy, device_id=number)
+            usable = {t.tenant_id: t.usable_sms for t in device.tenants if t.usable_sms is not None}
+            yield (
+                chart_key("limiters", number),
+                charts.limiters(tables.kernel_occupancy, device_id=number, sm_count=device.sm_count, usable=usable),
+            )
         found = compared[number]
         # With one other tenant it is the slowdown that a table has already.
         if found.figures is not None and found.figures.matrix and len(device.tenants) > 2:

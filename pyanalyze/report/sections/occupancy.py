@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import SM_ORDER_ASSUMED_FROM_MAJOR
 from pyanalyze.analysis.impact import untraced_share
+from pyanalyze.analysis.occupancy import grid_fill
 from pyanalyze.report.blocks import (
     Block,
     Cell,
@@ -34,7 +35,7 @@ from pyanalyze.report.sentences import (
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import FEW_BLOCKS, NEGLIGIBLE_RESIDENCY, TRAITS
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -231,15 +232,23 @@ def _no_resource(device: Device, occupancy: Occupancy, kernels: pl.DataFrame | N
 
 def _too_few_blocks(device: Device, kernels: pl.DataFrame | None) -> str:
     """Say that no grid fills the SMs once, where that is so: then its blocks limit how full they are."""
-    waves = (
-        []
-        if kernels is None
-        else [r["waves"] for r in kernels.iter_rows(named=True) if r["device_id"] == device.device_id]
-    )
-    known = [one for one in waves if one is not None]
-    if not known or len(known) < len(waves) or max(known) >= 1:
+    rows = [] if kernels is None else kernels.iter_rows(named=True)
+    usable = _usable_sms(device)
+    fills = [grid_fill(row, device.sm_count, usable) for row in rows if row["device_id"] == device.device_id]
+    known = [(one.waves, one) for one in fills if one.waves is not None]
+    waves, largest = max(known, key=lambda one: one[0], default=(1.0, None))
+    if largest is None or len(known) < len(fills) or waves >= 1:
         return ""
-    return f" But the largest grid fills {fmt.percent(max(known))} of one wave: too few blocks leave SMs empty."
+    left = "block slots stay empty"
+    if largest.blocks is not None and largest.sms is not None:
+        enough = largest.blocks >= largest.sms
+        left = f"it has a block for every SM, but {left}" if enough else "too few blocks leave SMs empty"
+    return f" But the largest grid fills {fmt.percent(waves)} of one wave: {left}."
+
+
+def _usable_sms(device: Device) -> dict[int, int]:
+    """SMs of tenants that may not use all, by tenant."""
+    return {tenant.tenant_id: tenant.usable_sms for tenant in device.tenants if tenant.usable_sms is not None}
 
 
 def _counters(device: Device, metrics: GpuMetrics) -> list[Block]:
@@ -307,7 +316,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         return []
     mine.sort(key=lambda row: -int(row["total_ns"]))
     labels = tenant_labels(device.tenants)
-    usable = {tenant.tenant_id: tenant.usable_sms for tenant in device.tenants if tenant.usable_sms is not None}
+    usable = _usable_sms(device)
     found = [] if device.occupancy is None else device.occupancy.kernel_counters
     counted = {(one.name, one.grid_blocks, one.block_threads): one for one in found}
     rows = tuple(_kernel_row(row, labels, device, usable, counted) for row in mine[:TOP_KERNELS])
@@ -341,8 +350,8 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Chart(
             chart_key("limiters", device.device_id),
             "Occupancy limit of each kernel",
-            "Theoretical occupancy of the kernels with the most time, whatever their grids, coloured by the limiting "
-            "resource.",
+            "Theoretical occupancy of the kernels with the most time, whatever their grids, coloured by what limits "
+            "them: a resource of the SM, or the grid.",
         ),
         Table(
             columns,
@@ -380,9 +389,7 @@ def _kernel_row(
     owner = fmt.UNKNOWN if tenant is None else labels.get(tenant, f"#{tenant}")
     grid, block = whole("grid_blocks"), whole("block_threads")
     shape = fmt.UNKNOWN if grid is None or block is None else f"{fmt.count(grid)} x {fmt.count(block)}"
-    waves, cap = real("waves"), None if tenant is None else usable.get(tenant)
-    if waves is not None and cap is not None and device.sm_count is not None:
-        waves *= device.sm_count / cap
+    fill = grid_fill(row, device.sm_count, usable)
     # Why the occupancy of none is known stands above the table.
     above = device.occupancy is None
     reason = row.get("reason")
@@ -391,9 +398,8 @@ def _kernel_row(
     )
     if (real("occupancy") or 0.0) >= 1:
         limit = "nothing"
-    sms = device.sm_count if cap is None else cap
-    if grid is not None and sms is not None and not above and grid <= FEW_BLOCKS * sms:
-        limit = f"{_SMALL_GRID}: {fmt.counted(grid, 'block')} for {fmt.counted(sms, 'SM')}"
+    if fill.limit is not None and not above:
+        limit = str(fill)
     return (
         Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
         Cell(owner, tone="code"),
@@ -401,7 +407,7 @@ def _kernel_row(
         Cell(fmt.count(whole("launches"))),
         value_cell(fmt.percent(real("occupancy"))),
         Cell(limit),
-        value_cell(fmt.number(waves)),
+        value_cell(fmt.number(fill.waves)),
         value_cell(_mean_warps(*(real(f"mean_warps_per_sm{end}") for end in ("", "_low", "_high")))),
         value_cell(shape),
         value_cell(fmt.count(whole("registers_per_thread"))),
