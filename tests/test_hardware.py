@@ -1305,6 +1305,29 @@ def test_kernels_that_use_up_the_bandwidth_are_said_to() -> None:
     assert item.bound is None
 
 
+def test_what_counters_of_one_kernel_leave_is_said_of_that_kernel_alone() -> None:
+    """By SQL C3 and C1 take 154.4 and 154.2 ms; no sample lies in C1 with nothing else in flight.
+
+    92 blocks on 132 SMs leave 40 of these: 40/132 of 154.4 ms are 46.8 ms, told once.
+    """
+    path = H100 / "alone-C.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        took = dict(
+            db.execute(
+                'SELECT value, sum("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName '
+                "GROUP BY 1"
+            )
+        )
+    assert (took["C3"], took["C1"]) == (154_365_323, 154_247_873)
+    item = pyanalyze.load(path).advise()[0].actions[0]
+    assert item.action == "Make kernel C3 of kit faster: its grids have at most 92 blocks for 132 SMs"
+    assert [command.rpartition(" -k ")[2] for command in item.commands] == ["C3 PROGRAM"]
+    assert item.bound is not None and item.bound.endswith("of its time, while it does the same work")
+    assert item.at_stake_ns == pytest.approx(took["C3"] * 40 / 132, rel=0.02)
+    assert "While it ran, SMs issued instructions in 70 % of all cycles (sampled)" in item.why
+    assert item.why.endswith("at least 40 of 132 SMs have no block of it")
+
+
 def test_who_waits_for_full_grids_is_forecast_to_wait_as_long_as_they_go_on() -> None:
     # The trainer goes on after its recorded steps; its kernels of 2 ms leave SMs free in their last wave only. Under MPS
     # the language model had 1.45 units of work in a second, time-sliced 12.04, solo 33.47.

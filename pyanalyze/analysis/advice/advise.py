@@ -1293,17 +1293,23 @@ def _kernel_to_name(
 
     Without counters it is the one with most time. Of kernels that run at once, counters show only what one does solo.
     """
-    if not counted or split.top_kernel is None or split.mostly_graphs or split.overlapping:
+    if not counted or split.top_kernel is None or split.mostly_graphs:
         return split, {}
+    rows = _launched(tables, tenant, counted)
+    # Of these what they leave is their own: one with as much time may leave nothing.
+    have_counters = {kernel for kernel, _, used, *_ in rows if used is not None}
+    if split.overlapping:
+        alone = split.top_kernel in have_counters
+        return (split.model_copy(update={"top_kernel_equals": []}) if alone else split), {}
     left_ns: dict[str, float] = {}
-    for kernel, ns, used, _, _ in _launched(tables, tenant, counted):
+    for kernel, ns, used, _, _ in rows:
         if kernel is None:
             continue
         # Launches that no sample fits into may leave all of it.
         left_ns[kernel] = left_ns.get(kernel, 0) + ns * (1 - min(used or 0.0, 1.0))
     first, *rest = sorted(left_ns, key=lambda one: (-left_ns[one], one))
     left = {one: fmt.percent(ns / split.window_ns) for one, ns in left_ns.items()}
-    equals = [one for one in rest if left[one] == left[first]][:MOST_EQUAL]
+    equals = [one for one in rest if left[one] == left[first] and not {one, first} & have_counters][:MOST_EQUAL]
     named = about_kernel(tables, tenant, split, first).model_copy(update={"top_kernel_equals": equals})
     return named, {one: round(ns) for one, ns in left_ns.items()}
 
@@ -1340,18 +1346,19 @@ def _top_kernel(
     rows = [row[1:] for row in _launched(tables, tenant, counted) if row[0] == kernel]
     found = [(ns, resource, said, used) for ns, used, resource, said in rows if used is not None]
     used = min(sum(ns * part for ns, *_, part in found) / max(sum(ns for ns, *_ in rows), 1), 1.0)
-    passed_over = None if kernel == top or top in named.top_kernel_equals else (top, left_ns[top])
+    less = kernel != top and left_ns[top] < left_ns[kernel]
+    passed_over = (top, left_ns[top]) if less else None
     first = f" of {kernel}" if named.top_kernel_equals else ""
+    _, resource, used_words, _ = max(found, default=(0, demands.Resource.ISSUE, "", 0.0))
     few_blocks = _small_grids(tables, tenant[0], kernel)
     if few_blocks is not None:
         blocks, sms = few_blocks
         whose = f"grids{first}" if first else "its grids"
         said = f"{whose} have at most {fmt.counted(blocks, 'block')} for {sms} SMs"
-        return own_time.TopKernel(said, few_blocks, used, passed_over)
+        return own_time.TopKernel(said, few_blocks, used, passed_over, resource=resource, used_words=used_words)
     if found:
-        _, resource, said, _ = max(found)
-        said = f"while {kernel if first else 'it'} ran, {said} (sampled)"
-        return own_time.TopKernel(said, None, used, passed_over, resource=resource)
+        said = f"while it ran, {used_words} (sampled)"
+        return own_time.TopKernel(said, None, used, passed_over, resource=resource, used_words=used_words)
     if counted:
         whose = f"launches{first}" if first else "its launches"
         said = f"fewer than {ENOUGH_SAMPLES} samples of counters fit into {whose}"

@@ -93,6 +93,8 @@ class TopKernel:
         Why its counters are not known, where those of others are; else empty.
     resource
         What it used most.
+    used_words
+        How much of that, in words; empty: nothing is known.
     """
 
     said: str
@@ -101,6 +103,7 @@ class TopKernel:
     passed_over: tuple[str, int] | None = None
     not_counted: str = ""
     resource: Resource = Resource.ISSUE
+    used_words: str = ""
 
 
 #: What shortens a kernel that uses up a resource: the action, what to do, and what faster code leaves as it is.
@@ -184,7 +187,10 @@ def of_process(
 def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> Advice:
     """The item of the top kernel with what it leaves of the device: where that is little, it can only do less."""
     action = f"{item.action}: {kernel.said}" if kernel.said else item.action
-    more = "" if kernel.few_blocks is None else _more_blocks(split, *kernel.few_blocks)
+    left_ns = round((1 - kernel.used) * (item.at_stake_ns or 0))
+    if split.overlapping and split.top_kernel_only_ns is not None:
+        left_ns = min(left_ns, split.top_kernel_only_ns)
+    more = "" if kernel.few_blocks is None else _more_blocks(split, *kernel.few_blocks, left_ns)
     if kernel.not_counted:
         more = f"{more}. What it uses while it runs is not known: {kernel.not_counted}"
     if kernel.passed_over is not None:
@@ -192,13 +198,9 @@ def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> 
         more = f"{more}. Kernel {other} has more time, but leaves less to gain: at most {fmt.duration(other_ns)}"
     if not kernel.used:
         return item.model_copy(update={"action": action, "why": f"{item.why}{more}"})
-    left_ns = round((1 - kernel.used) * (item.at_stake_ns or 0))
-    if split.overlapping and split.top_kernel_only_ns is not None:
-        left_ns = min(left_ns, split.top_kernel_only_ns)
     share = left_ns / split.window_ns
-    each, have, do = (" each", "they have", "they do") if split.top_kernel_equals else ("", "it has", "it does")
-    has = f"{have} {_top_kernel_part(split)}"
-    left = f"{fmt.duration(left_ns)}, {fmt.percent(share)} of its time{each}"
+    has = f"it has {_top_kernel_part(split)}"
+    left = f"{fmt.duration(left_ns)}, {fmt.percent(share)} of its time"
     if kernel.used >= USED_UP:
         less, how, what = _LESS[kernel.resource]
         return item.model_copy(
@@ -216,22 +218,26 @@ def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> 
     return item.model_copy(
         update={
             "action": action,
-            "why": f"{has}. Code that does the same work faster gains at most what is not used; fewer operations, "
-            f"smaller types or fusion gain more{more}",
-            "bound": f"{left}, while {do} the same work",
+            "why": f"{has}. While it ran, {kernel.used_words} (sampled). Code that does the same work faster gains at "
+            f"most the rest; fewer operations, smaller types or fusion gain more{more}",
+            "bound": f"{left}, while it does the same work",
             "at_stake_ns": left_ns,
             "at_stake_share": share,
         }
     )
 
 
-def _more_blocks(split: TimeSplit, blocks: int, sms: int) -> str:
-    """What remains of a kernel of fewer blocks than SMs if its work is divided among all of them."""
-    left_ns = split.top_kernel_ns * blocks // sms
-    return (
-        ". Launch more blocks, or smaller ones, if the work can be divided. "
-        f"Spread evenly over {sms} SMs, about {blocks}/{sms} of its time would remain: {fmt.duration(left_ns)}"
-    )
+def _more_blocks(split: TimeSplit, blocks: int, sms: int, most_ns: int) -> str:
+    """What remains of a kernel of fewer blocks than SMs if its work is divided among all, where that gains less.
+
+    `most_ns`: the bound by its counters. What is not used is then what the SMs without a block leave, told twice.
+    """
+    remains_ns = split.top_kernel_ns * blocks // sms
+    more = ". Launch more blocks, or smaller ones, if the work can be divided"
+    if split.top_kernel_ns - remains_ns >= most_ns:
+        return f"{more}: at least {fmt.count(sms - blocks)} of {sms} SMs have no block of it"
+    remains = f"about {blocks}/{sms} of its time would remain: {fmt.duration(remains_ns)}"
+    return f"{more}. Spread evenly over {sms} SMs, {remains}"
 
 
 def of_shared_process(name: str, split: TimeSplit, copies: Copies | None = None) -> Iterator[Advice]:
