@@ -1328,6 +1328,16 @@ def test_what_counters_of_one_kernel_leave_is_said_of_that_kernel_alone() -> Non
     assert item.why.endswith("at least 40 of 132 SMs have no block of it")
 
 
+def test_no_isolation_is_documented_for_a_mode_without_confidence() -> None:
+    """Of an exclusive process nothing is promised where nothing shows whether there were others."""
+    pages = [
+        run("report", "-f", "md", str(path)).stdout
+        for path in (H200 / "alone-open_loop.sqlite", H100 / "alone-C.sqlite")
+    ]
+    assert ["exclusive (inferred), no confidence" in page for page in pages] == [True, False]
+    assert ["Documented isolation of this mode" in page for page in pages] == [False, True]
+
+
 def test_who_waits_for_full_grids_is_forecast_to_wait_as_long_as_they_go_on() -> None:
     # The trainer goes on after its recorded steps; its kernels of 2 ms leave SMs free in their last wave only. Under MPS
     # the language model had 1.45 units of work in a second, time-sliced 12.04, solo 33.47.

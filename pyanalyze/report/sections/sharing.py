@@ -98,7 +98,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 caption,
             )
         )
-    if sharing.mode != Mode.UNDETERMINED:
+    # What a mode promises holds where it is that mode: without a confidence nobody knows.
+    if sharing.mode != Mode.UNDETERMINED and sharing.stated_confidence is not None:
         blocks.append(Fold("Documented isolation of this mode", (_promises(device),)))
     if len(device.segments) > 1:
         start = 0 if device.window is None else device.window.start_ns
