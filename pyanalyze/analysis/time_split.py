@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.collectives import collective_waits
 from pyanalyze.analysis.copies import BY_FAULTS, COPIED_TO_DEVICE, COPIED_TO_HOST, MIGRATED, PAGEABLE, STAGED_BYTES
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
-from pyanalyze.analysis.intervals import outside, times, union
+from pyanalyze.analysis.intervals import covered_until, outside, times, union
 from pyanalyze.core import _core
 from pyanalyze.results.time_split import (
     LEAST_PHASE,
@@ -697,14 +697,20 @@ def _sync_gaps(tables: TableSet, tenant: Mapping[str, Any], parts: Mapping[Limit
     # In short gaps calls that hand over work are launching.
     waiting = own.filter(~named(own, _HANDS_OVER).fill_null(value=False))
     launches_ns = times(outside(spans.filter(short), waiting), union(waiting.clear()))[1]
-    host_ns = times(outside(spans.filter(~short), own), union(own.clear()))[1]
+    long, busy = spans.filter(~short), union(own.select("start_ns", "end_ns"))
+    in_calls = covered_until(long["end_ns"], busy) - covered_until(long["start_ns"], busy)
+    median_ns = (long["end_ns"] - long["start_ns"] - in_calls).median()
+    host_ns = times(outside(long, own), union(own.clear()))[1]
     by_name = found.group_by("name").len().sort("len", "name", descending=[True, False])
     return SyncGaps(
         call=_VERSION.sub("", by_name["name"][0]),
         short_gaps=found.filter(short).height,
+        short_gaps_ns=int(found.filter(short)["gap_ns"].sum()),
         launches_ns=min(launches_ns, parts[Limit.LAUNCHES]),
         long_gaps=found.filter(~short).height,
         host_ns=min(host_ns, parts[Limit.HOST]),
+        long_gaps_ns=int(found.filter(~short)["gap_ns"].sum()),
+        long_host_median_ns=round(median_ns) if isinstance(median_ns, int | float) else None,
     )
 
 

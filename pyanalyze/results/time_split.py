@@ -382,9 +382,24 @@ class SyncGaps(Result):
     launches_ns: int = Field(
         ge=0, description="Time of these, from the return of the call to that of the launch: a part of launches_ns, ns."
     )
+    short_gaps_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Time of these from the end of the last operation to the start of the next, ns; null: an older "
+        "report.",
+    )
     long_gaps: int = Field(ge=0, description="Longer gaps.")
     host_ns: int = Field(
         ge=0, description="Time of these after the return in which no CUDA call ran: a part of host_ns, ns."
+    )
+    long_gaps_ns: int | None = Field(
+        default=None, ge=0, description="As short_gaps_ns, of the longer gaps, ns; null: an older report."
+    )
+    long_host_median_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="Median over the longer gaps of the time after the return in which no CUDA call ran, ns; null: "
+        "there are none, or an older report.",
     )
 
 

@@ -559,6 +559,8 @@ def _item(
     drained = limit is Limit.LAUNCHES and split.mostly_after_sync != smaller
     if limit is Limit.LAUNCHES:
         at_stake_ns = _launching_ns(split, smaller=smaller)
+    if drained and split.sync_gaps is not None:
+        at_stake_ns = _idle_ns(split.sync_gaps)
     most = None if split.host_activity is None else split.host_activity.most
     if limit is Limit.HOST and split.host_activity is not None and most is not None and most.kind in _IN_CALLS:
         at_stake_ns = min(split.host_activity.kind_ns(most.kind), at_stake_ns)
@@ -627,15 +629,21 @@ def _between_launches(split: TimeSplit) -> str:
 def _after_sync(name: str, split: TimeSplit, gaps: SyncGaps) -> tuple[str, list[str], str]:
     """What to do where launching is mostly what follows a call that synchronises."""
     call = visible(gaps.call, 40)
-    each_ns = gaps.launches_ns // max(gaps.short_gaps, 1)
+    gaps_ns = _idle_ns(gaps)
+    each_ns = gaps_ns // max(gaps.short_gaps, 1)
     why = (
         f"the host waited in {call} until nothing was queued, {_times(gaps.short_gaps)}. Then the GPU was idle until "
-        f"the next launch: {fmt.duration(gaps.launches_ns)} in all, {fmt.duration(each_ns)} each time on average. "
-        f"All launching takes {fmt.duration(split.launches_ns)} of {fmt.duration(split.window_ns)}"
+        f"the next operation started: {fmt.duration(gaps_ns)} of {fmt.duration(split.window_ns)} in all, "
+        f"{fmt.duration(each_ns)} each time on average"
     )
     shows = recording("--cudabacktrace=sync", "--python-backtrace=cuda", switches=False)
     action = f"Remove {call} in {name}, or launch the next work before waiting in it"
     return action, [f"{shows}   # call stacks show where it is called"], why
+
+
+def _idle_ns(gaps: SyncGaps) -> int:
+    """Time of the short gaps: without the call, what lies in it before it returned is saved as well."""
+    return gaps.launches_ns if gaps.short_gaps_ns is None else gaps.short_gaps_ns
 
 
 def _times(count: int) -> str:
