@@ -1328,6 +1328,42 @@ def test_what_counters_of_one_kernel_leave_is_said_of_that_kernel_alone() -> Non
     assert item.why.endswith("at least 40 of 132 SMs have no block of it")
 
 
+def test_a_call_that_a_server_waits_in_is_told_once_and_no_cause() -> None:
+    """By SQL: after 382 returns nothing was in flight for over 250 us; then the host called nothing for long."""
+    path = H200 / "alone-open_loop.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        work = sorted(
+            row
+            for table in ("KERNEL", "MEMCPY")
+            for row in db.execute(f'SELECT start, "end", correlationId FROM CUPTI_ACTIVITY_KIND_{table}')
+        )
+        calls = db.execute(
+            'SELECT start, "end", value, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId '
+            "ORDER BY start"
+        ).fetchall()
+    launched = {row[3]: n for n, row in enumerate(calls)}
+    idle, whole_ns, until = [], 0, work[0][1]
+    for start, end, correlation in work[1:]:
+        n = launched[correlation]
+        if start > until + 250_000:
+            # One thread: what lies between its calls from the return on.
+            first = next(i for i, row in enumerate(calls) if row[1] >= until and "Synchronize" in row[2])
+            idle.append(sum(calls[i + 1][0] - calls[i][1] for i in range(first, n)))
+            whole_ns += start - until
+        until = max(until, end)
+    session = load(path)
+    gaps = session.analysis.time_splits[0, 0].sync_gaps
+    assert gaps is not None
+    assert (gaps.long_gaps, gaps.long_gaps_ns) == (len(idle), whole_ns) == (382, 481_450_876)
+    assert gaps.long_host_median_ns == pytest.approx(median(idle), rel=0.01)
+    actions = session.advise()[0].actions
+    (item,) = (one for one in actions if "Synchronize" in f"{one.action} {one.why}")
+    assert item.action == "Profile the host code of kit: the GPU waits for it"
+    assert "The same call returned in 406 gaps of at most 250 us as well" in item.why
+    assert "cannot tell whether the host computed in that time or waited for input" in item.why
+    assert not any(one.action.startswith(("Remove", "Launch fewer")) for one in actions)
+
+
 def test_no_isolation_is_documented_for_a_mode_without_confidence() -> None:
     """Of an exclusive process nothing is promised where nothing shows whether there were others."""
     pages = [

@@ -14,13 +14,14 @@ from command_line import run
 from exports import MS, US, copy, global_pid, kernel, nvtx_range, write
 
 import pyanalyze
+from pyanalyze.analysis.advice.own_time import of_process
 from pyanalyze.report.blocks import Chart
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.sentences import lead_sentences, limit_text, without_work_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 from pyanalyze.report.text import render_text
-from pyanalyze.results.time_split import HostKind
+from pyanalyze.results.time_split import HostActivity, HostKind
 from pyanalyze.text.format import count
 
 if TYPE_CHECKING:
@@ -322,6 +323,8 @@ def test_who_waits_behind_each_launch_is_told_to_launch_ahead(
             calls.append(call("cudaDeviceSynchronize_v3020", start + 20 * US, start + 100 * US, thread=thread))
     path = write(tmp_path / "a.sqlite", kernels=kernels, calls=calls, processes={41: "train"})
     (action,) = (one for one in pyanalyze.load(path).advise()[0].actions if "fewer, longer kernels" in one.action)
+    # Graphs launch the same kernels.
+    assert action.action.endswith(" (fusion, larger batches), or use CUDA graphs")
     assert action.action.startswith("Remove or defer cudaDeviceSynchronize after launches in train") == named
     said = f"The program synchronises after {waits} of 20 launches before it launches again (cudaDeviceSynchronize)"
     assert (said.lower() in action.why.lower()) == named
@@ -430,12 +433,27 @@ def test_a_long_gap_behind_a_wait_has_the_same_cause(tmp_path: Path) -> None:
     split = split_of(path)
     assert split.sync_gaps is not None
     assert (split.sync_gaps.long_gaps, split.sync_gaps.host_ns) == (19, 19 * 350 * US)
+    assert (split.sync_gaps.long_gaps_ns, split.sync_gaps.long_host_median_ns) == (19 * 400 * US, 350 * US)
     assert split.host_ns == 19 * 350 * US
     (item,) = (one for one in pyanalyze.load(path).advise()[0].actions if "host code" in one.action)
     assert (
-        "6.650 ms of it came after the host had waited in cudaStreamSynchronize until nothing was queued, 19 times"
-        in (item.why)
+        "All of it came after the host had waited in cudaStreamSynchronize until nothing was queued, 19 times. It then "
+        "made no CUDA call for a median of 350 us. The capture cannot tell whether the host computed"
+    ) in item.why
+    # A server waits in it for its answer, then for a request: that call is no cause.
+    assert "emove" not in f"{item.action} {item.why}" and item.why.endswith("this is spare capacity")
+    assert item.bound is not None and item.bound.endswith("of its time; none if it waited for requests")
+    page = render_markdown(pyanalyze.load(path).report())
+    assert "and then made no CUDA call for a median of 350 us: 6.650 ms of host in 19 gaps." in page
+    assert "was late because" not in page
+    # Where calls of the C library were recorded, they tell.
+    known = HostActivity(
+        recorded=[HostKind.OS], parts=[], mpi_ns=0, video_ns=0, os_ns=0, range_ns=0, nothing_ns=split.host_ns
     )
+    split = split.model_copy(update={"host_activity": known})
+    (told,) = (one for one in of_process("train", split) if "host code" in one.action)
+    assert "median of 350 us" in told.why
+    assert "cannot tell" not in told.why and "requests" not in f"{told.why} {told.bound}"
 
 
 def test_a_real_training_loop_waits_once_per_step(hardware: Path) -> None:

@@ -805,6 +805,19 @@ class TimeSplit(Result):
         return 2 * self.after_sync_ns >= self.launches_ns > 0
 
     @property
+    def host_after_sync(self) -> SyncGaps | None:
+        """Gaps behind calls that synchronise, where most of the host's time lies in long ones; else None.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].host_after_sync is None
+        True
+        """
+        gaps = self.sync_gaps
+        return gaps if gaps is not None and 2 * gaps.host_ns >= self.host_ns > 0 else None
+
+    @property
     def mostly_after(self) -> bool:
         """Whether most of the host's time lies after the last operation that was launched.
 

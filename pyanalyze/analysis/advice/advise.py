@@ -1299,8 +1299,8 @@ def _kernel_to_name(
     # Of these what they leave is their own: one with as much time may leave nothing.
     have_counters = {kernel for kernel, _, used, *_ in rows if used is not None}
     if split.overlapping:
-        alone = split.top_kernel in have_counters
-        return (split.model_copy(update={"top_kernel_equals": []}) if alone else split), {}
+        one_only = split.top_kernel in have_counters
+        return (split.model_copy(update={"top_kernel_equals": []}) if one_only else split), {}
     left_ns: dict[str, float] = {}
     for kernel, ns, used, _, _ in rows:
         if kernel is None:

@@ -174,10 +174,14 @@ def of_process(
                 continue  # Others are in flight all the same.
             if limit is Limit.KERNELS and split.waits_for_faults:
                 continue  # A faster kernel would wait for as long: that its memory is there shortens it.
+            behind_sync = limit is Limit.LAUNCHES and _told_with_host(split)
+            if behind_sync and not _between_launches_most(split):
+                continue
             item = _item(name, split, limit, copies, wrong_if=None, sampled=sampled)
             named = limit is Limit.KERNELS and not split.mostly_graphs and not _nearly_empty(split)
             yield item if kernel is None or not named else _of_kernel(item, name, split, kernel)
-            if limit is Limit.LAUNCHES and _launching_ns(split, smaller=True) >= _worth_ns(split.window_ns):
+            smaller_ns = _launching_ns(split, smaller=True)
+            if limit is Limit.LAUNCHES and not behind_sync and smaller_ns >= _worth_ns(split.window_ns):
                 yield _item(name, split, limit, copies, wrong_if=None, smaller=True)
         elif limit is Limit.HOST:
             yield from _outside(name, split)
@@ -564,8 +568,13 @@ def _item(
     most = None if split.host_activity is None else split.host_activity.most
     if limit is Limit.HOST and split.host_activity is not None and most is not None and most.kind in _IN_CALLS:
         at_stake_ns = min(split.host_activity.kind_ns(most.kind), at_stake_ns)
+    behind_sync = split.host_after_sync if limit is Limit.HOST and not _starts_late(split) else None
+    if behind_sync is not None and _told_with_host(split):
+        at_stake_ns += behind_sync.launches_ns
     share = at_stake_ns / split.window_ns
     bound = f"{fmt.duration(at_stake_ns)}, {fmt.percent(share)} of its time"
+    if behind_sync is not None and not _host_known(split.host_activity):
+        bound = f"{bound}; none if it waited for requests"
     risk = None
     if loading is not None:
         risk = _EAGER
@@ -613,6 +622,24 @@ def _launching_ns(split: TimeSplit, *, smaller: bool) -> int:
     if split.mostly_after_sync != smaller:
         return split.after_sync_ns
     return split.launches_ns - split.after_sync_ns
+
+
+def _told_with_host(split: TimeSplit) -> bool:
+    """Whether long gaps behind a call have an item, and short ones behind the same call belong to it.
+
+    They are one distribution: what the host does behind the call took longer than 250 us, or not.
+    """
+    gaps = split.host_after_sync
+    if gaps is None or _starts_late(split) or _at_stake_ns(split, Limit.HOST) < _worth_ns(split.window_ns):
+        return False
+    waits = split.launch_waits
+    # Behind about every launch: waiting and launching are not told apart.
+    return gaps.short_gaps > 0 and (waits is None or not waits.often or waits.call == gaps.call)
+
+
+def _between_launches_most(split: TimeSplit) -> bool:
+    """Whether most of launching lies between launches, not behind a call that synchronises."""
+    return split.sync_gaps is None or 2 * split.sync_gaps.launches_ns < split.launches_ns
 
 
 def _between_launches(split: TimeSplit) -> str:
@@ -754,7 +781,8 @@ def _what_to_do(
         case Limit.LAUNCHES:
             if split.sync_gaps is not None and split.mostly_after_sync != smaller:
                 return _after_sync(name, split, split.sync_gaps)
-            remedies = f"({'larger' if split.graph_launches else 'CUDA'} graphs, fusion, larger batches)"
+            # Graphs launch the same kernels: these get no longer.
+            remedies = f"(fusion, larger batches), or use {'larger' if split.graph_launches else 'CUDA'} graphs"
             why = _between_launches(split)
             waits = split.launch_waits
             if waits is None or not waits.often:
@@ -928,14 +956,39 @@ def _busy_host(name: str, split: TimeSplit, part: str, *, sampled: bool) -> tupl
 
 
 def _synchronised(split: TimeSplit) -> str:
-    """That the host was mostly late after it had waited for the GPU, to stand behind a clause; empty: it was not."""
-    gaps = split.sync_gaps
-    if gaps is None or 2 * gaps.host_ns < split.host_ns:
+    """That the host was mostly late after it had waited for the GPU, to stand behind a clause; empty: it was not.
+
+    That call is no cause: a server waits in it for its answer, and then for the next request.
+    """
+    gaps = split.host_after_sync
+    if gaps is None:
         return ""
-    return (
-        f". {fmt.duration(gaps.host_ns)} of it came after the host had waited in {visible(gaps.call, 40)} until "
-        f"nothing was queued, {_times(gaps.long_gaps)}: remove that call, or launch the next work before waiting"
+    part = fmt.duration(gaps.host_ns)
+    part = "All" if part == fmt.duration(_part_ns(split, Limit.HOST)) else part
+    said = (
+        f". {part} of it came after the host had waited in {visible(gaps.call, 40)} until "
+        f"nothing was queued, {_times(gaps.long_gaps)}"
     )
+    if gaps.long_host_median_ns is not None:
+        said = f"{said}. It then made no CUDA call for a median of {fmt.duration(gaps.long_host_median_ns)}"
+    if _told_with_host(split):
+        short = f"{fmt.counted(gaps.short_gaps, 'gap')} of at most {LAUNCH_GAP_NS // 1000} us"
+        said = f"{said}. The same call returned in {short} as well: {fmt.duration(gaps.launches_ns)} of launching"
+    if not _host_known(split.host_activity):
+        said = (
+            f"{said}. The capture cannot tell whether the host computed in that time or waited for input. If it waited "
+            "for requests, this is spare capacity"
+        )
+    return said
+
+
+def _host_known(activity: HostActivity | None) -> bool:
+    """Whether records tell what the host did: calls of the C library, other calls and ranges, or CPU samples."""
+    if activity is None:
+        return False
+    samples = activity.cpu_samples
+    sampled = samples is not None and samples.samples >= _ENOUGH_SAMPLES
+    return sampled or activity.most is not None or HostKind.OS in activity.recorded
 
 
 def _behind(split: TimeSplit, gap: LongestGap) -> str:

@@ -106,21 +106,20 @@ def _after_sync(label: str, split: TimeSplit) -> str | None:
     gaps = split.sync_gaps
     if gaps is None:
         return None
-    parts = (
-        (Limit.LAUNCHES, gaps.launches_ns, gaps.short_gaps, split.launches_ns),
-        (Limit.HOST, gaps.host_ns, gaps.long_gaps, split.host_ns),
+    call, least_ns = visible(gaps.call, 40), max(SMALL_SHARE * split.window_ns, 1)
+    short = (
+        f"{fmt.duration(gaps.launches_ns)} of {part_words(Limit.LAUNCHES, ())} in {fmt.counted(gaps.short_gaps, 'gap')}"
     )
-    told = [
-        f"{fmt.duration(ns)} of {part_words(part, ())} in {fmt.counted(count, 'gap')}"
-        for part, ns, count, whole_ns in parts
-        if 2 * ns >= whole_ns >= SMALL_SHARE * split.window_ns > 0
-    ]
-    if not told:
-        return None
-    return (
-        f"The host of {label} was late because it had waited in {visible(gaps.call, 40)} until nothing was queued: "
-        f"{fmt.names(told)}."
-    )
+    short_most = 2 * gaps.launches_ns >= split.launches_ns >= least_ns
+    if split.host_after_sync is None or split.host_ns < least_ns:
+        late = f"The host of {label} was late because it had waited in {call} until nothing was queued"
+        return f"{late}: {short}." if short_most else None
+    # In long gaps the call is no cause: the host may have computed behind it, or waited for requests.
+    median_ns = gaps.long_host_median_ns
+    each = "" if median_ns is None else f", and then made no CUDA call for a median of {fmt.duration(median_ns)}"
+    host = f"{fmt.duration(gaps.host_ns)} of {part_words(Limit.HOST, ())} in {fmt.counted(gaps.long_gaps, 'gap')}"
+    also = f". {capital(short)} followed that call as well" if short_most else ""
+    return f"The host of {label} had waited in {call} until nothing was queued{each}: {host}{also}."
 
 
 def _gaps(device: Device, labels: Mapping[int, str]) -> Iterator[str]:
