@@ -44,7 +44,7 @@ pub const KERNEL_OCCUPANCY: Table = Table {
             "waves",
             F64,
             "the device or the launch is not known well enough",
-            "Grid over what the whole device holds at once: below 1 leaves SMs empty.",
+            "Grid over what the whole device holds at once: below 1 leaves block slots empty.",
         ),
         opt(
             "mean_warps_per_sm",
