@@ -38,11 +38,11 @@ from pyanalyze.report.rendering import draw
 from pyanalyze.report.sentences import (
     aggressors_text,
     cause_sentence,
+    co_run_part,
     cut_sentences,
     defined_window,
     gpu_time_rows,
     gpu_time_text,
-    partly_active,
 )
 from pyanalyze.text.format import count
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
@@ -420,8 +420,8 @@ def test_switch_records_say_nothing_of_single_clients_of_a_group() -> None:
     assert device.all_at_work is not None
     both = (device.all_at_work.start_ns, device.all_at_work.end_ns)
     assert both == (max(map(min, starts)), min(map(max, ends)))
-    assert partly_active(device) is None
-    assert "all active" not in run("summary", path).stdout
+    assert co_run_part(device) is None
+    assert "(co-run" not in run("summary", path).stdout
     assert device.gpu_metrics is not None
     (counted,) = (row for row in device.gpu_metrics.tenants if row.tenant_id in group)
     assert counted.n == len(active) == 132
@@ -1697,7 +1697,7 @@ def test_kernels_that_are_switched_out_do_not_tell_how_streams_slow_each_other()
             assert bool(tenant.streams.slowdowns) == known
 
 
-def test_shares_of_the_time_in_which_all_are_active_are_those_of_that_window() -> None:
+def test_shares_of_the_time_in_which_all_co_ran_are_those_of_that_window() -> None:
     """Before it one process was resident for 3.55 s without work: shares of the whole window say nothing of both."""
     path = H100 / "slices-A-B.sqlite"
     tenants = pyanalyze.load(path).report().devices[0].tenants
@@ -1707,7 +1707,7 @@ def test_shares_of_the_time_in_which_all_are_active_are_those_of_that_window() -
         assert shares[tenant["pid"]] == pytest.approx(tenant["gpu_time_share"], abs=0.002)
     summary = " ".join(run("summary", path).stdout.split())
     # By SQL: 634 switches begin in that time, and their gaps take 52.1 ms of 1 013.
-    assert "(all active 22 %: then 44.5 %, 50.4 % and switch gaps 5.1 %)" in summary
+    assert "(co-run 22 %: then 44.5 %, 50.4 % and switch gaps 5.1 %)" in summary
 
 
 @pytest.mark.parametrize("name", ["mps-A-B", "torch-mps-serve-train"])
@@ -1725,7 +1725,7 @@ def test_shares_of_concurrent_clients_stand_beside_what_they_are_together(name: 
     (device,) = report.devices
     assert device.in_flight_ns == union_ns
     assert device.window is not None
-    share = f"together {100 * union_ns / (device.window.end_ns - device.window.start_ns):.1f} %"
+    share = f"any of them {100 * union_ns / (device.window.end_ns - device.window.start_ns):.1f} %"
     assert share in " ".join(run("summary", path).stdout.split())
     assert f", {share} of " in gpu_time_text(device)
     # Of tenants that alternate, shares of residency add up.
@@ -1737,8 +1737,8 @@ def test_shares_of_concurrent_clients_stand_beside_what_they_are_together(name: 
     ("name", "told", "short"),
     [
         # By SQL, of the time that the first paragraphs are of: see above. A second figure would be of another time.
-        ("slices-A-B", r"5\.1 % of the time in which all tenants were active", r"82\.8 us (?!take|:)"),
-        # All were active for 89 % of the window, which its shares are of: contexts alternated for a part of it.
+        ("slices-A-B", r"5\.1 % of the time in which all tenants co-ran", r"82\.8 us (?!take|:)"),
+        # All co-ran for 89 % of the window, which its shares are of: contexts alternated for a part of it.
         (
             "torch-slices-serve-train",
             r"[\d.]+ % of the time in which contexts alternated",

@@ -63,7 +63,7 @@ def test_pages_say_the_numbers_of_the_report(case: Path) -> None:
         for tenant in device["tenants"]:
             if tenant["gpu_time_share"] is not None:
                 shares.setdefault(tenant["name"], set()).add(fmt.percent(tenant["gpu_time_share"]))
-            # Those of the time in which all were active stand behind the part of the window that it is.
+            # Those of the time in which all co-ran stand behind the part of the window that it is.
             if tenant["all_at_work_share"] is not None:
                 of_part.setdefault(tenant["name"], set()).add(fmt.percent(tenant["all_at_work_share"]))
     for name, expected in shares.items():

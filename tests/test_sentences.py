@@ -1158,8 +1158,25 @@ def test_a_pause_of_all_is_said_beside_the_gpu_time(hardware: Path) -> None:
     """
     report = load(hardware / "mps-50-50-A-B.sqlite").report()
     lead = " ".join(lead_sentences(report.devices[0]))
-    said = "34.5 % of the window; --start 2357ms --end 3359ms contains that part (times as nsys shows them)."
-    assert f"All tenants were active for only {said}" in lead
+    said = "34.5 % of the window, pauses included: from when the last one began to when the first one ended. "
+    assert f"All tenants co-ran for only {said}" in lead
+    assert "To choose that part: --start 2357ms --end 3359ms (times as nsys shows them)." in lead
+
+
+def test_the_span_of_all_tenants_is_not_read_as_an_overlap_of_their_kernels(hardware: Path) -> None:
+    """By SQL kernels of both are in flight at once for 34.8 % of the window, of any of the two for 35.3 %.
+
+    The second process begins at 2.262 s and the first one ends at 3.269 s of the clock of nsys: 35.4 % of 2.843 s.
+    """
+    path = hardware / "mps-A-B.sqlite"
+    summary = " ".join(run("summary", path).stdout.split())
+    assert "any of them 35.3 % (co-run 35 %;" in summary
+    lead = " ".join(lead_sentences(load(path).report().devices[0]))
+    assert "All tenants co-ran for only 35.4 % of the window, pauses included" in lead
+    assert "--start 2262ms --end 3269ms" in lead
+    for text in (summary, lead):
+        assert "active for" not in text
+        assert "all active" not in text
 
 
 def test_the_time_of_all_contains_the_launch_of_its_first_kernel(corpus: Path) -> None:
@@ -1170,14 +1187,15 @@ def test_the_time_of_all_contains_the_launch_of_its_first_kernel(corpus: Path) -
     path = corpus / "exports" / "ctxsw-ada-timeslice" / "paging__ada-1.nsys2026.sqlite"
     (device,) = load(path).report().devices
     chosen = "--start 306ms --end 314ms"
-    part = f"; {chosen} contains that part (times as nsys shows them)."
+    part = f" To choose that part: {chosen} (times as nsys shows them)."
     lead = " ".join(lead_sentences(device))
-    assert "All tenants were active (untraced: resident) for only 3.4 % of the window, and had shares of" in lead
+    assert "All tenants co-ran (untraced: resident) for only 3.4 % of the window, pauses included: " in lead
+    assert " Shares of that part: " in lead
     assert part in lead
     report = run("report", path, "-f", "md").stdout
-    assert f"{chosen} leaves the time in which all were active (untraced: resident)." in report
+    assert f"{chosen} leaves the time in which all co-ran (untraced: resident)." in report
     assert "at work" not in report
-    assert "all active 3 %" in " ".join(run("summary", path).stdout.split())
+    assert "co-run 3 %" in " ".join(run("summary", path).stdout.split())
     # The part has the same bound of the slowdown as the whole: the kernel and its launch lie in it.
     part_of = load(path).window("306ms", "314ms").report().devices[0].tenants[0].slowdown
     assert part_of.elapsed is not None

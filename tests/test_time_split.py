@@ -988,7 +988,7 @@ def test_a_tenant_that_waits_with_launched_work_is_named(tmp_path: Path) -> None
     (device,) = pyanalyze.load(path).report().devices
     assert device.all_at_work is not None
     assert (device.all_at_work.start_ns, device.all_at_work.end_ns) == (500 * US, 10 * MS)
-    assert "all active 86 %" in words
+    assert "co-run 86 %" in words
 
 
 def test_launched_work_waits_in_short_gaps_too(hardware: Path) -> None:

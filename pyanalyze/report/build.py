@@ -26,7 +26,7 @@ from pyanalyze.analysis.sharing.evidence import HOW, lost_launches, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
 from pyanalyze.nsys_tool import COUNTERS_NEED, TRACE, client_options, clients_only, record_all, recording
-from pyanalyze.report.sentences import partly_active, why_sharing
+from pyanalyze.report.sentences import co_run_part, why_sharing
 from pyanalyze.report.shown import MOST_TENANTS
 from pyanalyze.results.advice import MigProfile, MpsPercentage, SharingOption
 from pyanalyze.results.interference import (
@@ -672,7 +672,7 @@ def _first_launch_ns(tables: TableSet, device: Device) -> int | None:
     """When the operation with which all are at work was launched; None: not known, or they are for nearly all time."""
     import polars as pl
 
-    both, calls = device.all_at_work, None if partly_active(device) is None else tables.calls()
+    both, calls = device.all_at_work, None if co_run_part(device) is None else tables.calls()
     if both is None or calls is None:
         return None
     process = ("capture", "pid", "correlation_id")

@@ -73,11 +73,9 @@ __all__ = [
     "STREAM_REASONS",
     "UNREAD",
     "GpuTime",
-    "active_word",
     "aggressors_text",
     "agreement_note",
     "agreement_text",
-    "all_active",
     "baselines_not_used",
     "bound_text",
     "bounded_text",
@@ -86,6 +84,9 @@ __all__ = [
     "cause_sentence",
     "cause_text",
     "clock_sentences",
+    "co_ran_word",
+    "co_run_options",
+    "co_run_part",
     "copies_only",
     "counted_sms",
     "cut_sentences",
@@ -117,7 +118,6 @@ __all__ = [
     "other_gpus_text",
     "pair_name",
     "pairwise_kind",
-    "partly_active",
     "percentile_text",
     "processes_text",
     "recorded_ns",
@@ -768,8 +768,8 @@ def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
         names.append(f"{len(shown) - 3} more")
     observed = shown[0].gpu_time_basis == "observed"
     source = f"{'resident, by ' if observed else ''}{_gpu_time_source(device)}{_of_clients(device)}"
-    if not observed and (together := _together(device)):
-        names.append(together)
+    if not observed and (of_any := _of_any(device)):
+        names.append(of_any)
     text = f"{', '.join(names)} of {_shares_of(device)} ({source})."
     return f"{text} {said}" if (said := _switching(device, lengths=lengths)) else text
 
@@ -780,10 +780,10 @@ def in_flight_share(device: Device) -> float | None:
     return None if device.in_flight_ns is None or not window_ns else device.in_flight_ns / window_ns
 
 
-def _together(device: Device) -> str:
+def _of_any(device: Device) -> str:
     """The same behind the shares of the tenants, which do not add up to it; empty: not known."""
     share = in_flight_share(device)
-    return "" if share is None else f"together {fmt.percent(share)}"
+    return "" if share is None else f"any of them {fmt.percent(share)}"
 
 
 def copies_only(device: Device) -> bool:
@@ -826,8 +826,8 @@ def _of_clients(device: Device) -> str:
     labels = tenant_labels(device.tenants)
     each = ", ".join(f"{labels[t.tenant_id]} {fmt.percent(t.gpu_time_share)}" for t in clients[:3])
     more = f" and {len(clients) - 3} more" if len(clients) > 3 else ""
-    together = _together(device)
-    return f"; {work_words(device)} in flight: {each}{more}{f', {together}' if together else ''}"
+    of_any = _of_any(device)
+    return f"; {work_words(device)} in flight: {each}{more}{f', {of_any}' if of_any else ''}"
 
 
 def _gpu_time_source(device: Device) -> str:
@@ -893,7 +893,7 @@ def _idle(tenant: Tenant, device: Device) -> str:
     return "" if with_work is None else f" ({fmt.percent(with_work)} with kernels)"
 
 
-#: Part of the window in which all tenants are active, from which on the rest is not worth a word.
+#: Part of the window in which all tenants co-run, from which on the rest is not worth a word.
 _NEARLY_ALL = 0.95
 
 
@@ -905,7 +905,7 @@ _ALIKE = 0.1
 _FEW_SHARES = 3
 
 
-def partly_active(device: Device) -> float | None:
+def co_run_part(device: Device) -> float | None:
     """Part of the window from the begin of the last tenant to the end of the first; None: nearly all, or not known."""
     both = device.all_at_work
     window_ns = _window_ns(device)
@@ -913,20 +913,20 @@ def partly_active(device: Device) -> float | None:
     return None if part is None or part >= _NEARLY_ALL else part
 
 
-def all_active(device: Device) -> str | None:
-    """The options that choose the time in which all tenants were active, in whole milliseconds around it.
+def co_run_options(device: Device) -> str | None:
+    """The options that choose the time in which all tenants co-ran, in whole milliseconds around it.
 
-    With the call that launched its first operation: what a window cuts is not compared. None: they were active for
+    With the call that launched its first operation: what a window cuts is not compared. None: they co-ran for
     nearly all of the window, or it is not known.
     """
     both, launched_ns = device.all_at_work, device.all_at_work_launched_ns
-    if both is None or partly_active(device) is None:
+    if both is None or co_run_part(device) is None:
         return None
     start_ns = both.start_ns if launched_ns is None else min(both.start_ns, launched_ns)
     return f"--start {start_ns // 1_000_000}ms --end {-(-both.end_ns // 1_000_000)}ms"
 
 
-def _shares_all_active(device: Device) -> str:
+def _shares_co_run(device: Device) -> str:
     """GPU time shares in that time, most first; empty: not known of each tenant."""
     known = [(one.all_at_work_share, one) for one in device.tenants if one.all_at_work_share is not None]
     if len(known) < len([one for one in device.tenants if one.gpu_time_share is not None]):
@@ -935,45 +935,48 @@ def _shares_all_active(device: Device) -> str:
     shares = [
         f"{labels[one.tenant_id]} {fmt.percent(share)}" for share, one in sorted(known, key=lambda pair: -pair[0])
     ]
-    gaps = _gaps_all_active(device)
+    gaps = _gaps_co_run(device)
     of_gaps = f"; switch gaps took {fmt.percent(gaps)} of it" if gaps else ""
-    return f", and had shares of that part of {fmt.names(shares)}{of_gaps}"
+    return f" Shares of that part: {fmt.names(shares)}{of_gaps}."
 
 
-def _gaps_all_active(device: Device) -> float | None:
+def _gaps_co_run(device: Device) -> float | None:
     return None if device.context_switches is None else device.context_switches.all_at_work_gap_share
 
 
 def busy_gaps_text(device: Device) -> str:
     """Which part of the time with contention switch gaps took; empty: not known, or as good as that of the window.
 
-    Where the first paragraphs say it of the time in which all tenants were active, of that time here as well: the time
+    Where the first paragraphs say it of the time in which all tenants co-ran, of that time here as well: the time
     in which contexts alternated is nearly as long, and would be a second figure of one thing.
     """
-    told = _shares_all_active(device) if (partly_active(device) or 1.0) < _HALF else ""
-    gaps = _gaps_all_active(device) if told else None
+    told = _shares_co_run(device) if (co_run_part(device) or 1.0) < _HALF else ""
+    gaps = _gaps_co_run(device) if told else None
     found = device.sharing.switch_overhead if gaps is None else gaps
     window = None if device.context_switches is None else device.context_switches.overhead_fraction
     if found is None or (window is not None and abs(found - window) <= _ALIKE * found):
         return ""
-    time = "contexts alternated" if gaps is None else f"all tenants were {active_word(device)}"
+    time = "contexts alternated" if gaps is None else f"all tenants {co_ran_word(device)}"
     return f"Switch gaps took {fmt.percent(found)} of the time in which {time}."
 
 
-def _short_shares_all_active(device: Device) -> str:
+def _short_shares_co_run(device: Device) -> str:
     """The same in the order of the bars, where they are few and the rest of the window is most of it."""
     shares = [one.all_at_work_share for one in _with_gpu_time(device)]
     known = [fmt.percent(share) for share in shares if share is not None]
-    few = 1 < len(known) == len(shares) <= _FEW_SHARES and (partly_active(device) or 1.0) < _HALF
-    gaps = _gaps_all_active(device)
+    few = 1 < len(known) == len(shares) <= _FEW_SHARES and (co_run_part(device) or 1.0) < _HALF
+    gaps = _gaps_co_run(device)
     if gaps:
         known.append(f"switch gaps {fmt.percent(gaps)}")
     return f": then {fmt.names(known)}" if few else ""
 
 
-def active_word(device: Device) -> str:
-    """What all tenants were in that time: of an untraced one only residency is known."""
-    return "active (untraced: resident)" if has_untraced(device) else "active"
+def co_ran_word(device: Device) -> str:
+    """What all tenants did in that time: of an untraced one only residency is known.
+
+    The time is that of their work, pauses included, and no time in which kernels of all were in flight.
+    """
+    return "co-ran (untraced: resident)" if has_untraced(device) else "co-ran"
 
 
 def switching_text(device: Device) -> str:
@@ -981,15 +984,15 @@ def switching_text(device: Device) -> str:
     at_once = ", overlapping" if sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
     observed, shares = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device)), ""
-    if not observed and (together := _together(device)):
-        at_once = f", {together}"
-    if recorded_ns(device) is None and (part := partly_active(device)) is not None:
-        active, shares = f"all active {fmt.percent(part, 0)}", _short_shares_all_active(device)
+    if not observed and (of_any := _of_any(device)):
+        at_once = f", {of_any}"
+    if recorded_ns(device) is None and (part := co_run_part(device)) is not None:
+        co_run, shares = f"co-run {fmt.percent(part, 0)}", _short_shares_co_run(device)
         # Only switch records tell these shares.
-        source = f"{active}{shares}" if shares else f"{active}; {source}"
+        source = f"{co_run}{shares}" if shares else f"{co_run}; {source}"
     text = f"{'resident,' if observed else 'shares'} of {_shares_of(device)}{at_once} ({source})"
-    # One figure of the same gaps: beside their share of the time in which all were active, that of the window misleads.
-    said = _switching(device, short=True, with_share=not (shares and _gaps_all_active(device)))
+    # One figure of the same gaps: beside their share of the time in which all co-ran, that of the window misleads.
+    said = _switching(device, short=True, with_share=not (shares and _gaps_co_run(device)))
     return f"{text}; {said.rstrip('.')}" if said else text
 
 
@@ -1044,8 +1047,8 @@ def _switching(device: Device, *, short: bool = False, lengths: bool = True, wit
     if switches.overhead_fraction is not None:
         take = ":" if short else " takes" if switches.count == 1 else " take"
         text += f"{take} {fmt.percent(switches.overhead_fraction)}"
-        # Short, the length stands right before, unless that of the time in which all were active stands between.
-        it = "it" if short and partly_active(device) is None else "the window"
+        # Short, the length stands right before, unless that of the time in which all co-ran stands between.
+        it = "it" if short and co_run_part(device) is None else "the window"
         text += f" of {it}" if switches.recorded_ns is None else " of that time"
     if switches.cost_kind == "full":
         # It reaches into residency.
@@ -1992,13 +1995,14 @@ def _mode_lead(device: Device) -> str:
 def _residency_lead(device: Device) -> str:
     """GPU time in one paragraph: how to capture what is missing stands further down."""
     if any(t.gpu_time_share is not None for t in device.tenants):
-        part, chosen = partly_active(device), all_active(device)
+        part, chosen = co_run_part(device), co_run_options(device)
         # Its section and Key numbers have the lengths of residency intervals.
         said = residency_sentence(device, lengths=False)
         # Shares of a window that is mostly a pause say little.
         if part is not None and part < _HALF and chosen is not None:
-            said += f" All tenants were {active_word(device)} for only {fmt.percent(part)} of the window"
-            said += f"{_shares_all_active(device)}; {chosen} contains that part (times as nsys shows them)."
+            said += f" All tenants {co_ran_word(device)} for only {fmt.percent(part)} of the window, pauses included: "
+            said += f"from when the last one began to when the first one ended.{_shares_co_run(device)}"
+            said += f" To choose that part: {chosen} (times as nsys shows them)."
         return said
     # Kernels alone would show it as well.
     why = _short_why(device, "kernels", "context_switches", "residency", "window")

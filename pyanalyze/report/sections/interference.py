@@ -23,10 +23,10 @@ from pyanalyze.report.blocks import (
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences import (
     LONG,
-    active_word,
-    all_active,
     bound_text,
     cause_sentence,
+    co_ran_word,
+    co_run_options,
     estimate_text,
     known_from_below,
     pairs_without_figure,
@@ -164,8 +164,8 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
         of += " Kernels/s counts the work that is in both runs."
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
-        chosen = all_active(device)
-        chosen = f": {chosen} leaves the time in which all were {active_word(device)}" if chosen else ""
+        chosen = co_run_options(device)
+        chosen = f": {chosen} leaves the time in which all {co_ran_word(device)}" if chosen else ""
         counts = f"All work of the window counts, also what ran while no other tenant had any{chosen}"
         if (recorded := recorded_ns(device)) is not None:
             counts = f"Work of the {fmt.duration(recorded)} that switch records cover counts, not of the whole window"

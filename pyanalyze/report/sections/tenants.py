@@ -97,7 +97,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         caption += " Switch records name any MPS client for all of its group: their residency is known together only."
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None and t not in group[1:]]
     if (part := in_flight_share(device)) is not None:
-        caption += " Shares overlap where tenants ran at once: together they had "
+        caption += " Shares overlap where tenants ran at once: at least one of them had "
         caption += f"{work} in flight for {fmt.percent(part)} of the window."
     elif sum(shares) > 1 + _ROUNDING:
         caption += " Tenants that run at once add up to more than 100 %."
