@@ -824,22 +824,23 @@ def _trust(compared: Options, option: Option) -> str:
         said += (
             f" {fmt.percent(compared.replayed)} of the operations were replayed, in windows spread over the recording."
         )
-    reach = f"reach up to {fmt.percent(option.margin)} beyond the replays"
-    if compared.check is None:
-        said += f" The bounds {reach}, for the error of the model."
-    else:
-        more = fmt.percent(option.margin - compared.check.size)
-        said += f" The bounds contain what the replay missed, and {more} more for this configuration: they {reach}."
+    also, margin = "", fmt.percent(option.margin)
     if option.contention is not None:
+        said += f" {_more_time(option.contention)}"
+        also = " also"
+    if compared.check is None:
+        said += f" The bounds{also} allow for {margin} of error of the model."
+    else:
+        missed, more = fmt.percent(compared.check.size), fmt.percent(option.margin - compared.check.size)
         said += (
-            " The replay models neither memory and caches, which kernels side by side share, nor the units of an SM"
-            f"{_more_time(option.contention)}."
+            f" The bounds{also} allow for {margin} of error: what the replay missed ({missed}) and {more} more for "
+            "this configuration."
         )
-        if option.contention.no_gain:
-            said += (
-                " A gain is likely, not certain: this recording does not show whether they gain anything over "
-                "time-slicing, and upper bounds assume that they do not."
-            )
+    if option.contention is not None and option.contention.no_gain:
+        said += (
+            " A gain is likely, not certain: this recording does not show whether kernels gain anything over "
+            "time-slicing, and upper bounds assume that they do not."
+        )
     for name, pauses in compared.paused_solo.items():
         said += (
             f" {name} made {fmt.count(pauses)} pauses between its kernels before other tenants began, and hardly any "
@@ -886,22 +887,28 @@ def _more_time(contention: Contention) -> str:
     Examples
     --------
     >>> from pyanalyze.analysis.advice.options import Contention
-    >>> _more_time(Contention(-0.3, 0.03, 0.12))
-    ': beside those of another tenant they take +3 % time in the forecast, -30 % to +12 % in its bounds (assumed)'
-    >>> _more_time(Contention(0.0, 0.0, 0.08, basis="inferred")).partition(";")[2]
-    ' bounds allow for 0 % to +8 % time'
+    >>> _more_time(Contention(-0.3, 0.03, 0.12)).partition(": memory")[0]
+    "Kernels beside another tenant's are assumed to take 3 % more time (bounds 30 % less to 12 % more)"
+    >>> _more_time(Contention(0.0, 0.0, 0.08, basis="inferred")).partition(": memory")[0]
+    "Kernels beside another tenant's took no more time (inferred; bounds 0 % to 8 % more)"
     """
-    percents = [round(100 * end) for end in (contention.middle, contention.low, contention.high)]
-    middle, low, high = (f"{percent:+d} %" if percent else "0 %" for percent in percents)
+
+    def change(part: float) -> str:
+        percent = round(100 * part)
+        return f"{abs(percent)} % {'more' if percent > 0 else 'less'}" if percent else "0 %"
+
+    middle, bounds = change(contention.middle), f"bounds {change(contention.low)} to {change(contention.high)}"
+    if contention.basis == "assumed":
+        found = f"are assumed to take {middle} time ({bounds})"
+    elif contention.basis == "sampled":
+        # Counters show the traffic, not what it costs.
+        found = f"are forecast to take {middle} time (sampled; {bounds})"
     # Less than 1 % is no more than what replays of one recording differ by.
-    if contention.basis == "inferred" and abs(contention.middle) < _NO_MORE_TIME:
-        return (
-            f". Kernels took no longer beside those of another tenant (inferred); bounds allow for {low} to {high} time"
-        )
-    return (
-        f": beside those of another tenant they take {middle} time in the forecast, {low} to {high} in its bounds "
-        f"({contention.basis})"
-    )
+    elif abs(contention.middle) < _NO_MORE_TIME:
+        found = f"took no more time (inferred; {bounds})"
+    else:
+        found = f"took {middle} time (inferred; {bounds})"
+    return f"Kernels beside another tenant's {found}: memory, caches and the units of an SM are not modelled."
 
 
 def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Iterator[Advice]:
