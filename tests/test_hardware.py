@@ -2090,6 +2090,20 @@ def test_no_counters_are_of_a_kernel_where_those_of_graphs_have_no_times(tmp_pat
     assert kernel_counters(pyanalyze.load(path).tables, 0) == []
 
 
+def test_an_export_that_begins_in_the_middle_of_the_work_is_said_to() -> None:
+    """By SQL 3 kernels, from number 2078 on, have no row of their launch; the first call with a row is number 2086."""
+    path = H100 / "alone-C.sqlite"
+    records = load(path).analysis.launch_records[0]
+    assert (records.without_record, records.without_call_at_start, records.first_call) == (0, 3, 2086)
+    shown = " ".join(run("report", str(path), "-f", "txt", "-o", "-").stdout.split()).replace("\u202f", " ")
+    assert "The launch calls of the first 3 kernels are missing, and the first recorded call is number 2 086" in shown
+    assert "No data-quality issue was counted" not in shown
+    assert "(3.529 s before it and 1.704 s after it, without CUDA records: not known to be idle)" in shown
+    # Here the first calls are recorded, and every kernel has its call.
+    whole = load(H100 / "alone-A.sqlite").analysis.launch_records[0]
+    assert (whole.without_call_at_start, whole.first_call) == (0, 0)
+
+
 def test_an_export_that_is_part_of_a_recording_is_said_to_be() -> None:
     """By SQL: calls 1 to 303 759 of the process have no row, and of the last launches no kernel has."""
     path = H100 / "torch-alone-train.sqlite"

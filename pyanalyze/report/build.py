@@ -1085,10 +1085,14 @@ def _serving(usage: pl.DataFrame) -> set[int]:
 
 
 def _lost_launches(found: LaunchRecords | None) -> list[Missing]:
-    """Launches of the device's processes of which no kernel has a record: in that time it was not idle."""
-    if found is None or not found.without_record:
+    """What shows that the device was not idle: launches without a kernel record, or kernels without their call."""
+    if found is None:
         return []
-    return [lost_launches(found)]
+    if found.without_record:
+        return [lost_launches(found)]
+    # What was not recorded is no command's to bring, unless rows were left out of this export.
+    start = found.describe_start()
+    return [Missing(what="launch_calls", why=start, how="")] if start else []
 
 
 def _interference(

@@ -621,7 +621,7 @@ def _missing(device: Device) -> str:
         return "nothing"
     said_of = {"slowdown": _slowdown_of(device)}
     if any(tenant.busy_ns for tenant in device.tenants):
-        said_of["kernel_records"] = "some kernel records"
+        said_of |= {"kernel_records": "some kernel records", "launch_calls": "some launch calls"}
     # What keeps an answer from being given stands before what would only make it more certain.
     missing = sorted(missing, key=lambda one: one.what in _ONLY_SURER)
     names = list(dict.fromkeys(said_of.get(m.what) or missing_words(m.what) for m in missing))

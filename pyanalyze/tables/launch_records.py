@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.text import format as fmt
+from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -65,6 +66,9 @@ class LaunchRecords:
     first_call
         Lowest number (correlation id) of a recorded call of any of the processes, where it is so high that calls before
         it are missing; else 0.
+    without_call_at_start
+        Kernels that earlier calls than the first recorded one of their process launched, where calls before it are
+        missing: work was in flight where the records begin.
     """
 
     launches: int
@@ -76,6 +80,7 @@ class LaunchRecords:
     tracing_ended: bool = False
     recording_left_ns: int = 0
     first_call: int = 0
+    without_call_at_start: int = 0
 
     @property
     def only_unfinished(self) -> bool:
@@ -118,12 +123,27 @@ class LaunchRecords:
 
     def _begins(self) -> str:
         """That calls are missing at the start as well, to stand behind a sentence; empty: none are known to be."""
-        if not self.first_call:
-            return ""
+        return f". {capital(self._first())}" if self.first_call else ""
+
+    def _first(self) -> str:
         return (
-            f". The first recorded call is number {fmt.count(self.first_call)} of its process: the export is part of a "
+            f"the first recorded call is number {fmt.count(self.first_call)} of its process: the export is part of a "
             "longer recording, or tracing began late"
         )
+
+    def describe_start(self) -> str:
+        """Say that records begin in the middle of the work; empty: nothing shows it.
+
+        Examples
+        --------
+        >>> LaunchRecords(3, 0, (), first_call=2086, without_call_at_start=3).describe_start()[:82]
+        'the launch calls of the first 3 kernels are missing, and the first recorded call i'
+        """
+        if not self.without_call_at_start:
+            return ""
+        first = fmt.counted(self.without_call_at_start, "kernel")
+        which = "call of the first kernel is" if self.without_call_at_start == 1 else f"calls of the first {first} are"
+        return f"the launch {which} missing, and {self._first()}"
 
     def describe(self) -> str:
         """What is missing, for a sentence.
@@ -173,6 +193,36 @@ def _first_call(tables: TableSet, processes: Collection[tuple[int, int | None]] 
     return first if isinstance(first, int) and first > _SET_UP_CALLS else 0
 
 
+def _cut_at_start(tables: TableSet, processes: Collection[tuple[int, int | None]] | None) -> tuple[int, int]:
+    """The first call of :func:`_first_call`, and kernels of earlier calls; zeros: no kernel is of one."""
+    import polars as pl
+
+    if "kernels" not in tables or tables.selection.narrowed:
+        return 0, 0
+    process = ["capture", "pid"]
+    kernels = tables.columns("kernels", *process, "correlation_id").filter(pl.col("correlation_id") > 0)
+    if processes is not None:
+        schema = {name: kernels.schema[name] for name in process}
+        wanted = pl.DataFrame(list(processes), schema=schema, orient="row")
+        kernels = kernels.join(wanted, on=process, how="semi", nulls_equal=True)
+    # There may be millions of calls: those of a recording that began before its work need not be read.
+    first_kernels = kernels.group_by(process).agg(pl.col("correlation_id").min())
+    late = first_kernels.filter(pl.col("correlation_id") > _SET_UP_CALLS).select(process)
+    calls = None if late.is_empty() else tables.calls()
+    if calls is None:
+        return 0, 0
+    firsts = (
+        calls.filter(pl.col("correlation_id") > 0)
+        .join(late, on=process, how="semi", nulls_equal=True)
+        .group_by(process)
+        .agg(first=pl.col("correlation_id").min())
+        .filter(pl.col("first") > _SET_UP_CALLS)
+    )
+    before = kernels.join(firsts, on=process, nulls_equal=True).filter(pl.col("correlation_id") < pl.col("first"))
+    first = before["first"].min()
+    return (first, before.height) if isinstance(first, int) else (0, 0)
+
+
 def launch_records(
     tables: TableSet, processes: Collection[tuple[int, int | None]] | None = None
 ) -> LaunchRecords | None:
@@ -213,6 +263,9 @@ def launch_records(
             for row in tables.rows_where("quality", "name", "export_cut")
         ),
     )
+    if not records.without_record and not records.export_cut:
+        first, lacking = _cut_at_start(tables, wanted)
+        return replace(records, first_call=first, without_call_at_start=lacking)
     if not records.only_unfinished:
         return records
     captures = [row for row in tables.rows("capture") if wanted is None or row["capture"] in {one for one, _ in wanted}]

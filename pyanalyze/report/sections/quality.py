@@ -22,7 +22,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
         )
         for device in inputs.report.devices
         for gap in device.sharing.missing
-        if gap.what == "kernel_records"
+        if gap.what in ("kernel_records", "launch_calls")
     ]
     if not inputs.report.quality:
         return gaps or [Para("No data-quality issue was counted.")]
