@@ -74,6 +74,10 @@ def mode_page(rule: Rule) -> str:
     out.append("| observation | seen when | weight | why |\n|---|---|---|---|")
     for name, (weight, why) in sorted(rule.weights.items(), key=lambda item: -item[1][0]):
         out.append(f"| `{name}` | {SEEN_WHEN[name]} | {weight:+.1f} | {why} |")
+    for name in sorted((rule.requires | rule.requires_one_of) - rule.weights.keys()):
+        out.append(
+            f"| `{name}` | {SEEN_WHEN[name]} | 0 | lets this mode be named, and says nothing of its likelihood |"
+        )
     known = TRAITS[rule.mode].promises
     says = {True: "yes", False: "no", None: "sources disagree"}
     parts = {Mode.STREAMS: "a stream", Mode.GREEN_CONTEXTS: "a green context"}

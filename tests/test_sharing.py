@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import json
 import os
 import re
@@ -1026,6 +1027,18 @@ def test_every_observation_says_in_one_sentence_when_it_is_made() -> None:
         assert len(sentence.split()) <= 20, name
         # A page of a mode sorts them by weight: none may lean on the one before it.
         assert not re.search(r"\bas (before|above)\b", sentence, re.IGNORECASE), name
+
+
+def test_what_a_mode_needs_stands_in_the_table_of_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what a mode is never named without, a reader looks for the definition on the same page."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "docs"))
+    page = importlib.import_module("mode_pages").mode_page
+    for rule in RULES:
+        rows = re.findall(r"^\| `(\w+)` \| (.*?) \| ([-+.\d]+) \|", page(rule), re.MULTILINE)
+        assert sorted(name for name, _, _ in rows) == sorted(rule.weights.keys() | rule.requires | rule.requires_one_of)
+        for name, seen, weight in rows:
+            assert float(weight) == pytest.approx(rule.weights.get(name, (0.0, ""))[0], abs=0.05)
+            assert seen == SEEN_WHEN[name]
 
 
 def test_rules_are_complete_and_say_why() -> None:

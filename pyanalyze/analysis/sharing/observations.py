@@ -88,15 +88,15 @@ SEEN_WHEN: Mapping[str, str] = {
         "beside another tenant's that started since."
     ),
     "changes_after_slice": (
-        f"No kernel follows its tenant's last one within {duration(800_000)} beside another tenant's; chance gives "
-        f"{t.MIN_QUICK_CHANGES:.0f} or more."
+        f"After another tenant's kernel, no kernel starts within {duration(800_000)} of its tenant's last; if "
+        f"independent, {t.MIN_QUICK_CHANGES:.0f} or more would."
     ),
     "co_residency_infeasible": (
         f"Kernels were interrupted; {_percent(t.MIN_CROWDED_SHARE)} or more beside another tenant's large "
         "equal-priority one start over two waves before its end."
     ),
     "co_residency_doubtful": (
-        f"Kernels ran uninterrupted; {_percent(t.MIN_CROWDED_SHARE)} or more beside another tenant's large "
+        f"No interruption shows; {_percent(t.MIN_CROWDED_SHARE)} or more beside another tenant's large "
         "equal-priority one start over two waves before its end."
     ),
     "sms_left_free": (

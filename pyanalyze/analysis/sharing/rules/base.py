@@ -57,7 +57,7 @@ TIME_SLICES: Mapping[str, tuple[float, str]] = {
         "the SMs could not hold blocks of both, so one was switched out",
     ),
     "co_residency_unlikely": (t.MODERATE, "the SMs could hold blocks of both only by priority"),
-    "co_residency_doubtful": (t.WEAK, "the SMs could hold blocks of both only under a cap"),
+    "co_residency_doubtful": (t.WEAK, "the larger kernel was switched out, unless a cap kept it from some SMs"),
     "changes_after_slice": (t.STRONG, "kernels of a tenant waited for time slices of another one"),
     "changes_within_slice": (-t.DECISIVE, "kernels of different tenants followed each other sooner than time slices"),
     "kernel_ran_in_preemption": (
