@@ -1391,6 +1391,19 @@ def test_clients_of_an_mps_server_in_an_instance_are_proportionally_fewer(board:
     assert (most, "whole GPU" in why) == (limit, limit < 48)
 
 
+def test_clients_that_only_kernels_show_are_traced_ones(hardware: Path) -> None:
+    """No MPS log and no list of processes is beside this capture: further clients that nsys did not trace may exist."""
+    details = {
+        (one.topic, one.name): one for one in load(hardware / "mps-A-B.sqlite").report().devices[0].sharing.details
+    }
+    known, limit = details["mps", "clients"], details["limits", "mps_clients"]
+    assert (known.value, known.basis, known.detail) == (2, "inferred", "2 traced clients of an MPS server")
+    assert limit.detail is not None
+    assert limit.detail.endswith(
+        "there were 2 traced ones, so at most 46 more are possible, fewer if untraced ones are connected"
+    )
+
+
 def test_the_documented_number_of_mps_clients_says_what_it_depends_on() -> None:
     """NVIDIA: 16 before Volta; 48 from Volta on, 60 from CUDA 13.1 on; fewer in a compute instance."""
     said = {mode: TRAITS[mode].promises.most_tenants for mode in (Mode.MPS_PRE_VOLTA, Mode.MPS, Mode.MIG_MPS)}

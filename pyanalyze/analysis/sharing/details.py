@@ -244,10 +244,14 @@ def _untraced(case: Case) -> str:
 
 def clients(case: Case) -> int | None:
     """Count the clients of an MPS server: the largest number that any source shows; None where none does."""
+    traced = len({tenant for pair in case.pairs if pair.together for tenant in pair.tenants})
+    return max(_listed_clients(case), traced, case.served) or None
+
+
+def _listed_clients(case: Case) -> int:
+    """Count those that an MPS log or a list of processes names: untraced ones are among them."""
     log = len({row.pid for row in case.configured if row.key == "mps_client" and row.pid is not None})
-    listed = sum(kind == MPS_CLIENT for _, _, kind in case.nvml_processes or ())
-    together = len({tenant for pair in case.pairs if pair.together for tenant in pair.tenants})
-    return max(log, listed, together, case.served) or None
+    return max(log, sum(kind == MPS_CLIENT for _, _, kind in case.nvml_processes or ()))
 
 
 def _outside(case: Case) -> str:
@@ -281,8 +285,10 @@ def _mps(case: Case, mode: Mode) -> Iterable[Detail]:
             name="clients",
             value=float(count),
             unit="clients",
-            basis="observed",
-            detail=f"{fmt.counted(count, 'client')} of an MPS server",
+            # Kernels show of traced processes alone that they were clients, and no record names them so.
+            basis="observed" if _listed_clients(case) == count else "inferred",
+            detail=f"{fmt.counted(count, 'client' if _listed_clients(case) == count else 'traced client')} of an MPS "
+            "server",
         )
     major = None if case.compute_capability is None else case.compute_capability[0]
     caps = mps_caps((row.key, row.value, row.pid) for row in case.configured)
@@ -414,17 +420,19 @@ def _limits(case: Case, mode: Mode) -> Iterable[Detail]:
     count = clients(case)
     if count is not None and (TRAITS[mode].mps or case.has("mps_daemon")):
         most, why = mps_limit(case)
-        over = count > most
+        over, traced = count > most, count > _listed_clients(case)
         yield Detail(
             topic="limits",
             name="mps_clients",
             value=float(most),
             unit="clients",
             basis="configured",
-            detail=f"an MPS server accepts {most} clients ({why}); there were {count}"
+            detail=f"an MPS server accepts {most} clients ({why}); there were {count}{' traced ones' * traced}"
             + (
                 ": MORE than the limit, so that further clients are refused, or several servers ran"
                 if over
+                else f", so at most {most - count} more are possible, fewer if untraced ones are connected"
+                if traced
                 else f", so {most - count} more are possible"
             ),
         )
