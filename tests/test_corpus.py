@@ -233,7 +233,7 @@ def test_clients_of_mps_are_not_told_to_use_mps(corpus: Path) -> None:
     session = pyanalyze.load(corpus / "exports" / "concurrent-examples" / "mps_profile.nsys2025.sqlite")
     (advice,) = session.advise()
     assert [action.action for action in advice.actions][:1] == [
-        "Keep MPS with equal caps for now: no other configuration is forecast faster on average. This is not certain: "
+        "Keep MPS with equal caps for now: no other configuration is forecast clearly faster on average. This is not certain: "
         "a tenant ran only 1 operation"
     ]
 

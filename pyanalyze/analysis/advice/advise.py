@@ -1093,14 +1093,16 @@ def _stay(
     other = f"; {_named(others[0])}: {_each(others[0])}" if others else ""
     best = others[0] if others else None
     bound = None if best is None else f"mean slowdown {_range(now)} as it is, {_range(best)} under {_named(best)}"
-    if best is not None and _doubtful(best, now):
+    overlap = best is not None and _doubtful(best, now)
+    if overlap:
         bound = f"{bound}. These overlap: which is smaller is not certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     tail = _shorter_tail(compared)
     # What stands for caps that are not known has other ones.
     kept = _named(now) if now is compared.current else "the sharing configuration"
+    as_what = "" if now is compared.current else f" ({_named(now)})"
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
-    why = f"no other configuration{which} is forecast faster on average"
+    why = f"no other configuration{which} is forecast {'clearly ' * overlap}faster on average"
     first = f"its mean elapsed slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
     means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
     # A difference that no digit shows is none.
@@ -1130,7 +1132,7 @@ def _stay(
         action=f"Keep {kept}{' in this instance' if inside else ''}{' for now' if few else ''}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
-        expected=f"modelled slowdown, not measured: as it is ({_named(now)}): {_each(now)}{other}",
+        expected=f"modelled slowdown, not measured: as it is{as_what}: {_each(now)}{other}",
         bound=bound,
         why=f"{first}{_isolation(compared, verdict.mode)}. "
         f"{'Elapsed time is compared, not latency.' if tail is None else 'This compares elapsed time alone.'}"
