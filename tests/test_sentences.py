@@ -1243,6 +1243,10 @@ def test_a_mode_under_a_condition_says_what_was_seen_and_what_is_not_excluded(co
         f"exclusive (inferred, confidence 0.97 in simulations), no sign of another process (not excluded: {others});"
         in stable
     )
+    # The evidence says which modes it does not weigh; the confidence beside the verdict is of the others.
+    path = generate.ROOT / "fixtures/hardware/h200/alone-dram_bound.sqlite"
+    report = " ".join(run("report", "-f", "txt", path).stdout.split())
+    assert f"(not excluded: {others}). The confidence holds among the modes that are weighed; modes with MPS" in report
     few = corpus / "exports/nsys-ai/mock.sqlite"
     said = "no confidence: nothing shows whether there were other processes on the GPU"
     assert f"Mode exclusive (inferred), {said};" in " ".join(run("summary", few).stdout.split())

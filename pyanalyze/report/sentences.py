@@ -308,15 +308,26 @@ def weights_text(sharing: Sharing) -> str:
 
 def _not_weighed(sharing: Sharing) -> str:
     """Of which modes no row of the evidence says anything, because the condition of the verdict leaves them open."""
+    unweighed = _unweighed(sharing)
+    if unweighed == Mode.TIME_SLICING:
+        return " Modes of several processes are not weighed: nothing shows whether there were any others."
+    return " Modes with MPS are not weighed: MPS clients are not excluded." if unweighed == Mode.MPS else ""
+
+
+def _unweighed(sharing: Sharing) -> Mode | None:
+    """Time-slicing or MPS, for all modes like it: the condition leaves them open, and nothing was weighed for them."""
     weighed = {mode for one in sharing.evidence for mode in (*one.supports, *one.against)}
     # What speaks for others, and weighed less than what speaks for one process, was weighed.
     if sharing.condition is None or any(covers(sharing.condition, mode) for mode in weighed):
+        return None
+    return next((mode for mode in (Mode.TIME_SLICING, Mode.MPS) if covers(sharing.condition, mode)), None)
+
+
+def confidence_scope(sharing: Sharing) -> str:
+    """Say among which modes the confidence holds, to stand behind the verdict; empty: among all, or there is none."""
+    if sharing.stated_confidence is None or _unweighed(sharing) != Mode.MPS:
         return ""
-    if covers(sharing.condition, Mode.TIME_SLICING):
-        return " Modes of several processes are not weighed: nothing shows whether there were any others."
-    return (
-        " Modes with MPS are not weighed: MPS clients are not excluded." if covers(sharing.condition, Mode.MPS) else ""
-    )
+    return " The confidence holds among the modes that are weighed; modes with MPS are not."
 
 
 def weighed_evidence(sharing: Sharing) -> list[tuple[Evidence, float]]:
@@ -1990,7 +2001,7 @@ def _mode_lead(device: Device) -> str:
     labels, group = tenant_labels(device.tenants), device.mps_group()
     outside = sorted(labels[t.tenant_id] for t in device.tenants if t.resident_ns and t not in group) if group else []
     who = f" Outside of the MPS group: {fmt.names(outside)}." if outside else ""
-    return f"Sharing mode: {mode_text(device)}{who}"
+    return f"Sharing mode: {mode_text(device)}{confidence_scope(device.sharing)}{who}"
 
 
 def _residency_lead(device: Device) -> str:
