@@ -218,8 +218,8 @@ def test_the_figures_of_one_forecast_are_told_apart(hardware: Path) -> None:
         (one,) = (one for one in advice.actions if action in one.action)
         missed = re.search(r"takes as long as recorded within ([\d.]+) %", one.why)
         allowed = re.search(
-            r"The bounds (?:also )?allow for (?P<all>[\d.]+) % of error: what the replay missed "
-            r"\((?P<missed>[\d.]+) %\) and (?P<more>[\d.]+) % more for this configuration\.",
+            r"The bounds (?:also )?allow for (?P<all>[\d.]+) % of error: (?P<missed>[\d.]+) % "
+            r"of the replay, (?P<more>[\d.]+) % of this configuration\.",
             one.why,
         )
         assert missed is not None

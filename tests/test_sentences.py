@@ -167,7 +167,7 @@ def test_a_grid_of_few_blocks_is_said_to_limit_itself(corpus: Path) -> None:
     # Block slots would limit a larger grid of such blocks.
     assert (report.devices[0].occupancy.limiters, report.devices[0].occupancy.small_grids) == ({}, 1.0)
     page = render_markdown(report, kernels=session.kernel_occupancy)
-    assert page.count("| grid too small: 1 block for 68 SMs |") == 2
+    assert page.count("| grid: 1 block for 68 SMs |") == 2
     assert "Grids with 100.0 % of kernel time are too small" in page
     assert "Limiting resource" not in page
     # Next to nothing has no range: what kernels have is in another table.
@@ -182,13 +182,13 @@ def test_a_grid_of_few_blocks_is_said_to_limit_itself(corpus: Path) -> None:
         (
             "h200/alone-open_loop",
             {"R1": 528, "R2": 264},
-            {"R1": "grid: 0.500 wave", "R2": "grid: 0.250 wave"},
+            {"R1": "grid: 0.5 wave", "R2": "grid: 0.25 wave"},
             "fills 50.0 % of one wave: it has a block for every SM, but block slots stay empty.",
         ),
         (
             "h100/alone-C",
             {"C1": 92, "C2": 92, "C3": 92, "C4": 158},
-            {"C3": "grid too small: 92 blocks for 132 SMs", "C4": "grid: 0.150 wave"},
+            {"C3": "grid: 92 blocks for 132 SMs", "C4": "grid: 0.15 wave"},
             "",
         ),
     ],

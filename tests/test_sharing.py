@@ -688,14 +688,16 @@ def test_one_kernel_says_nothing_of_other_processes() -> None:
     assert verdict.missing
 
 
-def test_what_a_mode_says_of_bandwidth(tmp_path: Path) -> None:
+def test_what_a_mode_says_of_bandwidth(tmp_path: Path, fixtures: Path) -> None:
     """A sole process has all bandwidth for itself; its streams do not each have a part."""
-    own, shared = [kernel(41, 0, 5 * MS)], [kernel(41, 0, 5 * MS), kernel(41, MS, 6 * MS, streamId=8)]
-    for kernels, mode, said in ((own, "exclusive", "not shared"), (shared, "streams", "no")):
-        path = write(tmp_path / f"{mode}.sqlite", kernels=kernels, processes={41: "train"})
-        report = pyanalyze.load(path).report()
+    for mode, said in (("exclusive", "not shared"), ("streams", "no")):
+        report = pyanalyze.load(fixtures / f"{mode}.sqlite").report()
         assert report.devices[0].sharing.mode == mode
         assert f"| DRAM bandwidth and L2 partitioned | {said} |" in render_markdown(report)
+    # One kernel: nothing shows whether there were other processes, so nothing is promised of a mode.
+    report = pyanalyze.load(write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 5 * MS)], processes={41: "a"})).report()
+    assert report.devices[0].sharing.mode == "exclusive"
+    assert "DRAM bandwidth and L2 partitioned" not in render_markdown(report)
 
 
 #: What excludes busy tenants that are time-sliced, and all that was traced is one process.

@@ -78,11 +78,9 @@ class GridFill:
         """Say it, behind "limited by"; empty: the grid does not limit."""
         match self.limit:
             case GridLimit.FEW_BLOCKS:
-                return (
-                    f"grid too small: {fmt.counted(self.blocks or 0, 'block')} for {fmt.counted(self.sms or 0, 'SM')}"
-                )
+                return f"grid: {fmt.counted(self.blocks or 0, 'block')} for {fmt.counted(self.sms or 0, 'SM')}"
             case GridLimit.PART_OF_A_WAVE:
-                return f"grid: {fmt.number(self.waves)} wave"
+                return f"grid: {self.waves or 0:.2g} wave"
         return ""
 
 
@@ -102,7 +100,7 @@ def grid_fill(row: Mapping[str, object], sm_count: int | None, usable: Mapping[i
     --------
     >>> row = {"tenant_id": 0, "grid_blocks": 528, "occupancy": 1.0, "waves": 0.5}
     >>> str(grid_fill(row, 132)), str(grid_fill(row, 132, {0: 66})), str(grid_fill(row | {"grid_blocks": 92}, 132))
-    ('grid: 0.500 wave', '', 'grid too small: 92 blocks for 132 SMs')
+    ('grid: 0.5 wave', '', 'grid: 92 blocks for 132 SMs')
     """
     blocks, occupancy, waves, tenant = (row.get(key) for key in ("grid_blocks", "occupancy", "waves", "tenant_id"))
     cap = usable.get(tenant) if usable and isinstance(tenant, int) else None

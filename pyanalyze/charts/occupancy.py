@@ -383,7 +383,7 @@ def limiters(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> "grid: 0.602 wave" in str(limiters(session.kernel_occupancy).to_dict())  # all are at 100 %
+    >>> "grid: 0.6 wave" in str(limiters(session.kernel_occupancy).to_dict())  # all are at 100 %
     True
     """
     mine = only_device(table, device_id).sort("total_ns", descending=True).head(_KERNELS)

@@ -309,9 +309,11 @@ def weights_text(sharing: Sharing) -> str:
 def _not_weighed(sharing: Sharing) -> str:
     """Of which modes no row of the evidence says anything, because the condition of the verdict leaves them open."""
     unweighed = _unweighed(sharing)
-    if unweighed == Mode.TIME_SLICING:
-        return " Modes of several processes are not weighed: nothing shows whether there were any others."
-    return " Modes with MPS are not weighed: MPS clients are not excluded." if unweighed == Mode.MPS else ""
+    if unweighed is None:
+        return ""
+    if TRAITS[unweighed].mps:
+        return " Modes with MPS are not weighed: MPS clients are not excluded."
+    return " Modes of several processes are not weighed: nothing shows whether there were any others."
 
 
 def _unweighed(sharing: Sharing) -> Mode | None:
@@ -325,7 +327,8 @@ def _unweighed(sharing: Sharing) -> Mode | None:
 
 def confidence_scope(sharing: Sharing) -> str:
     """Say among which modes the confidence holds, to stand behind the verdict; empty: among all, or there is none."""
-    if sharing.stated_confidence is None or _unweighed(sharing) != Mode.MPS:
+    unweighed = _unweighed(sharing)
+    if sharing.stated_confidence is None or unweighed is None or not TRAITS[unweighed].mps:
         return ""
     return " The confidence holds among the modes that are weighed; modes with MPS are not."
 

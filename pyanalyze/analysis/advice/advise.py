@@ -832,10 +832,7 @@ def _trust(compared: Options, option: Option) -> str:
         said += f" The bounds{also} allow for {margin} of error of the model."
     else:
         missed, more = fmt.percent(compared.check.size), fmt.percent(option.margin - compared.check.size)
-        said += (
-            f" The bounds{also} allow for {margin} of error: what the replay missed ({missed}) and {more} more for "
-            "this configuration."
-        )
+        said += f" The bounds{also} allow for {margin} of error: {missed} of the replay, {more} of this configuration."
     if option.contention is not None and option.contention.no_gain:
         said += (
             " A gain is likely, not certain: this recording does not show whether kernels gain anything over "
@@ -889,8 +886,8 @@ def _more_time(contention: Contention) -> str:
     >>> from pyanalyze.analysis.advice.options import Contention
     >>> _more_time(Contention(-0.3, 0.03, 0.12)).partition(": memory")[0]
     "Kernels beside another tenant's are assumed to take 3 % more time (bounds 30 % less to 12 % more)"
-    >>> _more_time(Contention(0.0, 0.0, 0.08, basis="inferred")).partition(": memory")[0]
-    "Kernels beside another tenant's took no more time (inferred; bounds 0 % to 8 % more)"
+    >>> _more_time(Contention(0.0, 0.0, 0.08, basis="inferred"))
+    "Kernels beside another tenant's took no more time (inferred; bounds 0 % to 8 % more)."
     """
 
     def change(part: float) -> str:
@@ -898,17 +895,19 @@ def _more_time(contention: Contention) -> str:
         return f"{abs(percent)} % {'more' if percent > 0 else 'less'}" if percent else "0 %"
 
     middle, bounds = change(contention.middle), f"bounds {change(contention.low)} to {change(contention.high)}"
+    # What the recording shows of them has whatever they share in it.
+    why = ": memory, caches and the units of an SM are not modelled"
     if contention.basis == "assumed":
-        found = f"are assumed to take {middle} time ({bounds})"
+        found = f"are assumed to take {middle} time ({bounds}){why}"
     elif contention.basis == "sampled":
         # Counters show the traffic, not what it costs.
-        found = f"are forecast to take {middle} time (sampled; {bounds})"
+        found = f"are forecast to take {middle} time (sampled; {bounds}){why}"
     # Less than 1 % is no more than what replays of one recording differ by.
     elif abs(contention.middle) < _NO_MORE_TIME:
         found = f"took no more time (inferred; {bounds})"
     else:
         found = f"took {middle} time (inferred; {bounds})"
-    return f"Kernels beside another tenant's {found}: memory, caches and the units of an SM are not modelled."
+    return f"Kernels beside another tenant's {found}."
 
 
 def _change(compared: Options, mode: Mode, window_ns: int, *, kube: bool) -> Iterator[Advice]:
@@ -1102,7 +1101,7 @@ def _stay(
     kept = _named(now) if now is compared.current else "the sharing configuration"
     as_what = "" if now is compared.current else f" ({_named(now)})"
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
-    why = f"no other configuration{which} is forecast {'clearly ' * overlap}faster on average"
+    why = f"no other configuration{which} is forecast {'clearly ' if overlap else ''}faster on average"
     first = f"its mean elapsed slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
     means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
     # A difference that no digit shows is none.

@@ -233,6 +233,7 @@ fn check_secrets(what: &str, tables: &Tables) {
             "cuda_trace",
             "program",
             "gpu_context_switch_support",
+            "wsl2",
         ];
         assert!(exact.contains(&key) || listed.iter().any(|l| key.starts_with(l)), "{what}: {key}");
     }
