@@ -101,6 +101,8 @@ _Parts = dict[tuple[str, int | None], float]
 _LOST_OVERLAP: Final = ("lost-overlap", None)
 #: Segments in which an operation of the unit is in flight.
 _OPERATIONS: Final = (SegmentKind.EXECUTION, SegmentKind.COPY)
+#: Tables of what units are made of.
+_WORK_TABLES: Final = ("kernels", "memops", "graph_launches")
 #: Calls that copy and set memory.
 _COPY: Final = "^cu(da)?Mem(cpy|set)"
 #: Names of units that an error lists.
@@ -654,10 +656,6 @@ def _short_names(tables: TableSet, segments: pl.DataFrame) -> dict[str, str]:
     return dict(found.iter_rows())
 
 
-#: What units are made of.
-_WORK_TABLES = ("kernels", "graph_launches", "memops")
-
-
 def _launched_outside(tables: TableSet, units: pl.DataFrame, row: Mapping[str, Any]) -> dict[str, int]:
     """Count what of the work of a tenant in no unit was launched where: the fields of its :class:`OutsideUnits`.
 
@@ -879,7 +877,7 @@ def _launches(tables: TableSet, calls: pl.DataFrame, tenant: Mapping[str, Any]) 
     """Thread and time of the call that launched each operation of a tenant on a device, where there is one."""
     import polars as pl
 
-    work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id")
+    work = work_of(tables, tenant, _WORK_TABLES, "correlation_id")
     own = calls.filter(of_process(tenant), pl.col("correlation_id") > 0).unique("correlation_id", keep="first")
     return work.join(own.select("correlation_id", "tid", "start_ns"), on="correlation_id")
 

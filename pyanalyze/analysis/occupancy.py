@@ -17,7 +17,7 @@ from pyanalyze.text.numbers import bounded_int
 from pyanalyze.vocabulary import FEW_BLOCKS, TRAITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
@@ -32,6 +32,7 @@ __all__ = [
     "PlacementPolicy",
     "check_against_counters",
     "grid_fill",
+    "in_flight_ns",
     "placement_policy",
 ]
 
@@ -608,14 +609,26 @@ def whole_graphs_share(tables: TableSet, device_id: int, window: tuple[int, int]
     return _in_flight_share(tables, device_id, "graph_launches", window)
 
 
-def _in_flight_share(tables: TableSet, device_id: int, name: str, window: tuple[int, int]) -> float:
-    """Part of a window in which any row of this table was in flight."""
+def in_flight_ns(tables: TableSet, device_id: int, names: Sequence[str], window: tuple[int, int]) -> int:
+    """Add up the time of a window in which any row of these tables was in flight on a device.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> in_flight_ns(pyanalyze.load(capture).tables, 0, ("kernels", "graph_launches"), (0, 0))
+    0
+    """
     import polars as pl
 
+    here = pl.col("device_id") == device_id
+    work = pl.concat(tables.columns(name, "device_id", "start_ns", "end_ns").filter(here) for name in names)
+    return covered_ns(work.select(pl.col("start_ns", "end_ns").clip(*window)))
+
+
+def _in_flight_share(tables: TableSet, device_id: int, name: str, window: tuple[int, int]) -> float:
+    """Part of a window in which any row of this table was in flight."""
     start, end = window
-    work = tables.columns(name, "device_id", "start_ns", "end_ns").filter(pl.col("device_id") == device_id)
-    work = work.select(pl.col("start_ns").clip(start, end), pl.col("end_ns").clip(start, end))
-    return covered_ns(work) / (end - start) if end > start else 0.0
+    return in_flight_ns(tables, device_id, (name,), window) / (end - start) if end > start else 0.0
 
 
 def kernel_tables(tables: TableSet) -> dict[str, _core.Table]:

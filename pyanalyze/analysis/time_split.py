@@ -699,8 +699,8 @@ def _sync_gaps(tables: TableSet, tenant: Mapping[str, Any], parts: Mapping[Limit
     launches_ns = times(outside(spans.filter(short), waiting), union(waiting.clear()))[1]
     long, busy = spans.filter(~short), union(own.select("start_ns", "end_ns"))
     in_calls = covered_until(long["end_ns"], busy) - covered_until(long["start_ns"], busy)
-    median_ns = (long["end_ns"] - long["start_ns"] - in_calls).median()
-    host_ns = times(outside(long, own), union(own.clear()))[1]
+    without_calls = long["end_ns"] - long["start_ns"] - in_calls
+    median_ns, host_ns = without_calls.median(), int(without_calls.clip(0).sum())
     by_name = found.group_by("name").len().sort("len", "name", descending=[True, False])
     return SyncGaps(
         call=_VERSION.sub("", by_name["name"][0]),

@@ -15,6 +15,7 @@ from pyanalyze.analysis.occupancy import (
     GridLimit,
     bounded_means,
     grid_fill,
+    in_flight_ns,
     model_in_passing,
     most_active,
     whole_graphs_share,
@@ -54,7 +55,6 @@ from pyanalyze.results.residency import ContextSwitches, CostKind, ResidencySlic
 from pyanalyze.results.sharing import Relation
 from pyanalyze.tables.export_details import WSL_KEY
 from pyanalyze.tables.process_lists import process_memory
-from pyanalyze.tables.selections import covered_ns
 from pyanalyze.tables.switch_records import RESTORE_START, SAVE_END, SWITCH_RECORDS_CUT
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text import format as fmt
@@ -588,8 +588,6 @@ def _window(usage: pl.DataFrame) -> Window | None:
 
 def _in_flight_ns(tables: TableSet, device_id: int, window: Window | None, tenants: Sequence[Tenant]) -> int | None:
     """The part of the window in which work of any tenant was in flight; None: their shares are of residency."""
-    import polars as pl
-
     if window is None:
         return None
     span_ns = window.end_ns - window.start_ns
@@ -597,11 +595,7 @@ def _in_flight_ns(tables: TableSet, device_id: int, window: Window | None, tenan
     # Of a client that was switched out with its server the share is less than its work was in flight for.
     if len(by_work) < 2 or any(round((t.gpu_time_share or 0.0) * span_ns) != t.busy_ns for t in by_work):
         return None
-    work = pl.concat(
-        tables.columns(name, "device_id", "start_ns", "end_ns").filter(pl.col("device_id") == device_id)
-        for name in ("kernels", "graph_launches")
-    )
-    return covered_ns(work.select(pl.col("start_ns", "end_ns").clip(window.start_ns, window.end_ns)))
+    return in_flight_ns(tables, device_id, ("kernels", "graph_launches"), (window.start_ns, window.end_ns))
 
 
 def _gpu_time_shares(tables: TableSet, device_id: int, window: Window) -> dict[int, float]:

@@ -1712,11 +1712,9 @@ def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
             f"{fmt.count(records.held)} of {fmt.count(records.collected)} {what} ({fmt.percent(records.share, 0)})"
             for what, records in held.items()
         ]
+        both = f". Its records are from {starts_late} to {ends_early} of {recorded}; what ran before and after"
         rest = {
-            (
-                True,
-                True,
-            ): f". Its records are from {starts_late} to {ends_early} of {recorded}; what ran before and after",
+            (True, True): both,
             (True, False): f". The first record is at {starts_late} of {recorded}; what came before",
             (False, True): f". The last record is at {ends_early} of {recorded}; what followed",
             (False, False): "; the rest",

@@ -12,6 +12,8 @@ from pyanalyze.text.format import capital
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    import polars as pl
+
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["LaunchRecords", "launch_records"]
@@ -178,6 +180,17 @@ class LaunchRecords:
         return f"{said}: rows were removed from the export" if self.export_cut else said
 
 
+def _of(processes: Collection[tuple[int, int | None]] | None, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of some processes, by `capture` and `pid`; None: all."""
+    import polars as pl
+
+    if processes is None:
+        return rows
+    process = ["capture", "pid"]
+    wanted = pl.DataFrame(list(processes), schema={name: rows.schema[name] for name in process}, orient="row")
+    return rows.join(wanted, on=process, how="semi", nulls_equal=True)
+
+
 def _first_call(tables: TableSet, processes: Collection[tuple[int, int | None]] | None) -> int:
     """The lowest number of a recorded call of any of the processes, if it is none of a set-up; else 0."""
     import polars as pl
@@ -185,11 +198,7 @@ def _first_call(tables: TableSet, processes: Collection[tuple[int, int | None]] 
     calls = tables.calls()
     if calls is None or tables.selection.narrowed:
         return 0
-    if processes is not None:
-        schema = {name: calls.schema[name] for name in ("capture", "pid")}
-        wanted = pl.DataFrame(list(processes), schema=schema, orient="row")
-        calls = calls.join(wanted, on=["capture", "pid"], how="semi", nulls_equal=True)
-    first = calls.filter(pl.col("correlation_id") > 0)["correlation_id"].min()
+    first = _of(processes, calls).filter(pl.col("correlation_id") > 0)["correlation_id"].min()
     return first if isinstance(first, int) and first > _SET_UP_CALLS else 0
 
 
@@ -201,10 +210,7 @@ def _cut_at_start(tables: TableSet, processes: Collection[tuple[int, int | None]
         return 0, 0
     process = ["capture", "pid"]
     kernels = tables.columns("kernels", *process, "correlation_id").filter(pl.col("correlation_id") > 0)
-    if processes is not None:
-        schema = {name: kernels.schema[name] for name in process}
-        wanted = pl.DataFrame(list(processes), schema=schema, orient="row")
-        kernels = kernels.join(wanted, on=process, how="semi", nulls_equal=True)
+    kernels = _of(processes, kernels)
     # There may be millions of calls: those of a recording that began before its work need not be read.
     first_kernels = kernels.group_by(process).agg(pl.col("correlation_id").min())
     late = first_kernels.filter(pl.col("correlation_id") > _SET_UP_CALLS).select(process)
@@ -297,10 +303,7 @@ def _tracing_ended(tables: TableSet, processes: Collection[tuple[int, int | None
         return rows.filter((pl.col("end_ns") - pl.col("last_ns") >= _GOES_ON_NS).fill_null(value=True)).drop("last_ns")
 
     others = pl.concat([rows.select(*thread, "end_ns") for rows in (tables.ranges(), tables.host_calls_read())])
-    if processes is not None:
-        schema = {name: others.schema[name] for name in process}
-        wanted = pl.DataFrame(list(processes), schema=schema, orient="row")
-        others = others.join(wanted, on=process, how="semi", nulls_equal=True)
+    others = _of(processes, others)
     for name in ("kernels", "memops", "graph_launches"):
         if name in tables:
             others = goes_on(others, tables.columns(name, *process, "end_ns"))

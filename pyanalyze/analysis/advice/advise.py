@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyanalyze.analysis.advice import demands, host_side, kubernetes, mig, mps, overlap, own_time, slicing
 from pyanalyze.analysis.advice import required as isolating
@@ -1283,8 +1283,9 @@ def _own_time(
         name = names.get(tenant, f"tenant {tenant}")
         key = (verdict.device_id, tenant)
         if sole:
-            named, left_ns = _kernel_to_name(tables, key, split, kernel_counters)
-            kernel = _top_kernel(tables, key, named, split, left_ns, kernel_counters)
+            launched = _launched(tables, key, kernel_counters)
+            named, left_ns = _kernel_to_name(tables, key, split, launched)
+            kernel = _top_kernel(tables, key, named, split, left_ns, launched)
             sampled = "cpu_samples" in tables.sources["source"].cast(pl.String)
             yield from own_time.of_process(name, named, copies.get(key), kernel=kernel, sampled=sampled)
         else:
@@ -1295,26 +1296,24 @@ def _own_time(
 
 
 def _kernel_to_name(
-    tables: TableSet, tenant: tuple[int, int], split: TimeSplit, counted: Sequence[KernelCounters]
+    tables: TableSet, tenant: tuple[int, int], split: TimeSplit, launched: Sequence[_Launched]
 ) -> tuple[TimeSplit, dict[str, int]]:
     """The split about the kernel that leaves most to gain by the counters, and what each kernel leaves at most.
 
     Without counters it is the one with most time. Of kernels that run at once, counters show only what one does solo.
     """
-    if not counted or split.top_kernel is None or split.mostly_graphs:
-        return split, {}
-    rows = _launched(tables, tenant, counted)
     # Of these what they leave is their own: one with as much time may leave nothing.
-    have_counters = {kernel for kernel, _, used, *_ in rows if used is not None}
+    have_counters = {one.kernel for one in launched if one.used is not None}
+    if not have_counters or split.top_kernel is None or split.mostly_graphs:
+        return split, {}
     if split.overlapping:
         one_only = split.top_kernel in have_counters
         return (split.model_copy(update={"top_kernel_equals": []}) if one_only else split), {}
     left_ns: dict[str, float] = {}
-    for kernel, ns, used, _, _ in rows:
-        if kernel is None:
-            continue
-        # Launches that no sample fits into may leave all of it.
-        left_ns[kernel] = left_ns.get(kernel, 0) + ns * (1 - min(used or 0.0, 1.0))
+    for one in launched:
+        if one.kernel is not None:
+            # Launches that no sample fits into may leave all of it.
+            left_ns[one.kernel] = left_ns.get(one.kernel, 0) + one.ns * (1 - min(one.used or 0.0, 1.0))
     first, *rest = sorted(left_ns, key=lambda one: (-left_ns[one], one))
     left = {one: fmt.percent(ns / split.window_ns) for one, ns in left_ns.items()}
     equals = [one for one in rest if left[one] == left[first] and not {one, first} & have_counters][:MOST_EQUAL]
@@ -1322,20 +1321,28 @@ def _kernel_to_name(
     return named, {one: round(ns) for one, ns in left_ns.items()}
 
 
-def _launched(
-    tables: TableSet, tenant: tuple[int, int], counted: Sequence[KernelCounters]
-) -> list[tuple[str | None, int, float | None, demands.Resource, str]]:
-    """Of each launch configuration the kernel, its time, which part of what it used most, what, and that in words."""
+class _Launched(NamedTuple):
+    """A launch configuration: its kernel, its time, and which part of what it used most while it ran."""
+
+    kernel: str | None
+    ns: int
+    #: None: no counters are of it.
+    used: float | None
+    resource: demands.Resource
+    said: str
+
+
+def _launched(tables: TableSet, tenant: tuple[int, int], counted: Sequence[KernelCounters]) -> list[_Launched]:
+    """The launch configurations of a tenant with what counters say of them."""
     import polars as pl
 
     of_launch = {(one.name, one.grid_blocks, one.block_threads): demands.most_used(one) for one in counted}
-    here = pl.col("tenant_id") == tenant[1]
-    rows = tables.of_device("kernel_occupancy", tenant[0]).filter(here)
+    rows = tables.of_device("kernel_occupancy", tenant[0]).filter(pl.col("tenant_id") == tenant[1])
     text = (pl.col(name).cast(pl.String) for name in ("short_name", "name"))
     found = []
     for kernel, name, ns, *launch in rows.select(*text, "total_ns", "grid_blocks", "block_threads").rows():
         resource, said, used = of_launch.get((name, *launch), (demands.Resource.ISSUE, "", None))
-        found.append((kernel, ns, used, resource, said))
+        found.append(_Launched(kernel, ns, used, resource, said))
     return found
 
 
@@ -1345,15 +1352,15 @@ def _top_kernel(
     named: TimeSplit,
     split: TimeSplit,
     left_ns: Mapping[str, int],
-    counted: Sequence[KernelCounters],
+    launched: Sequence[_Launched],
 ) -> own_time.TopKernel | None:
     """What the named kernel of the only process leaves of the device; None: nothing is known."""
     kernel, top = named.top_kernel, split.top_kernel
     if kernel is None or top is None:
         return None
-    rows = [row[1:] for row in _launched(tables, tenant, counted) if row[0] == kernel]
-    found = [(ns, resource, said, used) for ns, used, resource, said in rows if used is not None]
-    used = min(sum(ns * part for ns, *_, part in found) / max(sum(ns for ns, *_ in rows), 1), 1.0)
+    mine = [one for one in launched if one.kernel == kernel]
+    found = [(one.ns, one.resource, one.said, one.used) for one in mine if one.used is not None]
+    used = min(sum(ns * part for ns, *_, part in found) / max(sum(one.ns for one in mine), 1), 1.0)
     less = kernel != top and left_ns[top] < left_ns[kernel]
     passed_over = (top, left_ns[top]) if less else None
     first = f" of {kernel}" if named.top_kernel_equals else ""
@@ -1367,7 +1374,7 @@ def _top_kernel(
     if found:
         said = f"while it ran, {used_words} (sampled)"
         return own_time.TopKernel(said, None, used, passed_over, resource=resource, used_words=used_words)
-    if counted:
+    if any(one.used is not None for one in launched):
         whose = f"launches{first}" if first else "its launches"
         said = f"fewer than {ENOUGH_SAMPLES} samples of counters fit into {whose}"
         return own_time.TopKernel("", None, 0.0, passed_over, not_counted=said)
