@@ -384,6 +384,20 @@ def test_memory_of_listed_processes_is_summed_up() -> None:
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+def test_processes_of_one_instance_that_are_no_clients_are_likely_time_sliced() -> None:
+    """The driver lists three processes of type C in GI 2: none of M+C, nor a server. MIG mode is `Enabled`."""
+    (file,) = (CORPUS / "samples" / "nvidia-gpu-exporter").glob("*h100-mig*")
+    shared, empty = pyanalyze.load(samples=file).report().devices[1:3]
+    # A list says who was there, not who ran.
+    assert shared.sharing.mode == "undetermined"
+    likely = {one.mode: one.confidence for one in shared.sharing.alternatives}
+    assert likely["mig+time-slicing"] > 2 * likely["mig"] > 4 * likely["mig+mps"]
+    assert empty.sharing.alternatives[0].mode == "mig"
+    assert shared.sharing.configured == "mig"
+    assert shared.sharing.agrees is True
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
 def test_one_sample_of_a_virtual_gpu_claims_no_more_than_it_has() -> None:
     file = CORPUS / "samples" / "telegraf" / "plugins__inputs__nvidia_smi__testdata__tesla_p4.xml"
     report = pyanalyze.load(samples=file).report()

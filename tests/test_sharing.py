@@ -851,6 +851,25 @@ def test_processes_listed_one_after_the_other_are_not_several() -> None:
         assert (None if seen is None else seen.value) == several
 
 
+def test_processes_of_type_c_are_no_mps_clients() -> None:
+    typed = [(7, "a", "C"), (8, "b", "C")]
+    assert "nvml_no_mps_clients" in observe(case({}, nvml_processes=typed))
+    # `--query-compute-apps` prints no types; a client, or the server, is MPS; one process says nothing of others.
+    for kinds in (
+        [(7, "a", None), (8, "b", "C")],
+        [(7, "a", "M+C"), (8, "b", "C")],
+        [*typed, (9, "nvidia-cuda-mps-server", "C")],
+        typed[:1],
+    ):
+        assert "nvml_no_mps_clients" not in observe(case({}, nvml_processes=kinds)), kinds
+
+
+def test_before_volta_a_list_shows_the_server_and_none_of_its_clients() -> None:
+    weights = next(rule for rule in RULES if rule.mode == Mode.MPS_PRE_VOLTA).weights
+    assert "nvml_mps_server" in weights
+    assert {"nvml_mps_clients", "nvml_no_mps_clients", "nvml_one_process"}.isdisjoint(weights)
+
+
 @pytest.mark.parametrize("state", ["absent", "empty"])
 def test_no_switch_table_never_proves_exclusive_or_mig(state: str) -> None:
     verdict = judge(case({"busy_ns": 1e6, "traced_tenants": 1}, sources={"switch_events": state}, tenants=("a",)))

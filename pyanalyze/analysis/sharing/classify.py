@@ -144,7 +144,7 @@ def judge(case: Case) -> Verdict:
         summary=_summary(case, mode, condition, posterior, evidence, missing),
         configured=configured,
         # A mode that only settings name was not observed beside them.
-        agrees=_agrees(configured, mode) if _shown(evidence, mode) else None,
+        agrees=_instance_shown(configured, case) or (_agrees(configured, mode) if _shown(evidence, mode) else None),
         evidence=evidence,
         alternatives=[
             Alternative(mode=other, confidence=round(value, 3), why_not=_why_not(other, case))
@@ -173,7 +173,7 @@ def _configured_missing(case: Case) -> Missing:
         return Missing(what="configured_mode", why=why, how="")
     return Missing(
         what="configured_mode",
-        why="no input says how MPS, MIG or Kubernetes were set up, if at all; time-slicing takes no setting",
+        why="no input says how MPS, MIG or Kubernetes were set up, if at all; time-slicing needs no setting",
         how=HOW["configured_mode"],
     )
 
@@ -258,8 +258,13 @@ def _active(case: Case) -> bool:
 
 def _told(case: Case, mode: Mode) -> bool:
     """Whether a single sample or setting names this mode."""
-    rule = _rule(mode)
-    return any(weight >= t.STRONG and case.has(name) for name, (weight, _) in rule.weights.items())
+    traits = TRAITS[mode]
+    # That the device is an instance says nothing of how it is shared inside.
+    of_instance = _rule(Mode.MIG).requires if traits.mig_instance and not traits.one_process else frozenset()
+    return any(
+        weight >= t.STRONG and case.has(name) and name not in of_instance
+        for name, (weight, _) in _rule(mode).weights.items()
+    )
 
 
 def _never_together(case: Case) -> Missing | None:
@@ -361,6 +366,14 @@ def _offered(case: Case) -> Mode | None:
     """How Kubernetes offers the GPU to several, where everything that concerns it says the same."""
     rows = (Setting(source=row.source, key=row.key, value=row.value, pid=row.pid) for row in case.configured)
     return (case.set_up or configured_sharing(rows)).strategy
+
+
+def _instance_shown(configured: Mode | None, case: Case) -> bool | None:
+    """True where MIG is configured and was seen to be on: no setting says how many processes an instance is for."""
+    shown = case.observations.get("mig_instance")
+    if configured is None or shown is None or shown.basis == "configured":
+        return None
+    return True if TRAITS[configured].mig_instance and TRAITS[configured].one_process else None
 
 
 def _agrees(configured: Mode | None, mode: Mode) -> bool | None:

@@ -839,8 +839,9 @@ def _changes(case: Case) -> Iterable[Observation]:
         # That none did is no record of a time slice.
         name, n, basis = "changes_after_slice", changes, "inferred"
         text = (
-            f"of {fmt.counted(n, 'kernel')} behind one of another process, none started within 0.8 ms of the last one "
-            f"of its own process; side by side about {sum(pair.quick_expected for pair in known):.0f} would have"
+            f"{fmt.counted(n, 'time', 'times')} another process's kernel started between two kernels of a process: "
+            "these never started within 0.8 ms of each other; run concurrently, about "
+            f"{sum(pair.quick_expected for pair in known):.0f} would have"
         )
     else:
         return
@@ -904,8 +905,8 @@ def _solitude(case: Case) -> Iterable[Observation]:
             "deviating_share",
             "kernel_durations_stable",
             f"durations are stable: {fmt.percent(deviating.value)} of {deviating.n} repeated launches (same kernel, "
-            "grid and block) took over 0.8 ms more or less than their median; another busy tenant would have had "
-            f"{unbroken:.0f} time slices (2.1 ms each, assumed) between pauses of the traced one (50 us or more)",
+            "grid and block) took over 0.8 ms more or less than their median; in its busy stretches (no pause of "
+            f"50 us) another busy tenant would have had {unbroken:.0f} time slices (2.1 ms each, assumed)",
         )
     elif exposure >= t.MIN_EXPOSURE and inflated.n >= t.MIN_REPEATS and inflated.value >= t.MIN_INFLATED_SHARE:
         yield _from_fact(
@@ -1371,6 +1372,16 @@ def _nvml(case: Case) -> Iterable[Observation]:
             of_mps,
             "sampled",
             f"NVML lists MPS clients (type {MPS_CLIENT}){_taken(case)}",
+        )
+    # Names alone, without types, do not tell clients from others.
+    elif not servers and len(clients) > 1 and all(kind == COMPUTE for _, _, kind in clients):
+        yield Observation(
+            "nvml_no_mps_clients",
+            float(len(clients)),
+            "processes",
+            len(clients),
+            "sampled",
+            f"NVML lists {len(clients)} processes of type {COMPUTE} and none of type {MPS_CLIENT}{_taken(case)}",
         )
     yield from _outside_mps(case)
     together = len(clients) if case.nvml_together is None else case.nvml_together

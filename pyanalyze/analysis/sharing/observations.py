@@ -88,8 +88,8 @@ SEEN_WHEN: Mapping[str, str] = {
         "beside another tenant's that started since."
     ),
     "changes_after_slice": (
-        f"After another tenant's kernel, no kernel starts within {duration(800_000)} of its tenant's last; if "
-        f"independent, {t.MIN_QUICK_CHANGES:.0f} or more would."
+        f"With another tenant's kernel between, a tenant's kernels never start within {duration(800_000)}; run "
+        f"concurrently, {t.MIN_QUICK_CHANGES:.0f} would."
     ),
     "co_residency_infeasible": (
         f"Kernels were interrupted; {_percent(t.MIN_CROWDED_SHARE)} or more beside another tenant's large "
@@ -119,8 +119,8 @@ SEEN_WHEN: Mapping[str, str] = {
         f"a host copy started within {duration(PROMPT_NS)}."
     ),
     "idle_starts_prompt": (
-        f"One process, idle for {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels started "
-        f"within {duration(PROMPT_NS)}, in {t.MIN_EXPOSURE:.0f} slice periods."
+        f"Sole traced process, idle for {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of kernels started "
+        f"within {duration(PROMPT_NS)} of launch, over {t.MIN_EXPOSURE:.0f} slices."
     ),
     "soon_starts_prompt": (
         f"One process, idle for under {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels "
@@ -135,8 +135,8 @@ SEEN_WHEN: Mapping[str, str] = {
         f"({_percent(t.MIN_DELAYED_SHARE)}) waited {duration(PROMPT_NS)} or longer."
     ),
     "kernel_durations_stable": (
-        f"At most {_percent(t.MAX_STABLE_SHARE)} of {t.MIN_REPEATS:.0f} repeated kernels are 0.8 ms off their median; "
-        f"another tenant's slices would hit {t.MIN_EXPOSURE:.0f}."
+        f"At least {t.MIN_REPEATS:.0f} repeated launches, at most {_percent(t.MAX_STABLE_SHARE)} of them 0.8 ms off "
+        f"their median; slices would hit {t.MIN_EXPOSURE:.0f}."
     ),
     "kernel_durations_inflated": (
         f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels {INFLATED}."
@@ -194,6 +194,7 @@ SEEN_WHEN: Mapping[str, str] = {
     "mps_impossible": "Kernel release, driver model or process list show Windows or WSL2, where MPS does not exist.",
     "nvml_mps_server": "NVML or nvidia-smi lists nvidia-cuda-mps-server on the GPU.",
     "nvml_mps_clients": "NVML or nvidia-smi lists processes of type M+C.",
+    "nvml_no_mps_clients": "NVML or nvidia-smi lists several processes of type C, none of type M+C and no MPS server.",
     "nvml_one_process": "NVML or nvidia-smi lists one compute process, and no traced process is missing from the list.",
     "nvml_outside_mps": "NVML or nvidia-smi lists processes of type C beside those of type M+C, busy or not.",
     "outside_mps_busy": "Samples show that kernels of processes of type C ran, and those of processes of type M+C.",

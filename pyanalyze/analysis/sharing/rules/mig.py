@@ -18,6 +18,7 @@ RULE = Rule(
         "mig_instance": (t.DECISIVE, "the device is a MIG instance"),
         "one_traced_tenant": (t.MODERATE, "only one process launched work in the instance"),
         "nvml_one_process": (t.MODERATE, "the driver lists one process"),
+        "nvml_several_processes": (-t.MODERATE, "the driver lists other processes, busy or not"),
         "sole_resident": (t.MODERATE, "no other tenant was resident"),
         "kernel_durations_stable": (t.WEAK, "another busy tenant would have inflated kernel durations"),
         "prompt_starts": (t.WEAK, "another busy tenant would have delayed kernel starts"),

@@ -31,6 +31,7 @@ RULE = Rule(
         "kernel_ran_in_preemption": (-t.DECISIVE, "a kernel was switched out for one of another tenant"),
         "nvml_mps_server": (t.WEAK, "the driver lists an MPS server on the board"),
         "nvml_mps_clients": (t.STRONG, "the driver lists MPS clients"),
+        "nvml_no_mps_clients": (-t.STRONG, "the driver lists several processes, and none as an MPS client"),
         "mps_client_connected": (t.STRONG, "the MPS log shows clients"),
         "several_traced_tenants": (t.WEAK, "several processes launched work in the instance"),
         "contexts_alternate": (-t.DECISIVE, "contexts of different tenants alternated"),

@@ -27,6 +27,7 @@ RULE = Rule(
         "idle_starts_prompt": (-t.STRONG, "another tenant would have finished its time slice first"),
         "soon_starts_prompt": (-t.MODERATE, "an idle context mostly loses the engine to another tenant at once"),
         "mps_daemon": (-t.MODERATE, "an MPS server was running"),
+        "nvml_several_processes": (t.WEAK, "the driver lists several processes"),
         "nvml_one_process": (-t.MODERATE, "the driver lists one process"),
     },
 )

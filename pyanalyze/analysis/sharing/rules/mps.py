@@ -49,6 +49,7 @@ CLIENTS: dict[str, tuple[float, str]] = {
     "mps_client_connected": (t.STRONG, "the MPS log shows clients"),
     "nvml_mps_server": (t.MODERATE, "the driver lists an MPS server"),
     "nvml_mps_clients": (t.STRONG, "the driver lists MPS clients"),
+    "nvml_no_mps_clients": (-t.STRONG, "the driver lists several processes, and none as an MPS client"),
     "nvml_outside_mps": (-t.WEAK, "the driver lists processes outside of the group, busy or not"),
     "outside_mps_busy": (-t.STRONG, "a process outside of the group ran kernels: that is `mps+time-slicing`"),
     "mps_pipe": (t.WEAK, "the processes were configured to use an MPS daemon"),

@@ -5,6 +5,11 @@ from pyanalyze.analysis.sharing.rules.base import Rule
 from pyanalyze.analysis.sharing.rules.mps import CLIENTS
 from pyanalyze.vocabulary import Mode
 
+#: Process lists show the server alone there, with the memory of all clients.
+_SERVER_ALONE = frozenset(
+    {"nvml_mps_clients", "nvml_no_mps_clients", "nvml_outside_mps", "outside_mps_busy", "nvml_one_process"}
+)
+
 RULE = Rule(
     mode=Mode.MPS_PRE_VOLTA,
     shows=(
@@ -15,7 +20,7 @@ RULE = Rule(
     prior=t.RARE,
     requires=frozenset({"pre_volta"}),
     weights={
-        **CLIENTS,
+        **{name: weight for name, weight in CLIENTS.items() if name not in _SERVER_ALONE},
         "pre_volta": (t.STRONG, "the chip is older than Volta"),
         "streams_overlap": (t.WEAK, "clients overlap as streams of the server's context"),
         "mps_sm_partition": (-t.STRONG, "a partition was set: that is `mps-static-partition`"),
