@@ -32,7 +32,11 @@ class CaptureChanged(CaptureUnreadable):
 
 
 class SamplesUnreadable(PyanalyzeError):
-    """A samples or context file that no reader knows."""
+    """A samples or context file that cannot be read."""
+
+
+class UnknownFormat(SamplesUnreadable):
+    """No reader of samples or configuration knows the file."""
 
 
 class TableMismatch(PyanalyzeError):

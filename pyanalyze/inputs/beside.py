@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
-from pyanalyze.errors import SamplesUnreadable
+from pyanalyze.errors import SamplesUnreadable, UnknownFormat
 from pyanalyze.files import head_of
 from pyanalyze.inputs.other_formats import other_format
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 512
 #: A listing in a file of samples is looked for up to this size: pasted terminals and dumps are smaller.
 _MAX_LISTING_BYTES = 4 << 20
-#: How readers begin to say that they do not know a format; anything else they say is the reason.
-_UNKNOWN = ("no known format", "no known context format")
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,8 @@ def read_beside(
     for file in dict.fromkeys((*samples, *context)):
         path = Path(file).absolute()
         sampled, listed = None, None
-        why, why_not_listed = "", ""
+        why: SamplesUnreadable | None = None
+        why_not_listed: SamplesUnreadable | None = None
         if path in as_samples:
             sampled, why = _samples(file, progress)
         listed, why_not_listed = _listing(Path(file), must=path in as_context or sampled is None)
@@ -100,8 +99,9 @@ def read_beside(
             found.configured.append(listed)
         if sampled is None and listed is None:
             # The path first, however long the list of what is known.
-            reason = (why or why_not_listed).partition(f"{file}: ")[2]
-            other = other_format(file) if reason.startswith(_UNKNOWN) else None
+            said = why or why_not_listed
+            reason = str(said).partition(f"{file}: ")[2]
+            other = other_format(file) if isinstance(said, UnknownFormat) else None
             found.unread[path] = f"{name or file}: {reason}" if other is None else f"{name or file} {other}"
     return found
 
@@ -137,26 +137,26 @@ def is_text(file: PathLike) -> bool:
     return b"\0" not in head or head.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
-def _samples(file: PathLike, progress: Progress | None) -> tuple[Mapping[str, object] | None, str]:
+def _samples(file: PathLike, progress: Progress | None) -> tuple[Mapping[str, object] | None, SamplesUnreadable | None]:
     """Tables of a file of samples; None, and why, where no reader knows it."""
     try:
         if Path(file).suffix == ".parquet":
-            return _parquet_samples(Path(file)), ""
-        return _core.read_samples(str(file), progress), ""
+            return _parquet_samples(Path(file)), None
+        return _core.read_samples(str(file), progress), None
     except SamplesUnreadable as error:
-        return None, str(error)
+        return None, error
 
 
-def _listing(path: Path, *, must: bool) -> tuple[pl.DataFrame | None, str]:
+def _listing(path: Path, *, must: bool) -> tuple[pl.DataFrame | None, SamplesUnreadable | None]:
     """Rows of `configured`; None, and why, where no reader knows anything in the file."""
     from pyanalyze.inputs.context import read_context
 
     if not must and (path.suffix == ".parquet" or path.stat().st_size > _MAX_LISTING_BYTES):
-        return None, ""
+        return None, None
     try:
-        return read_context(path), ""
+        return read_context(path), None
     except SamplesUnreadable as error:
-        return None, str(error)
+        return None, error
 
 
 def _parquet_samples(file: Path) -> dict[str, object]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pyanalyze.errors import SamplesUnreadable
+from pyanalyze.errors import SamplesUnreadable, UnknownFormat
 from pyanalyze.files import read_bounded
 from pyanalyze.inputs.context import (
     compute_policy,
@@ -80,7 +80,8 @@ def read_context(path: str | os.PathLike[str]) -> pl.DataFrame:
     Raises
     ------
     SamplesUnreadable
-        No reader knows anything in the file; the message names the formats that are known.
+        The file is too large; its subclass UnknownFormat where no reader knows anything in it (the message names the
+        formats that are known).
     OSError
         The file cannot be read.
 
@@ -107,7 +108,7 @@ def read_context(path: str | os.PathLike[str]) -> pl.DataFrame:
             found.extend((reader, row) for row in reader.read(text))
     if not known:
         formats = ", ".join(reader.title for reader in READERS)
-        raise SamplesUnreadable(f"{os.fspath(path)}: no known context format; known are {formats}")
+        raise UnknownFormat(f"{os.fspath(path)}: no known context format; known are {formats}")
     rows = [(None, reader.name, row.pid, None, row.key, row.value) for reader, row in found]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 

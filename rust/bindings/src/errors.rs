@@ -22,6 +22,7 @@ pub fn raise(error: Error) -> PyErr {
         Error::Unfinished { .. } => "CaptureUnfinished",
         Error::Changed { .. } => "CaptureChanged",
         Error::Samples { .. } => "SamplesUnreadable",
+        Error::UnknownSamples { .. } => "UnknownFormat",
         Error::Schema { .. } => "TableMismatch",
         Error::Cancelled => "Cancelled",
     };

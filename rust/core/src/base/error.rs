@@ -59,7 +59,15 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A samples or context file that no reader knows, or whose content breaks its own format.
+    /// A samples file that no reader knows.
+    #[error("cannot read samples from {}: {detail}", path.display())]
+    UnknownSamples {
+        /// The file.
+        path: PathBuf,
+        /// Which formats are known.
+        detail: String,
+    },
+    /// A samples file whose content breaks its own format.
     #[error("cannot read samples from {}: {detail}", path.display())]
     Samples {
         /// The file.

@@ -103,14 +103,15 @@ pub const READERS: &[Reader] = &[
 /// [`quality::ROWS_SKIPPED`] and left out.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Samples`] when no reader knows the file; [`Error::Cancelled`].
+/// [`Error::Io`]; [`Error::UnknownSamples`] when no reader knows the file; [`Error::Samples`] when its reader finds it
+/// is not what its first lines promised; [`Error::Cancelled`].
 pub fn read(path: &Path, watch: &dyn Watch, quality: &mut Quality) -> Result<RecordBatch> {
     let head = head(open(path)?, path)?;
     let Some(reader) = READERS.iter().find(|r| (r.sniff)(&head)) else {
         let known: Vec<&str> = READERS.iter().map(|r| r.name).collect();
         let what = if head.is_empty() { "the file is empty" } else { "no known format" };
         let detail = format!("{what}; known are: {} (csv needs its header line)", known.join(", "));
-        return Err(Error::Samples { path: path.to_owned(), detail });
+        return Err(Error::UnknownSamples { path: path.to_owned(), detail });
     };
     let size = std::fs::metadata(path).map_err(|e| Error::io("read", path, e))?.len();
     let mut lines = Lines::new(open(path)?, path, watch, size);
