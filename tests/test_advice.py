@@ -46,7 +46,8 @@ from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import Case, Verdict, judge
 from pyanalyze.errors import UsageError
 from pyanalyze.report.markdown import render_markdown
-from pyanalyze.report.sentences import cause_sentence, lead_sentences
+from pyanalyze.report.sentences.cause import cause_sentence
+from pyanalyze.report.sentences.lead import lead_sentences
 from pyanalyze.results.interference import Estimate
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 from pyanalyze.vocabulary import NOISE_FLOOR, REQUIREMENTS, TRAITS, Mode

@@ -35,15 +35,12 @@ from pyanalyze.charts.style import unfolded
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import draw
-from pyanalyze.report.sentences import (
-    aggressors_text,
-    cause_sentence,
-    co_run_part,
-    cut_sentences,
-    defined_window,
-    gpu_time_rows,
-    gpu_time_text,
-)
+from pyanalyze.report.sentences.capture import cut_sentences
+from pyanalyze.report.sentences.cause import cause_sentence
+from pyanalyze.report.sentences.co_run import co_run_part
+from pyanalyze.report.sentences.gpu_time import gpu_time_rows, gpu_time_text
+from pyanalyze.report.sentences.slowdown import aggressors_text
+from pyanalyze.report.sentences.window import defined_window
 from pyanalyze.text.format import count
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
 

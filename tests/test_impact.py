@@ -14,7 +14,9 @@ import report_examples as examples
 import pyanalyze
 from pyanalyze.analysis.impact import ANSWERS, Cause, Impact, Reason, impact_of
 from pyanalyze.analysis.interference.slowdown import TenantInterference
-from pyanalyze.report.sentences import cause_sentence, cause_text, lead_sentences, slowdown_text
+from pyanalyze.report.sentences.cause import cause_sentence, cause_text
+from pyanalyze.report.sentences.lead import lead_sentences
+from pyanalyze.report.sentences.slowdown import slowdown_text
 from pyanalyze.results.interference import AddedLatency, Causes, Estimate, HostFinding, Slowdown
 from pyanalyze.results.report import Device, Tenant
 from pyanalyze.text.format import duration

@@ -46,7 +46,8 @@ from pyanalyze.analysis.interference.slowdown import LIMITED, speedup_over_seria
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.work_units import read_work
-from pyanalyze.report.sentences import cause_sentence, victim_sentence
+from pyanalyze.report.sentences.cause import cause_sentence
+from pyanalyze.report.sentences.slowdown import victim_sentence
 from pyanalyze.results.interference import ExecutionSplit
 
 ROOT = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ import pyanalyze
 from pyanalyze.analysis.advice.options import _p99
 from pyanalyze.analysis.interference.units import ENOUGH
 from pyanalyze.analysis.sharing import Configured, judge
-from pyanalyze.report.sentences import agreement_text
+from pyanalyze.report.sentences.mode import agreement_text
 from pyanalyze.report.text import render_text
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.vocabulary import Mode

@@ -29,7 +29,8 @@ from pyanalyze.report.html import MAX_BYTES, render_html
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import draw
-from pyanalyze.report.sentences import agreement_note, agreement_text, cause_sentence
+from pyanalyze.report.sentences.cause import cause_sentence
+from pyanalyze.report.sentences.mode import agreement_note, agreement_text
 from pyanalyze.report.summary import render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.interference import Causes, Estimate, HostFinding, Slowdown

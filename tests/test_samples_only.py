@@ -15,7 +15,7 @@ from pyanalyze.analysis.sampled import series_of
 from pyanalyze.cli import cli
 from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.report.sampled_text import health_parts
-from pyanalyze.report.sentences import sampled_sentence
+from pyanalyze.report.sentences.samples import sampled_sentence
 from pyanalyze.report.text import render_text
 
 ROOT = Path(__file__).parents[1]

@@ -28,23 +28,14 @@ from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.replicas import replicas_text
 from pyanalyze.report.sampled_text import outside_window
-from pyanalyze.report.sentences import (
-    agreement_text,
-    bounded_text,
-    cause_sentence,
-    gpu_metrics_text,
-    gpu_time_text,
-    known_from_below,
-    lead_sentences,
-    limit_text,
-    mode_text,
-    pairs_without_figure,
-    residency_sentence,
-    samples_text,
-    switching_text,
-    weighed_evidence,
-    weights_text,
-)
+from pyanalyze.report.sentences.cause import cause_sentence
+from pyanalyze.report.sentences.gpu_time import gpu_time_text, residency_sentence, switching_text
+from pyanalyze.report.sentences.lead import lead_sentences
+from pyanalyze.report.sentences.mode import agreement_text, mode_text, weighed_evidence, weights_text
+from pyanalyze.report.sentences.occupancy import bounded_text
+from pyanalyze.report.sentences.samples import gpu_metrics_text, samples_text
+from pyanalyze.report.sentences.slowdown import known_from_below, pairs_without_figure
+from pyanalyze.report.sentences.time_split import limit_text
 from pyanalyze.report.summary import render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.interference import Estimate, Slowdown

@@ -20,7 +20,7 @@ import pyanalyze
 from pyanalyze.core import _core
 from pyanalyze.errors import UsageError
 from pyanalyze.report.markdown import render_markdown
-from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text
+from pyanalyze.report.sentences.streams import STREAM_REASONS, lost_streams_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, SUMMARY_LINES, render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.streams import StreamLoss, StreamPair, Streams, StreamUse

@@ -18,7 +18,9 @@ from pyanalyze.analysis.advice.own_time import of_process
 from pyanalyze.report.blocks import Chart
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
-from pyanalyze.report.sentences import lead_sentences, limit_text, without_work_text
+from pyanalyze.report.sentences.capture import without_work_text
+from pyanalyze.report.sentences.lead import lead_sentences
+from pyanalyze.report.sentences.time_split import limit_text
 from pyanalyze.report.summary import SUMMARY_COLUMNS, render_summary
 from pyanalyze.report.text import render_text
 from pyanalyze.results.time_split import HostActivity, HostKind

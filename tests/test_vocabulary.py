@@ -14,7 +14,7 @@ import pytest
 
 import pyanalyze.analysis.sharing
 from pyanalyze.nsys_tool import recording
-from pyanalyze.report.sentences import part_words
+from pyanalyze.report.sentences.time_split import part_words
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import MODES, TRAITS, Condition, Mode, condition_text

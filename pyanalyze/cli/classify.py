@@ -37,10 +37,10 @@ def _row(device: Device) -> dict[str, object]:
 
 
 def _block(device: Device) -> str:
-    from pyanalyze.report.sentences import (
+    from pyanalyze.report.sentences.missing import missing_words
+    from pyanalyze.report.sentences.mode import (
         agreement_text,
         likely_text,
-        missing_words,
         mode_clauses,
         weighed_evidence,
         weights_text,

@@ -27,7 +27,8 @@ from pyanalyze.analysis.sharing.evidence import HOW, lost_launches, pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
 from pyanalyze.core import _core
 from pyanalyze.nsys_tool import COUNTERS_NEED, TRACE, client_options, clients_only, record_all, recording
-from pyanalyze.report.sentences import co_run_part, why_sharing
+from pyanalyze.report.sentences.cause import why_sharing
+from pyanalyze.report.sentences.co_run import co_run_part
 from pyanalyze.report.shown import MOST_TENANTS
 from pyanalyze.results.advice import MigProfile, MpsPercentage, SharingOption
 from pyanalyze.results.interference import (

@@ -22,21 +22,19 @@ from pyanalyze.report.sampled_text import (
     use_sentence,
 )
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
-from pyanalyze.report.sentences import (
+from pyanalyze.report.sentences.capture import (
     clock_sentences,
     cut_sentences,
-    defined_window,
     files_not_read,
-    grouped_text,
-    late_text,
-    lead_sentences,
     lost_words,
     other_gpus_text,
-    sampled_sentence,
     samples_not_used,
-    verdict_sentence,
-    view_text,
 )
+from pyanalyze.report.sentences.lead import lead_sentences
+from pyanalyze.report.sentences.mode import verdict_sentence
+from pyanalyze.report.sentences.samples import sampled_sentence
+from pyanalyze.report.sentences.tenants import grouped_text
+from pyanalyze.report.sentences.window import defined_window, late_text, view_text
 from pyanalyze.report.shown import shown_devices, shown_notes
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text.format import capital, full_stop

@@ -12,7 +12,9 @@ from pyanalyze.errors import OutputExists, UsageError
 from pyanalyze.files import write_whole
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.build import assemble
-from pyanalyze.report.sentences import copies_only, holder_text, known_from_below, pairs_without_figure, pairwise_kind
+from pyanalyze.report.sentences.copies import copies_only
+from pyanalyze.report.sentences.slowdown import known_from_below, pairs_without_figure, pairwise_kind
+from pyanalyze.report.sentences.tenants import holder_text
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean

@@ -27,43 +27,28 @@ from pyanalyze.report.sampled_text import (
     use_basis,
     use_sentence,
 )
-from pyanalyze.report.sentences import (
-    GLOSSED,
-    KIND_WORDS,
+from pyanalyze.report.sentences.capture import (
     ROWS_SKIPPED,
-    TO_DO,
     UNREAD,
-    aggressors_text,
-    agreement_text,
     baselines_not_used,
-    bound_text,
-    cause_sentence,
     clock_sentences,
     cut_sentences,
     files_not_read,
-    gpu_metrics_text,
-    gpu_time_rows,
-    gpu_time_text,
-    grouped_text,
-    late_text,
-    length_text,
-    limit_text,
-    lost_streams_text,
     lost_words,
-    missing_words,
-    mode_text,
-    outside_report,
-    percentile_text,
-    recorded_text,
-    sampled_sentence,
     samples_not_used,
-    share_of_run,
-    slowdown_text,
-    solo_first,
-    switching_text,
     versions_text,
     without_work_text,
 )
+from pyanalyze.report.sentences.cause import cause_sentence
+from pyanalyze.report.sentences.gpu_time import gpu_time_rows, gpu_time_text, switching_text
+from pyanalyze.report.sentences.missing import TO_DO, missing_words, outside_report, solo_first
+from pyanalyze.report.sentences.mode import agreement_text, mode_text
+from pyanalyze.report.sentences.samples import gpu_metrics_text, sampled_sentence
+from pyanalyze.report.sentences.slowdown import KIND_WORDS, aggressors_text, bound_text, percentile_text, slowdown_text
+from pyanalyze.report.sentences.streams import lost_streams_text
+from pyanalyze.report.sentences.tenants import grouped_text
+from pyanalyze.report.sentences.time_split import GLOSSED, limit_text
+from pyanalyze.report.sentences.window import late_text, length_text, recorded_text, share_of_run
 from pyanalyze.results.advice import mean_bounds, times_slower
 from pyanalyze.results.labels import device_title, main_device, tenant_labels
 from pyanalyze.text import format as fmt
@@ -76,7 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyanalyze.analysis.impact import Victim
-    from pyanalyze.report.sentences import GpuTime
+    from pyanalyze.report.sentences.gpu_time import GpuTime
     from pyanalyze.results.advice import SharingOption
     from pyanalyze.results.interference import Estimate, SlowdownKind
     from pyanalyze.results.report import Device, Report

@@ -14,7 +14,8 @@ from pyanalyze.report.layout import lay_out
 from pyanalyze.report.sampled_text import association_text, named_gpus
 from pyanalyze.report.sections.advice import settings_blocks
 from pyanalyze.report.sections.base import Inputs
-from pyanalyze.report.sentences import LONG, missing_words, outside_report
+from pyanalyze.report.sentences.missing import missing_words, outside_report
+from pyanalyze.report.sentences.words import LONG
 from pyanalyze.results.labels import device_title, main_device
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, share_of_run, solo_first, why_missing, why_missing_or_nothing
+from pyanalyze.report.sentences.missing import solo_first, why_missing, why_missing_or_nothing
+from pyanalyze.report.sentences.window import share_of_run
+from pyanalyze.report.sentences.words import LONG
 from pyanalyze.results.advice import EXPLAINS, numbers_of, times_slower
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt

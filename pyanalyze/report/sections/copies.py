@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.copies import UNCOVERED_RATE
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import DIRECTION_WORDS, HOST_MEMORY_WORDS
+from pyanalyze.report.sentences.copies import DIRECTION_WORDS, HOST_MEMORY_WORDS
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import CopyDirection

@@ -21,20 +21,18 @@ from pyanalyze.report.blocks import (
     value_cell,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import (
-    LONG,
+from pyanalyze.report.sentences.cause import cause_sentence
+from pyanalyze.report.sentences.co_run import co_ran_word, co_run_options
+from pyanalyze.report.sentences.missing import why_missing
+from pyanalyze.report.sentences.slowdown import (
     bound_text,
-    cause_sentence,
-    co_ran_word,
-    co_run_options,
     estimate_text,
     known_from_below,
     pairs_without_figure,
     pairwise_kind,
-    recorded_ns,
     victim_sentence,
-    why_missing,
 )
+from pyanalyze.report.sentences.words import LONG, recorded_ns
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, missing_words
+from pyanalyze.report.sentences.missing import missing_words
+from pyanalyze.report.sentences.words import LONG
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
 

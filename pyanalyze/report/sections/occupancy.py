@@ -22,16 +22,11 @@ from pyanalyze.report.blocks import (
     value_cell,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import (
-    LONG,
-    bounded_text,
-    by_traced,
-    has_untraced,
-    residency_labels,
-    samples_text,
-    why_missing,
-    why_missing_or_nothing,
-)
+from pyanalyze.report.sentences.missing import why_missing, why_missing_or_nothing
+from pyanalyze.report.sentences.occupancy import bounded_text, by_traced
+from pyanalyze.report.sentences.samples import samples_text
+from pyanalyze.report.sentences.tenants import has_untraced, residency_labels
+from pyanalyze.report.sentences.words import LONG
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible

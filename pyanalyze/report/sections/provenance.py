@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
 from pyanalyze.report.sections.base import Inputs, ReportSection
-from pyanalyze.report.sentences import LONG, defined_window, versions_text
+from pyanalyze.report.sentences.capture import versions_text
+from pyanalyze.report.sentences.window import defined_window
+from pyanalyze.report.sentences.words import LONG
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import device_title
 from pyanalyze.text import format as fmt

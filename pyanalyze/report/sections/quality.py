@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyanalyze.core import _core
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
 from pyanalyze.report.sections.base import Inputs, ReportSection
-from pyanalyze.report.sentences import LONG, TO_DO
+from pyanalyze.report.sentences.missing import TO_DO
+from pyanalyze.report.sentences.words import LONG
 from pyanalyze.results.labels import device_title
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible

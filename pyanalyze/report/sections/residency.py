@@ -6,21 +6,20 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import (
-    busy_gaps_text,
+from pyanalyze.report.sentences.co_run import busy_gaps_text
+from pyanalyze.report.sentences.gpu_time import residency_sentence
+from pyanalyze.report.sentences.missing import why_missing
+from pyanalyze.report.sentences.residency import (
     inferred_switch,
     median_interval,
     of_intervals,
-    recorded_ns,
-    residency_labels,
-    residency_sentence,
-    share_of_residency,
     too_few_intervals,
     unlike_medians,
     whole_intervals,
-    why_missing,
     without_kernels,
 )
+from pyanalyze.report.sentences.tenants import residency_labels
+from pyanalyze.report.sentences.words import recorded_ns, share_of_residency
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import ENOUGH_INTERVALS

@@ -34,7 +34,7 @@ from pyanalyze.report.sampled_text import (
     throttling_text,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import LONG, id_text
+from pyanalyze.report.sentences.words import LONG, id_text
 from pyanalyze.results.labels import listed_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice.mig import most_instances
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import (
-    LONG,
-    agreement_text,
-    id_text,
-    verdict_sentence,
-    weighed_evidence,
-    weights_text,
-)
+from pyanalyze.report.sentences.mode import agreement_text, verdict_sentence, weighed_evidence, weights_text
+from pyanalyze.report.sentences.words import LONG, id_text
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.results.sharing import SWITCH_OVERHEAD
 from pyanalyze.text import format as fmt

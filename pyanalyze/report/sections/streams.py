@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.nsys_tool import recording
 from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import STREAM_REASONS, lost_streams_text, pair_name, stream_name, stream_reason
+from pyanalyze.report.sentences.streams import STREAM_REASONS, lost_streams_text, pair_name, stream_name, stream_reason
 from pyanalyze.results.explain import operation_text
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt

@@ -8,23 +8,12 @@ from pyanalyze.analysis.impact import Reason, impact_of
 from pyanalyze.report.blocks import Block, Fact, Facts, Para
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sections.glossary import TITLE as BASES
-from pyanalyze.report.sentences import (
-    KIND_WORDS,
-    agreement_note,
-    bound_text,
-    bounded_text,
-    by_traced,
-    counted_sms,
-    likely_text,
-    median_interval,
-    mode_clauses,
-    of_intervals,
-    other_slice_ns,
-    residency_labels,
-    samples_text,
-    slower_elapsed,
-    without_kernels,
-)
+from pyanalyze.report.sentences.mode import agreement_note, likely_text, mode_clauses
+from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, counted_sms
+from pyanalyze.report.sentences.residency import median_interval, of_intervals, other_slice_ns, without_kernels
+from pyanalyze.report.sentences.samples import samples_text
+from pyanalyze.report.sentences.slowdown import KIND_WORDS, bound_text, slower_elapsed
+from pyanalyze.report.sentences.tenants import residency_labels
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Mode

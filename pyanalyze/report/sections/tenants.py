@@ -6,18 +6,11 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences import (
-    LONG,
-    copies_only,
-    id_text,
-    in_flight_share,
-    only_copies_text,
-    processes_text,
-    recorded_ns,
-    too_few_intervals,
-    whole_intervals,
-    work_words,
-)
+from pyanalyze.report.sentences.copies import copies_only, only_copies_text
+from pyanalyze.report.sentences.gpu_time import in_flight_share
+from pyanalyze.report.sentences.residency import too_few_intervals, whole_intervals
+from pyanalyze.report.sentences.samples import processes_text
+from pyanalyze.report.sentences.words import LONG, id_text, recorded_ns, work_words
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible

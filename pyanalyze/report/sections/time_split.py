@@ -8,7 +8,7 @@ from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.report.blocks import Block, Cell, Column, Fold, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sections.slow_requests import repeated_ranges
-from pyanalyze.report.sentences import (
+from pyanalyze.report.sentences.time_split import (
     PART_GLOSSES,
     calls_before_text,
     limit_text,

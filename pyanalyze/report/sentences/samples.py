@@ -1,0 +1,106 @@
+"""Samples and hardware counters: how many, of what time, and what they say of the device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyanalyze.report.sampled_text import ALMOST_ALL
+from pyanalyze.report.sentences.words import HALF
+from pyanalyze.text import format as fmt
+
+if TYPE_CHECKING:
+    from pyanalyze.results.occupancy import CounterCheck, GpuMetrics
+    from pyanalyze.results.report import Device, Sampled
+
+
+def processes_text(count: int) -> str:
+    """Such as `2 compute processes`."""
+    return f"{fmt.count(count)} compute process{'' if count == 1 else 'es'}"
+
+
+def sampled_sentence(device: Device) -> str | None:
+    """Sampled figures of the whole device; utilisation is a share of time, not occupancy."""
+    sampled = device.sampled
+    if sampled is None:
+        return None
+    warps, tensor, busy = (sampled.counter(name) for name in ("sm_occupancy", "tensor_active", "memory_utilization"))
+    full = [] if sampled.sm_active is None else [f"SMs active, mean {fmt.percent(sampled.sm_active)}"]
+    full += [] if warps is None else [f"{fmt.percent(warps.mean)} of all warp slots in use"]
+    # How full the SMs were says more than that a kernel ran: on the first screen there may be room for one.
+    parts = [", ".join(full)] if full else []
+    if sampled.gpu_utilization is not None:
+        parts.append(f"a kernel ran {fmt.percent(sampled.gpu_utilization)} of the time (utilisation, not occupancy)")
+    if sampled.gpu_utilization is None and sampled.engine_active is not None:
+        parts.append(f"graphics engine active {fmt.percent(sampled.engine_active)} of the time (not occupancy)")
+    if sampled.dram_active is not None:
+        parts.append(f"DRAM active {fmt.percent(sampled.dram_active)}")
+    if tensor is not None:
+        parts.append(f"tensor pipes {fmt.percent(tensor.mean)}")
+    if device.memory is not None and device.memory.peak_bytes is not None:
+        parts.append(f"memory peak {fmt.bytes_(device.memory.peak_bytes)}")
+    if sampled.power_w is not None:
+        parts.append(f"mean power {sampled.power_w:.0f} W")
+    if sampled.processes is not None:
+        parts.append(processes_text(sampled.processes))
+    if busy is not None and sampled.dram_active is None:
+        parts.append(f"memory busy {fmt.percent(busy.mean)} of the time")
+    # Of how many samples, and of what part of the time, is read before the figures.
+    return "; ".join([f"{fmt.counted(sampled.n, 'sample')}{_holes(sampled)}", *parts])
+
+
+def _holes(sampled: Sampled) -> str:
+    """Say how much of their time has no sample, where it is notable: means say nothing of it."""
+    if sampled.covered_share is None or sampled.covered_share >= ALMOST_ALL:
+        return ""
+    if sampled.start_ns is None or sampled.end_ns is None:
+        return ""
+    without = fmt.percent(1 - sampled.covered_share, 0)
+    return f", none for {without} of the {fmt.duration(sampled.end_ns - sampled.start_ns)}"
+
+
+def samples_text(device: Device, found: CounterCheck | GpuMetrics) -> str:
+    """How many samples there are, and of what time where that is less than almost all of the window."""
+    said = fmt.counted(found.n, "sample")
+    if found.start_ns is None or found.end_ns is None:
+        return said
+    length, window = found.end_ns - found.start_ns, device.window
+    if window is None:
+        return f"{said} over {fmt.duration(length)}{_apart(device, found.start_ns, found.end_ns)}"
+    whole = max(window.end_ns - window.start_ns, 1)
+    inside = max(min(found.end_ns, window.end_ns) - max(found.start_ns, window.start_ns), 0)
+    # Times before and after the window count in a mean of all samples.
+    if inside >= ALMOST_ALL * max(whole, length):
+        return f"{said} in the window"
+    if length > whole:
+        return f"{said} over {fmt.duration(length)}, the window has {fmt.duration(whole)}"
+    where = ""
+    if 0 < inside < HALF * whole:
+        after = found.start_ns - window.start_ns
+        where = f", {fmt.duration(after)} after its start" if after > length else ", at its start"
+    return f"{said} over {fmt.duration(length)}, {fmt.percent(inside / whole)} of the window{where}"
+
+
+def _apart(device: Device, start_ns: int, end_ns: int) -> str:
+    """How far counters lie from the other samples, which do not reach into their time."""
+    sampled = device.sampled
+    if sampled is None or sampled.start_ns is None or sampled.end_ns is None:
+        return ""
+    after, before = start_ns - sampled.end_ns, sampled.start_ns - end_ns
+    if max(after, before) <= 0:
+        return ""
+    return f", {fmt.duration(max(after, before))} {'after' if after > 0 else 'before'} the other samples"
+
+
+def gpu_metrics_text(device: Device) -> str | None:
+    """Counters of a device on which nothing was traced: how full it was, of whose work is not known; None: none."""
+    found = device.gpu_metrics
+    if found is None or found.sm_active is None:
+        return None
+    parts = [f"SMs active {fmt.percent(found.sm_active)}"]
+    if (warps := found.mean_of("Compute Warps in")) is not None:
+        parts.append(f"{fmt.percent(warps)} of all warp slots in use")
+    for name in ("SM Issue", "Tensor Active", "DRAM Read"):
+        # Tensor cores that nobody used are not worth a word.
+        if (mean := found.mean_of(name)) is not None and (mean or name == "SM Issue"):
+            parts.append(f"{name} {fmt.percent(mean)}")
+    return f"{', '.join(parts)} (mean of {samples_text(device, found)})"
