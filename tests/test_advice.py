@@ -29,18 +29,20 @@ from pyanalyze.analysis.advice import (
     Option,
     Options,
     SharingConfig,
-    advise,
+    configuration,
     demands,
     forecast,
     host_side,
     kubernetes,
     mig,
     mps,
+    option_action,
     options,
 )
-from pyanalyze.analysis.advice.advise import _residents, advise_device
+from pyanalyze.analysis.advice.advise import advise_device
 from pyanalyze.analysis.advice.forecast import alone, side_by_side, time_slicing
 from pyanalyze.analysis.advice.options import observed_slicing
+from pyanalyze.analysis.advice.residents import residents_of
 from pyanalyze.analysis.advice.simple import Resident, simple_bounds, unknown_tenants
 from pyanalyze.analysis.hardware import mps_sms
 from pyanalyze.analysis.sharing import Case, Verdict, judge
@@ -186,7 +188,7 @@ def test_the_undo_takes_back_every_variable_that_the_commands_set(mode: Mode) ->
     """Of a client with known memory use MPS advice sets a limit as well."""
     option = Option("MPS", Mode.MPS, SharingConfig("mps", (108,), (Assignment(0), Assignment(1))), ())
     clients = tuple(mps.Client(n, f"t{n}", None, None, 2**30, 30.0, on_command_line=n == 0) for n in (0, 1))
-    commands, undo = advise._commands(option, Options(0, clients=clients), mode, kube=False)
+    commands, undo = option_action._commands(option, Options(0, clients=clients), mode, kube=False)
     given = set(re.findall(r"CUDA_MPS_[A-Z_]+(?==)", "\n".join(commands)))
     assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" in given
     assert "CUDA_MPS_*" in undo or all(variable in undo for variable in given)
@@ -754,10 +756,12 @@ def compared(
 
 def test_the_least_mean_slowdown_is_said_of_the_least() -> None:
     two = ("MPS, equal caps", 1.61), ("MPS", 1.63), ("time-slicing", 3.0)
-    (simpler,) = advise._change(compared(*two, best="MPS", now="time-slicing"), Mode.TIME_SLICING, 1_000, kube=False)
+    (simpler,) = configuration.change_to_best(
+        compared(*two, best="MPS", now="time-slicing"), Mode.TIME_SLICING, 1_000, kube=False
+    )
     assert "within 3 % of the smallest of 3 configurations compared, and it is simpler" in simpler.why
     assert "it has the smallest" not in simpler.why
-    (least,) = advise._change(
+    (least,) = configuration.change_to_best(
         compared(*two, best="MPS, equal caps", now="time-slicing"), Mode.TIME_SLICING, 1_000, kube=False
     )
     assert "it has the smallest mean slowdown of 3 configurations compared" in least.why
@@ -800,8 +804,8 @@ def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
         recommended=made[0],
         recorded_p99_ns={0: round(recorded_ms * 1e6), 1: 4_000_000},
     )
-    stay = advise._stay(ways, (), verdict_of(Mode.TIME_SLICING), kube=False)
-    others = list(advise._for_tail(ways, Mode.TIME_SLICING, kube=False))
+    stay = configuration.keep(ways, (), verdict_of(Mode.TIME_SLICING), kube=False)
+    others = list(configuration.for_tail(ways, Mode.TIME_SLICING, kube=False))
     if not names:
         assert stay.action == "Keep time-slicing: no other configuration is forecast faster on average"
         assert "Elapsed time is compared, not latency." in stay.why
@@ -819,7 +823,7 @@ def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
     assert other.commands
     # What does not meet the requirements is none of those that could be taken.
     refused = replace(ways, refused=((made[2], ("fault-isolation",)),))
-    assert advise._shorter_tail(refused) is None
+    assert configuration._shorter_tail(refused) is None
 
 
 @pytest.mark.parametrize(("high", "certain"), [(1.99, True), (2.0, False), (2.4, False)])
@@ -829,7 +833,7 @@ def test_a_change_whose_bounds_include_what_is_now_is_a_trial(high: float, certa
     first, second = ways.options[0].forecasts
     wide = replace(ways.options[0], forecasts=(first, second.model_copy(update={"high": 2 * high - 1.5})))
     ways = replace(ways, options=(wide, ways.options[1]), recommended=wide)
-    (change,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
+    (change,) = configuration.change_to_best(ways, Mode.TIME_SLICING, 1_000, kube=False)
     title, check = (
         ("Run the tenants under MPS", "units") if certain else ("Try MPS: a gain is likely", "if the forecast")
     )
@@ -837,10 +841,10 @@ def test_a_change_whose_bounds_include_what_is_now_is_a_trial(high: float, certa
     assert (change.check_after or "").startswith(f"pyanalyze compare with a capture in that mode: {check}")
     # A recording of a solo run is asked for only where there is none.
     assert ("--baseline" in change.commands[-1]) == (not certain)
-    (known,) = advise._change(replace(ways, solo_measured={0: 1.5}), Mode.TIME_SLICING, 1_000, kube=False)
+    (known,) = configuration.change_to_best(replace(ways, solo_measured={0: 1.5}), Mode.TIME_SLICING, 1_000, kube=False)
     assert "--baseline" not in " ".join(known.commands)
     # What stays beside it is held against it by the same rule.
-    stay = advise._stay(replace(ways, recommended=ways.current), (), verdict_of(Mode.TIME_SLICING), kube=False)
+    stay = configuration.keep(replace(ways, recommended=ways.current), (), verdict_of(Mode.TIME_SLICING), kube=False)
     assert ("which is smaller is not certain" in (stay.bound or "")) == (not certain)
 
 
@@ -868,22 +872,22 @@ def test_what_gains_nobody_anything_is_no_action() -> None:
 
     ways = compared(("time-slicing", 1.24), ("MPS", 1.28), best="MPS", now="MPS")
     worse = replace(ways, options=(*ways.options, instances(1.91, 3.36)))
-    assert list(advise._stricter(worse, Mode.MPS, kube=False)) == []
+    assert list(configuration.stricter(worse, Mode.MPS, kube=False)) == []
     # (1.91 + 3.36) / 2
     said = "No tenant is forecast to gain 5 % or more under MIG (mean slowdown 2.63x): use it only to isolate faults and bandwidth"
-    assert said in advise._stay(worse, (), verdict_of(Mode.MPS), kube=False).why
+    assert said in configuration.keep(worse, (), verdict_of(Mode.MPS), kube=False).why
     # One tenant gains: 1.28 to 1.00.
     mixed = replace(ways, options=(*ways.options, instances(1.0, 3.36)))
-    (offered,) = advise._stricter(mixed, Mode.MPS, kube=False)
+    (offered,) = configuration.stricter(mixed, Mode.MPS, kube=False)
     # Against what stays, not against the best of the table: (1.00 + 3.36) / 2 / 1.28.
     assert "its mean slowdown is 1.70 times that of MPS as it is" in offered.why
     assert offered.action.startswith(
         "Only if faults, memory or bandwidth must be isolated: give each tenant its own MIG"
     )
     # So it is where something else is advised: (1.00 + 3.36) / 2 / 1.28, not / 1.24.
-    (offered,) = advise._stricter(replace(mixed, recommended=mixed.options[0]), Mode.MPS, kube=False)
+    (offered,) = configuration.stricter(replace(mixed, recommended=mixed.options[0]), Mode.MPS, kube=False)
     assert "its mean slowdown is 1.70 times that of MPS as it is" in offered.why
-    assert "only to isolate" not in advise._stay(mixed, (), verdict_of(Mode.MPS), kube=False).why
+    assert "only to isolate" not in configuration.keep(mixed, (), verdict_of(Mode.MPS), kube=False).why
 
 
 def elapsed(value: float, low: float | None, high: float | None, basis: Basis = "observed") -> Estimate:
@@ -961,25 +965,25 @@ def test_advice_names_the_figures_that_contradict_each_other_instead_of_a_foreca
 
 def test_a_better_row_of_the_table_is_named_where_nothing_is_changed() -> None:
     better = compared(("time-slicing", 1.24), ("MPS", 1.28), best="MPS", now="MPS")
-    stay = advise._stay(better, (), verdict_of(Mode.MPS), kube=False)
+    stay = configuration.keep(better, (), verdict_of(Mode.MPS), kube=False)
     assert stay.action == (
         "Keep MPS: time-slicing, the best other one, is forecast to gain less than 5 % (modelled mean elapsed "
         "slowdown 1.28x -> 1.24x; latency is not compared)"
     )
     assert "The model cannot tell a difference below 5 %" in stay.why
     least = compared(("MPS", 1.28), ("time-slicing", 1.4), best="MPS", now="MPS")
-    assert advise._stay(least, (), verdict_of(Mode.MPS), kube=False).action.endswith(
+    assert configuration.keep(least, (), verdict_of(Mode.MPS), kube=False).action.endswith(
         "no other configuration is forecast faster on average"
     )
     # The replay of one operation speaks for that one; nothing but a solo recording checks it.
-    few = advise._stay(least, (), verdict_of(Mode.MPS), kube=False, fewest=1)
+    few = configuration.keep(least, (), verdict_of(Mode.MPS), kube=False, fewest=1)
     assert few.action.startswith("Keep MPS for now: ")
     assert few.action.endswith("This is not certain: a tenant ran only 1 operation")
     solo = replace(least, solo_measured={0: 1.3})
-    assert advise._stay(solo, (), verdict_of(Mode.MPS), kube=False, fewest=1).action.startswith("Keep MPS: ")
+    assert configuration.keep(solo, (), verdict_of(Mode.MPS), kube=False, fewest=1).action.startswith("Keep MPS: ")
     # What does not meet the requirements is none of those that could be taken.
     refused = replace(better, refused=((better.options[0], ("fault-isolation",)),))
-    stay = advise._stay(refused, ("fault-isolation",), verdict_of(Mode.MPS), kube=False)
+    stay = configuration.keep(refused, ("fault-isolation",), verdict_of(Mode.MPS), kube=False)
     assert stay.action.endswith("no other configuration that meets the requirements is forecast faster on average")
 
 
@@ -991,14 +995,14 @@ def test_a_modelled_p99_stands_behind_the_modelled_one_of_now() -> None:
         for one, ns in zip(ways.options, (3_016_362, 3_664_282), strict=True)
     )
     ways = replace(ways, options=(later, now), current=now, recommended=later)
-    (change,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
+    (change,) = configuration.change_to_best(ways, Mode.TIME_SLICING, 1_000, kube=False)
     each = ", ".join(f"{f.name} 3.664 ms -> 3.016 ms" for f in later.forecasts)
     assert f"; modelled p99 kernel latency {each}" in (change.expected or "")
-    stay = advise._stay(replace(ways, recommended=now), (), verdict_of(Mode.TIME_SLICING), kube=False)
+    stay = configuration.keep(replace(ways, recommended=now), (), verdict_of(Mode.TIME_SLICING), kube=False)
     assert "p99" not in (stay.expected or "")
     # The model is 2 % too low for the first tenant, and 30 % too high for the second: of that one it says nothing.
     ways = replace(ways, recorded_p99_ns={0: 3_745_021, 1: 2_818_678})
-    (change,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
+    (change,) = configuration.change_to_best(ways, Mode.TIME_SLICING, 1_000, kube=False)
     assert "p99 kernel latency t0 3.664 ms -> 3.016 ms (recorded 3.745 ms)" in (change.expected or "")
     assert (change.expected or "").count("3.664 ms -> ") == 1
 
@@ -1032,11 +1036,11 @@ def test_what_holds_for_this_much_work_says_so() -> None:
     two = ("MPS", 1.5), ("time-slicing", 3.0)
     for elapsed_ms, goes_on, said in (((60, 100), False, True), ((60, 100), True, False), ((80, 100), False, False)):
         ways = compared(*two, best="MPS", now="time-slicing", elapsed_ms=elapsed_ms, first_goes_on=goes_on)
-        (action,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
+        (action,) = configuration.change_to_best(ways, Mode.TIME_SLICING, 1_000, kube=False)
         assert ("longer runs may be slower" in (action.bound or "")) == said
     assert "t0 ends after 60.00 ms and t1 after 100.0 ms" in str(
         list(
-            advise._change(
+            configuration.change_to_best(
                 compared(*two, best="MPS", now="time-slicing", elapsed_ms=(60, 100)), Mode.MPS, 1_000, kube=False
             )
         )
@@ -1045,13 +1049,13 @@ def test_what_holds_for_this_much_work_says_so() -> None:
 
 def test_caps_under_a_daemon_that_runs_are_set_and_undone_there() -> None:
     ways = compared(("MPS, equal caps", 1.5), ("MPS", 3.0), best="MPS, equal caps", now="MPS")
-    (running,) = advise._change(ways, Mode.MPS, 1_000, kube=False)
+    (running,) = configuration.change_to_best(ways, Mode.MPS, 1_000, kube=False)
     assert not any("-control -d" in command for command in running.commands)
     # set_default is for servers to come; the one that runs has a command of its own (NVIDIA's MPS documentation).
     assert any("set_active_thread_percentage $server 50" in command for command in running.commands)
     assert "set_active_thread_percentage $server 100" in (running.undo or "")
     assert "quit" not in (running.undo or "")
-    (fresh,) = advise._change(ways, Mode.TIME_SLICING, 1_000, kube=False)
+    (fresh,) = configuration.change_to_best(ways, Mode.TIME_SLICING, 1_000, kube=False)
     assert fresh.commands[0].startswith("nvidia-cuda-mps-control -d")
     assert "quit" in (fresh.undo or "")
 
@@ -1102,11 +1106,11 @@ def test_mig_after_mps_stops_the_daemon_first() -> None:
     option = Option(
         "MIG", Mode.MIG, SharingConfig("mig", (28, 28), (Assignment(0), Assignment(1, 1))), (), None, placement
     )
-    commands, undo = advise._commands(option, Options(0), Mode.MPS, kube=False)
+    commands, undo = option_action._commands(option, Options(0), Mode.MPS, kube=False)
     assert commands[0].startswith("echo quit | nvidia-cuda-mps-control")
     assert "-mig 1" in commands[1]
     assert "-mig 0; nvidia-cuda-mps-control -d " in undo
-    commands, undo = advise._commands(option, Options(0), Mode.TIME_SLICING, kube=False)
+    commands, undo = option_action._commands(option, Options(0), Mode.TIME_SLICING, kube=False)
     assert "mps" not in f"{commands} {undo}"
 
 
@@ -1530,7 +1534,7 @@ def test_without_records_of_residency_nobody_is_known_to_be_switched_out_or_not(
     folder = generate.built("running-example-time-slicing")
     for name, known in (("running-example-time-slicing", True), ("running-example-time-slicing.no-switches", False)):
         session = load(folder / f"{name}.sqlite")
-        found = list(_residents(session.tables, 0))
+        found = list(residents_of(session.tables, 0))
         assert len(found) == 3
         assert [one.inflation is not None and one.inflation > 1.5 for one in found] == [known] * 3
         assert all(known or one.inflation is None for one in found)

@@ -17,7 +17,7 @@ import yaml
 from command_line import run
 
 import pyanalyze
-from pyanalyze.analysis.advice import Option, advise
+from pyanalyze.analysis.advice import Option, configuration, kubernetes
 from pyanalyze.analysis.advice.forecast import SharingConfig, side_by_side, time_slicing
 from pyanalyze.analysis.advice.options import Forecast, Options
 from pyanalyze.analysis.association import _relate
@@ -822,18 +822,18 @@ def test_kubernetes_restricts_candidates_and_sentences_alike() -> None:
     now = option("time-slicing", Mode.TIME_SLICING, time_slicing(108, [0, 1]), 2.01)
     better = option("MPS", Mode.MPS, side_by_side(108, [0, 1]), 1.16)
     compared = Options(0, (better, now), now, better)
-    left = advise._of_kubernetes(compared)
+    left = kubernetes.only_made(compared)
     assert left.options == (now,)
     assert left.recommended is now
     verdict = judge(Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ("app0", "app1")))
-    stay = advise._stay(left, (), verdict, kube=True)
+    stay = configuration.keep(left, (), verdict, kube=True)
     assert (
         stay.action
         == "Keep time-slicing: no other configuration that Kubernetes can make is forecast faster on average"
     )
     assert "1.16" not in json.dumps(stay.model_dump(mode="json"))
     # Outside of Kubernetes it is what is advised.
-    assert advise._gain(compared, Mode.TIME_SLICING) == pytest.approx(1 - 1.16 / 2.01)
+    assert configuration._gain(compared, Mode.TIME_SLICING) == pytest.approx(1 - 1.16 / 2.01)
 
 
 def test_hostile_names_stay_words_of_the_shell(tmp_path: Path) -> None:

@@ -321,3 +321,21 @@ def contention(wanted: Mapping[int, float], tenants: Sequence[int]) -> tuple[flo
         return None
     parts = sorted((wanted[tenant] for tenant in tenants), reverse=True)
     return max(0.0, sum(parts[:2]) - 1), max(0.0, sum(parts) - 1)
+
+
+def active_before_calls(tables: TableSet, device_id: int) -> tuple[float, int] | None:
+    """Mean SM activity (per cent) before the first recorded CUDA call, and its samples; None: there are none."""
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None or calls.is_empty():
+        return None
+    metrics = tables.columns("gpu_metrics", "device_id", "time_ns", "metric", "value")
+    active = metrics.filter(
+        pl.col("device_id") == device_id,
+        pl.col("metric").cast(pl.String).str.contains(SMS_ACTIVE),
+    )
+    # A sample is the mean until the next one.
+    before = active.filter(pl.col("time_ns").shift(-1) <= calls["start_ns"].min())["value"]
+    mean = before.mean()
+    return (mean, before.count()) if isinstance(mean, float) else None

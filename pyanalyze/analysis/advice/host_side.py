@@ -6,16 +6,20 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.results.advice import Advice
 from pyanalyze.text import format as fmt
+from pyanalyze.vocabulary import TRAITS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import polars as pl
 
+    from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.streams import Streams
     from pyanalyze.results.time_split import TimeSplit
     from pyanalyze.tables.tableset import TableSet
+
 
 #: Part of a tenant's time with kernels in flight, below which it does not matter whether its streams overlap.
 NOTABLE_KERNELS = 0.2
@@ -258,3 +262,35 @@ def _throttled(tables: TableSet, device_id: int) -> Cause | None:
         "check power limit, cooling and application clocks (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER). Clocks are "
         "shared by the whole board in every mode, including MIG",
     )  # fmt: skip
+
+
+def check_first(
+    tables: TableSet,
+    verdict: Verdict,
+    splits: Mapping[tuple[int, int], TimeSplit],
+    streams: Mapping[tuple[int, int], Streams],
+) -> Iterator[Advice]:
+    """Advise to look first at what no other sharing configuration removes."""
+    names = tables.labels(verdict.device_id)
+    instance = TRAITS[verdict.mode].mig_instance
+    where = "instance" if instance else "GPU"
+    bound = "changing the sharing mode gains nothing"
+    if instance:
+        bound = "changing the sharing mode of this instance gains nothing; the gain of a larger instance is not known"
+    titles = {
+        "throttled": "its clocks are throttled",
+        "default-stream": "the legacy default stream serialises its streams",
+        "full-grids": f"its streams cannot overlap, because each grid fills the {where}",
+    }
+    for cause in causes(tables, verdict.device_id, splits, streams):
+        who = "the board" if cause.tenant_id is None else names.get(cause.tenant_id, f"tenant {cause.tenant_id}")
+        yield Advice(
+            action=f"Check {who} first: {titles[cause.kind]}",
+            commands=[],
+            expected=None,
+            # Clocks are the board's.
+            bound=bound if cause.tenant_id is not None else "changing the sharing mode gains nothing",
+            why=f"{cause.what}. To fix it: {cause.do}",
+            undo=None,
+            wrong_if="a solo run shows another value",
+        )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.advice.options import best_of
+from pyanalyze.results.advice import Advice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyanalyze.analysis.advice.options import Option
+    from pyanalyze.analysis.advice.options import Option, Options
 
 _POLICY = "clusterpolicies.nvidia.com/cluster-policy"
 
@@ -200,4 +204,25 @@ def mig(profiles: Sequence[str]) -> tuple[str, ...]:
         f"config.yaml: {{version: v1, mig-configs: {{advised: [{entry}], {_WHOLE}}}}}",
         *lines,
         f"{last}   # pods then ask for {resource}",
+    )
+
+
+def only_made(compared: Options) -> Options:
+    """Leave only the configurations that Kubernetes can make, and the current one: no sentence speaks of another."""
+    made = tuple(o for o in compared.options if makes(o) or o is compared.current)
+    refused = tuple((option, lacks) for option, lacks in compared.refused if option in made)
+    lacking = [option for option, _ in refused]
+    best = best_of([option for option in made if option not in lacking], compared.current)
+    return replace(compared, options=made, refused=refused, recommended=best)
+
+
+def no_settings(compared: Options) -> Advice:
+    """Answer who asks for settings of Kubernetes where no configuration is forecast that they could make."""
+    return Advice(
+        action="Settings of the device plugin are left out: no sharing configuration is forecast",
+        commands=[],
+        expected=None,
+        bound=None,
+        why=compared.why_not or "nothing can be compared",
+        undo=None,
     )

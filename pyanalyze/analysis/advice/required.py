@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import mig
-from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON
+from pyanalyze.analysis.advice.options import memory_peaks
+from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, daemon_on
 from pyanalyze.results.advice import Advice
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MOST_COPIES, TRAITS, Mode
@@ -13,8 +14,10 @@ from pyanalyze.vocabulary import MOST_COPIES, TRAITS, Mode
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pyanalyze.analysis.advice.simple import Resident
     from pyanalyze.analysis.mps_daemon import Daemon
     from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Requirement
 
 #: Where promises come from.
@@ -122,3 +125,18 @@ def without_forecast(
         wrong_if="a tenant needs more memory than its instance has",
         exclusive=True,
     )
+
+
+def isolated(
+    tables: TableSet,
+    verdict: Verdict,
+    required: Sequence[Requirement],
+    tenants: Sequence[Resident],
+    device: Mapping[str, object],
+    why_not: str | None,
+) -> Advice:
+    """What meets requirements that neither the present mode nor MPS does, where nothing is forecast."""
+    peaks = memory_peaks(tables, verdict.device_id)
+    named = {one.name: peaks.get(one.tenant_id) for one in tenants if not one.is_mps_server}
+    daemon = daemon_on(tables, verdict.device_id)
+    return without_forecast(verdict, required, named, device, why_not, daemon)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, PIPE
 from pyanalyze.analysis.sharing.thresholds import MIN_COUNTER_SAMPLES, MIN_LOUD_SM_ACTIVE_PCT
-from pyanalyze.nsys_tool import record_all
+from pyanalyze.nsys_tool import record_all, recording
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.sharing import most_likely
 from pyanalyze.text import format as fmt
@@ -414,5 +414,21 @@ def look_at_host() -> Advice:
         expected=None,
         bound=None,
         why="a guest does not see other virtual machines: whether and by whom it is slowed, only the host shows",
+        undo=None,
+    )
+
+
+def without_green_contexts() -> Advice:
+    """Ask for a run without the split of SMs inside the process: what it costs or gains takes both."""
+    return Advice(
+        action="Record the same work without green contexts, and compare: their split of the SMs was not evaluated",
+        commands=[
+            f"{recording(switches=False)}   # the same work, in plain streams",
+            "pyanalyze compare CAPTURE NAME.nsys-rep",
+        ],
+        expected=None,
+        bound=None,
+        why="kernels of a green context run on its own SMs only, even while others are idle. Whether that costs more "
+        "than it keeps kernels of other sets from slowing them, one capture does not show",
         undo=None,
     )

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyanalyze.analysis.advice.options import full_switch, observed_slicing
+from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS
+from pyanalyze.results.advice import Advice
+from pyanalyze.text import format as fmt
+from pyanalyze.vocabulary import TRAITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyanalyze.analysis.advice.options import FullSwitch
+    from pyanalyze.analysis.residency import DeviceResidency
+    from pyanalyze.analysis.sharing import Verdict
+    from pyanalyze.tables.tableset import TableSet
 
 #: Values of ``nvidia-smi compute-policy --set-timeslice``; NVIDIA publishes no lengths for the last three.
 POLICIES = {0: "default", 1: "short", 2: "medium", 3: "long"}
+#: Default slices of an RTX 6000 Ada, an H100 and an H200 are so near to each other.
+_LIKE_DEFAULT = 0.05
+#: Switching overhead above which longer slices are worth naming.
+NOTABLE_OVERHEAD = 0.01
 
 
 @dataclass(frozen=True)
@@ -105,3 +124,135 @@ def policy_for(slice_ns: int, now_ns: int) -> int:
     if slice_ns < 2 * now_ns:
         return 0
     return 2 if slice_ns < 10 * now_ns else 3
+
+
+def _full_switch(switch: FullSwitch) -> str:
+    """Name the parts of a full switch, and where they come from."""
+    return (
+        f"A full switch takes about {fmt.duration(switch.length_ns)}: a switch gap of {fmt.duration(switch.gap_ns)}, "
+        f"and {fmt.duration(switch.state_ns)} for saving and restoring ({switch.known})"
+    )
+
+
+def _default_slice(time_slice_ns: int | None) -> bool:
+    """Whether a length that many intervals have is that of the default policy: another one may be a tenant's rhythm."""
+    return time_slice_ns is not None and abs(time_slice_ns / DEFAULT_SLICE_NS - 1) <= _LIKE_DEFAULT
+
+
+def _longer_slices_save(resident: DeviceResidency | None, switch: FullSwitch) -> str:
+    """What the switches take that longer slices might spare; empty: how intervals ended is not known.
+
+    An interval that ended before its time slice did would end as early.
+    """
+    expired = [None] if resident is None or resident.basis != "observed" else [one.expired for one in resident.tenants]
+    known = [n for n in expired if n is not None]
+    if not known or len(known) < len(expired):
+        return ""
+    switches = fmt.counted(sum(known), "full switch", "full switches")
+    return (
+        f"{fmt.duration(sum(known) * switch.length_ns)}: {switches} of {fmt.duration(switch.length_ns)}"
+        f"{' (assumed)' if switch.assumed else ''} after intervals that used up their time slice"
+    )
+
+
+def time_slices(
+    tables: TableSet, verdict: Verdict, latency_ns: int | None, resident: DeviceResidency | None, tenants: int
+) -> Iterator[Advice]:
+    """Advise on the length of time slices: for a wanted latency, or where switches take a notable part of the time."""
+    traits = TRAITS[verdict.mode]
+    # A virtual machine's slices are set on its host, by other means.
+    if not traits.time_sliced or traits.vgpu or tenants < 2:
+        return
+    seen, switch = observed_slicing(tables, verdict.device_id), full_switch(tables, verdict.device_id)
+    if seen is None or switch is None:
+        return
+    slice_ns, switch_ns = seen
+    if slice_ns is None and latency_ns is not None and resident is not None and _default_slice(resident.time_slice_ns):
+        # Nothing shows who had work left when an interval ended: by their lengths alone, as residency has it.
+        slice_ns = max((resident.time_slice_ns or 0) - switch.state_ns, 1)
+    if slice_ns is None:
+        if latency_ns is not None:
+            yield Advice(
+                action=f"Record while all tenants are busy: whether waits stay below {fmt.duration(latency_ns)} is not "
+                "known",
+                commands=[],
+                expected=None,
+                bound=None,
+                why="intervals of this capture do not show how long a time slice is: too few of one length ended while "
+                "their tenant had work",
+                undo=None,
+            )
+        return
+    if resident is not None and resident.basis == "observed":
+        # Clients of one MPS server have one context.
+        tenants = max(sum(one.slices > 0 for one in resident.tenants), 2)
+    cost, wait_ns = overhead(slice_ns, switch_ns), longest_wait_ns(slice_ns, switch_ns, tenants)
+    everyone = "both" if tenants == 2 else f"all {tenants}"
+    now = (
+        f"{_full_switch(switch)}. Of a time slice, kernels execute for {fmt.duration(slice_ns)}: "
+        f"full switches take {fmt.percent(cost)} of the time while {everyone} use up their slices. "
+        f"Each time it is switched out, a kernel waits up to about {fmt.duration(wait_ns)} (calculated: "
+        f"{tenants - 1} x {fmt.duration(slice_ns)} and {tenants} full switches)"
+    )
+    undo = "nvidia-smi compute-policy --set-timeslice=0"
+    unknown = (
+        "NVIDIA does not publish how long the policies short, medium and long are: set one, record again, and read the "
+        "length with pyanalyze residency"
+    )
+    if latency_ns is not None:
+        choice = slice_for(latency_ns, switch_ns, tenants)
+        if choice.slice_ns is None or choice.overhead is None:
+            yield Advice(
+                action=f"Use fewer tenants: no time slice gives waits below {fmt.duration(latency_ns)} for {tenants} "
+                "tenants",
+                commands=[],
+                expected=None,
+                bound=f"{tenants} full switches of {fmt.duration(switch_ns)} alone take longer",
+                why=now,
+                undo=None,
+                wrong_if="a capture shows cheaper switches",
+            )
+            return
+        if wait_ns <= latency_ns:
+            yield Advice(
+                action=f"Keep the time slices for waits below {fmt.duration(latency_ns)}: they are at most about "
+                f"{fmt.duration(wait_ns)}",
+                commands=[],
+                expected=None,
+                bound="round robin with all tenants busy; a kernel that cannot be preempted waits longer",
+                why=f"{now}. With slices of {fmt.duration(choice.slice_ns)} waits would still be as short, and full "
+                f"switches take {fmt.percent(choice.overhead)} of the time",
+                undo=None,
+                wrong_if="more tenants share the GPU",
+            )
+            return
+        policy = policy_for(choice.slice_ns, slice_ns)
+        yield Advice(
+            action=f"Set time slices of at most {fmt.duration(choice.slice_ns)} for waits below "
+            f"{fmt.duration(latency_ns)}: policy {POLICIES[policy]}",
+            commands=[
+                f"nvidia-smi compute-policy --set-timeslice={policy}   # as root, all GPUs, until the driver reloads"
+            ],
+            expected=f"calculated: context switches then take {fmt.percent(choice.overhead)} of the time",
+            bound="round robin with all tenants busy; a kernel that cannot be preempted waits longer",
+            why=f"{now}. {unknown}",
+            undo=undo,
+            exclusive=True,
+            check_after=f"time slices recorded under the policy are at most {fmt.duration(choice.slice_ns)} long",
+        )
+    elif cost >= NOTABLE_OVERHEAD:
+        yield Advice(
+            action="Use longer time slices only if throughput matters and latency does not",
+            commands=[
+                "nvidia-smi compute-policy --set-timeslice=3   # long; as root, all GPUs, until the driver is reloaded"
+            ],
+            expected=None,
+            bound=_longer_slices_save(resident, switch)
+            or f"{fmt.percent(cost)} of the time while {everyone} are busy: the full switches of whole time slices"
+            f"{', of the assumed length' if switch.assumed else ''}",
+            why="longer time slices need fewer switches of the same cost, but let kernels wait longer. "
+            f"{now}. {unknown}",
+            undo=undo,
+            exclusive=True,
+            check_after="recorded time slices are longer, and latencies are still short enough",
+        )
