@@ -12,7 +12,8 @@ import pytest
 from exports import MS, kernel, write
 
 import pyanalyze
-from pyanalyze.analysis.sharing.evidence import Case, Configured, observe
+from pyanalyze.analysis.sharing.evidence import observe
+from pyanalyze.analysis.sharing.facts import Case, Configured
 from pyanalyze.export.pack import pack
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.summary import render_summary

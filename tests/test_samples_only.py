@@ -17,6 +17,7 @@ from pyanalyze.errors import NotACapture, SamplesUnreadable, UsageError
 from pyanalyze.report.sampled_text import health_parts
 from pyanalyze.report.sentences.samples import sampled_sentence
 from pyanalyze.report.text import render_text
+from pyanalyze.vocabulary import Mode
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "fixtures" / "samples"
@@ -391,7 +392,7 @@ def test_processes_of_one_instance_that_are_no_clients_are_likely_time_sliced() 
     # A list says who was there, not who ran.
     assert shared.sharing.mode == "undetermined"
     likely = {one.mode: one.confidence for one in shared.sharing.alternatives}
-    assert likely["mig+time-slicing"] > 2 * likely["mig"] > 4 * likely["mig+mps"]
+    assert likely[Mode.MIG_TIME_SLICING] > 2 * likely[Mode.MIG] > 4 * likely[Mode.MIG_MPS]
     assert empty.sharing.alternatives[0].mode == "mig"
     assert shared.sharing.configured == "mig"
     assert shared.sharing.agrees is True

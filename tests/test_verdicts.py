@@ -25,7 +25,7 @@ from pyanalyze.analysis.sharing import RULES, Case, Configured, Fact, judge, obs
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.calibration import calibration
 from pyanalyze.analysis.sharing.case import cases_of, verdicts_of
-from pyanalyze.analysis.sharing.evidence import Pair
+from pyanalyze.analysis.sharing.facts import Pair
 from pyanalyze.tables.window import narrowed_parts
 
 if TYPE_CHECKING:

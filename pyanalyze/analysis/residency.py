@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.analysis.occupancy import PlacementPolicy
     from pyanalyze.analysis.sharing import Verdict
-    from pyanalyze.analysis.sharing.evidence import Case
+    from pyanalyze.analysis.sharing.facts import Case
     from pyanalyze.tables.frames import AnyTable
     from pyanalyze.tables.tableset import TableSet
 

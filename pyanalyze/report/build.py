@@ -23,8 +23,9 @@ from pyanalyze.analysis.occupancy import (
 from pyanalyze.analysis.range_phases import range_phases
 from pyanalyze.analysis.residency import named_for_all, recorded_ns
 from pyanalyze.analysis.sampled import sampled_of
-from pyanalyze.analysis.sharing.evidence import HOW, lost_launches, pairs_of
+from pyanalyze.analysis.sharing.facts import pairs_of
 from pyanalyze.analysis.sharing.groups import relation_in_process
+from pyanalyze.analysis.sharing.missing import HOW, lost_launches
 from pyanalyze.core import _core
 from pyanalyze.nsys_tool import COUNTERS_NEED, TRACE, client_options, clients_only, record_all, recording
 from pyanalyze.report.sentences.cause import why_sharing
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.residency import DeviceResidency
     from pyanalyze.analysis.sharing import Verdict
-    from pyanalyze.analysis.sharing.evidence import Pair
+    from pyanalyze.analysis.sharing.facts import Pair
     from pyanalyze.inputs.baselines import Baseline
     from pyanalyze.results.copies import Copies
     from pyanalyze.results.listed import ConfiguredSharing

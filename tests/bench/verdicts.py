@@ -93,7 +93,8 @@ def decided_by() -> str:
         digest.update(repr((str(rule.mode), rule.prior, weights, needs)).encode())
     for name in (
         "thresholds.py",
-        "evidence.py",
+        "facts.py",
+        *sorted(f"evidence/{path.name}" for path in (SHARING / "evidence").glob("*.py")),
         "classify.py",
         "case.py",
         "condition.py",

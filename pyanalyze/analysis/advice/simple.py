@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.analysis.mps_daemon import Daemon
     from pyanalyze.analysis.sharing import Verdict
-    from pyanalyze.analysis.sharing.evidence import IdleProgram
+    from pyanalyze.analysis.sharing.facts import IdleProgram
     from pyanalyze.results.interference import AddedLatency
 
 

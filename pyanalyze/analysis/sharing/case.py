@@ -12,15 +12,7 @@ from pyanalyze.analysis.intervals import percentile_ns, residency_lengths
 from pyanalyze.analysis.listed import VIDEO_ENGINES, sharing_of
 from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
-from pyanalyze.analysis.sharing.evidence import (
-    MANY,
-    Case,
-    Configured,
-    Fact,
-    IdleProgram,
-    Pair,
-    pairs_of,
-)
+from pyanalyze.analysis.sharing.facts import MANY, Case, Configured, Fact, IdleProgram, Pair, pairs_of
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
 from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.analysis.sharing.turns import turn_facts

@@ -11,7 +11,8 @@ from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.calibration import calibration, state
 from pyanalyze.analysis.sharing.condition import condition_of, covers, others_open
 from pyanalyze.analysis.sharing.details import details
-from pyanalyze.analysis.sharing.evidence import HOW, Case, Observation, gaps, observe
+from pyanalyze.analysis.sharing.evidence import observe
+from pyanalyze.analysis.sharing.missing import HOW, gaps
 from pyanalyze.analysis.sharing.rules import RULES, Rule
 from pyanalyze.results.listed import Setting
 from pyanalyze.results.model import Missing, Text
@@ -22,6 +23,7 @@ from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Condition, Mode, condit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pyanalyze.analysis.sharing.facts import Case, Observation
     from pyanalyze.vocabulary import Basis
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.sharing.evidence import may_be_instances
+from pyanalyze.analysis.sharing.evidence.residency import may_be_instances
 from pyanalyze.vocabulary import TRAITS, Condition
 
 if TYPE_CHECKING:
-    from pyanalyze.analysis.sharing.evidence import Case
+    from pyanalyze.analysis.sharing.facts import Case
     from pyanalyze.vocabulary import Mode
 
 __all__ = ["condition_of", "covers", "others_open"]
@@ -73,7 +73,7 @@ def condition_of(case: Case) -> Condition | None:
 
     Examples
     --------
-    >>> from pyanalyze.analysis.sharing.evidence import Case, Observation
+    >>> from pyanalyze.analysis.sharing.facts import Case, Observation
     >>> seen = {"one_traced_tenant": Observation("one_traced_tenant", 1.0, "1", 1, "observed", "")}
     >>> condition_of(Case(0, None, None, None, None, None, None, {}, (), {}, (), observations=seen))
     'unless-untraced-tenant'

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import MPS_PERCENTAGE, mps_caps, mps_clients, mps_sms
 from pyanalyze.analysis.sharing import thresholds as t
-from pyanalyze.analysis.sharing.evidence import MANY
+from pyanalyze.analysis.sharing.facts import MANY
 from pyanalyze.results.sharing import SWITCH_OVERHEAD, Detail
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import bounded_int
@@ -20,7 +20,7 @@ from pyanalyze.vocabulary import MPS_CLIENT, SMALL_SHARE, TRAITS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyanalyze.analysis.sharing.evidence import Case
+    from pyanalyze.analysis.sharing.facts import Case
     from pyanalyze.vocabulary import Mode
 
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
@@ -49,7 +49,7 @@ def details(case: Case, mode: Mode) -> tuple[Detail, ...]:
 
     Examples
     --------
-    >>> from pyanalyze.analysis.sharing.evidence import Case
+    >>> from pyanalyze.analysis.sharing.facts import Case
     >>> from pyanalyze.vocabulary import Mode
     >>> case = Case(0, "NVIDIA A30 MIG 2g.12gb", None, "2g.12gb", None, (8, 0), 28, {}, (), {}, ("app",))
     >>> [detail.name for detail in details(case, Mode.MIG)]
@@ -402,7 +402,7 @@ def mps_limit(case: Case) -> tuple[int, str]:
 
     Examples
     --------
-    >>> from pyanalyze.analysis.sharing.evidence import Case
+    >>> from pyanalyze.analysis.sharing.facts import Case
     >>> mps_limit(Case(0, "Tesla P100", None, None, None, (6, 0), 56, {}, (), {}, ()))
     (16, 'before Volta')
     """

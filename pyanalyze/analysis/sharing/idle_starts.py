@@ -15,7 +15,7 @@ import polars as pl
 
 from pyanalyze.analysis.hardware import DEFAULT_SLICE_NS, LINGER_NS, PROMPT_NS
 from pyanalyze.analysis.sharing import thresholds as t
-from pyanalyze.analysis.sharing.evidence import Fact
+from pyanalyze.analysis.sharing.facts import Fact
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.selections import named
 

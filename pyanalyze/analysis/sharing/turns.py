@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pyanalyze.analysis.sharing import thresholds as t
-from pyanalyze.analysis.sharing.evidence import Fact
+from pyanalyze.analysis.sharing.facts import Fact
 from pyanalyze.results.sharing import Example
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pyanalyze.analysis.sharing.evidence import Fact
+from pyanalyze.analysis.sharing.facts import Fact
 
 if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.sharing.evidence import HOW
+from pyanalyze.analysis.sharing.missing import HOW
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fact, Facts, Note, Para, Table, value_cell
 from pyanalyze.report.sampled_text import only_sampled, outside_window
 from pyanalyze.report.sections.base import DeviceSection, Inputs
