@@ -113,7 +113,7 @@ def json_of(session: Session, found: Explanation) -> str:
     """The answer as JSON, with its schema and clock."""
     import json
 
-    from pyanalyze.report.build import clock_of
+    from pyanalyze.report.fill.capture import clock_of
     from pyanalyze.results.model import rounded
 
     clock = clock_of(session.tables).model_dump(mode="json", by_alias=True)
