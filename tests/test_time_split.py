@@ -1864,3 +1864,35 @@ def test_a_copy_between_gpus_through_the_host_on_two_of_eight(corpus: Path) -> N
     assert "other memory" not in page and "is limited by" not in page
     assert "The lines above are of device 1; device 2 follows below. 6 other GPUs: no work recorded." in page
     assert "nothing shows whether there were other processes on the GPU; 6 other GPUs: no work recorded" in screen
+
+
+def test_pauses_between_units_are_told_from_what_limits_a_unit(hardware: Path) -> None:
+    """A paced client of a model: nothing runs between its requests, and inside of one kernels do most of the time."""
+    path = hardware / "torch-alone-serve.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        units = db.execute("SELECT start, \"end\" FROM NVTX_EVENTS WHERE text = 'request' ORDER BY start").fetchall()
+        calls = db.execute('SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY start').fetchall()
+    paused_ns = 0
+    for (_, since), (until, _) in itertools.pairwise(units):
+        called = [(max(start, since), min(end, until)) for start, end in calls if start < until and end > since]
+        paused_ns += until - since - sum(end - start for start, end in called)
+    assert (len(units), round(paused_ns / 1e6, 1)) == (60, 122.9)
+    split = split_of(path)
+    pauses, within = split.unit_pauses, split.within_units
+    assert pauses is not None and within is not None
+    assert (pauses.name, pauses.units, pauses.pauses) == ("request", 60, 59)
+    assert pauses.host_ns == pytest.approx(paused_ns, rel=1e-4)
+    assert within.limit == "kernels"
+    assert within.kernels_ns == split.kernels_ns
+    # What is not a pause is the requests themselves, up to where the window begins and ends inside the first and last.
+    assert within.window_ns == pytest.approx(sum(end - start for start, end in units), rel=0.01)
+    (advice,) = pyanalyze.load(path).advise()
+    first = advice.actions[0]
+    assert "Profile the host" not in first.action
+    assert first.at_stake_ns is not None
+    each_us, unit_us = (ns / pauses.units / 1000 for ns in (first.at_stake_ns, within.window_ns))
+    assert f"{each_us:.1f} us of {unit_us:.0f} us per unit of request" in str(first.bound)
+    (between,) = (one for one in advice.actions if "between its units of request" in one.action)
+    assert "122.9 ms of 124.1 ms" in between.why
+    # Its kernels limit it: there is nothing to tell apart.
+    assert split_of(path.parent / "alone-A.sqlite").unit_pauses is None

@@ -34,12 +34,13 @@ from pyanalyze.results.time_split import (
     SampledFunction,
     SyncGaps,
     TimeSplit,
+    UnitPauses,
     UploadWaits,
 )
 from pyanalyze.tables.export_details import LoadingKind
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import NAMED_SHARE, SMALL_SHARE
+from pyanalyze.vocabulary import ENOUGH_UNITS, NAMED_SHARE, SMALL_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -171,6 +172,9 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             host_activity=_host_activity(tables, row, gaps and gaps["host"], waits, parts[Limit.HOST]),
             host_after_ns=_after_last_launch_ns(tables, row)
             if parts[Limit.HOST] >= SMALL_SHARE * window_ns > 0
+            else None,
+            unit_pauses=_unit_pauses(tables, row, parts[Limit.HOST])
+            if found_calls is not None and limit is Limit.HOST
             else None,
             longest_gap=_longest(tables, row, gaps) if gaps is not None and limit is Limit.HOST else None,
             calls_before=_notable(before.get((row["capture"], row["pid"])), window_ns),
@@ -712,6 +716,66 @@ def _sync_gaps(tables: TableSet, tenant: Mapping[str, Any], parts: Mapping[Limit
         long_gaps_ns=int(found.filter(~short)["gap_ns"].sum()),
         long_host_median_ns=round(median_ns) if isinstance(median_ns, int | float) else None,
     )
+
+
+def _unit_pauses(tables: TableSet, tenant: Mapping[str, Any], host_ns: int) -> UnitPauses | None:
+    """Units of work between which most of the host's time lies; None: there are none."""
+    import polars as pl
+
+    calls = tables.calls()
+    if calls is None:
+        return None
+    text = pl.col("text").cast(pl.String).str.replace_all(r"\d+", "#")
+    ranges = (
+        tables.ranges()
+        .select("capture", "pid", "start_ns", "end_ns", text)
+        .filter(
+            of_process(tenant),
+            pl.col("text").is_not_null(),
+            pl.col("end_ns") > pl.col("start_ns"),
+            pl.col("end_ns") > tenant["first_ns"],
+            pl.col("start_ns") < tenant["last_ns"],
+        )
+    )
+    names = ranges.group_by("text").len().filter(pl.col("len") >= ENOUGH_UNITS)["text"].sort()
+    own = calls.select(*_OF_CALLS).filter(of_process(tenant)) if len(names) else None
+    if own is None:
+        return None
+    work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id")
+    launched_ns = work.join(
+        own.filter(pl.col("correlation_id") > 0).unique("correlation_id", keep="first"), on="correlation_id"
+    )["start_ns"]
+    gaps = _gaps(tables, tenant, own).filter(pl.col("end_ns") - pl.col("start_ns") > LAUNCH_GAP_NS)
+    until = pl.min_horizontal("end_ns", pl.max_horizontal("start_ns", "launched_ns").fill_null(pl.col("end_ns")))
+    idle = outside(gaps.with_columns(end_ns=until).filter(pl.col("end_ns") > pl.col("start_ns")), own)
+    host = union(idle)
+    found: UnitPauses | None = None
+    longest_ns = 0
+    for name in names:
+        of_name = ranges.filter(pl.col("text") == name)
+        spans = union(of_name)
+        held = int((covered_until(launched_ns + 1, spans) - covered_until(launched_ns, spans)).sum())
+        # Of ranges inside one another the outer ones are the units; where they overlap, nothing lies between them.
+        if spans.height < ENOUGH_UNITS or 2 * held < work.height or (length := covered_ns(of_name)) <= longest_ns:
+            continue
+        longest_ns = length
+        found = None
+        between = spans.select(start_ns="end_ns", end_ns=pl.col("start_ns").shift(-1)).drop_nulls()
+        paused = covered_until(between["end_ns"], host) - covered_until(between["start_ns"], host)
+        paused = paused.filter(paused > 0)
+        sum_ns, median_ns = int(paused.sum()), paused.median()
+        # One long pause among many short ones is no pace.
+        if median_ns is None or 2 * sum_ns < host_ns or 2 * len(paused) * float(str(median_ns)) < sum_ns:
+            continue
+        found = UnitPauses(
+            name=name,
+            units=spans.height,
+            unit_median_ns=round(float(str((of_name["end_ns"] - of_name["start_ns"]).median()))),
+            host_ns=min(sum_ns, host_ns),
+            pauses=len(paused),
+            median_ns=round(float(str(median_ns))),
+        )
+    return found
 
 
 def _loads_code(name: str) -> bool:

@@ -50,7 +50,9 @@ class Advice(Result):
         default=None, ge=0, description="Time that it could save at most, ns; null: not known."
     )
     at_stake_share: Number = Field(
-        default=None, description="The same over the window; below 0.02 the advice is small; null: not known."
+        default=None,
+        description="The same over the window, without pauses between units of work where the advice is about units; "
+        "below 0.02 the advice is small; null: not known.",
     )
     exclusive: bool = Field(
         default=False, description="It says how the device is shared: of several such actions only one can be done."

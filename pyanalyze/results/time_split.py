@@ -35,6 +35,7 @@ __all__ = [
     "SampledFunction",
     "SyncGaps",
     "TimeSplit",
+    "UnitPauses",
     "WaitsFor",
 ]
 
@@ -488,6 +489,20 @@ class RangePhase(Result):
     mpi_share: Fraction = Field(description="Part of it in which a call of MPI ran, on any thread.")
 
 
+class UnitPauses(Result):
+    """NVTX ranges of one name that hold most of the work of a process, where most of its host's time lies between them.
+
+    It may wait for the next request, be paced, or prepare what comes next: records of ranges do not tell which.
+    """
+
+    name: Text = Field(description="Their text, with # for numbers. Hostile text.")
+    units: int = Field(ge=1, description="Ranges that repeat, one after the other.")
+    unit_median_ns: int = Field(ge=0, description="Median length of a range, ns.")
+    host_ns: int = Field(ge=0, description="Of host_ns, what lies between two of these ranges, ns.")
+    pauses: int = Field(ge=1, description="Times between two ranges in which such time lies.")
+    median_ns: int = Field(ge=0, description="Median of that time of one pause, ns.")
+
+
 class ReadBacks(Result):
     """Small copies to the host for which a thread waited before it launched again, such as the condition of a loop.
 
@@ -672,6 +687,11 @@ class TimeSplit(Result):
         description="Outside of window_ns. Null: less than 2 % of window_ns, calls were not recorded, or only a part "
         "of the capture was looked at.",
     )
+    unit_pauses: UnitPauses | None = Field(
+        default=None,
+        description="Null: the host is not the limit, or most of its time does not lie in pauses between NVTX ranges "
+        "that repeat and hold half of the operations.",
+    )
     launch_waits: LaunchWaits | None = Field(
         default=None,
         description="Null: launches_ns is less than 2 % of the time, the process synchronises less than once per two "
@@ -816,6 +836,35 @@ class TimeSplit(Result):
         """
         gaps = self.sync_gaps
         return gaps if gaps is not None and 2 * gaps.host_ns >= self.host_ns > 0 else None
+
+    @property
+    def within_units(self) -> TimeSplit | None:
+        """The same without the host's time between units of work: what limits a unit. None: it has no such pauses.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).analysis.time_splits[0, 0].within_units is None
+        True
+        """
+        pauses = self.unit_pauses
+        if pauses is None:
+            return None
+        parts = {limit: self.part_ns(limit) for limit in Limit}
+        parts[Limit.HOST] -= pauses.host_ns
+        gaps = self.sync_gaps
+        return self.model_copy(
+            update={
+                "limit": max(parts, key=lambda limit: parts[limit]),
+                "window_ns": self.window_ns - pauses.host_ns,
+                "host_ns": parts[Limit.HOST],
+                "unit_pauses": None,
+                # What is known of the host is of all of its time.
+                "host_activity": None,
+                "longest_gap": None,
+                "sync_gaps": None if gaps is None else gaps.model_copy(update={"host_ns": 0}),
+            }
+        )
 
     @property
     def mostly_after(self) -> bool:

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyanalyze.results.copies import Copies, CopyKind, Migrations
-    from pyanalyze.results.time_split import CodeLoading, HostActivity, LongestGap, MpiCalls, SyncGaps, TimeSplit
+    from pyanalyze.results.time_split import (
+        CodeLoading,
+        HostActivity,
+        LongestGap,
+        MpiCalls,
+        SyncGaps,
+        TimeSplit,
+        UnitPauses,
+    )
 
 __all__ = ["ncu_filter", "of_copies", "of_process", "of_shared_process"]
 
@@ -156,6 +164,13 @@ def of_process(
     """
     if split.too_few:
         return
+    within = split.within_units
+    # Where records show what the host did between its units, that is its time as any other.
+    if split.unit_pauses is not None and within is not None and not _host_known(split.host_activity):
+        for item in of_process(name, within, copies, kernel=kernel, sampled=sampled):
+            yield _per_unit(item, split.unit_pauses, within)
+        yield _between_units(name, split, split.unit_pauses, sampled=sampled)
+        return
     special = [
         *_not_read_back(name, split),
         *_no_waits_for_uploads(name, split),
@@ -186,6 +201,35 @@ def of_process(
         elif limit is Limit.HOST:
             yield from _outside(name, split)
     yield from special
+
+
+def _per_unit(item: Advice, pauses: UnitPauses, within: TimeSplit) -> Advice:
+    """The same with its bound for one unit of work: of a recording that is mostly pauses, no part says much."""
+    if item.bound is None or item.at_stake_ns is None:
+        return item
+    each = f"{fmt.duration(item.at_stake_ns / pauses.units)} of {fmt.duration(within.window_ns / pauses.units)}"
+    bound = f"{each} per unit of {visible(pauses.name, 40)} (mean); without the pauses between units {item.bound}"
+    return item.model_copy(update={"bound": bound})
+
+
+def _between_units(name: str, split: TimeSplit, pauses: UnitPauses, *, sampled: bool) -> Advice:
+    """Say how to find out what a process does between its units of work, and what it means if it waits."""
+    paused, unit = fmt.duration(pauses.host_ns), visible(pauses.name, 40)
+    each = f"a median of {fmt.duration(pauses.median_ns)} each"
+    share = fmt.percent(pauses.host_ns / split.host_ns)
+    return Advice(
+        action=f"Find out whether {name} waits for work between its units of {unit} (NVTX ranges), is paced, or "
+        "prepares the next",
+        commands=[_profile(split.host_activity, sampled=sampled)],
+        expected=None,
+        bound=f"{paused}, {fmt.percent(pauses.host_ns / split.window_ns)} of its time; none if it waits or is paced",
+        why=f"{share} of the host's time, {paused} of {fmt.duration(split.host_ns)}, lies between units: "
+        f"{fmt.counted(pauses.pauses, 'pause')}, {each}. If it waits for requests or is paced, this is spare "
+        "capacity: more requests, or another process, can use it",
+        undo=None,
+        # It changes nothing, and a wait is nothing that a change of the program saves.
+        at_stake_ns=None,
+    )
 
 
 def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> Advice:

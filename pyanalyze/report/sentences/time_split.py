@@ -80,6 +80,8 @@ def limit_text(device: Device, *, short: bool = False, glosses: Sequence[Limit] 
         return None
     if split.too_few:
         return too_few_text(label, split)
+    if split.unit_pauses is not None and (within := split.within_units) is not None and within.window_ns:
+        return _pauses_text(label, split, within, device.tenants[0].copies, glosses, short=short)
     shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
     rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
     copies = device.tenants[0].copies
@@ -139,6 +141,39 @@ def limit_text(device: Device, *, short: bool = False, glosses: Sequence[Limit] 
     if before is None or (before.ns <= split.window_ns and before.cpu_samples is None):
         return said
     return f"{said} {calls_before_text(label, before, short=short)}"
+
+
+def _pauses_text(
+    label: str,
+    split: TimeSplit,
+    within: TimeSplit,
+    copies: Copies | None,
+    glosses: Sequence[Limit],
+    *,
+    short: bool,
+) -> str:
+    """What limits the units of work of a process that pauses between them, and how long the pauses are."""
+    pauses = split.unit_pauses
+    if pauses is None:
+        return ""
+    share = fmt.percent(pauses.host_ns / split.window_ns)
+    each = fmt.duration(pauses.median_ns)
+    said = f"{label} pauses between its units of work (NVTX range {visible(pauses.name, 40)}) for {share} of its time"
+    said = f"{said}, {each} each (median)."
+    activity = split.host_activity
+    spent = "" if activity is None else _host_spent(activity, short=short)
+    said = f"{said} {spent or 'It waits for work, is paced, or its host computes.'}"
+    parts = sorted(Limit, key=lambda limit: -within.part_ns(limit))
+    told = [
+        f"{part_words(one, [copies])}{f' ({PART_GLOSSES[one]})' if one in glosses else ''} "
+        f"{fmt.percent(within.part_ns(one) / within.window_ns)}"
+        for one in parts
+        if within.part_ns(one) >= NAMED_SHARE * within.window_ns
+    ]
+    if short:
+        return f"{said} Without these pauses: {', '.join(told[:2])}."
+    length = fmt.duration(within.window_ns / pauses.units)
+    return f"{said} Without these pauses ({length} per unit, mean): {', '.join(told)}."
 
 
 def _range_phases(label: str, split: TimeSplit) -> str:
