@@ -15,6 +15,8 @@ import pytest
 from command_line import run
 
 import pyanalyze
+from pyanalyze.report.sentences.capture import cut_sentences
+from pyanalyze.text.format import count, duration
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,3 +251,42 @@ def test_a_complete_export_is_not_said_to_be_cut(hardware: Path, corpus: Path) -
         assert not cut(capture), capture
         checked += 1
     assert checked >= 38
+
+
+def test_a_part_of_a_recording_is_told_by_its_counter_samples(hardware: Path, corpus: Path) -> None:
+    """Nsys samples counters all the time: of whole recordings they cover nearly all, whoever says how many there were.
+
+    The recordings of the H100 were cut to a window before nsys wrote its totals into exports.
+    """
+    query = "SELECT max(timestamp) - min(timestamp), (SELECT duration FROM ANALYSIS_DETAILS) FROM GPU_METRICS"
+    first_call = "SELECT min(correlationId) FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE correlationId > 0"
+    for name in ("torch-alone-serve", "torch-alone-train", "alone-C"):
+        path = hardware / f"{name}.sqlite"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+            (covered, recorded), (first,) = db.execute(query).fetchone(), db.execute(first_call).fetchone()
+        assert covered < recorded / 10
+        report = pyanalyze.load(path).report()
+        (capture,) = report.captures
+        assert capture.counters_cover_ns == covered
+        (said,) = cut_sentences(report)
+        assert f"cover {duration(covered)} of {duration(recorded)}" in said
+        missing = {gap.what: gap for gap in report.devices[0].sharing.missing}
+        assert "export was cut" in missing["export_rows"].why
+        if name == "torch-alone-serve":
+            # No kernel lacks its call: both begin at once.
+            assert first == 13_789
+            assert f"number {count(first)} of its process" in missing["launch_calls"].why
+            assert "the export was cut, no two contexts alternated" in missing["context_switches"].why
+            assert missing["context_switches"].how.startswith("nsys export")
+            screen = run("summary", path).stdout
+            assert "a part of the recording (inferred)" in screen
+            section = run("report", path, "-f", "txt").stdout
+            assert "No data-quality issue was counted" not in section
+            assert "samples of the whole capture" not in " ".join(section.split())
+    path = corpus / "exports" / "rtx3090-gpumetrics" / "report2.nsys2023.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as db:
+        covered, recorded = db.execute(query).fetchone()
+    assert covered > 0.9 * recorded
+    whole = pyanalyze.load(path).report()
+    assert whole.captures[0].counters_cover_ns is None
+    assert not cut_sentences(whole)

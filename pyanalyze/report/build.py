@@ -39,6 +39,7 @@ from pyanalyze.report.fill.window import (
 )
 from pyanalyze.results.model import Missing
 from pyanalyze.results.report import Capture, Device, QualityRow, Report, Tool, View
+from pyanalyze.tables.cut_exports import sampled_spans_of_cut
 from pyanalyze.tables.tableset import Selection
 from pyanalyze.text.allowlist import known_host
 from pyanalyze.vocabulary import EVERY_PART, Part
@@ -94,7 +95,8 @@ def assemble(
     analysis.precompute(parts)
     tables = analysis.tables
     captures, cut = tables.capture.to_dicts(), records_held(tables)
-    held_ns = held_times_ns(tables, cut)
+    sampled_ns = sampled_spans_of_cut(tables)
+    held_ns = held_times_ns(tables, {*cut, *sampled_ns})
     without_events = captures_without_events(tables)
     advised: Sequence[DeviceAdvice] = ()
     if Part.ADVICE in parts:
@@ -119,6 +121,7 @@ def assemble(
                 switch_records=cut.get(c["capture"], {}).get("switch_records"),
                 cuda_events=cut.get(c["capture"], {}).get("cuda_events"),
                 counter_samples=cut.get(c["capture"], {}).get("counter_samples"),
+                counters_cover_ns=sampled_ns.get(c["capture"]),
                 held_start_ns=held_ns.get(c["capture"], _UNKNOWN_SPAN)[0],
                 held_end_ns=held_ns.get(c["capture"], _UNKNOWN_SPAN)[1],
                 clock_offset_ns=c["clock_offset_ns"],

@@ -146,6 +146,13 @@ class Capture(Result):
     counter_samples: RecordsHeld | None = Field(
         default=None, description="Samples of hardware counters, where the export lacks some; null: the same."
     )
+    counters_cover_ns: int | None = Field(
+        default=None,
+        ge=0,
+        description="From the first to the last sample of hardware counters, ns, where that is less than half of the "
+        "recording: nsys takes them all the time, so that the export was cut (inferred). Null: it is not, or nsys says "
+        "itself how many records are missing.",
+    )
     held_start_ns: int | None = Field(
         default=None,
         description="First record of work on the GPU, a counter, or a switch that tells of the time of the work, ns "

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
+from pyanalyze.tables.cut_exports import LEAST_COVERED
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import capital
 
@@ -134,15 +135,17 @@ class LaunchRecords:
         )
 
     def describe_start(self) -> str:
-        """Say that records begin in the middle of the work; empty: nothing shows it.
+        """Say that records begin in the middle of the work, or of the run; empty: nothing shows it.
 
         Examples
         --------
         >>> LaunchRecords(3, 0, (), first_call=2086, without_call_at_start=3).describe_start()[:82]
         'the launch calls of the first 3 kernels are missing, and the first recorded call i'
         """
-        if not self.without_call_at_start:
+        if not self.first_call:
             return ""
+        if not self.without_call_at_start:
+            return self._first()
         first = fmt.counted(self.without_call_at_start, "kernel")
         which = "call of the first kernel is" if self.without_call_at_start == 1 else f"calls of the first {first} are"
         return f"the launch {which} missing, and {self._first()}"
@@ -203,7 +206,11 @@ def _first_call(tables: TableSet, processes: Collection[tuple[int, int | None]] 
 
 
 def _cut_at_start(tables: TableSet, processes: Collection[tuple[int, int | None]] | None) -> tuple[int, int]:
-    """The first call of :func:`_first_call`, and kernels of earlier calls; zeros: no kernel is of one."""
+    """The first call of :func:`_first_call`, and kernels of earlier calls.
+
+    Without such kernels nsys may have left out calls of the set-up, unless the records are a small part of the
+    recording. Zeros: nothing is missing that shows.
+    """
     import polars as pl
 
     if "kernels" not in tables or tables.selection.narrowed:
@@ -225,8 +232,19 @@ def _cut_at_start(tables: TableSet, processes: Collection[tuple[int, int | None]
         .filter(pl.col("first") > _SET_UP_CALLS)
     )
     before = kernels.join(firsts, on=process, nulls_equal=True).filter(pl.col("correlation_id") < pl.col("first"))
-    first = before["first"].min()
+    if before.is_empty():
+        firsts = firsts.join(_few_of_recording(tables), on="capture", how="semi")
+    first = (firsts if before.is_empty() else before)["first"].min()
     return (first, before.height) if isinstance(first, int) else (0, 0)
+
+
+def _few_of_recording(tables: TableSet) -> pl.DataFrame:
+    """Captures whose records are a small part of their recording."""
+    import polars as pl
+
+    recorded = pl.col("recording_end_ns") - pl.col("recording_start_ns")
+    held = pl.col("end_ns") - pl.col("start_ns")
+    return tables.capture.filter(held < LEAST_COVERED * recorded).select("capture")
 
 
 def launch_records(

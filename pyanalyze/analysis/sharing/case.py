@@ -21,6 +21,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import TRACE
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.boards import board_of, samples_of
+from pyanalyze.tables.cut_exports import sampled_spans_of_cut
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import (
     compute_processes,
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
 
 __all__ = ["cases_of", "idle_program", "verdicts_of"]
+
+
+#: What facts of an export that was cut are of.
+_PART = "the export, a part of its recording"
 
 
 def verdicts_of(tables: TableSet, cases: Sequence[Case]) -> tuple[Verdict, ...]:
@@ -115,6 +120,7 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     whole = bool(tables.paths) and not windowed
     lost = launch_records(tables) if whole and not traced else None
     errors = {row["capture"]: row["clock_uncertainty_ns"] for row in tables.rows("capture")}
+    cut = sampled_spans_of_cut(tables).keys()
     records_lost = any(row["count"] for row in tables.rows_where("quality", "name", "switch_events_lost"))
     cases: list[Case] = []
     idle: list[Case] = []
@@ -181,7 +187,12 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 listed_programs=_listed_programs(tables, number),
                 nvml_together=most_listed_together(tables, number),
                 unlisted=unlisted_tenants(tables, number),
-                scope="the window" if windowed else Case.scope,
+                scope="the window"
+                if windowed
+                else "the export, a part of its recording"
+                if cut & captures
+                else Case.scope,
+                cut=bool(cut & captures),
                 captured=bool(tables.paths),
                 launches=lost,
                 no_mps_process=_no_mps_process(tables, captures),

@@ -341,6 +341,8 @@ class Case:
     unlisted: Sequence[str] = ()
     #: of what time everything is, in words
     scope: str = "the whole capture"
+    #: whether its export is a part of the recording, as the counter samples show
+    cut: bool = False
     #: whether there was a capture; samples without a capture observe nothing, and no activity in them is no idle GPU
     captured: bool = True
     #: launch calls of a session without kernels; None: there are kernels, or no calls

@@ -115,6 +115,12 @@ def gaps(case: Case) -> list[Missing]:
                 "switches were traced, and there is no record: no two contexts alternated, or nsys was not root, or "
                 "MIG paused it; this is no sign of exclusive use"
             )
+            if case.cut:
+                why = (
+                    "switches were traced, and there is no record: the export was cut, no two contexts alternated, "
+                    "or nsys was not root; this is no sign of exclusive use"
+                )
+                how = HOW["whole_export"]
             if case.has("mps_daemon") or case.has("mps_client_connected") or case.has("nvml_mps_clients"):
                 # Nothing that was left out at the recording: the same command again records nothing more.
                 why = (

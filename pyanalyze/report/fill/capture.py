@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyanalyze.analysis.sharing.missing import HOW
 from pyanalyze.results.model import Missing
 from pyanalyze.results.report import Clock, RecordsHeld
+from pyanalyze.tables.cut_exports import sampled_spans_of_cut
 from pyanalyze.tables.switch_records import SWITCH_RECORDS_CUT
 from pyanalyze.text import format as fmt
 
@@ -115,7 +116,17 @@ def cut_export(tables: TableSet, captures: Collection[int]) -> list[Missing]:
             collected = sum(one.collected for one in some)
             lacking.append(f"{fmt.count(collected - sum(one.held for one in some))} of {fmt.count(collected)} {what}")
     if not lacking:
-        return []
+        covered = {one: ns for one, ns in sampled_spans_of_cut(tables).items() if one in captures}
+        if not covered:
+            return []
+        lengths = [
+            (covered[row["capture"]], row["recording_end_ns"] - row["recording_start_ns"])
+            for row in tables.rows("capture")
+            if row["capture"] in covered
+        ]
+        shown = fmt.names([f"{fmt.duration(ns)} of {fmt.duration(recorded)}" for ns, recorded in lengths])
+        why = f"the export was cut: counter samples, which nsys takes all the time, cover {shown} of recording"
+        return [Missing(what="export_rows", why=why, how=HOW["whole_export"])]
     why = f"the export was cut: it lacks {fmt.names(lacking)} that nsys collected"
     return [Missing(what="export_rows", why=why, how=HOW["whole_export"])]
 

@@ -23,7 +23,11 @@ def _blocks(inputs: Inputs) -> list[Block]:
         )
         for device in inputs.report.devices
         for gap in device.sharing.missing
-        if gap.what in ("kernel_records", "launch_calls")
+        if gap.what in ("export_rows", "kernel_records", "launch_calls")
+        and not (
+            # Of what nsys counts there is a counter.
+            gap.what == "export_rows" and inputs.report.quality
+        )
     ]
     if not inputs.report.quality:
         return gaps or [Para("No data-quality issue was counted.")]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyanalyze.report.sampled_text import ALMOST_ALL
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import CopyDirection
 
 if TYPE_CHECKING:
@@ -55,6 +56,9 @@ def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
     said = []
     for capture in report.captures:
         held = _records_held(capture)
+        if not held and capture.counters_cover_ns is not None:
+            said.append(_sampled_part(capture, several=len(report.captures) > 1, short=short))
+            continue
         # Counters are means of what there is; work and residency are what everything else rests on.
         if all(what == _SAMPLES or records.share >= ALMOST_ALL for what, records in held.items()):
             continue
@@ -83,6 +87,24 @@ def cut_sentences(report: Report, *, short: bool = False) -> list[str]:
         }[bool(starts_late), bool(ends_early)]
         said.append(f"Of what nsys collected, {which} holds {fmt.names(kinds)}{rest} is missing, not idle")
     return said
+
+
+def _sampled_part(capture: Capture, *, several: bool, short: bool) -> str:
+    """Say that an export is a part of its recording, as its counter samples show."""
+    starts_late, ends_early, recorded = _held_times(capture)
+    covered = fmt.duration(capture.counters_cover_ns)
+    if short:
+        when = {
+            (True, True): f": {starts_late} to {ends_early} of {recorded}",
+            (True, False): f": from {starts_late} of {recorded} on",
+            (False, True): f": up to {ends_early} of {recorded}",
+            (False, False): "",
+        }[bool(starts_late), bool(ends_early)]
+        return f"a part of the recording (inferred){when}"
+    which = f"the export {visible(capture.path, 60)}" if several else "the export"
+    said = f"{capital(which)} holds a part of its recording (inferred): counter samples, which nsys takes all the time"
+    span = f"records from {starts_late or 'the start'} to {ends_early or 'the end'}; the rest is missing, not idle"
+    return f"{said}, cover {covered} of {recorded}. It has {span}"
 
 
 def _records_held(capture: Capture) -> dict[str, RecordsHeld]:

@@ -143,10 +143,12 @@ def _lacking_sides(report: Report, device: Device) -> frozenset[str]:
     if window is None or not spans:
         return frozenset({"before", "after"})
     sides = set()
-    if any(start >= window.start_ns for start, _ in spans):
+    # A counter or a switch record may lie before the first work, or after the last, by less than anybody would call a
+    # time without records.
+    notable_ns = SMALL_SHARE * (window.end_ns - window.start_ns)
+    if any(window.start_ns - start < notable_ns for start, _ in spans):
         sides.add("before")
-    # The last switch record may follow the last work by less than anybody would call a time without records.
-    if any(end - window.end_ns < SMALL_SHARE * (window.end_ns - window.start_ns) for _, end in spans):
+    if any(end - window.end_ns < notable_ns for _, end in spans):
         sides.add("after")
     return frozenset(sides) or frozenset({"before", "after"})
 

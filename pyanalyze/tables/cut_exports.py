@@ -1,0 +1,56 @@
+"""Exports that hold a part of their recording, where nsys does not say how much it collected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyanalyze.tables.tableset import TableSet
+
+__all__ = ["LEAST_COVERED", "sampled_spans_of_cut"]
+
+#: Part of the recording that its records cover at least where no rows were removed. Counter samples nsys takes all the
+#: time: those of whole recordings of the corpus cover 0.94 and more, those of parts in `fixtures/hardware` up to 0.10.
+LEAST_COVERED: Final = 0.5
+#: Counters of exports of which nsys says how much it collected.
+_TOLD: Final = frozenset({"counter_samples_cut", "export_cut"})
+
+
+def sampled_spans_of_cut(tables: TableSet) -> dict[int, int]:
+    """Find exports whose samples of hardware counters end long before the recording, or begin long after it.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+
+    Returns
+    -------
+    dict of int to int
+        By capture: from its first sample to its last, ns. Captures of which nsys itself says what is missing are left
+        out, and all where only a part of the time is looked at.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sampled_spans_of_cut(pyanalyze.load(capture).tables)
+    {}
+    """
+    import polars as pl
+
+    whole = (tables.selection.start_ns, tables.selection.end_ns) == (None, None)
+    if not whole or "gpu_metrics" not in tables or not tables.row_count("gpu_metrics"):
+        return {}
+    told = {row["capture"] for row in tables.rows("quality") if row["name"] in _TOLD}
+    recorded = {
+        row["capture"]: row["recording_end_ns"] - row["recording_start_ns"]
+        for row in tables.rows("capture")
+        if row["capture"] not in told and None not in (row["recording_start_ns"], row["recording_end_ns"])
+    }
+    spans = tables.columns("gpu_metrics", "capture", "time_ns").group_by("capture")
+    covered = spans.agg(ns=pl.col("time_ns").max() - pl.col("time_ns").min()).drop_nulls()
+    return {
+        capture: ns
+        for capture, ns in covered.sort("capture").iter_rows()
+        if capture in recorded and ns < LEAST_COVERED * recorded[capture]
+    }
