@@ -2119,3 +2119,30 @@ def test_an_export_that_is_part_of_a_recording_is_said_to_be() -> None:
     assert records.first_call == 303_760
     shown = " ".join(run("report", str(path), "-f", "txt", "-o", "-").stdout.split())
     assert "is number 303 760 of its process: the export is part of a longer recording" in shown.replace("\u202f", " ")
+
+
+def test_a_kernel_of_a_closed_library_is_not_to_be_made_faster() -> None:
+    """A matrix product of cuBLAS, in graphs, is neither edited nor launched less often, nor as short as an addition."""
+    path = H100 / "torch-alone-serve.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        (top, took), *_ = db.execute(
+            'SELECT value, sum("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName '
+            "GROUP BY 1 ORDER BY 2 DESC"
+        ).fetchall()
+        (graphs,) = db.execute(
+            "SELECT count(DISTINCT correlationId) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE graphNodeId IS NOT NULL"
+        ).fetchone()
+    assert top.startswith("nvjet_sm90_")
+    session = load(path)
+    (split,) = session.analysis.time_splits.values()
+    assert (str(split.top_kernel), str(split.top_kernel_library), split.graph_launches) == (top, "cuBLAS", graphs)
+    (advice,) = session.advise()
+    first = advice.actions[0]
+    assert first.action.startswith("Call cuBLAS in python3 with larger batches")
+    assert top in first.action
+    assert (first.at_stake_ns, first.commands) == (took, [])
+    assert "becomes as short" not in first.why
+    assert not any("one graph" in one.action or "fewer launches" in one.why for one in advice.actions)
+    # Kernels of the recordings whose source is in this folder.
+    (own,) = load(H200 / "alone-dram_bound.sqlite").analysis.time_splits.values()
+    assert own.top_kernel_library is None

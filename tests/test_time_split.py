@@ -1891,7 +1891,7 @@ def test_pauses_between_units_are_told_from_what_limits_a_unit(hardware: Path) -
     assert "Profile the host" not in first.action
     assert first.at_stake_ns is not None
     each_us, unit_us = (ns / pauses.units / 1000 for ns in (first.at_stake_ns, within.window_ns))
-    assert f"{each_us:.1f} us of {unit_us:.0f} us per unit of request" in str(first.bound)
+    assert f"{each_us:.0f} us of {unit_us:.0f} us per unit of request" in str(first.bound)
     (between,) = (one for one in advice.actions if "between its units of request" in one.action)
     assert "122.9 ms of 124.1 ms" in between.why
     # Its kernels limit it: there is nothing to tell apart.

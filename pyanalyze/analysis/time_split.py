@@ -38,6 +38,7 @@ from pyanalyze.results.time_split import (
     UploadWaits,
 )
 from pyanalyze.tables.export_details import LoadingKind
+from pyanalyze.tables.library_kernels import library_of
 from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import ENOUGH_UNITS, NAMED_SHARE, SMALL_SHARE
@@ -140,8 +141,12 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         }
         by_name = {} if found_calls is None or not long_ns + short_ns else found_calls["by_name"]
         call = max(by_name, key=lambda name: by_name[name][0], default=None)
-        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, [], 0, 0, 0, 0, 0, None))
+        top = top_kernels.get((row["device_id"], row["tenant_id"]), _TopKernel(None, [], 0, 0, 0, 0, 0, None, None))
         limit = max(parts, key=lambda limit: parts[limit])
+        host_limits = found_calls is not None and limit is Limit.HOST
+        unit_pauses = _unit_pauses(tables, row, parts[Limit.HOST]) if host_limits else None
+        # Beside pauses between units, no part of these is notable.
+        least_ns = max(SMALL_SHARE * (window_ns - (unit_pauses.host_ns if unit_pauses else 0)), 1)
         split = TimeSplit(
             limit=limit,
             start_ns=row["first_ns"],
@@ -157,11 +162,12 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             api_call_ns=0 if call is None else min(by_name[call][0], parts[Limit.API_CALLS]),
             api_call_count=0 if call is None else by_name[call][1],
             code_loading=_code_loading(tables, row, by_name, parts[Limit.API_CALLS])
-            if parts[Limit.API_CALLS] >= SMALL_SHARE * window_ns > 0
+            if parts[Limit.API_CALLS] >= least_ns
             else None,
             top_kernel=top.name,
             top_kernel_ns=top.ns,
             top_kernel_share=top.ns / top.all_ns if top.all_ns else None,
+            top_kernel_library=library_of(top.name, top.full_name),
             top_kernel_equals=top.equals(),
             top_kernel_kinds=top.kinds,
             top_kernel_launches=top.launches,
@@ -170,32 +176,28 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             top_kernel_faulting_ns=None if top.name is None else _faulting_ns(tables, row, top.name),
             graphs_ns=covered_ns(work_of(tables, row, ("graph_launches",), "start_ns", "end_ns")),
             host_activity=_host_activity(tables, row, gaps and gaps["host"], waits, parts[Limit.HOST]),
-            host_after_ns=_after_last_launch_ns(tables, row)
-            if parts[Limit.HOST] >= SMALL_SHARE * window_ns > 0
-            else None,
-            unit_pauses=_unit_pauses(tables, row, parts[Limit.HOST])
-            if found_calls is not None and limit is Limit.HOST
-            else None,
+            host_after_ns=_after_last_launch_ns(tables, row) if parts[Limit.HOST] >= least_ns else None,
+            unit_pauses=unit_pauses,
             longest_gap=_longest(tables, row, gaps) if gaps is not None and limit is Limit.HOST else None,
             calls_before=_notable(before.get((row["capture"], row["pid"])), window_ns),
-            launch_waits=_launch_waits(tables, row) if parts[Limit.LAUNCHES] >= SMALL_SHARE * window_ns > 0 else None,
+            launch_waits=_launch_waits(tables, row) if parts[Limit.LAUNCHES] >= least_ns else None,
             sync_gaps=_sync_gaps(tables, row, parts)
-            if found_calls is not None and max(parts[Limit.LAUNCHES], parts[Limit.HOST]) >= SMALL_SHARE * window_ns > 0
+            if found_calls is not None and max(parts[Limit.LAUNCHES], parts[Limit.HOST]) >= least_ns
             else None,
             read_backs=_read_backs(tables, row)
-            if found_calls is not None and max(parts[Limit.COPIES], long_ns + short_ns) >= SMALL_SHARE * window_ns > 0
+            if found_calls is not None and max(parts[Limit.COPIES], long_ns + short_ns) >= least_ns
             else None,
             upload_waits=_upload_waits(tables, row)
-            if found_calls is not None and sum(parts[one] for one in _FED_BY_HOST) >= SMALL_SHARE * window_ns > 0
+            if found_calls is not None and sum(parts[one] for one in _FED_BY_HOST) >= least_ns
             else None,
             collective_waits=waits_of_ranks.get((row["device_id"], row["tenant_id"])),
             operations=row["kernels"] + row["graph_launches"] + row["memops"],
             graph_launches=_graph_launches(tables, row)
-            if max(parts[Limit.LAUNCHES], parts[Limit.WAITING]) >= SMALL_SHARE * window_ns > 0
+            if max(parts[Limit.LAUNCHES], parts[Limit.WAITING]) >= least_ns
             else None,
             launch_phases=_launch_phases(tables, row),
         )
-        if parts[Limit.WAITING] >= SMALL_SHARE * window_ns > 0:
+        if parts[Limit.WAITING] >= least_ns:
             split = split.model_copy(
                 update={
                     "graph_waits": _graph_waits(tables, row) if split.graph_launches else None,
@@ -246,6 +248,7 @@ def about_kernel(tables: TableSet, tenant: tuple[int, int], split: TimeSplit, na
             "top_kernel_kinds": kernel["kinds"],
             "top_kernel_launches": kernel["launches"],
             "top_kernel_configurations": kernel["configurations"],
+            "top_kernel_library": library_of(name, kernel["full_name"]),
             "top_kernel_equals": [],
             "top_kernel_faulting_ns": _faulting_ns(tables, row, name),
             "top_kernel_only_ns": _only_ns(tables, row, name) if split.overlapping else None,
@@ -1035,6 +1038,8 @@ class _TopKernel:
     `launches`, `configurations`: how often and in how many launch configurations it was launched.
 
     `shortest_ns`: mean duration of the shortest launch configuration of any kernel.
+
+    `full_name`: its demangled name; of several, the first.
     """
 
     name: str | None
@@ -1045,6 +1050,7 @@ class _TopKernel:
     launches: int
     configurations: int
     shortest_ns: float | None
+    full_name: str | None
 
     def equals(self) -> list[str]:
         """Kernels whose share of the time is printed with the same digits: which of them is first is chance."""
@@ -1094,6 +1100,7 @@ def _kernel_names(tables: TableSet) -> pl.DataFrame:
         kinds=pl.col("name").cast(pl.String).n_unique(),
         configurations=pl.len(),
         shortest_ns=(pl.col("total_ns") / pl.col("launches")).min(),
+        full_name=pl.col("name").cast(pl.String).first(),
     )
     return names.sort(*tenant, "total_ns", "short_name", descending=[False, False, True, False])
 
@@ -1114,6 +1121,7 @@ def _top_kernels(tables: TableSet) -> dict[tuple[int, int], _TopKernel]:
             launches=pl.first("launches"),
             configurations=pl.first("configurations"),
             shortest_ns=pl.min("shortest_ns"),
+            full_name=pl.first("full_name"),
         )
     )
     return {(device, one): _TopKernel(*told) for device, one, *told in top.iter_rows()}

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pyanalyze.results.collectives import CollectiveWaits
 from pyanalyze.results.model import Fraction, Number, Result, Text
+from pyanalyze.tables.library_kernels import Library
 from pyanalyze.vocabulary import NAMED_SHARE, Word
 
 if TYPE_CHECKING:
@@ -642,6 +643,9 @@ class TimeSplit(Result):
         ge=0, description="Full names that it has: 1, as a name tells its kernel from the others of the session."
     )
     top_kernel_share: Number = Field(description="The same over the durations of all its kernels; null: no kernels.")
+    top_kernel_library: Library | None = Field(
+        default=None, description="The closed library that it is of, told by its name; null: none that is known."
+    )
     top_kernel_equals: list[Text] = Field(
         default_factory=list,
         description="Other kernels, at most 3, whose share has the same three digits. Hostile text.",
@@ -689,8 +693,9 @@ class TimeSplit(Result):
     )
     unit_pauses: UnitPauses | None = Field(
         default=None,
-        description="Null: the host is not the limit, or most of its time does not lie in pauses between NVTX ranges "
-        "that repeat and hold half of the operations.",
+        description="What is looked at from 2 % of the time on is then from 2 % of the time without these pauses on. "
+        "Null: the host is not the limit, or most of its time does not lie in pauses between NVTX ranges that repeat "
+        "and hold half of the operations.",
     )
     launch_waits: LaunchWaits | None = Field(
         default=None,
@@ -852,7 +857,7 @@ class TimeSplit(Result):
             return None
         parts = {limit: self.part_ns(limit) for limit in Limit}
         parts[Limit.HOST] -= pauses.host_ns
-        gaps = self.sync_gaps
+        gaps, waits = self.sync_gaps, self.launch_waits
         return self.model_copy(
             update={
                 "limit": max(parts, key=lambda limit: parts[limit]),
@@ -862,6 +867,8 @@ class TimeSplit(Result):
                 # What is known of the host is of all of its time.
                 "host_activity": None,
                 "longest_gap": None,
+                # A wait at the end of each unit is for its answer.
+                "launch_waits": None if waits is not None and waits.waited <= pauses.units else waits,
                 "sync_gaps": None if gaps is None else gaps.model_copy(update={"host_ns": 0}),
             }
         )

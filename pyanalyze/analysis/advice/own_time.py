@@ -1166,6 +1166,9 @@ def _least_ns(split: TimeSplit) -> int:
     shortest_ns = split.shortest_kernel_ns
     if shortest_ns is None or shortest_ns > _NEARLY_EMPTY_NS or split.overlapping:
         return 0
+    # A matrix product does not get as short as a kernel that handles some elements.
+    if split.top_kernel_library is not None:
+        return 0
     least_ns = min(split.top_kernel_launches * shortest_ns, split.top_kernel_ns)
     return least_ns if least_ns >= SMALL_SHARE * split.top_kernel_ns else 0
 
@@ -1193,6 +1196,13 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     named = fmt.names([kernel, *split.top_kernel_equals])
     why = f"kernels were in flight for {part}; {named} {have} {_top_kernel_part(split)}"
     action = f"Make {_named_kernels(split)} of {name} faster"
+    library = split.top_kernel_library
+    if library is not None:
+        # Nobody but its vendor can edit it: what it does, the call decides.
+        action = f"Call {library} in {name} with larger batches, smaller types or other shapes, or fuse calls"
+        action = f"{action}, to shorten {_named_kernels(split)}"
+        commands = []
+        why = f"{why}. {library} chose it by shapes and types (told by its name)"
     if _faulting_ns(split):
         why = (
             f"{why}. For {fmt.duration(_faulting_ns(split))}, migrations because of page faults were in flight as well"
@@ -1208,4 +1218,6 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     if _nearly_empty(split):
         action = f"Launch {_named_kernels(split)} of {name} less often, or fuse it with others"
         return action, [], f"{why}. The upper bound assumes that it is not launched"
-    return action, commands, f"{why}. The upper bound assumes that it becomes as short; fewer launches save more"
+    # Those of a graph are no launches of their own.
+    fewer = "" if split.graph_launches else "; fewer launches save more"
+    return action, commands, f"{why}. The upper bound assumes that it becomes as short{fewer}"
