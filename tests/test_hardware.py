@@ -2146,3 +2146,36 @@ def test_a_kernel_of_a_closed_library_is_not_to_be_made_faster() -> None:
     # Kernels of the recordings whose source is in this folder.
     (own,) = load(H200 / "alone-dram_bound.sqlite").analysis.time_splits.values()
     assert own.top_kernel_library is None
+
+
+def _lone_course(path: Path, kernel: str) -> list[tuple[float, float]]:
+    """Of each launch of a kernel the part of its course, as SQL says, from the end of what overlaps its begin to the
+    start of what overlaps its end."""
+    query = """SELECT max(ifnull((SELECT max(o."end") FROM CUPTI_ACTIVITY_KIND_KERNEL AS o
+                 WHERE o.start < k.start AND o."end" > k.start), k.start) - k.start, 0) * 1.0 / (k."end" - k.start),
+               min(ifnull((SELECT min(o.start) FROM CUPTI_ACTIVITY_KIND_KERNEL AS o
+                 WHERE o.start > k.start AND o.start < k."end"), k."end") - k.start) * 1.0 / (k."end" - k.start)
+               FROM CUPTI_ACTIVITY_KIND_KERNEL AS k JOIN StringIds ON id = k.shortName WHERE value = ? GROUP BY k.rowid"""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return list(db.execute(query, (kernel,)))
+
+
+def test_counters_of_a_part_of_each_launch_are_not_those_of_the_kernel() -> None:
+    """A4 runs beside the first half of each A2: what is sampled then is its last blocks, and half of the SMs empty."""
+    path = H200 / "alone-A.sqlite"
+    spans = _lone_course(path, "A2")
+    assert len(spans) == 119
+    assert sum(last == 1 for _, last in spans) == 119
+    alone_from = median(first for first, _ in spans)
+    assert 0.4 < alone_from < 0.5
+    session = load(path)
+    counted = {one.name: one for one in session.analysis.kernel_counters[0]}
+    assert counted["A2"].course_from == pytest.approx(alone_from, abs=0.02)
+    assert counted["A2"].course == pytest.approx(1 - alone_from, abs=0.02)
+    assert not counted["A2"].whole_course
+    # Nothing overlaps A3.
+    assert all(span == (0, 1) for span in _lone_course(path, "A3"))
+    assert (counted["A3"].course, counted["A3"].whole_course) == (1, True)
+    shown = run("report", path, "-f", "md").stdout
+    part = f"{counted['A2'].course:.0%}".replace("%", " %")
+    assert f"not known: only the last {part} of each launch was without another kernel in flight (n = 493)" in shown

@@ -22,6 +22,8 @@ _PERCENT = ("Throughput %", "%")
 _OTHER = "(?i)frequency|requests"
 #: Samples, in a kernel or of a tenant alone, from which on their mean is worth saying.
 ENOUGH_SAMPLES = 10
+#: Steps of the course of a launch, each of 2 %.
+_STEPS = 50
 #: How the counters begin that are shown first.
 _FIRST = ("sms active", "sm active", "compute warps in", "sm issue", "tensor active", "dram read", "dram write")
 
@@ -123,23 +125,32 @@ def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
         block_threads=_product(shape[3:]),
         start_ns=pl.max_horizontal("start_ns", before),
         end_ns=pl.min_horizontal("end_ns", after),
+        began_ns="start_ns",
+        took_ns=pl.col("end_ns") - pl.col("start_ns"),
+    )
+    solo = solo.with_columns(
+        solo_from=(pl.col("start_ns") - pl.col("began_ns")) / pl.col("took_ns"),
+        solo_until=(pl.col("end_ns") - pl.col("began_ns")) / pl.col("took_ns"),
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
     solo = solo.sort("start_ns")
     launched, metric = ("name", "grid_blocks", "block_threads"), pl.col("metric").cast(pl.String)
-    parts = [
-        piece.join(_within(piece, solo), on="time_ns")
-        .group_by(*launched, metric)
-        .agg(n=pl.len(), sum=pl.col("value").sum())
-        for piece in _samples(tables, device_id)
-    ]
+    parts, courses = [], []
+    for piece in _samples(tables, device_id):
+        found = piece.join(_within(piece, solo), on="time_ns")
+        parts.append(found.group_by(*launched, metric).agg(n=pl.len(), sum=pl.col("value").sum()))
+        courses.append(found.unique("time_ns").group_by(*launched).agg(*_steps()))
     if not parts:
         return []
+    course = {
+        (name, blocks, threads): _covered(lengths)
+        for name, blocks, threads, *lengths in pl.concat(courses).group_by(*launched).sum().iter_rows()
+    }
     sums = pl.concat(parts).group_by(*launched, "metric").agg(pl.col("n", "sum").sum()).sort(*launched, "metric")
-    found: dict[tuple[str, int | None, int | None], dict[str, tuple[int, float]]] = {}
+    counters: dict[tuple[str, int | None, int | None], dict[str, tuple[int, float]]] = {}
     for name, blocks, threads, counter, n, total in sums.filter(pl.col("n") >= ENOUGH_SAMPLES).iter_rows():
         if _rank(counter) == len(_FIRST):
             continue  # Of the device, such as that it was busy: nothing of a kernel.
-        found.setdefault((name, blocks, threads), {})[counter] = n, total / n / 100
+        counters.setdefault((name, blocks, threads), {})[counter] = n, total / n / 100
     made = [
         KernelCounters(
             name=name,
@@ -147,10 +158,26 @@ def kernel_counters(tables: TableSet, device_id: int) -> list[KernelCounters]:
             block_threads=threads,
             n=max(n for n, _ in counted.values()),
             means={counter: counted[counter][1] for counter in sorted(counted, key=_rank)},
+            course=course[name, blocks, threads][0],
+            course_from=course[name, blocks, threads][1],
         )
-        for (name, blocks, threads), counted in found.items()
+        for (name, blocks, threads), counted in counters.items()
     ]
     return sorted(made, key=lambda one: (-one.n, one.name))
+
+
+def _steps() -> Iterator[pl.Expr]:
+    """How much of each step of the course of a launch, summed over samples, no other kernel was in flight."""
+    for step in range(_STEPS):
+        overlap = pl.min_horizontal("solo_until", (step + 1) / _STEPS) - pl.max_horizontal("solo_from", step / _STEPS)
+        yield overlap.clip(0).sum().alias(f"step_{step}")
+
+
+def _covered(lengths: Sequence[float]) -> tuple[float, float]:
+    """Which part of the steps has at least half of an even share, and where the first of these begins."""
+    share = sum(lengths) / _STEPS / 2
+    covered = [step for step, length in enumerate(lengths) if length >= share]
+    return len(covered) / _STEPS, min(covered, default=0) / _STEPS
 
 
 def _product(columns: Sequence[str]) -> pl.Expr:

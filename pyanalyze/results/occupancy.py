@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Fraction, Number, Result, Text
@@ -85,6 +87,10 @@ class GpuMetrics(Result):
         return self.mean_of("SMs Active") if old is None else old
 
 
+#: Part of the course of launches from which on samples of it are samples of the kernel.
+_WHOLE_COURSE: Final = 0.8
+
+
 class KernelCounters(Result):
     """Means of counter samples that lie wholly in launches of one kernel while no other was in flight; `sampled`."""
 
@@ -93,6 +99,25 @@ class KernelCounters(Result):
     block_threads: int | None = Field(description="Threads of its blocks; null: not recorded.")
     n: int = Field(ge=1, description="Samples, each the mean until the next one.")
     means: dict[Text, Finite] = Field(description="By counter, fraction of what the GPU can do.")
+    course: Fraction = Field(
+        default=1.0,
+        description="Part of the course of its launches that samples can be of: the steps of 2 % in which no other "
+        "kernel was in flight about as often as in the others. Below 0.8 the means are of that part only.",
+    )
+    course_from: Fraction = Field(default=0.0, description="Where in a launch the first such step begins.")
+
+    @property
+    def whole_course(self) -> bool:
+        """Whether its means are of the kernel: samples are of nearly all of the course of a launch.
+
+        Where others overlap one end of each launch, what is left is another phase of it, such as its last blocks.
+
+        Examples
+        --------
+        >>> KernelCounters(name="k", grid_blocks=1, block_threads=1, n=9, means={}, course=0.5).whole_course
+        False
+        """
+        return self.course >= _WHOLE_COURSE
 
 
 class BlockCheck(Result):

@@ -97,7 +97,9 @@ def _launched(tables: TableSet, tenant: tuple[int, int], counted: Sequence[Kerne
     """The launch configurations of a tenant with what counters say of them."""
     import polars as pl
 
-    of_launch = {(one.name, one.grid_blocks, one.block_threads): demands.most_used(one) for one in counted}
+    of_launch = {
+        (one.name, one.grid_blocks, one.block_threads): demands.most_used(one) for one in counted if one.whole_course
+    }
     rows = tables.of_device("kernel_occupancy", tenant[0]).filter(pl.col("tenant_id") == tenant[1])
     text = (pl.col(name).cast(pl.String) for name in ("short_name", "name"))
     found = []

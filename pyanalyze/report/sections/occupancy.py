@@ -414,6 +414,15 @@ def _kernel_row(
 def _counters_cell(counted: KernelCounters | None) -> Cell:
     if counted is None:
         return Cell(fmt.UNKNOWN)
+    if not counted.whole_course:
+        part = fmt.percent(counted.course, 0)
+        if counted.course_from == 0:
+            which = f"the first {part} of each launch was"
+        elif round(counted.course_from + counted.course, 2) >= 1:
+            which = f"the last {part} of each launch was"
+        else:
+            which = f"{part} of each launch were"
+        return Cell(f"{fmt.UNKNOWN}: only {which} without another kernel in flight (n = {fmt.count(counted.n)})")
     means = ", ".join(f"{visible(name)} {fmt.percent(mean, 0)}" for name, mean in counted.means.items())
     return Cell(f"{means} (n = {fmt.count(counted.n)})")
 
