@@ -40,6 +40,7 @@ from pyanalyze.report.sentences.cause import cause_sentence
 from pyanalyze.report.sentences.co_run import co_run_part
 from pyanalyze.report.sentences.gpu_time import gpu_time_rows, gpu_time_text
 from pyanalyze.report.sentences.slowdown import aggressors_text
+from pyanalyze.report.sentences.time_split import limit_text
 from pyanalyze.report.sentences.window import defined_window
 from pyanalyze.text.format import count
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
@@ -2179,3 +2180,39 @@ def test_counters_of_a_part_of_each_launch_are_not_those_of_the_kernel() -> None
     shown = run("report", path, "-f", "md").stdout
     part = f"{counted['A2'].course:.0%}".replace("%", " %")
     assert f"not known: only the last {part} of each launch was without another kernel in flight (n = 493)" in shown
+
+
+def lone_times(path: Path) -> dict[str, int]:
+    """By name: how long kernels were in flight with none of another name, from the rows that SQL gives."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            'SELECT start, "end", value FROM CUPTI_ACTIVITY_KIND_KERNEL JOIN StringIds ON id = shortName'
+        ).fetchall()
+    moments = sorted((time, number, name) for start, end, name in rows for time, number in ((start, 1), (end, -1)))
+    flying: dict[str, int] = {}
+    found: dict[str, int] = {}
+    for (time, number, name), (until, _, _) in pairwise(moments):
+        flying[name] = flying.get(name, 0) + number
+        if len(only := [one for one, launches in flying.items() if launches]) == 1:
+            found[only[0]] = found.get(only[0], 0) + until - time
+    return found
+
+
+def test_of_kernels_that_overlap_the_one_that_runs_without_others_is_named() -> None:
+    """A4 has most time, nearly all of it beside others: without it they would take as long."""
+    path = H200 / "alone-A.sqlite"
+    times = lone_times(path)
+    assert {name: round(ns / 1e6, 1) for name, ns in times.items()} == {"A1": 5.8, "A2": 61.4, "A3": 189.5, "A4": 0.9}
+    session = load(path)
+    (split,) = session.analysis.time_splits.values()
+    assert (split.top_kernel, split.top_kernel_only_ns) == ("A3", times["A3"])
+    assert split.top_kernel_equals == []
+    share = times["A3"] / split.window_ns
+    limit = limit_text(session.report().devices[0])
+    assert f"only A3 was in flight for {share:.1%}".replace("%", " %") in str(limit)
+    (advice,) = session.advise()
+    first = advice.actions[0]
+    assert "kernel A3 of kit" in first.action
+    assert "the only one in flight for 189.5 ms" in first.why
+    assert first.at_stake_ns is not None and first.at_stake_ns < times["A3"]
+    assert "Keep the sharing configuration" not in first.action

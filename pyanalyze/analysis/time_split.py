@@ -58,6 +58,8 @@ _WAITS = (HostKind.MPI, HostKind.VIDEO)
 _MOST_PARTS = 8
 #: Kernels that are named beside the one with most time where they have as much.
 MOST_EQUAL = 3
+#: Kernel names that are looked at for the one that was in flight without others, those with most time.
+_MOST_NAMES = 32
 #: Calls at the start are set-up where each takes more than so many times the median of all.
 _SET_UP = 10
 #: By so much the clocks of host and device may differ: in `nsys-ai/mfu_2gpu_before` of the corpus waits for copies of
@@ -205,7 +207,10 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
                 }
             )
         if split.overlapping:
-            split = split.model_copy(update={"top_kernel_only_ns": _only_ns(tables, row, top.name)})
+            tenant = (row["device_id"], row["tenant_id"])
+            name, only_ns = _longest_only(tables, row)
+            split = about_kernel(tables, tenant, split, name)
+            split = split.model_copy(update={"top_kernel_only_ns": only_ns, "top_kernel_equals": []})
         found[row["device_id"], row["tenant_id"]] = split
     return found
 
@@ -1069,6 +1074,25 @@ def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> i
     graphs = tables.columns("graph_launches", *_OF_KERNELS[:5]).filter(mine)
     work = pl.concat([rest.select("start_ns", "end_ns"), graphs.select("start_ns", "end_ns")])
     return max(int(tenant["busy_ns"]) - covered_ns(work), 0)
+
+
+def _longest_only(tables: TableSet, tenant: Mapping[str, Any]) -> tuple[str, int]:
+    """The kernel name that was in flight without any other for longest, and for how long.
+
+    One that has most time may run beside others throughout: without it, these would take as long.
+    """
+    import polars as pl
+
+    here = (pl.col("device_id") == tenant["device_id"]) & (pl.col("tenant_id") == tenant["tenant_id"])
+    rows = _kernel_names(tables).filter(here).select("short_name", "total_ns").rows()
+    found, longest_ns = rows[0][0], -1
+    for name, total_ns in rows[:_MOST_NAMES]:
+        # Those that follow have less time, with others or without.
+        if total_ns <= longest_ns:
+            break
+        if (only_ns := _only_ns(tables, tenant, name)) > longest_ns:
+            found, longest_ns = name, only_ns
+    return found, longest_ns
 
 
 def _faulting_ns(tables: TableSet, tenant: Mapping[str, Any], name: str) -> int | None:

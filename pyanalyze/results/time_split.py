@@ -637,7 +637,10 @@ class TimeSplit(Result):
         default=None,
         description="Null: api_calls_ns is less than 2 % of the time, or no call that loads code ran then.",
     )
-    top_kernel: Text | None = Field(description="Kernel name with most time; null: only whole graphs. Hostile text.")
+    top_kernel: Text | None = Field(
+        description="Kernel name with most time; where kernels overlap, the one that was in flight without any other "
+        "for longest. Null: only whole graphs. Hostile text."
+    )
     top_kernel_ns: int = Field(ge=0, description="Sum of its durations.")
     top_kernel_kinds: int = Field(
         ge=0, description="Full names that it has: 1, as a name tells its kernel from the others of the session."

@@ -248,6 +248,8 @@ def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> 
         return item.model_copy(update={"action": action, "why": f"{item.why}{more}"})
     share = left_ns / split.window_ns
     has = f"it has {_top_kernel_part(split)}"
+    if split.overlapping and split.top_kernel_only_ns is not None:
+        has = f"kernels overlap; it {_only(split.top_kernel_only_ns)}"
     left = f"{fmt.duration(left_ns)}, {fmt.percent(share)} of its time"
     if kernel.used >= USED_UP:
         less, how, what = _LESS[kernel.resource]
@@ -631,7 +633,8 @@ def _item(
         risk = "what the host reads after that call may not be ready"
     if limit is Limit.KERNELS and split.overlapping and split.top_kernel_only_ns is not None:
         # Beside others it saves nothing by itself: they are in flight all the same.
-        only_ns = split.top_kernel_only_ns
+        only_ns = at_stake_ns = min(split.top_kernel_only_ns, at_stake_ns)
+        share = at_stake_ns / split.window_ns
         in_flight = "in which no kernel of another name was in flight"
         bound = f"{fmt.duration(only_ns)}, {fmt.percent(only_ns / split.window_ns)} of its time, {in_flight}"
     if shared:
@@ -1127,6 +1130,11 @@ def _durations(split: TimeSplit) -> str:
     return "summed kernel time (kernels overlap)" if split.overlapping else "all kernel time"
 
 
+def _only(only_ns: int) -> str:
+    """What is said of the kernel that was in flight without others for longest, behind its name."""
+    return f"was the only one in flight for {fmt.duration(only_ns)}, longer than any other"
+
+
 def _top_kernel_part(split: TimeSplit) -> str:
     """How much of which time the top kernel has, and in how many rows of the table of launch configurations."""
     configurations = split.top_kernel_configurations
@@ -1195,6 +1203,8 @@ def _faster_kernels(name: str, split: TimeSplit, part: str) -> tuple[str, list[s
     have = "have" if split.top_kernel_equals else "has"
     named = fmt.names([kernel, *split.top_kernel_equals])
     why = f"kernels were in flight for {part}; {named} {have} {_top_kernel_part(split)}"
+    if split.overlapping and split.top_kernel_only_ns is not None:
+        why = f"kernels overlap, and were in flight for {part}; {named} {_only(split.top_kernel_only_ns)}"
     action = f"Make {_named_kernels(split)} of {name} faster"
     library = split.top_kernel_library
     if library is not None:

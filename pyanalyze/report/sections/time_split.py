@@ -52,6 +52,9 @@ def _top_kernel(split: TimeSplit) -> str:
     outside = " outside whole graphs" if split.graphs_in_kernels else ""
     each = " each" if split.top_kernel_equals else ""
     named = fmt.names([visible(one, 60) for one in (split.top_kernel, *split.top_kernel_equals)])
+    if split.overlapping and split.top_kernel_only_ns is not None:
+        # One with more time may run beside others throughout.
+        return f"{named} ({fmt.percent(split.top_kernel_only_ns / split.window_ns)} without others)"
     return f"{named} ({fmt.percent(split.top_kernel_share)}{outside}{each})"
 
 

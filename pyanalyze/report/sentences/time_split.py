@@ -104,6 +104,9 @@ def limit_text(device: Device, *, short: bool = False, glosses: Sequence[Limit] 
         has = f"have {share} each" if split.top_kernel_equals else f"has {share}"
         kernels = fmt.names([visible(one) for one in (split.top_kernel, *split.top_kernel_equals)])
         named = f"{kernels} {has} of {time}"
+        if split.overlapping and split.top_kernel_only_ns is not None:
+            only = fmt.percent(split.top_kernel_only_ns / split.window_ns)
+            named = f"kernels overlap; only {kernels} was in flight for {only}"
         if split.mostly_graphs:
             named = f"whole graphs {fmt.percent(split.graphs_ns / split.window_ns)}; {named}"
     if split.limit is Limit.API_CALLS and split.api_call is not None:
