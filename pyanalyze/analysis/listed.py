@@ -591,6 +591,7 @@ def _tenant(draft: _Draft, tables: TableSet, everyone: Sequence[_Draft]) -> List
         memory_bound_bytes=bound,
         first_ns=min(draft.times, default=None),
         last_ns=max(draft.times, default=None),
+        listings=len(set(draft.times)) or None,
         sources=draft.sources,
     )
 

@@ -26,18 +26,22 @@ _COUNTERS = (
     "fp32_active_ratio", "fp16_active_ratio", "int_active_ratio", "dram_active_ratio", "memory_utilization_pct",
     *(f"{engine}_utilization_pct" for engine in VIDEO_ENGINES), "memory_used_bytes",
     "pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s", "nvlink_tx_bytes_per_s",
-    "clock_sm_hz", "clock_memory_hz", "temperature_c",
+    "power_w", "clock_sm_hz", "clock_memory_hz", "temperature_c",
 )  # fmt: skip
 #: Unit by the ending of a metric, and what its values are divided by.
-_UNITS: dict[str, tuple[Literal["fraction", "bytes", "bytes/s", "Hz", "C"], float]] = {
+_UNITS: dict[str, tuple[Literal["fraction", "bytes", "bytes/s", "Hz", "C", "W"], float]] = {
     "_pct": ("fraction", 100.0),
     "_ratio": ("fraction", 1.0),
     "_bytes": ("bytes", 1.0),
     "_bytes_per_s": ("bytes/s", 1.0),
     "_hz": ("Hz", 1.0),
     "_c": ("C", 1.0),
+    "_w": ("W", 1.0),
 }
-_POWER = ("power_w", "power_average_w", "power_instant_w")
+#: What a counter is taken from, first that has values; all others from the metric of their name.
+_OTHER_METRICS = {"power_w": ("power_w", "power_average_w", "power_instant_w")}
+#: The limit that holds is the enforced one.
+_POWER_LIMIT = ("power_limit_enforced_w", "power_limit_w")
 #: Below this share of time a sample counts as idle: drivers round to whole per cent.
 _IDLE = 0.01
 #: Bits of `clocks_event_reasons.active` (NVML) and of DCGM's field 112, which has the same, that limit the clocks.
@@ -93,7 +97,7 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     if here.is_empty():
         return None
     whole = tables.board_samples_of(device_id)
-    times = here["time_ns"].drop_nulls()
+    times = _times_of_board(tables, device_id)
     start, end = times.min(), times.max()
     moments = _moments(here)
     values = {metric: rows["value"].drop_nulls() for metric, rows in whole.items()}
@@ -101,8 +105,8 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     for metric, scale in UTILIZATION:
         use = use if len(use) else _values(values, metric) / scale
     pids = compute_processes(tables, device_id)
-    power = [one for metric in _POWER if len(one := _values(values, metric))]
-    found = [_counter(metric, _values(values, metric)) for metric in _COUNTERS]
+    found = [_counter(metric, _first_of(values, *_OTHER_METRICS.get(metric, (metric,)))) for metric in _COUNTERS]
+    limit = _first_of(values, *_POWER_LIMIT)
     counters = {counter.name: counter for counter in found if counter is not None}
     means = {name: one.mean for name, one in counters.items()}
     used = means.get("memory_used")
@@ -121,7 +125,8 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         dram_active=means.get("dram_active"),
         counters=list(counters.values()),
         memory_mean_bytes=None if used is None else round(used),
-        power_w=_mean(power[0]) if power else None,
+        power_w=means.get("power"),
+        power_limit_w=float(limit[-1]) if len(limit) else None,
         processes=None if pids is None else len(pids),
         throttling=_throttling(whole, values),
         xid=_xid(values),
@@ -153,6 +158,17 @@ def _recovery_action(whole: Mapping[str, pl.DataFrame]) -> str | None:
     rows = whole.get("gpu_recovery_action")
     texts = [] if rows is None else [text for text in rows["text"] if text and text[0] != "[" and text != "N/A"]
     return texts[-1] if texts else None
+
+
+def _times_of_board(tables: TableSet, device_id: int) -> pl.Series:
+    """When a board and its MIG instances were sampled: one tool asks for all of them, and lists processes of the board.
+
+    So a board and its instances have one span, and the same holes.
+    """
+    boards = dict(tables.devices.select("device_id", "gpu_uuid").iter_rows())
+    board = boards.get(device_id)
+    together = [number for number, uuid in boards.items() if number == device_id or (board and uuid == board)]
+    return pl.concat(tables.samples_of(number)["time_ns"].drop_nulls() for number in together)
 
 
 def _moments(here: pl.DataFrame) -> pl.Series:
@@ -188,18 +204,26 @@ def _counter(metric: str, values: pl.Series) -> SampledCounter | None:
     ending = max((ending for ending in _UNITS if metric.endswith(ending)), key=len)
     unit, scale = _UNITS[ending]
     low, mean, high = (float(one) / scale for one in (values.min(), values.mean(), values.max()))  # type: ignore[arg-type]  # floats
+    p10, p90 = (_nearest_rank(values, per_cent) / scale for per_cent in (10, 90))
     # A vGPU gives 0 for what its guest may not read: no GPU in use has a clock of 0 Hz.
     if unit in ("Hz", "C") and high <= 0:
         return None
-    return SampledCounter(name=metric.removesuffix(ending), unit=unit, mean=mean, low=low, high=high, n=len(values))
+    return SampledCounter(
+        name=metric.removesuffix(ending), unit=unit, mean=mean, low=low, high=high, n=len(values), p10=p10, p90=p90
+    )
+
+
+def _nearest_rank(values: pl.Series, per_cent: int) -> float:
+    return float(values.sort()[-(-len(values) * per_cent // 100) - 1])
 
 
 def _values(values: Mapping[str, pl.Series], metric: str) -> pl.Series:
     return values.get(metric, _NO_VALUES)
 
 
-def _mean(values: pl.Series) -> float | None:
-    return float(values.mean()) if len(values) else None  # type: ignore[arg-type]  # floats
+def _first_of(values: Mapping[str, pl.Series], *metrics: str) -> pl.Series:
+    """The values of the first metric that has any."""
+    return next((one for metric in metrics if len(one := _values(values, metric))), _NO_VALUES)
 
 
 def _most(values: pl.Series) -> float | None:

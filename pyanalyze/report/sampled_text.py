@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.association import Association
     from pyanalyze.results.listed import ConfiguredSharing, ListedNode, ListedTenant, SampledShare, Setting
     from pyanalyze.results.report import Device, Fault, Report, Sampled
+    from pyanalyze.results.sampled import SampledCounter
 
 __all__ = [
     "association_text",
@@ -30,10 +31,14 @@ __all__ = [
     "health_of_all",
     "health_parts",
     "idle_note",
+    "least_to_most",
+    "mean_text",
     "named_gpus",
     "node_sentences",
     "only_sampled",
     "outside_window",
+    "power_text",
+    "range_text",
     "sampled_times",
     "set_up_text",
     "share_text",
@@ -404,8 +409,10 @@ def engines_sentence(device: Device) -> str | None:
         return None
     sms = found.counter("sm_active") or found.counter("gpu_utilization")
     engines = [(name, found.counter(f"{name}_utilization")) for name in _ENGINES]
+    # Samples of separate moments are no time of which that is a part.
+    of = "in the mean of its samples" if found.separate_moments else "of the time"
     busier = [
-        f"the {_ENGINES[name]} was busy {fmt.percent(one.mean)} of the time "
+        f"the {_ENGINES[name]} was busy {fmt.percent(one.mean)} {of} "
         f"({fmt.counted(one.n, 'sample')}, peak {fmt.percent(one.high)})"
         for name, one in engines
         if one is not None and sms is not None and one.mean > sms.mean
@@ -415,6 +422,52 @@ def engines_sentence(device: Device) -> str | None:
     return f"{' and '.join(busier)}, more than the SMs ({fmt.percent(sms.mean)}, {fmt.counted(sms.n, 'sample')})"
 
 
+def range_text(counter: SampledCounter) -> str:
+    """Between what values most samples lie, where their mean alone says too little; empty: it does not."""
+    if not counter.varies or counter.p10 is None or counter.p90 is None:
+        return ""
+    # Watts are sampled in hundredths, and nobody needs these.
+    low, high = (round(one) if counter.unit == "W" else one for one in (counter.p10, counter.p90))
+    return f"{'p10-p90' if counter.has_percentiles else 'least to most'} {fmt.quantities(low, high, counter.unit)}"
+
+
+def least_to_most(counter: SampledCounter) -> str:
+    """The range of all samples, for samples of separate moments: these have no mean."""
+    low, high = (round(one) if counter.unit == "W" else one for one in (counter.low, counter.high))
+    return fmt.quantities(low, high, counter.unit)
+
+
+def mean_text(sampled: Sampled, name: str, *, note: str = "") -> str | None:
+    """The mean of a counter with its range where it varies, or its range where samples are of separate moments.
+
+    `note` says in parentheses what the value is not; None: it was not sampled.
+    """
+    counter = sampled.counter(name)
+    if counter is None:
+        return None
+    value = least_to_most(counter) if sampled.separate_moments else fmt.quantity(counter.mean, counter.unit)
+    notes = [range_text(counter) if not sampled.separate_moments else "", note]
+    # No semicolon: the first screen leaves out clauses that end with one.
+    said = ", ".join(filter(None, notes))
+    # A share is one of time: what it is not stands behind that.
+    of_time = " of the time" if note else ""
+    return f"{value}{of_time}{f' ({said})' if said else ''}"
+
+
+def power_text(sampled: Sampled) -> str | None:
+    """Power in whole watts, with its limit; None: it was not sampled."""
+    counter = sampled.counter("power")
+    if counter is None:
+        return None
+    limit = None if sampled.power_limit_w is None else f"limit {sampled.power_limit_w:.0f} W"
+    if sampled.separate_moments:
+        said, notes = f"power {least_to_most(counter)}", [limit]
+    else:
+        said, notes = f"mean power {counter.mean:.0f} W", [range_text(counter), limit]
+    found = ", ".join(filter(None, notes))
+    return f"{said} ({found})" if found else said
+
+
 def counters_table(device: Device) -> list[Block]:
     """List what was sampled of the whole device; engines that were never used stand in the caption."""
     from pyanalyze.report.blocks import Cell, Column, Table
@@ -422,19 +475,27 @@ def counters_table(device: Device) -> list[Block]:
     counters = [] if device.sampled is None else device.sampled.counters
     unused = [one for one in counters if one.name.removesuffix("_utilization") in _ENGINES and not one.high]
     rows = []
-    # Memory is a key number, above.
-    shown = [one for one in counters if one not in unused and one.name != "memory_used"]
+    # Memory and power are key numbers, above.
+    shown = [one for one in counters if one not in unused and one.name not in ("memory_used", "power")]
     if not shown:
         return []
     single = all(one.n == 1 for one in shown)
-    titles = ("One sample",) if single else ("Mean", "Least", "Most", "Samples")
+    apart = device.sampled is not None and device.sampled.separate_moments
+    ranged = not apart and any(one.varies and one.has_percentiles for one in shown)
+    titles = ["One sample"] if single else ["Least", "Most", "Samples"]
+    if not single and not apart:
+        titles = ["Mean", *(["p10", "p90"] if ranged else []), *titles]
     for one in shown:
         label, note = _COUNTERS.get(one.name, (one.name, ""))
-        values = [one.mean] if single else [one.mean, one.low, one.high]
+        values: list[float | None] = [one.mean] if single else [one.low, one.high]
+        if not single and not apart:
+            values = [one.mean, *([one.p10, one.p90] if ranged else []), *values]
         said = [fmt.quantity(value, one.unit) for value in values] + ([] if single else [fmt.count(one.n)])
         rows.append((Cell(label), *map(Cell, said), Cell(note)))
     heads = [Column(title, numeric=True) for title in titles]
     caption = "The whole device (sampled)."
+    if apart and not single:
+        caption += " The samples are of separate moments: they have no mean."
     if unused:
         names = fmt.names([_ENGINES[one.name.removesuffix("_utilization")] for one in unused])
         caption += f" Not used in any sample: {names}."
@@ -480,6 +541,7 @@ def use_basis(device: Device) -> str:
     """How many samples the use of tenants is a mean of, and for what part of the sampled time lists name them."""
     found = [one for one, _ in _used(device)]
     counts = sorted({n for one in found if (n := _listed_times(one)) is not None})
+    lists = sorted({one.listings for one in found if one.listings is not None})
     parts = []
     if counts:
         several = f"{fmt.count(counts[0])} to " if len(counts) > 1 else ""
@@ -490,8 +552,10 @@ def use_basis(device: Device) -> str:
     if whole is not None and whole.start_ns is not None and whole.end_ns is not None and firsts and lasts:
         listed_ns, whole_ns = max(lasts) - min(firsts), whole.end_ns - whole.start_ns
         if listed_ns < ALMOST_ALL * whole_ns:
-            listed = f"for {fmt.duration(listed_ns)}" if listed_ns else "at one moment"
-            parts.append(f"listed {listed} of the {fmt.duration(whole_ns)}")
+            # Who was there between two lists is not known: how many of them name a tenant is.
+            several = f"{fmt.count(lists[0])} to " if len(lists) > 1 else ""
+            moments = f"{several}{fmt.counted(lists[-1], 'moment')}" if lists and lists[-1] > 1 else "one moment"
+            parts.append(f"listed at {moments} of the {fmt.duration(whole_ns)}")
     return ", ".join(parts)
 
 
@@ -563,11 +627,9 @@ def _wrong(device: Device) -> list[tuple[int, str]]:
     if found.xid:
         parts.append((1, f"Xid {', '.join(map(str, found.xid))}"))
     memory = device.memory
-    if memory is not None and memory.total_bytes and memory.peak_bytes is not None:
-        free = memory.total_bytes - memory.peak_bytes
-        if free < MEMORY_RESERVE * memory.total_bytes:
-            said = f"memory almost full: {fmt.bytes_(free)} of {fmt.bytes_(memory.total_bytes)} free at the peak"
-            parts.append((2, said))
+    free, total = (None, None) if memory is None else (memory.headroom_bytes, memory.total_bytes)
+    if total and free is not None and free < MEMORY_RESERVE * total:
+        parts.append((2, f"memory almost full: {fmt.bytes_(free)} of {fmt.bytes_(total)} free at the peak"))
     throttling = found.throttling
     if throttling is not None and (throttling.shares or throttling.power_limited or throttling.thermal_limited):
         parts.append((3, f"clocks throttled: {throttling_text(device)}"))

@@ -247,7 +247,8 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     ]
     left = room - len(before) - len(after) - len(facts) - _ADVICE_LINES
     # What is known of each tenant leaves less room for the whole.
-    whole = [] if sampled is None else _whole("Sampled", sampled, 2 if use is None or left > 1 else 1)
+    most = 3 if left > room - _AT_A_GLANCE + 2 else 2 if use is None or left > 1 else 1
+    whole = [] if sampled is None else _whole("Sampled", sampled, most)
     advice = _advice(report, device, max(min(left + _ADVICE_LINES - len(whole), 4), 1))
     return [*before, *whole, *after, *advice, *facts][:room]
 

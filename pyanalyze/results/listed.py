@@ -70,6 +70,9 @@ class ListedTenant(Result):
     )
     first_ns: int | None = Field(description="First sample that names it, ns from the origin; null: no times.")
     last_ns: int | None = Field(description="Last sample that names it, ns from the origin; null: no times.")
+    listings: int | None = Field(
+        default=None, description="How many samples with a time name it: at different times; null: no times."
+    )
     sources: list[Text] = Field(description="Formats of the inputs that name it.")
 
     @property

@@ -39,7 +39,7 @@ from pyanalyze.results.work import Work
 from pyanalyze.text import format as fmt
 from pyanalyze.text.numbers import LARGEST, bounded_int
 from pyanalyze.text.visible import json_text
-from pyanalyze.vocabulary import Basis
+from pyanalyze.vocabulary import TRAITS, Basis
 
 __all__ = [
     "BASIS_TEXT",
@@ -205,6 +205,27 @@ class Memory(Result):
 
     total_bytes: int | None = Field(description="Size of the device's memory, bytes.")
     peak_bytes: int | None = Field(description="Most memory seen in use at once, all tenants, bytes.")
+    free_bytes: int | None = Field(
+        default=None,
+        description="Least free memory seen, by the driver, bytes: less than the total minus the peak where the driver "
+        "reserves memory. Null: not sampled.",
+    )
+
+    @property
+    def headroom_bytes(self) -> int | None:
+        """What was free at the peak: by the driver, else the total minus the peak; None: not known.
+
+        Examples
+        --------
+        >>> Memory(total_bytes=100, peak_bytes=60).headroom_bytes
+        40
+        >>> Memory(total_bytes=100, peak_bytes=60, free_bytes=35).headroom_bytes
+        35
+        """
+        if self.free_bytes is not None:
+            return self.free_bytes
+        known = self.total_bytes is not None and self.peak_bytes is not None
+        return (self.total_bytes or 0) - (self.peak_bytes or 0) if known else None
 
 
 class Throttling(Result):
@@ -227,6 +248,10 @@ Fault = Literal[
     "tpc-repair-pending",
     "page-retirement-pending",
 ]
+
+
+#: Part of their time that samples must cover for their mean to be one of that time.
+_MOSTLY_SAMPLED = 0.5
 
 
 class Sampled(Result):
@@ -260,6 +285,9 @@ class Sampled(Result):
     )
     memory_mean_bytes: int | None = Field(default=None, description="Mean device memory in use, bytes.")
     power_w: Number | None = Field(description="Power draw, W.")
+    power_limit_w: Number | None = Field(
+        default=None, description="Power limit in the last sample of it, W: the enforced one where both are given."
+    )
     processes: int | None = Field(description="Compute processes that were listed; null: nobody listed them.")
     throttling: Throttling | None = Field(default=None, description="What limited the clocks; null: not sampled.")
     xid: list[int] | None = Field(default=None, description="Xid errors that samples show; null: not sampled.")
@@ -283,6 +311,11 @@ class Sampled(Result):
         True
         """
         return next((one for one in self.counters if one.name == name), None)
+
+    @property
+    def separate_moments(self) -> bool:
+        """Whether holes are longer than the sampled time: the samples are of separate moments, and have no mean."""
+        return self.covered_share is not None and self.covered_share < _MOSTLY_SAMPLED
 
 
 class Mig(Result):
@@ -513,6 +546,19 @@ class Device(Result):
         return [
             t for t in self.tenants if t.in_mps_group or (t.resident_ns is not None and t.gpu_time_basis == "inferred")
         ]
+
+    @property
+    def is_mig_board(self) -> bool:
+        """Whether it is a board in MIG mode: programs run in its instances only, and allocate memory there.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).report().devices[0].is_mig_board
+        False
+        """
+        configured = self.sharing.configured
+        return self.mig is None and configured is not None and TRAITS[configured].mig_instance
 
     def mps_group(self) -> list[Tenant]:
         """Clients of an MPS group that is time-sliced with other tenants; only their residency together is known.

@@ -10,6 +10,11 @@ from pyanalyze.results.model import Finite, Result, Text
 
 __all__ = ["SampledCounter"]
 
+#: Part of p90 that lies between p10 and p90 from which on a mean alone says too little: few samples are near it.
+_VARIED = 0.15
+#: Samples from which on the nearest rank of 90 % is not the largest one.
+_PERCENTILES_FROM = 10
+
 
 class SampledCounter(Result):
     """One quantity of the whole device, over all samples that have a value of it; basis `sampled`."""
@@ -18,8 +23,42 @@ class SampledCounter(Result):
         description="Such as `sm_occupancy`: the metric of the table `nvml_samples` without its unit; of GPU metrics "
         "the name that nsys gives it, such as `Compute Warps in Flight`."
     )
-    unit: Literal["fraction", "bytes", "bytes/s", "Hz", "C"] = Field(description="Unit of the values.")
+    unit: Literal["fraction", "bytes", "bytes/s", "Hz", "C", "W"] = Field(description="Unit of the values.")
     mean: Finite = Field(description="Mean over the samples.")
     low: Finite = Field(description="Smallest sample.")
     high: Finite = Field(description="Largest sample.")
+    p10: Finite | None = Field(
+        default=None,
+        description="Sample that 10 % of them do not exceed (nearest rank: of fewer than 10 samples the smallest); "
+        "null: not computed.",
+    )
+    p90: Finite | None = Field(
+        default=None,
+        description="Sample that 90 % of them do not exceed (nearest rank: of fewer than 10 samples the largest); "
+        "null: not computed.",
+    )
     n: int = Field(ge=1, description="Samples with a value.")
+
+    @property
+    def has_percentiles(self) -> bool:
+        """Whether p10 and p90 say more than the smallest and the largest sample.
+
+        Examples
+        --------
+        >>> SampledCounter(name="a", unit="W", mean=300, low=70, high=450, n=9, p10=70, p90=450).has_percentiles
+        False
+        """
+        return self.p10 is not None and self.n >= _PERCENTILES_FROM
+
+    @property
+    def varies(self) -> bool:
+        """Whether the samples lie so far apart that their mean needs a range beside it.
+
+        Examples
+        --------
+        >>> SampledCounter(name="a", unit="W", mean=300, low=70, high=450, n=20, p10=295, p90=310).varies
+        False
+        """
+        if self.p10 is None or self.p90 is None:
+            return False
+        return self.p90 - self.p10 > _VARIED * abs(self.p90)

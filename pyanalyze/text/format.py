@@ -20,6 +20,7 @@ __all__ = [
     "names",
     "number",
     "percent",
+    "quantities",
     "quantity",
     "ratio",
     "shortened",
@@ -280,6 +281,21 @@ def quantity(value: float | None, unit: str) -> str:
     if unit == "Hz":
         return f"{value / 1e6:.0f} MHz"
     return number(value) if unit in ("1", "") else f"{number(value)} {unit}"
+
+
+def quantities(low: float, high: float, unit: str) -> str:
+    """A range of values, the unit once where it is the same.
+
+    Examples
+    --------
+    >>> quantities(0.44, 0.91, "fraction"), quantities(3 * 2**20, 3 * 2**30, "bytes"), quantities(5, 5, "C")
+    ('44.0 to 91.0 %', '3.00 MiB to 3.00 GiB', '5 C')
+    """
+    first, last = quantity(low, unit), quantity(high, unit)
+    if first == last:
+        return last
+    same = first.rpartition(" ")[2] == last.rpartition(" ")[2] and " " in last
+    return f"{first.rpartition(' ')[0] if same else first} to {last}"
 
 
 def utc(origin_utc_ns: str | None, position_ns: int | None) -> str:

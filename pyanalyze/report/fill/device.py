@@ -35,7 +35,9 @@ def memory_of(tables: TableSet, device: dict[str, Any], missing: list[Missing]) 
         why = f"samples show {fmt.bytes_(peak)} in use, and the device has {fmt.bytes_(total)}: these are several GPUs"
         missing.append(Missing(what="memory.total_bytes", why=why, how="give the files of one GPU"))
         total = None
-    return Memory(total_bytes=total, peak_bytes=peak)
+    left = tables.board_samples_of(device["device_id"]).get("memory_free_bytes")
+    free = None if left is None or total is None else left["value"].min()
+    return Memory(total_bytes=total, peak_bytes=peak, free_bytes=int(free) if isinstance(free, float) else None)
 
 
 def _used_and_free(tables: TableSet, device: dict[str, Any]) -> int | None:

@@ -34,7 +34,16 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         return [Note("Memory in use is not known", f"{size}To capture memory in use, one of these:"), how]
     total = None if memory is None else memory.total_bytes
     peak = None if memory is None else memory.peak_bytes
-    free = None if total is None or peak is None else total - peak
+    # Of a board in MIG mode nobody can allocate what no instance has.
+    in_instances = device.is_mig_board
+    free = None if memory is None or in_instances else memory.headroom_bytes
+    by_driver = memory is not None and memory.free_bytes is not None
+    headroom = Fact(
+        "Headroom",
+        fmt.bytes_(free),
+        "least free memory, by the driver" if by_driver else "total minus peak",
+        "sampled" if free is not None else None,
+    )
     # Without a capture the size of the device is what the driver told a tool.
     basis: Basis = "sampled" if only_sampled(inputs.report, device) else "observed"
     blocks: list[Block] = [
@@ -47,7 +56,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                     "used memory of the device",
                     "sampled" if peak is not None else None,
                 ),
-                Fact("Headroom", fmt.bytes_(free), "total minus peak", "sampled" if free is not None else None),
+                *([] if in_instances else [headroom]),
                 Fact(
                     "Sum of the tenants' peaks",
                     fmt.bytes_(together) if known else fmt.UNKNOWN,
@@ -63,6 +72,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     elif total is not None and together > total:
         text = f"The sum of the tenants' peaks is {fmt.bytes_(together)}; the device has {fmt.bytes_(total)}."
         blocks.append(Note("Memory may run out if the peaks coincide", text, "warning"))
+    elif in_instances:
+        text = "MIG mode is on: programs allocate memory in MIG instances only, and each instance has its own headroom."
+        blocks.append(Para(text, "muted"))
     elif free is not None:
         blocks.append(Para(_never_full(device), "muted"))
     if (outside := outside_window(device)) is not None:
@@ -83,10 +95,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 def _never_full(device: Device) -> str:
     counter = None if device.sampled is None else device.sampled.counter("memory_used")
+    limit = f"Almost full: less than {fmt.percent(MEMORY_RESERVE, 0)} free."
     if counter is not None and counter.n == 1:
-        return "Memory was not almost full in the only sample of it."
+        return f"Memory was not almost full in the only sample of it. {limit}"
     samples = "" if counter is None else f" in {fmt.count(counter.n)} samples"
-    return f"Memory was never almost full{samples}. Peaks between two samples are not recorded."
+    return f"Memory was never almost full{samples}. {limit} Peaks between two samples are not recorded."
 
 
 def _part_of(part: int | None, whole: int | None) -> float | None:

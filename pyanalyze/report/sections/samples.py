@@ -25,9 +25,11 @@ from pyanalyze.report.sampled_text import (
     engines_text,
     health_parts,
     idle_note,
+    least_to_most,
     memory_text,
     only_sampled,
     outside_window,
+    range_text,
     sampled_times,
     share_text,
     sharing_sentence,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyanalyze.results.listed import ListedTenant, Setting
-    from pyanalyze.results.report import Device
+    from pyanalyze.results.report import Device, Sampled
     from pyanalyze.results.sampled import SampledCounter
 
 #: Rows of a list that are shown outside of a fold.
@@ -99,12 +101,8 @@ def _figures(device: Device) -> Facts:
     )
     rows = (
         ("Idle", fmt.percent(found.idle_share), idle_note(found)),
-        (
-            "Memory",
-            fmt.bytes_(peak),
-            f"peak of {_samples(used)}{of_device}, mean {fmt.bytes_(found.memory_mean_bytes)}",
-        ),
-        ("Power", fmt.UNKNOWN if found.power_w is None else f"{found.power_w:.0f} W", "mean"),
+        ("Memory", fmt.bytes_(peak), f"peak of {_samples(used)}{of_device}{_spread(found, used)}"),
+        ("Power", *_power(found)),
         ("Throttling", throttling_text(device), "flags of the driver"),
         ("Xid errors", errors[0], "last codes"),
         ("Uncorrected ECC errors", errors[1], "since the driver was loaded"),
@@ -112,6 +110,28 @@ def _figures(device: Device) -> Facts:
     return Facts(
         tuple(Fact(label, value, note, "sampled") for label, value, note in rows if not value.startswith(fmt.UNKNOWN))
     )
+
+
+def _spread(found: Sampled, used: SampledCounter | None) -> str:
+    """Mean and range of the memory, or the least of samples that are of separate moments."""
+    if used is None:
+        return ""
+    if found.separate_moments:
+        return f"; least {fmt.bytes_(used.low)}, at separate moments"
+    return "; ".join(["", f"mean {fmt.bytes_(used.mean)}", *filter(None, [range_text(used)])])
+
+
+def _power(found: Sampled) -> tuple[str, str]:
+    """Power, and what it is of: with its limit, where that was sampled."""
+    power = found.counter("power")
+    if power is None:
+        return fmt.UNKNOWN, ""
+    limit = [] if found.power_limit_w is None else [f"limit {found.power_limit_w:.0f} W"]
+    if found.separate_moments:
+        of = [f"least to most of {_samples(power)} at separate moments"]
+        return least_to_most(power), "; ".join([*of, *limit])
+    ranges = filter(None, [range_text(power)])
+    return f"{power.mean:.0f} W", "; ".join([f"mean of {_samples(power)}", *ranges, *limit])
 
 
 def _samples(counter: SampledCounter | None) -> str:

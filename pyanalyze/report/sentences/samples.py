@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.sampled_text import ALMOST_ALL
+from pyanalyze.report.sampled_text import ALMOST_ALL, mean_text, power_text
 from pyanalyze.report.sentences.words import HALF
 from pyanalyze.text import format as fmt
 
@@ -23,27 +23,27 @@ def sampled_sentence(device: Device) -> str | None:
     sampled = device.sampled
     if sampled is None:
         return None
-    warps, tensor, busy = (sampled.counter(name) for name in ("sm_occupancy", "tensor_active", "memory_utilization"))
-    full = [] if sampled.sm_active is None else [f"SMs active, mean {fmt.percent(sampled.sm_active)}"]
-    full += [] if warps is None else [f"{fmt.percent(warps.mean)} of all warp slots in use"]
+    active, warps, dram, tensor = (
+        mean_text(sampled, name) for name in ("sm_active", "sm_occupancy", "dram_active", "tensor_active")
+    )
+    full = [] if active is None else [f"SMs active{'' if sampled.separate_moments else ', mean'} {active}"]
+    full += [] if warps is None else [f"{warps} of all warp slots in use"]
     # How full the SMs were says more than that a kernel ran: on the first screen there may be room for one.
     parts = [", ".join(full)] if full else []
-    if sampled.gpu_utilization is not None:
-        parts.append(f"a kernel ran {fmt.percent(sampled.gpu_utilization)} of the time (utilisation, not occupancy)")
-    if sampled.gpu_utilization is None and sampled.engine_active is not None:
-        parts.append(f"graphics engine active {fmt.percent(sampled.engine_active)} of the time (not occupancy)")
-    if sampled.dram_active is not None:
-        parts.append(f"DRAM active {fmt.percent(sampled.dram_active)}")
-    if tensor is not None:
-        parts.append(f"tensor pipes {fmt.percent(tensor.mean)}")
+    used = mean_text(sampled, "gpu_utilization", note="utilisation, not occupancy")
+    engine = mean_text(sampled, "gr_engine_active", note="not occupancy") if used is None else None
+    busy = mean_text(sampled, "memory_utilization", note="not bandwidth") if dram is None else None
+    parts += [] if used is None else [f"a kernel ran {used}"]
+    parts += [] if engine is None else [f"graphics engine active {engine}"]
+    parts += [] if dram is None else [f"DRAM active {dram}"]
+    parts += [] if tensor is None else [f"tensor pipes {tensor}"]
     if device.memory is not None and device.memory.peak_bytes is not None:
         parts.append(f"memory peak {fmt.bytes_(device.memory.peak_bytes)}")
-    if sampled.power_w is not None:
-        parts.append(f"mean power {sampled.power_w:.0f} W")
+    if (power := power_text(sampled)) is not None:
+        parts.append(power)
     if sampled.processes is not None:
         parts.append(processes_text(sampled.processes))
-    if busy is not None and sampled.dram_active is None:
-        parts.append(f"memory busy {fmt.percent(busy.mean)} of the time")
+    parts += [] if busy is None else [f"memory busy {busy}"]
     # Of how many samples, and of what part of the time, is read before the figures.
     return "; ".join([f"{fmt.counted(sampled.n, 'sample')}{_holes(sampled)}", *parts])
 
@@ -55,7 +55,8 @@ def _holes(sampled: Sampled) -> str:
     if sampled.start_ns is None or sampled.end_ns is None:
         return ""
     without = fmt.percent(1 - sampled.covered_share, 0)
-    return f", none for {without} of the {fmt.duration(sampled.end_ns - sampled.start_ns)}"
+    separate = " (separate moments, no mean)" if sampled.separate_moments else ""
+    return f", none for {without} of the {fmt.duration(sampled.end_ns - sampled.start_ns)}{separate}"
 
 
 def samples_text(device: Device, found: CounterCheck | GpuMetrics) -> str:

@@ -1,0 +1,148 @@
+"""Reports of samples without a capture, held against the files that they are made of."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from shared_sessions import load
+
+from pyanalyze.report.markdown import render_markdown
+from pyanalyze.report.sampled_text import use_basis
+from pyanalyze.report.sentences.samples import sampled_sentence
+from pyanalyze.report.summary import render_summary
+
+if TYPE_CHECKING:
+    from pyanalyze.results.report import Report
+
+ROOT = Path(__file__).parents[1]
+CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT / ".." / "shared" / "corpus")) / "samples"
+pytestmark = pytest.mark.skipif(not CORPUS.is_dir(), reason=f"no real samples at {CORPUS}: set PYANALYZE_CORPUS")
+#: nvidia-smi of an Ada board, one line a second; the first was taken before the program began.
+ADA = "george-ts-hami/*timeslicing*gpu_metrics.csv"
+#: `nvidia-smi dmon` without times: 5 rows of one program, then 10 of another.
+DMON = "fergus-mps-h200/results__nsys_20260212_093711__dmon_mps.txt"
+#: Answers of nvidia-smi for an H100 in MIG mode: one group of an idle moment, another of a loaded one.
+MIG = "nvidia-gpu-exporter/*nvidia-h100-mig__590*.txt"
+#: DCGM, one row a second, of some twenty runs.
+DCGM = "migprofiler-a100/data__A100-40g__infer_bsz__dcgm.csv"
+
+
+def file_of(pattern: str) -> Path:
+    (file,) = CORPUS.glob(pattern)
+    return file
+
+
+def report_of(pattern: str) -> Report:
+    return load(file_of(pattern)).report()
+
+
+def page_of(pattern: str) -> str:
+    return render_markdown(report_of(pattern))
+
+
+def screen_of(pattern: str) -> str:
+    return " ".join(render_summary(report_of(pattern)).split())
+
+
+def rank(values: list[float], per_cent: int) -> float:
+    """Nearest rank: the smallest value that at least so many per cent do not exceed."""
+    return next(one for one in sorted(values) if 100 * sum(other <= one for other in values) >= per_cent * len(values))
+
+
+def rows_of_dmon() -> list[list[float]]:
+    lines = file_of(DMON).read_text(encoding="utf-8").splitlines()
+    return [[float(word) for word in line.split()] for line in lines if not line.startswith("#")]
+
+
+def test_a_mean_of_two_regimes_stands_beside_its_range() -> None:
+    """`mem` is 76 to 91 % in the first 5 rows and 44 to 47 % in the others; `sm` 82 to 100 %, mostly 100 %."""
+    memory = [row[2] for row in rows_of_dmon()]
+    low, high = rank(memory, 10), rank(memory, 90)
+    mean = sum(memory) / len(memory)
+    assert (low, high) == (45, 91)
+    said = f"memory busy {mean:.1f} % of the time (p10-p90 {low:.1f} to {high:.1f} %, not bandwidth)"
+    assert said in screen_of(DMON)
+    # Less than 15 % apart.
+    assert "a kernel ran 97.6 % of the time (utilisation, not occupancy)" in screen_of(DMON)
+    clocks = [row[8] for row in rows_of_dmon()]
+    row = (
+        f"| SM clock | {sum(clocks) / 15:.0f} MHz | {rank(clocks, 10):.0f} MHz | {rank(clocks, 90):.0f} MHz | 2310 MHz"
+    )
+    assert row in page_of(DMON)
+
+
+def test_a_mean_over_many_runs_stands_beside_its_range() -> None:
+    with file_of(DCGM).open(encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines))
+    active = sorted(100 * float(row["GRACT"]) for row in rows)
+    used = sorted(int(row["FBUSD"]) for row in rows)
+    assert len(active) == 25_038
+    # Ranks 2,504 (of 2,503.8) and 22,535 (of 22,534.2).
+    low, high = active[2503], active[22534]
+    said = f"active {sum(active) / len(active):.1f} % of the time (p10-p90 {low:.1f} to {high:.1f} %, not occupancy)"
+    assert said in screen_of(DCGM)
+    gib = [f"{one / 1024:.2f}" for one in (sum(used) / len(used), used[2503], used[22534])]
+    assert f"mean {gib[0]} GiB; p10-p90 {gib[1]} to {gib[2]} GiB" in page_of(DCGM)
+
+
+def test_samples_of_separate_moments_have_no_mean() -> None:
+    """The file has values of 9:00:26 to 27.792 and of 9:00:43 to 44.742: none for 15.208 of 18.742 s.
+
+    A time without samples begins one usual interval (1 s) after the last of them: 14.208 s are 76 %. Power in the
+    tables of nvidia-smi and of dmon, whole watts, limit 700 W.
+    """
+    text = file_of(MIG).read_text(encoding="utf-8")
+    watts = [int(found) for found in re.findall(r"(\d+)W / +700W", text)]
+    dmon = [line.split() for line in text.splitlines() if re.match(r" +0 +\d+ +\d+ +\d+ +- ", line)]
+    watts += [int(row[1]) for row in dmon]
+    board, *instances = report_of(MIG).devices
+    assert board.sampled is not None
+    assert board.sampled.separate_moments
+    said = sampled_sentence(board) or ""
+    assert "16 samples, none for 76 % of the 18.74 s (separate moments, no mean)" in said
+    assert f"power {min(watts)} to {max(watts)} W (limit 700 W)" in said
+    page = page_of(MIG)
+    assert f"| Power | {min(watts)} to {max(watts)} W | least to most of 14 samples at separate moments; limit" in page
+    assert "| SM clock | 345 MHz | 1980 MHz | 14 |" in page
+    assert "1162 MHz" not in page
+    assert "| Quantity | Mean |" not in page
+    # An instance has the span and the hole of its board: one tool asked for both.
+    assert {round(one.sampled.covered_share or 0, 3) for one in instances if one.sampled} == {round(4.534 / 18.742, 3)}
+
+
+def test_what_listings_name_is_said_by_their_number_and_place() -> None:
+    """The processes are in the table of 9:00:43, the answer of 9:00:44 and the list of 9:00:44.742; idle: 9:00:26."""
+    instance = report_of(MIG).devices[1]
+    assert {one.listings for one in instance.listed} == {3}
+    assert use_basis(instance) == "listed at 3 moments of the 18.74 s"
+    assert "18.00 s" not in screen_of(MIG)
+
+
+def test_a_board_in_mig_mode_has_no_headroom_of_its_own() -> None:
+    """nvidia-smi -q of the instance says 29357 MiB free at the loaded moment; of the board 479 MiB are reserved."""
+    report = report_of(MIG)
+    board, instance = report.devices[:2]
+    assert board.memory is not None
+    assert instance.memory is not None
+    assert board.memory.free_bytes == 69956 * 2**20
+    assert instance.memory.headroom_bytes == 29357 * 2**20
+    sections = page_of(MIG).split("## Device memory")
+    assert "Headroom" not in sections[1].partition("\n## ")[0]
+    assert "programs allocate memory in MIG instances only" in sections[1]
+    assert "| Headroom | 28.7 GiB | least free memory, by the driver | sampled |" in sections[2]
+
+
+def test_free_memory_is_what_the_driver_says() -> None:
+    """H100 without MIG: used and free do not add up to the total, because the driver reserves some."""
+    file = file_of("nvidia-gpu-exporter/*nvidia-h100-80gb-hbm3*.txt")
+    part = file.read_text(encoding="utf-8").split("FB Memory Usage")
+    free = [int(re.search(r"Free +: (\d+) MiB", one).group(1)) for one in part[1:]]  # type: ignore[union-attr]
+    report = load(file).report()
+    assert report.devices[0].memory is not None
+    assert report.devices[0].memory.headroom_bytes == min(free) * 2**20
+    assert "Almost full: less than 10 % free." in render_markdown(report)
