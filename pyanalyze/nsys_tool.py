@@ -118,7 +118,7 @@ def clients_only(options: Sequence[str]) -> str:
     return f"{names} for MPS clients only, USER: that of their daemon"
 
 
-def record_all(trace: str = TRACE, client: str | None = None) -> str:
+def record_all(trace: str = TRACE, client: str | None = None, *, switches: bool = True) -> str:
     """Return the command that records tenants that were not traced, and how often it is run.
 
     Parameters
@@ -127,19 +127,24 @@ def record_all(trace: str = TRACE, client: str | None = None) -> str:
         What is traced.
     client
         Of :func:`client_options`: some tenants are MPS clients.
+    switches
+        Whether switch records are wanted, which need root: under MIG there are none.
 
     Examples
     --------
+    >>> record_all(switches=False).partition(", ")[0]
+    'nsys profile -t cuda,nvtx -o NAME PROGRAM   # one for each tenant'
     >>> record_all().partition("; ")[0]
     'nsys profile -t cuda,nvtx --gpuctxsw=true -o NAME PROGRAM   # as root'
     >>> record_all(client="").partition("; one")[0].partition("   # ")[2]
     'as root; --run-as for MPS clients only, USER: that of their daemon'
     """
-    options = client_options(client, root=True)
+    options = client_options(client, root=switches)
     only = f"{clients_only(options)}; " if options else ""
+    root = "as root; " if switches else ""
     return (
-        f"{recording(*options, trace=trace)}   # as root; {only}one for each tenant, at the same time, or one around "
-        "the process that starts them all; then pyanalyze A.nsys-rep B.nsys-rep"
+        f"{recording(*options, trace=trace, switches=switches)}   # {root}{only}one for each tenant, at the same time, "
+        "or one around the process that starts them all; then pyanalyze A.nsys-rep B.nsys-rep"
     )
 
 

@@ -108,7 +108,11 @@ def test_an_instance_with_several_listed_processes_is_not_advised_as_if_one_were
     advised = {
         one.device_id: [action.action for action in one.actions] for one in pyanalyze.load(samples=path).advise()
     }
-    assert advised[2] == ["Record the processes of this MIG instance at the same time"]
+    assert advised[2] == [
+        "Record the processes of this MIG instance at the same time",
+        # gpu_burn has 13,526 MiB, and 2g.35gb is the largest GPU instance without a process.
+        "Move gpu_burn into the MIG instance 2g.35gb, in which no process was listed",
+    ]
     assert advised[1] == []
 
 

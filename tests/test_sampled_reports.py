@@ -15,6 +15,7 @@ from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.sampled_text import use_basis
 from pyanalyze.report.sentences.samples import sampled_sentence
 from pyanalyze.report.summary import render_summary
+from pyanalyze.results.listed import without_tenants
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Report
@@ -146,3 +147,68 @@ def test_free_memory_is_what_the_driver_says() -> None:
     assert report.devices[0].memory is not None
     assert report.devices[0].memory.headroom_bytes == min(free) * 2**20
     assert "Almost full: less than 10 % free." in render_markdown(report)
+
+
+def test_under_mig_no_switch_records_are_asked_for_and_who_is_absent_is_not_recorded() -> None:
+    """MIG mode is `Enabled`; all three processes are in GPU instance 2, and lists name none in 3, 9 and 10."""
+    report = report_of(MIG)
+    asked = [gap.how for device in report.devices for gap in device.sharing.missing]
+    asked += [command for device in report.devices for one in device.advice for command in one.commands]
+    assert any("nsys profile" in command for command in asked)
+    assert not any("gpuctxsw" in command or "as root" in command for command in asked)
+    board, shared, *empty = report.devices
+    assert [device.mig.gi for device in empty if device.mig is not None] == [3, 9, 10]
+    for device in (board, *empty):
+        (only,) = device.advice
+        assert only.commands == []
+    assert "programs run in its instances only" in board.advice[0].action
+    assert {device.advice[0].action for device in empty} == {
+        "Nothing to record here: no process was listed in this MIG instance"
+    }
+    assert shared.advice[0].action.endswith("record all 3 listed processes at once before any change")
+    assert "one for each tenant, at the same time" in shared.advice[0].commands[0]
+
+
+def test_a_tenant_of_a_shared_instance_is_moved_into_an_empty_one() -> None:
+    """gpu_burn has 7484 MiB, most of the three; 2g.20gb has 20096 MiB, most of the empty instances."""
+    shared = report_of(MIG).devices[1]
+    assert max(shared.listed, key=lambda one: one.memory_peak_bytes or 0).name == "gpu_burn"
+    move = shared.advice[1]
+    assert move.action == "Move gpu_burn into the MIG instance 2g.20gb, in which no process was listed"
+    uuid = re.search(r"MIG 2g\.20gb +Device +1: \(UUID: (MIG-[0-9a-f-]+)\)", file_of(MIG).read_text(encoding="utf-8"))
+    assert uuid is not None
+    assert move.commands == [f"CUDA_VISIBLE_DEVICES={uuid.group(1)} PROGRAM"]
+    assert "3 of 4 instances of its board had no listed process" in screen_of(MIG)
+
+
+def test_lists_that_do_not_tell_instances_apart_leave_none_empty() -> None:
+    """Where a process is known to be on the board only, it may be in any instance."""
+    shared = report_of(MIG).devices[1].listed
+    assert without_tenants({1: shared, 2: [], 3: []}, []) == [2, 3]
+    assert without_tenants({1: shared[:1], 2: [], 3: []}, shared[1:]) == []
+    assert without_tenants({1: [], 2: []}, []) == []
+
+
+def test_counters_of_instances_are_asked_for_by_instance_and_can_be_given() -> None:
+    (gap,) = report_of(MIG).devices[0].missing_for("gpu_utilization")
+    # `dcgmi dmon --help`: without -i it monitors GPUs; its lines have no time.
+    assert "-i instance:ID" in gap.how
+    assert gap.how.endswith("then --samples dcgm.txt")
+
+
+@pytest.mark.parametrize("pattern", [ADA, DMON, DCGM])
+def test_where_the_other_commands_are_is_said(pattern: str) -> None:
+    (device,) = report_of(pattern).devices
+    assert len(device.advice[0].commands) == 2
+    assert "# command 1 of 2" in screen_of(pattern)
+    assert "`pyanalyze advise` shows both." in screen_of(pattern)
+
+
+def test_an_instance_has_the_holes_of_its_board() -> None:
+    """H200: an instance has two moments, 0 and 26 s; its board has 0, 1.444, 26 and 27.218 s, and a list at 27.377 s.
+
+    The usual interval is 1.444 s: 23.112 s of the hole of 24.556 s are without samples.
+    """
+    devices = report_of("nvidia-gpu-exporter/*h200-mig*.txt").devices
+    shares = {round(one.sampled.covered_share or 0, 4) for one in devices if one.sampled is not None}
+    assert shares == {round(1 - 23.112 / 27.377, 4)}

@@ -160,13 +160,15 @@ class Analysis:
     def verdicts(self) -> tuple[Verdict, ...]:
         """The sharing mode of every device with activity, by device id."""
         from pyanalyze.analysis.sharing.case import verdicts_of
+        from pyanalyze.analysis.sharing.mig_mode import without_switch_records
         from pyanalyze.analysis.sharing.stated import known_by
 
         if self.processes is not None:
             from pyanalyze.analysis.sharing.groups import verdict_of_groups
 
             return tuple(verdict_of_groups(self.tables, verdict) for verdict in self.processes.verdicts)
-        return tuple(known_by(verdict) for verdict in verdicts_of(self.tables, self.cases))
+        found = (known_by(verdict) for verdict in verdicts_of(self.tables, self.cases))
+        return tuple(without_switch_records(self.tables, verdict) for verdict in found)
 
     @cached_property
     def policies(self) -> dict[int, PlacementPolicy]:

@@ -97,7 +97,8 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     if here.is_empty():
         return None
     whole = tables.board_samples_of(device_id)
-    times = _times_of_board(tables, device_id)
+    board = _of_board(tables, device_id, here)
+    times = board["time_ns"].drop_nulls()
     start, end = times.min(), times.max()
     moments = _moments(here)
     values = {metric: rows["value"].drop_nulls() for metric, rows in whole.items()}
@@ -116,7 +117,7 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         n=max([1, len(moments), *(counter.n for counter in counters.values()), _lists(here)]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
-        covered_share=_covered(times, moments),
+        covered_share=_covered(times, _moments(board)),
         gpu_utilization=means.get("gpu_utilization"),
         gpu_utilization_peak=None if (busy := counters.get("gpu_utilization")) is None else busy.high,
         idle_share=None if not len(use) else int((use < _IDLE).sum()) / len(use),
@@ -160,15 +161,15 @@ def _recovery_action(whole: Mapping[str, pl.DataFrame]) -> str | None:
     return texts[-1] if texts else None
 
 
-def _times_of_board(tables: TableSet, device_id: int) -> pl.Series:
-    """When a board and its MIG instances were sampled: one tool asks for all of them, and lists processes of the board.
+def _of_board(tables: TableSet, device_id: int, here: pl.DataFrame) -> pl.DataFrame:
+    """Samples of a board and of its MIG instances: one tool asks for all of them, and lists processes of the board.
 
     So a board and its instances have one span, and the same holes.
     """
     boards = dict(tables.devices.select("device_id", "gpu_uuid").iter_rows())
     board = boards.get(device_id)
-    together = [number for number, uuid in boards.items() if number == device_id or (board and uuid == board)]
-    return pl.concat(tables.samples_of(number)["time_ns"].drop_nulls() for number in together)
+    others = [number for number, uuid in boards.items() if number != device_id and board and uuid == board]
+    return pl.concat([here, *(tables.samples_of(number) for number in others)])
 
 
 def _moments(here: pl.DataFrame) -> pl.Series:

@@ -11,6 +11,7 @@ from pyanalyze.analysis.occupancy import model_in_passing, most_active
 from pyanalyze.analysis.residency import named_for_all, recorded_ns
 from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.facts import pairs_of
+from pyanalyze.analysis.sharing.mig_mode import mig_is_on
 from pyanalyze.core import _core
 from pyanalyze.nsys_tool import TRACE
 from pyanalyze.report.fill.capture import (
@@ -265,7 +266,16 @@ def _device(
         tenants = with_mps_group(tenants, group, recorded_span_ns, analysis.attributed_in_groups)
     interference = None
     if found is not None:
-        interference = interference_of(found, usage, tables, missing, verdict.mode, trace, analysis.baselines)
+        interference = interference_of(
+            found,
+            usage,
+            tables,
+            missing,
+            verdict.mode,
+            trace,
+            analysis.baselines,
+            switches=not mig_is_on(tables, device),
+        )
         missing += lost_records(analysis.launch_records.get(verdict.device_id))
         missing += unsplit_execution(found, tables.labels(found.device_id))
     by_tail = analysis.units_by_tail if Part.UNITS in parts else None

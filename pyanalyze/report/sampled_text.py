@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.listed import configured_sharing
 from pyanalyze.results.labels import listed_labels
+from pyanalyze.results.listed import without_tenants
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.numbers import bounded_int
@@ -334,7 +335,19 @@ def sharing_sentence(report: Report, device: Device) -> str | None:
     found = names or pods
     if len(found) == 1:
         return f"{found[0]} is the only tenant listed on {gpu_text(device)}{also}; configured: {set_up}"
-    return f"{fmt.names(found, _NAMED)} share {gpu_text(device)}{also}; configured: {set_up}"
+    free = _empty_instances(report, device)
+    return f"{fmt.names(found, _NAMED)} share {gpu_text(device)}{free}{also}; configured: {set_up}"
+
+
+def _empty_instances(report: Report, device: Device) -> str:
+    """How many other MIG instances of the board have no listed process; empty: none, or lists do not tell."""
+    board = _board_of(device)
+    if device.mig is None or board is None:
+        return ""
+    here = [one for one in report.devices if _board_of(one) == board]
+    instances = {one.device_id: one.listed for one in here if one.mig is not None}
+    empty = without_tenants(instances, [one for other in here if other.mig is None for one in other.listed])
+    return f"; {len(empty)} of {len(instances)} instances of its board had no listed process" if empty else ""
 
 
 def _them(pods: list[str]) -> str:

@@ -502,8 +502,12 @@ def _advice(report: Report, device: Device, most: int) -> list[str]:
     # A comment says when, where and as whom: it stays where it needs no line of its own.
     shell = [text] if shell and len(text) <= room else _with_clauses(shell, text, room)
     commands = sum(not text.startswith("#") for text in asked)
+    pointer = ""
     if shell and commands > 1:
         shell[-1] = _first_of(shell[-1], commands, room)
+        # Where the others are is said behind the command, or above it.
+        if "pyanalyze advise" not in shell[-1]:
+            pointer = f" `pyanalyze advise` shows {'both' if commands == 2 else f'all {commands}'}."
     # Where there is little room an unknown gain goes before the command does.
     gain_first = most > _ADVICE_LINES or (device.advice[:1] and (device.advice[0].expected or device.advice[0].bound))
     needed = 2 if gain_first else len(_lines("Do", full_stop(action), 2))
@@ -514,8 +518,8 @@ def _advice(report: Report, device: Device, most: int) -> list[str]:
     clauses = gain.split("; ")
     # A mean has its bounds beside it, and one forecast for each tenant has no room for them.
     gains = mean or ["; ".join(clauses[:kept]) for kept in range(len(clauses), 0, -1)]
-    for shorter in gains:
-        said = _lines("Do", full_stop(action + shorter) + elsewhere, lines + 1)
+    for shorter, also in [(gain, also) for gain in gains for also in dict.fromkeys((pointer, ""))]:
+        said = _lines("Do", full_stop(action + shorter) + (also if fits else elsewhere), lines + 1)
         if len(said) <= lines:
             break
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -11,10 +11,22 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import Basis, Mode
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 #: Products of nodes that one sentence names.
 _NODES = 2
 
-__all__ = ["ConfiguredSharing", "ListedKind", "ListedNode", "ListedTenant", "SampledShare", "Setting", "WithoutGpu"]
+__all__ = [
+    "ConfiguredSharing",
+    "ListedKind",
+    "ListedNode",
+    "ListedTenant",
+    "SampledShare",
+    "Setting",
+    "WithoutGpu",
+    "without_tenants",
+]
 
 ListedKind = Literal["process", "graphics", "mps-server", "mps-client", "pod", "claim"]
 
@@ -79,6 +91,31 @@ class ListedTenant(Result):
     def computes(self) -> bool:
         """Whether it is a tenant of the compute engine, as far as lists can tell."""
         return self.kind not in ("graphics", "mps-server")
+
+
+def without_tenants(instances: Mapping[int, Sequence[ListedTenant]], board: Sequence[ListedTenant]) -> list[int]:
+    """Find the MIG instances of a board of which lists name no tenant.
+
+    Parameters
+    ----------
+    instances
+        What is listed on each instance.
+    board
+        What is listed on the board, of which no list says the instance.
+
+    Returns
+    -------
+    list of int
+        None where no list names a tenant of any instance, or one whose instance is not known: these lists do not tell.
+
+    Examples
+    --------
+    >>> without_tenants({1: [], 2: []}, [])
+    []
+    """
+    empty = [number for number, listed in instances.items() if not any(one.computes for one in listed)]
+    tell = len(empty) < len(instances) and not any(one.computes for one in board)
+    return empty if tell else []
 
 
 class WithoutGpu(Result):

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice import configuration, demands, host_side, kubernetes, processes, slicing
 from pyanalyze.analysis.advice import required as isolating
 from pyanalyze.analysis.advice.cluster import cluster_advice, with_record
-from pyanalyze.analysis.advice.instance import alone_in_instance, in_mig_mode, several_in_instance
+from pyanalyze.analysis.advice.instance import (
+    alone_in_instance,
+    in_mig_mode,
+    move_to_empty,
+    nothing_to_record,
+    several_in_instance,
+)
 from pyanalyze.analysis.advice.options import Options, contradicted, options
 from pyanalyze.analysis.advice.residents import residents_of, with_latency, without_switching
 from pyanalyze.analysis.advice.simple import (
@@ -194,9 +200,12 @@ def advise_device(
             too_few=next((split.operations for split in here if split.too_few), None),
             fewest=min((split.operations for split in here if split.operations is not None), default=None),
             kube=kube,
+            nobody=nothing_to_record(tables, listed, device),
             slowed=None if interference is None else lambda: interference(verdict.device_id),
         )
     )
+    if not tables.paths:
+        actions += move_to_empty(tables, listed, device)
     if kube and not tables.paths:
         # Nothing in samples ranks the alternatives: what decides comes first.
         decide = [with_record(action, listed, verdict.device_id) for action in actions[:1]]
@@ -254,6 +263,7 @@ def _actions(
     too_few: int | None,
     fewest: int | None,
     kube: bool,
+    nobody: Advice | None,
     slowed: Callable[[], DeviceInterference] | None,
 ) -> Iterator[Advice]:
     """What decides or fails first; then by the time at stake; then what changes nothing."""
@@ -269,7 +279,10 @@ def _actions(
         mig=in_mig_mode(tables, verdict, device),
         captured=bool(tables.paths),
         idle_program=idle_program(tables, verdict.device_id),
+        listed=listed,
     )
+    if nobody is not None:
+        missing_first = iter([nobody])
     client = daemon_on(tables, verdict.device_id).client if traits.mps else None
     first = [*unlisted_process(verdict, held, lambda: demands.active_before_calls(tables, verdict.device_id), client)]
     if undetermined and not by_itself:

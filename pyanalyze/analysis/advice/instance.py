@@ -6,24 +6,115 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import mig
 from pyanalyze.analysis.advice.options import memory_peaks
+from pyanalyze.analysis.sharing.mig_mode import mig_is_on
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice
+from pyanalyze.results.labels import listed_labels
+from pyanalyze.results.listed import without_tenants
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import TRAITS, Mode
+from pyanalyze.text.shell import shell_word
+from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.tableset import TableSet
 
 
 def in_mig_mode(tables: TableSet, verdict: Verdict, device: Mapping[str, object]) -> bool:
     """Whether the device is a MIG instance, or by its samples a board in MIG mode."""
-    if device["mig_profile"] is not None or tables.samples_of(verdict.device_id)["mig_gi"].count():
+    if mig_is_on(tables, device):
         return True
     likely = next((one.mode for one in verdict.alternatives), Mode.UNDETERMINED)
     return not tables.paths and TRAITS[likely].mig_instance
+
+
+def nothing_to_record(tables: TableSet, listed: Listed, device: Mapping[str, object]) -> Advice | None:
+    """Say that nobody is there to be recorded: on a board in MIG mode, or in an instance that lists name no process of.
+
+    None: somebody may be there. Lists speak where they name processes of another instance of the board.
+    """
+    device_id = int(str(device["device_id"]))
+    instances = _instances(tables, device)
+    if tables.paths or not mig_is_on(tables, device):
+        return None
+    if device_id not in instances and instances:
+        action = "Record nothing on this board: in MIG mode programs run in its instances only"
+        why = "each MIG instance is a device of its own, with its own advice"
+    elif device_id in empty_instances(tables, listed, device):
+        action = "Nothing to record here: no process was listed in this MIG instance"
+        why = "the lists name processes of this board, all of them in other instances"
+    else:
+        return None
+    return Advice(action=action, commands=[], expected=None, bound=None, why=why, undo=None)
+
+
+def _start_in(instance: Mapping[str, object]) -> str:
+    """Start a program in an instance; which one is a comment where no input gives its UUID."""
+    uuid = instance["uuid"]
+    if uuid is None:
+        return "CUDA_VISIBLE_DEVICES=MIG-UUID PROGRAM   # the UUID as by nvidia-smi -L"
+    return f"CUDA_VISIBLE_DEVICES={shell_word(str(uuid))} PROGRAM"
+
+
+def _instances(tables: TableSet, device: Mapping[str, object]) -> list[int]:
+    """The MIG instances of the board that a device is, or is an instance of."""
+    board = device["gpu_uuid"]
+    rows = tables.devices.select("device_id", "gpu_uuid", "mig_profile").iter_rows()
+    return [number for number, uuid, profile in rows if board is not None and uuid == board and profile is not None]
+
+
+def empty_instances(tables: TableSet, listed: Listed, device: Mapping[str, object]) -> list[int]:
+    """The MIG instances of a board of which lists name no process, where they tell instances apart."""
+    instances = _instances(tables, device)
+    boards = tables.devices.select("device_id", "gpu_uuid").iter_rows()
+    others = [number for number, uuid in boards if uuid == device["gpu_uuid"] and number not in instances]
+    board = [one for number in others for one in listed.by_device.get(number, ())]
+    return without_tenants({number: listed.by_device.get(number, ()) for number in instances}, board)
+
+
+def move_to_empty(tables: TableSet, listed: Listed, device: Mapping[str, object]) -> Iterator[Advice]:
+    """Move the listed process that uses most memory into an instance without one, where it fits."""
+    import polars as pl
+
+    device_id = int(str(device["device_id"]))
+    here = [one for one in listed.by_device.get(device_id, ()) if one.computes]
+    empty = empty_instances(tables, listed, device)
+    if len(here) < 2 or not empty:
+        return
+    # A compute instance shares its memory with the others of its GPU instance.
+    whole = ~pl.col("mig_profile").cast(pl.String).str.contains("c.", literal=True)
+    rows = tables.devices.filter(pl.col("device_id").is_in(empty), pl.col("memory_bytes").is_not_null(), whole)
+    # The largest first: a tenant that moves into a smaller one loses SMs.
+    places = rows.sort("memory_bytes", descending=True).rows(named=True)
+    labels = listed_labels(here)
+    # A pod is placed by its cluster.
+    known = [
+        (one.memory_peak_bytes, labels[number])
+        for number, one in enumerate(here)
+        if one.memory_peak_bytes and one.pod is None
+    ]
+    for used, label in sorted(known, reverse=True):
+        fitting = [row for row in places if used <= row["memory_bytes"] * (1 - MEMORY_RESERVE)]
+        if not fitting:
+            continue
+        row = fitting[0]
+        of = len(_instances(tables, device))
+        sms = f"{row['sm_count']} SMs" if row["sm_count"] is not None else "fewer SMs"
+        yield Advice(
+            action=f"Move {label} into the MIG instance {row['mig_profile']}, in which no process was listed",
+            commands=[_start_in(row)],
+            expected=None,
+            bound=None,
+            why=f"{fmt.counted(len(here), 'process', 'processes')} share this instance, while {len(empty)} of {of} "
+            f"instances had no listed process. It uses the most memory that fits there: {fmt.bytes_(used)} of "
+            f"{fmt.bytes_(row['memory_bytes'])}",
+            undo=_start_in(device),
+            wrong_if=f"{sms} are too few for it, or another program needs that instance",
+        )
+        return
 
 
 def several_in_instance(processes: int) -> Advice:

@@ -95,12 +95,17 @@ _SHOW_OUTPUT = (
 
 
 def record_first(
-    verdict: Verdict, *, mig: bool = False, captured: bool = True, idle_program: IdleProgram | None = None
+    verdict: Verdict,
+    *,
+    mig: bool = False,
+    captured: bool = True,
+    idle_program: IdleProgram | None = None,
+    listed: int = 0,
 ) -> Iterator[Advice]:
     """Say what to record where the mode is not known; on a board in MIG mode, or in an instance, no switch records.
 
     Without a capture it takes a recording of every tenant, and a first screen has no room for a long comment. A program
-    of which CUDA was traced in vain would be recorded in vain again.
+    of which CUDA was traced in vain would be recorded in vain again. `listed`: how many processes lists name.
 
     Examples
     --------
@@ -135,6 +140,11 @@ def record_first(
     what = "what is missing before changing how the GPU is shared"
     if not (captured or mig):
         what = "all tenants at once, as root, before any change"
+    elif mig and not captured and listed > 1:
+        what = f"all {listed} listed processes at once before any change"
+        # What records kernels of one records them of each.
+        kernels = {gap.how for gap in verdict.missing if gap.what == "kernels"}
+        commands = [record_all(switches=False), *(how for how in commands if how not in kernels)]
     if commands:
         yield Advice(
             action=f"Not enough data to decide: record {what}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.report.fill.how import ENTITIES
 from pyanalyze.results.model import Missing
 from pyanalyze.results.report import Memory, Mig
 from pyanalyze.text import format as fmt
@@ -62,5 +63,8 @@ def unavailable_samples(tables: TableSet, device_id: int) -> list[Missing]:
         return []
     said = ", ".join(sorted(set(rows["text"].drop_nulls())))
     why = f"the driver gave no value in any of {rows.height} samples ({said}); under MIG it has none"
-    how = "dcgmi dmon -e 1001,1002,1003   # per GPU and per MIG instance, as dcgm-exporter does"
+    how = (
+        f"dcgmi dmon -e 1001,1002,1003 -i instance:ID > dcgm.txt   # {ENTITIES}; without -i it monitors GPUs only; it "
+        "writes no times; then --samples dcgm.txt"
+    )
     return [Missing(what="gpu_utilization", why=why, how=how)]

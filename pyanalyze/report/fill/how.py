@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyanalyze.analysis.mps_daemon import daemon_on
 from pyanalyze.nsys_tool import recording
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
     from pyanalyze.vocabulary import Mode
 
+#: How DCGM 4.6 names one MIG instance (dcgmi: entity selectors); scripts for older versions use the letter.
+ENTITIES: Final = "ID: dcgmi discovery --compute-hierarchy; older DCGM: -i i:ID"
 #: How to export what a device is.
 _LISTING = (
     "nsys export --type sqlite REPORT.nsys-rep   # with a newer nsys, or of a new recording: this export does not list "

@@ -70,6 +70,8 @@ def interference_of(
     mode: Mode,
     trace: str,
     baselines: Sequence[Baseline],
+    *,
+    switches: bool,
 ) -> Interference | None:
     """Figures of the device and the matrix; a reason for everything that is null."""
     names = tables.labels(found.device_id)
@@ -86,7 +88,7 @@ def interference_of(
         if any(row["traced"] and row["pid"] is None for row in tables.rows_of("tenants", found.device_id)):
             why = "the capture has no process ids: its work may be of several processes"
         timed = tables.nvml_samples["time_ns"].null_count() < tables.row_count("nvml_samples")
-        again = record_all(trace, client)
+        again = record_all(trace, client, switches=switches)
         how = _OTHERS if tenants else f"{again}; {_LATENCIES}" if timed else again
         if tenants and any(gap.what == "process_list" and not gap.how for gap in missing):
             # No list of processes can be had: only recordings show others.
@@ -114,12 +116,14 @@ def interference_of(
         if baselines and not found.tenants:
             files = fmt.names([one.path.name for one in baselines], _NAMED)
             why += f", so they were not compared with {files}"
-            solo = record_all(trace, client)
+            solo = record_all(trace, client, switches=switches)
     if any(t.is_group for t in found.tenants):
         # A group has no recording of its own.
         solo = "record a run in which each group also executes while no other does"
     if silent or blind:
-        missing.append(Missing(what="slowdown", why=why, how=solo if silent else record_all(client=client)))
+        missing.append(
+            Missing(what="slowdown", why=why, how=solo if silent else record_all(client=client, switches=switches))
+        )
     if not known or len(tenants) < 2:
         missing.append(Missing(what="interference", why=why or "only one tenant of the device is known", how=solo))
         return None
@@ -131,7 +135,7 @@ def interference_of(
             "every tenant: "
         )
         text += why or "some are not known"
-        how = record_all(client=client) if blind and not silent else solo
+        how = record_all(client=client, switches=switches) if blind and not silent else solo
         missing.append(Missing(what="interference.figures", why=text, how=how))
     return found.figures
 

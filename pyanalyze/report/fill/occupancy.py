@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pyanalyze.analysis.occupancy import GridLimit, bounded_means, grid_fill, whole_graphs_share
 from pyanalyze.analysis.sharing.missing import HOW
 from pyanalyze.nsys_tool import COUNTERS_NEED, recording
-from pyanalyze.report.fill.how import how_device, how_kernels
+from pyanalyze.report.fill.how import ENTITIES, how_device, how_kernels
 from pyanalyze.results.model import Missing
 from pyanalyze.results.occupancy import Occupancy, SmWarps
 from pyanalyze.tables.export_details import WSL_KEY
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Window
     from pyanalyze.tables.tableset import TableSet
 
-#: Documented for DCGM 4.6 (dcgmi: entity selectors); scripts for older versions use the letter.
-_INSTANCE_COUNTERS = (
-    "dcgmi dmon -e 1002,1003 -i instance:ID   # SMs active and warps, during a recording; ID: "
-    "dcgmi discovery --compute-hierarchy; older DCGM: -i i:ID"
-)
+_INSTANCE_COUNTERS = f"dcgmi dmon -e 1002,1003 -i instance:ID   # SMs active and warps, during a recording; {ENTITIES}"
 
 
 def occupancy_of(
