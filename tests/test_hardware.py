@@ -1705,7 +1705,47 @@ def test_shares_of_the_time_in_which_all_co_ran_are_those_of_that_window() -> No
         assert shares[tenant["pid"]] == pytest.approx(tenant["gpu_time_share"], abs=0.002)
     summary = " ".join(run("summary", path).stdout.split())
     # By SQL: 634 switches begin in that time, and their gaps take 52.1 ms of 1 013.
-    assert "(co-run 22 %: then 44.5 %, 50.4 % and switch gaps 5.1 %)" in summary
+    said = "co-run, 22 % of window: kit (pid 861) 44.5 %, kit (pid 862) 50.4 % and switch gaps 5.1 %"
+    assert f"GPU time {said} kit (pid 861) 87.6 %" in summary
+
+
+def resident_within(path: Path, start_ns: int, end_ns: int) -> dict[int, int]:
+    """By pid: how long switch records name it, from RESTORE_START (8) to the next SAVE_END (7), within a time."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = (
+            "SELECT sum(max(0, min(after, ?) - max(timestamp, ?))), globalPid / 0x1000000 % 0x1000000 FROM ("
+            "SELECT timestamp, globalPid, tag, lead(timestamp) OVER one AS after, lead(tag) OVER one AS next "
+            "FROM GPU_CONTEXT_SWITCH_EVENTS WINDOW one AS (PARTITION BY contextId, globalPid ORDER BY seqNo)) "
+            "WHERE tag = 8 AND next = 7 GROUP BY 2"
+        )
+        return {pid: ns for ns, pid in db.execute(query, (end_ns, start_ns)) if ns}
+
+
+def test_the_first_shares_are_those_of_the_time_in_which_both_had_work() -> None:
+    """One of two was resident for 3.55 s before the other had work: 87.6 % of the window says nothing of sharing."""
+    path = H100 / "slices-A-B.sqlite"
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    work = " UNION ALL ".join(f'SELECT globalPid, start, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        spans = db.execute(f'SELECT min(start), max("end") FROM ({work}) GROUP BY globalPid').fetchall()
+    report = load(path).report()
+    (device,) = report.devices
+    assert device.all_at_work is not None
+    start, end = device.all_at_work.start_ns, device.all_at_work.end_ns
+    # What one did more than 3 s earlier lies before a pause of all.
+    assert end == min(last for _, last in spans)
+    assert start > max(first for first, _ in spans)
+    shares = {pid: ns / (end - start) for pid, ns in resident_within(path, start, end).items()}
+    one, other = (shares[tenant.pid] for tenant in device.tenants if tenant.pid is not None)
+    assert device.all_at_work_jain == pytest.approx((one + other) ** 2 / (2 * (one**2 + other**2)), abs=1e-6)
+    for verb in ("residency", "report"):
+        page = " ".join(run(verb, path, *([] if verb == "residency" else ["-f", "txt"])).stdout.split())
+        said = page.index(f"{100 * max(one, other):.1f} %")
+        assert page.index("GPU time while all tenants co-ran, 1.012 s or 22.2 % of the window: ") < said
+        assert said < page.index("87.6 %"), verb
+        assert "--start 4059ms --end 5072ms" in page
+    page = " ".join(run("residency", path).stdout.split())
+    assert f"{device.all_at_work_jain:.3f} while all co-ran; 0.626 over the whole window" in page
 
 
 @pytest.mark.parametrize("name", ["mps-A-B", "torch-mps-serve-train"])

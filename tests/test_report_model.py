@@ -38,7 +38,7 @@ KEYS = {
     "switch_records cuda_events counter_samples held_start_ns held_end_ns clock_offset_ns clock_uncertainty_ns "
     "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
-    "devices": "device_id uuid gpu_uuid window all_at_work all_at_work_launched_ns in_flight_ns memory name sm_count compute_capability mig sharing "
+    "devices": "device_id uuid gpu_uuid window all_at_work all_at_work_launched_ns all_at_work_jain in_flight_ns memory name sm_count compute_capability mig sharing "
     "relations segments context_switches residency_summary tenants occupancy sm_active_at_most interference sharing_is_the_cause advice host sampled gpu_metrics listed configured_sharing settings associations options slow_units even_units few_units other_units outside_units",
     "devices.window": "start_ns end_ns",
     "view": "start_ns end_ns gpu redacted",

@@ -31,6 +31,7 @@ __all__ = [
     "NO_GROUPS",
     "DeviceResidency",
     "TenantResidency",
+    "jain_of",
     "mps_group",
     "named_for_all",
     "residency_summary",
@@ -337,7 +338,7 @@ def residency_summary(
         ]
         if any(one.tenant_id in group for one in each):
             each = _with_group(tables, device_id, each, group)
-            engine = {**engine, "jain": _jain([one.resident_ns for one in each])}
+            engine = {**engine, "jain": jain_of([one.resident_ns for one in each])}
         found.append(
             DeviceResidency(
                 **engine,
@@ -435,10 +436,21 @@ def switch_period_ns(tables: TableSet, device_id: int) -> int | None:
     return None
 
 
-def _jain(resident_ns: Sequence[int]) -> float | None:
-    """Jain's index; None where nothing was resident."""
-    squares = len(resident_ns) * sum(ns * ns for ns in resident_ns)
-    return sum(resident_ns) ** 2 / squares if squares else None
+def jain_of(shares: Sequence[float]) -> float | None:
+    """Compute Jain's index of residency, as times or as shares.
+
+    Returns
+    -------
+    float or None
+        1 where all are equal; None: nothing was resident.
+
+    Examples
+    --------
+    >>> jain_of([3, 1])
+    0.8
+    """
+    squares = len(shares) * sum(share * share for share in shares)
+    return sum(shares) ** 2 / squares if squares else None
 
 
 def _without_kernels(tables: TableSet, row: Mapping[str, Any], window: tuple[int | None, int | None]) -> dict[str, Any]:

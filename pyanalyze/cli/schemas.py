@@ -60,7 +60,9 @@ SHOWN: Mapping[str, Shown] = {
         _WHERE | {"gpu_uuid", "sharing", "relations", "segments"}, frozenset(), frozenset({Part.SEGMENTS})
     ),
     "residency": Shown(
-        _WHERE | {"context_switches", "residency_summary", "tenants", "window", "all_at_work", "in_flight_ns"},
+        _WHERE
+        | {"context_switches", "residency_summary", "tenants", "window", "all_at_work", "all_at_work_launched_ns"}
+        | {"all_at_work_jain", "in_flight_ns"},
         _WHO
         | {"gpu_time_share", "gpu_time_basis", "all_at_work_share", "in_mps_group", "resident_ns", "attributed_ns"}
         | {"slices", "median_slice_ns"},

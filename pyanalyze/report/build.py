@@ -8,7 +8,7 @@ from pyanalyze.analysis.advice.settings import without_effect
 from pyanalyze.analysis.association import associations
 from pyanalyze.analysis.gpu_metrics import gpu_metrics_of
 from pyanalyze.analysis.occupancy import model_in_passing, most_active
-from pyanalyze.analysis.residency import named_for_all, recorded_ns
+from pyanalyze.analysis.residency import jain_of, named_for_all, recorded_ns
 from pyanalyze.analysis.sampled import sampled_of
 from pyanalyze.analysis.sharing.facts import pairs_of
 from pyanalyze.analysis.sharing.mig_mode import mig_is_on
@@ -287,7 +287,7 @@ def _device(
         if not advice.options.postponed:
             how = how_options(tables, verdict, usage, device, missing)
         missing.append(Missing(what="options", why=advice.options.why_not, how=how))
-    at_work = all_at_work_of(tables, usage, verdict.device_id, group)
+    at_work, at_work_jain = all_at_work_of(tables, usage, verdict.device_id, group), None
     # Shares of a time of which switch records cover a part would be too small.
     if at_work is not None and recorded is None and Part.RESIDENCY in parts:
         if switches is not None:
@@ -300,12 +300,17 @@ def _device(
             else one
             for one in tenants
         ]
+        if summary is not None and summary.basis == "observed":
+            # Clients of an MPS group are one row there.
+            rows = [row.clients or [row.tenant_id] for row in summary.tenants]
+            at_work_jain = jain_of([sum(shares.get(one, 0.0) for one in row) for row in rows])
     made = Device(
         device_id=verdict.device_id,
         uuid=device["uuid"],
         gpu_uuid=device["gpu_uuid"],
         window=window,
         all_at_work=at_work,
+        all_at_work_jain=at_work_jain,
         in_flight_ns=any_in_flight_ns(tables, verdict.device_id, window, tenants) if Part.RESIDENCY in parts else None,
         memory=memory_of(tables, device, missing),
         sampled=sampled_of(tables, verdict.device_id),
@@ -336,7 +341,8 @@ def _device(
         other_units=[one for one in others if one.device_id == verdict.device_id],
         outside_units=[one for one in outside if one.device_id == verdict.device_id],
     )
+    if parts & {Part.INTERFERENCE, Part.RESIDENCY}:
+        made = made.model_copy(update={"all_at_work_launched_ns": first_launch_ns(tables, made)})
     if Part.INTERFERENCE not in parts:
         return made
-    launched_ns = first_launch_ns(tables, made)
-    return made.model_copy(update={"all_at_work_launched_ns": launched_ns, "sharing_is_the_cause": sharing_cause(made)})
+    return made.model_copy(update={"sharing_is_the_cause": sharing_cause(made)})

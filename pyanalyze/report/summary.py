@@ -40,7 +40,7 @@ from pyanalyze.report.sentences.capture import (
     without_work_text,
 )
 from pyanalyze.report.sentences.cause import cause_sentence
-from pyanalyze.report.sentences.gpu_time import gpu_time_rows, gpu_time_text, switching_text
+from pyanalyze.report.sentences.gpu_time import co_run_text, gpu_time_rows, gpu_time_text, switching_text
 from pyanalyze.report.sentences.missing import TO_DO, missing_words, outside_report, solo_first
 from pyanalyze.report.sentences.mode import agreement_text, mode_text
 from pyanalyze.report.sentences.samples import gpu_metrics_text, sampled_sentence
@@ -193,6 +193,7 @@ def _device_lines(report: Report, device: Device, room: int) -> list[str]:
     ]
     rows = len(gpu_time_rows(device))
     wanted, below = min(rows, _BARS), len(_lines("", _of_all_bars(device), 2)) if rows else 0
+    wanted += len(_co_run(device))
     # All at a glance where that leaves out no more than the modes over time; else bars go before the second half of the
     # advice. What is left out stands in the report.
     ways = [(4, True), (4, False)]
@@ -428,9 +429,10 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
         return _lines("GPU time", outside_report(gpu_time_text(device)), 1 if sampled else 2) + (
             _lines("Sampled", sampled, 2) if sampled else []
         )
-    if room < min(len(rows), 2) + (0 if beside else 1):
+    if room < min(len(rows), 2) + len(_co_run(device)) + (0 if beside else 1):
         return _lines("GPU time", outside_report(gpu_time_text(device)), room)
-    of_all = _of_all_bars(device)
+    of_all, above = _of_all_bars(device), _co_run(device)
+    room -= len(above)
     switching = _lines("", of_all, 2)
     most = max(min(_BARS, room if beside else room - len(switching)), min(len(rows), 2))
     shown = rows if len(rows) <= most else rows[: most - 1]
@@ -453,8 +455,16 @@ def _gpu_time(device: Device, room: int, *, beside: bool = False) -> list[str]:
             words += [""] * (len(bars) - len(words))
             bars = [f"{bar:<{column}}{_RULE}{word}".rstrip() for bar, word in zip(bars, words, strict=True)]
             switching = []
-    lines = [f"{'' if position else 'GPU time':<{_LABEL}}{bar}" for position, bar in enumerate(bars)]
+    lines = [f"{'' if position else 'GPU time':<{_LABEL}}{bar}" for position, bar in enumerate([*above, *bars])]
     return [*lines, *switching]
+
+
+def _co_run(device: Device) -> list[str]:
+    """GPU time while all tenants co-ran: at most a line, above the bars, which are of the whole window."""
+    fits = (
+        text for names in (True, False) if len(text := co_run_text(device, names=names)) <= SUMMARY_COLUMNS - _LABEL
+    )
+    return [text for text in [next(fits, "")] if text]
 
 
 def _of_all_bars(device: Device) -> str:

@@ -461,6 +461,11 @@ class Device(Result):
         description="Begin of the call that launched the operation with which `all_at_work` begins; null: not known, "
         "or `all_at_work` is nearly the window.",
     )
+    all_at_work_jain: Number = Field(
+        default=None,
+        description="Jain's index of residency in `all_at_work` over tenants, an MPS group counting once; 1 is equal. "
+        "null: no such time, or not known from switch records.",
+    )
     in_flight_ns: int | None = Field(
         default=None,
         ge=0,

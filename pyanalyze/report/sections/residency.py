@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences.co_run import busy_gaps_text
+from pyanalyze.report.sentences.co_run import busy_gaps_text, co_ran_word, co_run_part, shares_known
 from pyanalyze.report.sentences.gpu_time import residency_sentence
 from pyanalyze.report.sentences.missing import why_missing
 from pyanalyze.report.sentences.residency import (
@@ -187,9 +187,12 @@ def _slice_tables(device: Device) -> list[Block]:
     if summary is None:
         return []
     labels = residency_labels(device)
+    of_co_run = {one.tenant_id: one.all_at_work_share for one in device.tenants}
+    co_ran = len(summary.tenants) > 1 and co_run_part(device) is not None and shares_known(device)
     rows = tuple(
         (
             Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),
+            *([Cell(fmt.percent(of_co_run.get(t.tenant_id)), basis=summary.basis)] if co_ran else []),
             Cell(fmt.percent(t.gpu_time_share), basis=summary.basis),
             Cell(fmt.count(t.slices)),
             value_cell("too few" if too_few_intervals(t.slices) else fmt.duration(t.median_slice_ns)),
@@ -202,6 +205,7 @@ def _slice_tables(device: Device) -> list[Block]:
     of_time = _of_time(device)
     columns = (
         Column("Tenant"),
+        *([Column("GPU time share", f"while all {co_ran_word(device)}", True)] if co_ran else []),
         Column("GPU time share", f"of the {of_time}", True),
         Column("Intervals", "complete", True),
         Column("Median", numeric=True),
@@ -211,10 +215,7 @@ def _slice_tables(device: Device) -> list[Block]:
     )
     parts = [
         _time_slice(summary),
-        f"fairness of GPU time of these {len(rows)} (Jain's index, 1 is equal) {summary.jain:.3f}, "
-        f"over the whole {of_time}, also while a tenant had no work"
-        if summary.jain is not None and len(rows) > 1
-        else "",
+        _fairness(device, summary) if len(rows) > 1 else "",
     ]
     said = "; ".join(part for part in parts if part)
     scope = f"{summary.basis}; those of the whole export count"
@@ -232,6 +233,16 @@ def _slice_tables(device: Device) -> list[Block]:
         )
     paragraphs = [text for text in (_split_text(device, summary), _without_kernels_text(device)) if text]
     return [*map(Para, paragraphs), Table(columns, rows, caption)]
+
+
+def _fairness(device: Device, summary: ResidencySummary) -> str:
+    """Jain's index of the time in which all co-ran, and of the window; empty: not known."""
+    if summary.jain is None:
+        return ""
+    whole = f"{summary.jain:.3f} over the whole {_of_time(device)}, also while a tenant had no work"
+    if device.all_at_work_jain is not None and co_run_part(device) is not None:
+        whole = f"{device.all_at_work_jain:.3f} while all {co_ran_word(device)}; {whole}"
+    return f"fairness of GPU time of these {len(summary.tenants)} (Jain's index, 1 is equal) {whole}"
 
 
 #: Part of the intervals that another tenant followed: a tenant with so many of one end has that end.

@@ -39,18 +39,47 @@ def co_run_options(device: Device) -> str | None:
     return f"--start {start_ns // 1_000_000}ms --end {-(-both.end_ns // 1_000_000)}ms"
 
 
-def shares_co_run_text(device: Device) -> str:
-    """GPU time shares in that time, most first; empty: not known of each tenant."""
-    known = [(one.all_at_work_share, one) for one in device.tenants if one.all_at_work_share is not None]
-    if len(known) < len([one for one in device.tenants if one.gpu_time_share is not None]):
+def most_alone(device: Device) -> bool:
+    """Whether all tenants co-ran for so small a part of the window that its shares say little of how they shared."""
+    return (co_run_part(device) or 1.0) < HALF
+
+
+def co_run_sentences(device: Device) -> str:
+    """The time in which all tenants co-ran, GPU time shares of it, most first, and how to choose it.
+
+    Empty: they co-ran for half of the window or more, or it is not known. Shares are left out where they are not known
+    of each tenant.
+    """
+    both, chosen = device.all_at_work, co_run_options(device)
+    if both is None or chosen is None or not most_alone(device):
         return ""
+    word, part = co_ran_word(device), fmt.percent(co_run_part(device))
+    shares = _shares(device)
+    if shares:
+        gaps = gaps_co_run(device)
+        of_gaps = f"; switch gaps took {fmt.percent(gaps)} of it" if gaps else ""
+        length = fmt.duration(both.end_ns - both.start_ns)
+        said = f"GPU time while all tenants {word}, {length} or {part} of the window: {fmt.names(shares)}{of_gaps}."
+        span = "That time is from when the last one began to when the first one ended, pauses included."
+    else:
+        said = f"All tenants {word} for only {part} of the window, pauses included:"
+        span = "from when the last one began to when the first one ended."
+    return f"{said} {span} To choose that part: {chosen} (times as nsys shows them)."
+
+
+def shares_known(device: Device) -> bool:
+    """Whether GPU time shares of that time are known of each tenant that has one of the window."""
+    known = [one for one in device.tenants if one.all_at_work_share is not None]
+    return bool(known) and len(known) >= len([one for one in device.tenants if one.gpu_time_share is not None])
+
+
+def _shares(device: Device) -> list[str]:
+    """Name and share of each tenant in that time, most first; empty: not known of each."""
+    if not shares_known(device):
+        return []
     labels = tenant_labels(device.tenants)
-    shares = [
-        f"{labels[one.tenant_id]} {fmt.percent(share)}" for share, one in sorted(known, key=lambda pair: -pair[0])
-    ]
-    gaps = gaps_co_run(device)
-    of_gaps = f"; switch gaps took {fmt.percent(gaps)} of it" if gaps else ""
-    return f" Shares of that part: {fmt.names(shares)}{of_gaps}."
+    known = [(one.all_at_work_share, one.tenant_id) for one in device.tenants if one.all_at_work_share is not None]
+    return [f"{labels[who]} {fmt.percent(share)}" for share, who in sorted(known, key=lambda pair: -pair[0])]
 
 
 def gaps_co_run(device: Device) -> float | None:
@@ -64,8 +93,7 @@ def busy_gaps_text(device: Device) -> str:
     Where the first paragraphs say it of the time in which all tenants co-ran, of that time here as well: the time
     in which contexts alternated is nearly as long, and would be a second figure of one thing.
     """
-    told = shares_co_run_text(device) if (co_run_part(device) or 1.0) < HALF else ""
-    gaps = gaps_co_run(device) if told else None
+    gaps = gaps_co_run(device) if most_alone(device) and shares_known(device) else None
     found = device.sharing.switch_overhead if gaps is None else gaps
     window = None if device.context_switches is None else device.context_switches.overhead_fraction
     if found is None or (window is not None and abs(found - window) <= _ALIKE * found):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.sentences.co_run import co_run_part, gaps_co_run
+from pyanalyze.report.sentences.co_run import co_run_part, co_run_sentences, gaps_co_run, most_alone, shares_known
 from pyanalyze.report.sentences.copies import copies_only, only_copies_text
 from pyanalyze.report.sentences.missing import why_missing
 from pyanalyze.report.sentences.residency import switch_cost_text
 from pyanalyze.report.sentences.tenants import holder_text
-from pyanalyze.report.sentences.words import HALF, recorded_ns, window_length_ns, work_words
+from pyanalyze.report.sentences.words import recorded_ns, window_length_ns, work_words
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 
@@ -27,9 +27,16 @@ _FEW_SHARES = 3
 
 
 def residency_sentence(device: Device, *, lengths: bool = True) -> str:
-    """State the GPU time share of the tenants, what context switches cost, and how long residency intervals are."""
+    """State the GPU time share of the tenants, what context switches cost, and how long residency intervals are.
+
+    Where all co-ran for a small part of the window, the shares of that part come first: those of a window in which one
+    tenant had no work for long do not say how the tenants shared.
+    """
     label = "GPU time:" if _with_gpu_time(device) else "GPU time per tenant is"
-    return f"{label} {gpu_time_text(device, lengths=lengths)}"
+    co_run, text = co_run_sentences(device), gpu_time_text(device, lengths=lengths)
+    if not co_run or not _with_gpu_time(device):
+        return f"{label} {text}"
+    return f"{co_run} GPU time of the whole window: {text}" if shares_known(device) else f"{label} {text} {co_run}"
 
 
 def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
@@ -56,16 +63,20 @@ def switching_text(device: Device) -> str:
     """The length and the source of GPU time shares, and what context switches cost."""
     at_once = ", overlapping" if sum(row.share for row in gpu_time_rows(device)) > 1 + _ROUNDING else ""
     source = f"{_gpu_time_source(device)}{_of_clients(device)}"
-    observed, shares = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device)), ""
+    observed = any(t.gpu_time_basis == "observed" for t in _with_gpu_time(device))
     if not observed and (of_any := _of_any(device)):
         at_once = f", {of_any}"
-    if recorded_ns(device) is None and (part := co_run_part(device)) is not None:
-        co_run, shares = f"co-run {fmt.percent(part, 0)}", _short_shares_co_run(device)
-        # Only switch records tell these shares.
-        source = f"{co_run}{shares}" if shares else f"{co_run}; {source}"
-    text = f"{'resident,' if observed else 'shares'} of {_shares_of(device)}{at_once} ({source})"
+    above = bool(co_run_text(device))
+    if above:
+        # Only switch records tell the shares above.
+        source = ""
+    elif recorded_ns(device) is None and (part := co_run_part(device)) is not None:
+        source = f"co-run {fmt.percent(part, 0)}; {source}"
+    of_all = "all " if above else ""
+    text = f"{'resident,' if observed else 'shares'} of {of_all}{_shares_of(device)}{at_once}"
+    text += f" ({source})" if source else ""
     # One figure of the same gaps: beside their share of the time in which all co-ran, that of the window misleads.
-    said = switch_cost_text(device, short=True, with_share=not (shares and gaps_co_run(device)))
+    said = switch_cost_text(device, short=True, with_share=not (above and gaps_co_run(device)))
     return f"{text}; {said.rstrip('.')}" if said else text
 
 
@@ -172,12 +183,19 @@ def _idle(tenant: Tenant, device: Device) -> str:
     return "" if with_work is None else f" ({fmt.percent(with_work)} with kernels)"
 
 
-def _short_shares_co_run(device: Device) -> str:
-    """GPU time shares of the co-run in the order of the bars, where they are few and the rest of the window is most."""
-    shares = [one.all_at_work_share for one in _with_gpu_time(device)]
-    known = [fmt.percent(share) for share in shares if share is not None]
-    few = 1 < len(known) == len(shares) <= _FEW_SHARES and (co_run_part(device) or 1.0) < HALF
-    gaps = gaps_co_run(device)
-    if gaps:
-        known.append(f"switch gaps {fmt.percent(gaps)}")
-    return f": then {fmt.names(known)}" if few else ""
+def co_run_text(device: Device, *, names: bool = True) -> str:
+    """GPU time shares of the co-run, for a line above the bars; empty: they are many, not known, or most of the window.
+
+    Without `names`, in the order of the bars.
+    """
+    shown, part = _with_gpu_time(device), co_run_part(device)
+    if part is None or not most_alone(device) or not shares_known(device) or recorded_ns(device) is not None:
+        return ""
+    if not 1 < len(shown) <= _FEW_SHARES:
+        return ""
+    who = [f"{holder_text(one, device, short=True)} " if names else "" for one in shown]
+    shares = [f"{name}{fmt.percent(one.all_at_work_share)}" for name, one in zip(who, shown, strict=True)]
+    if gaps := gaps_co_run(device):
+        shares.append(f"switch gaps {fmt.percent(gaps)}")
+    order = "" if names else ", tenants as below"
+    return f"co-run, {fmt.percent(part, 0)} of window{order}: {fmt.names(shares)}"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.report.sentences.cause import cause_sentence, cause_text, lost_text, switched_out_text
-from pyanalyze.report.sentences.co_run import co_ran_word, co_run_options, co_run_part, shares_co_run_text
 from pyanalyze.report.sentences.gpu_time import residency_sentence
 from pyanalyze.report.sentences.missing import short_why, solo_first
 from pyanalyze.report.sentences.mode import agreement_text, confidence_scope, mode_text, verdict_sentence
@@ -20,7 +19,6 @@ from pyanalyze.report.sentences.slowdown import (
     waiting_text,
 )
 from pyanalyze.report.sentences.time_split import limit_text
-from pyanalyze.report.sentences.words import HALF
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -80,15 +78,8 @@ def _mode_lead(device: Device) -> str:
 def _residency_lead(device: Device) -> str:
     """GPU time in one paragraph: how to capture what is missing stands further down."""
     if any(t.gpu_time_share is not None for t in device.tenants):
-        part, chosen = co_run_part(device), co_run_options(device)
         # Its section and Key numbers have the lengths of residency intervals.
-        said = residency_sentence(device, lengths=False)
-        # Shares of a window that is mostly a pause say little.
-        if part is not None and part < HALF and chosen is not None:
-            said += f" All tenants {co_ran_word(device)} for only {fmt.percent(part)} of the window, pauses included: "
-            said += f"from when the last one began to when the first one ended.{shares_co_run_text(device)}"
-            said += f" To choose that part: {chosen} (times as nsys shows them)."
-        return said
+        return residency_sentence(device, lengths=False)
     # Kernels alone would show it as well.
     why = short_why(device, "kernels", "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"
