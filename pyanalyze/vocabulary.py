@@ -374,7 +374,7 @@ SLOW_TAIL: Final = 1.2
 ENOUGH_UNITS: Final = 5
 #: Fewer units of one name have no percentiles.
 ENOUGH_FOR_TAIL: Final = 20
-#: Blocks of a grid over SMs up to which it is too small: SMs stay empty, and no resource of an SM limits it.
+#: Blocks of a grid over SMs up to which it is too small: a tenth of the SMs or more have no block of it.
 FEW_BLOCKS: Final = 0.9
 #: Copies of tenants on one device that are forecast: as many clients as one MPS server takes (up to CUDA 13.0).
 MOST_COPIES: Final = 48

@@ -39,6 +39,7 @@ from pyanalyze.report.sentences.capture import cut_sentences
 from pyanalyze.report.sentences.cause import cause_sentence
 from pyanalyze.report.sentences.co_run import co_run_part
 from pyanalyze.report.sentences.gpu_time import gpu_time_rows, gpu_time_text
+from pyanalyze.report.sentences.occupancy import while_in_flight
 from pyanalyze.report.sentences.slowdown import aggressors_text
 from pyanalyze.report.sentences.time_split import limit_text
 from pyanalyze.report.sentences.window import defined_window
@@ -2256,3 +2257,104 @@ def test_of_kernels_that_overlap_the_one_that_runs_without_others_is_named() -> 
     assert "the only one in flight for 189.5 ms" in first.why
     assert first.at_stake_ns is not None and first.at_stake_ns < times["A3"]
     assert "Keep the sharing configuration" not in first.action
+
+
+def held(path: Path) -> dict[int, list[tuple[int, int]]]:
+    """By pid: from RESTORE_START (8) to the next SAVE_END (7) of a context, by SQL."""
+    query = (
+        "SELECT globalPid / 0x1000000 % 0x1000000, timestamp, after FROM (SELECT globalPid, timestamp, tag, "
+        "lead(timestamp) OVER one AS after, lead(tag) OVER one AS next FROM GPU_CONTEXT_SWITCH_EVENTS "
+        "WINDOW one AS (PARTITION BY contextId, globalPid ORDER BY seqNo)) WHERE tag = 8 AND next = 7"
+    )
+    found: dict[int, list[tuple[int, int]]] = {}
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        for pid, start, end in db.execute(query):
+            found.setdefault(pid, []).append((start, end))
+    return found
+
+
+def test_kernels_of_time_slices_are_ranked_by_their_resident_time() -> None:
+    """A2 lasts 282.6 ms by its records and ran for 97.4 ms of them; B1, which lasts 217.3 ms, ran for all of it."""
+    path = H100 / "slices-A-B.sqlite"
+    query = (
+        'SELECT value, globalPid / 0x1000000 % 0x1000000, start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL '
+        "JOIN StringIds ON id = shortName"
+    )
+    intervals = held(path)
+    resident: Counter[tuple[str, int]] = Counter()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        for name, pid, start, end in db.execute(query):
+            inside = (min(end, last) - max(start, first) for first, last in intervals[pid])
+            resident[name, pid] += sum(ns for ns in inside if ns > 0)
+    assert resident["A2", 861] == pytest.approx(97.4e6, rel=0.001)
+    session = load(path)
+    pids = dict(session.tenants.select("tenant_id", "pid").iter_rows())
+    rows = session.analysis.launch_configurations.to_dicts()
+    assert {(row["short_name"], pids[row["tenant_id"]]): row["attributed_total_ns"] for row in rows} == {
+        key: pytest.approx(ns, rel=0.001) for key, ns in resident.items()
+    }
+    page = run("occupancy", path).stdout
+    order = [name for (name, _), _ in resident.most_common()]
+    assert re.findall(r"^([AB]\d|read_timer) ", page, re.MULTILINE) == order
+    assert order[0] == "B1"
+    assert "launch configurations with the most resident time (switch records:" in " ".join(page.split())
+    # Of one process nothing was switched out.
+    assert "attributed_total_ns" not in load(H100 / "alone-A.sqlite").analysis.launch_configurations.columns
+
+
+def test_sms_are_told_of_the_time_with_kernels_in_flight() -> None:
+    """By SQL no kernel is in flight for 78 % of the window, which the mean over it counts as idle SMs."""
+    path = H100 / "slices-A-B.sqlite"
+    query = (
+        'SELECT sum(max(0, e - max(s, coalesce(before, s)))) FROM (SELECT start AS s, "end" AS e, '
+        'max("end") OVER (ORDER BY start ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before '
+        "FROM CUPTI_ACTIVITY_KIND_KERNEL)"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        union_ns = db.execute(query).fetchone()[0]
+        (sms,) = db.execute("SELECT smCount FROM TARGET_INFO_GPU").fetchone()
+        # All but the timer, with 0.02 % of the time, have a block for every SM.
+        query = 'SELECT sum("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE gridX * gridY * gridZ < ?'
+        assert db.execute(query, (sms,)).fetchone()[0] < 0.0003 * union_ns
+    (device,) = load(path).report().devices
+    assert device.window is not None
+    assert device.occupancy is not None
+    part = union_ns / (device.window.end_ns - device.window.start_ns)
+    assert part == pytest.approx(0.217, abs=0.001)
+    assert device.occupancy.in_flight == pytest.approx(part)
+    active, _ = while_in_flight(device.occupancy) or pytest.fail("no figures")
+    # What is missing to all SMs are switches, 52 ms of 989 ms in flight, and ends of kernels.
+    assert 0.9 < active.value < 1
+    page = " ".join(run("occupancy", path).stdout.split())
+    assert f"SMs active while in flight {100 * active.value:.0f} % (" in page
+    assert f"(mean over the {100 * part:.1f} % of the window with work in flight)" in page
+
+
+def test_what_limits_theoretical_occupancy_is_no_grid() -> None:
+    """By SQL the timer has one block of one thread: 32 block slots of 64 warp slots of an SM (9.0) are 50 %."""
+    path = H100 / "slices-A-B.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = (
+            "SELECT DISTINCT gridX * gridY * gridZ, blockX * blockY * blockZ FROM CUPTI_ACTIVITY_KIND_KERNEL "
+            "JOIN StringIds ON id = shortName WHERE value = 'read_timer'"
+        )
+        assert db.execute(query).fetchall() == [(1, 1)]
+        slots = db.execute("SELECT maxBlocksPerSm, maxWarpsPerSm FROM TARGET_INFO_GPU").fetchone()
+    assert slots == (32, 64)
+    page = run("occupancy", path).stdout
+    assert len(re.findall(r"^read_timer .* 50\.0 %  blocks ", page, re.MULTILINE)) == 2
+    assert "With fewer blocks than SMs: read_timer (1 block for 132 SMs)." in " ".join(page.split())
+
+
+def test_which_grids_are_counted_as_too_small_is_said() -> None:
+    """By SQL 128 blocks on 132 SMs, which leave 4 without a block, have 68 % of kernel time, and 64 blocks 10.2 %."""
+    path = H100 / "torch-alone-serve.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        (sms,) = db.execute("SELECT smCount FROM TARGET_INFO_GPU").fetchone()
+        query = 'SELECT gridX * gridY * gridZ, sum("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY 1'
+        time_ns = dict(db.execute(query).fetchall())
+    part = sum(ns for blocks, ns in time_ns.items() if blocks <= 0.9 * sms) / sum(time_ns.values())
+    assert sum(ns for blocks, ns in time_ns.items() if blocks < sms) / sum(time_ns.values()) > 0.75
+    page = " ".join(run("occupancy", path).stdout.split())
+    assert f"Grids with {100 * part:.1f} % of kernel time have at most 0.9 blocks per SM" in page
+    assert page.count("(128 blocks for 132 SMs)") == 3

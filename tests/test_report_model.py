@@ -68,7 +68,7 @@ KEYS = {
     "devices.tenants.slowdown.elapsed": "value low high n basis",
     "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split queue_other others",
     "devices.tenants.causes.execution_split": "sm_slots memory copy clock uvm unexplained",
-    "devices.occupancy": "sm_active warps whole_graphs limiters small_grids basis calibration check_against_counters "
+    "devices.occupancy": "sm_active warps whole_graphs in_flight limiters small_grids basis calibration check_against_counters "
     "check_against_blocks kernel_counters",
     "devices.occupancy.sm_active": "value low high",
     "devices.occupancy.warps": "value low high",

@@ -145,7 +145,7 @@ def test_nothing_limits_a_kernel_at_full_occupancy(fixtures: Path) -> None:
     assert 0 < device.occupancy.limiters["registers"] < 1
 
 
-def test_a_grid_of_few_blocks_is_said_to_limit_itself(corpus: Path) -> None:
+def test_a_grid_of_few_blocks_is_told_beside_what_limits_theoretical_occupancy(corpus: Path) -> None:
     """By SQL each of the two kernels has 1 block; 16 and 128 threads, and the GPU has 68 SMs."""
     path = corpus / "exports" / "nsys-ai" / "mock.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as export:
@@ -155,12 +155,14 @@ def test_a_grid_of_few_blocks_is_said_to_limit_itself(corpus: Path) -> None:
     session = pyanalyze.load(path)
     report = session.report()
     assert report.devices[0].occupancy is not None
-    # Block slots would limit a larger grid of such blocks.
-    assert (report.devices[0].occupancy.limiters, report.devices[0].occupancy.small_grids) == ({}, 1.0)
+    # An SM of compute capability 8.6 has 16 block slots and 48 warp slots: blocks of one warp fill the former, at 33 %,
+    # and blocks of four warps the latter. No grid changes that.
+    assert report.devices[0].occupancy.small_grids == 1.0
+    assert set(report.devices[0].occupancy.limiters) == {"blocks"}
     page = render_markdown(report, kernels=session.kernel_occupancy)
-    assert page.count("| grid: 1 block for 68 SMs |") == 2
-    assert "Grids with 100.0 % of kernel time are too small" in page
-    assert "Limiting resource" not in page
+    assert page.count("(1 block for 68 SMs)") == 2
+    assert "Grids with 100.0 % of kernel time have at most 0.9 blocks per SM: 10 % of the SMs or more have no" in page
+    assert "Limiting resource" in page
     # Next to nothing has no range: what kernels have is in another table.
     assert "The ranges come from" not in page
     assert "The intervals of warps per SM (last table) come from 891 launches" in page
@@ -173,19 +175,19 @@ def test_a_grid_of_few_blocks_is_said_to_limit_itself(corpus: Path) -> None:
         (
             "h200/alone-open_loop",
             {"R1": 528, "R2": 264},
-            {"R1": "grid: 0.5 wave", "R2": "grid: 0.25 wave"},
+            {"R1": ("0.500", "0.5 wave"), "R2": ("0.250", "0.25 wave")},
             "fills 50.0 % of one wave: it has a block for every SM, but block slots stay empty.",
         ),
         (
             "h100/alone-C",
             {"C1": 92, "C2": 92, "C3": 92, "C4": 158},
-            {"C3": "grid: 92 blocks for 132 SMs", "C4": "grid: 0.15 wave"},
+            {"C3": ("0.348", "92 blocks for 132 SMs"), "C4": ("0.150", "0.15 wave")},
             "",
         ),
     ],
 )
-def test_a_grid_of_less_than_a_wave_limits_itself_and_is_said_to_leave_sms_empty_only_where_it_does(
-    name: str, grids: dict[str, int], rows: dict[str, str], said: str, hardware: Path
+def test_a_grid_of_less_than_a_wave_is_said_to_leave_sms_empty_only_where_it_does(
+    name: str, grids: dict[str, int], rows: dict[str, tuple[str, str]], said: str, hardware: Path
 ) -> None:
     """By SQL: blocks of the kernels, and the SMs of the device. Table and chart say the same."""
     path = hardware.parent / f"{name}.sqlite"
@@ -200,10 +202,14 @@ def test_a_grid_of_less_than_a_wave_limits_itself_and_is_said_to_leave_sms_empty
     page = render_markdown(report, kernels=session.kernel_occupancy)
     assert said in page and "leave SMs empty" not in page
     drawn = json.dumps(charts.limiters(session.kernel_occupancy, sm_count=report.devices[0].sm_count).to_dict())
-    for short, limit in rows.items():
-        assert any(line.startswith(f"| {short} |") and f"| {limit} |" in line for line in page.splitlines())
-        assert limit in drawn
-    assert "not limited" not in drawn
+    for short, (waves, fill) in rows.items():
+        # 2 048 threads per SM: all of them have full theoretical occupancy, whatever their grid.
+        told = [line for line in page.splitlines() if line.startswith(f"| {short} |")]
+        assert any(f"| 100.0 % | nothing | {waves} |" in line for line in told)
+        assert fill in drawn
+    few = [f"{short} ({grid} blocks for 132 SMs)" for short, grid in grids.items() if grid < 132]
+    assert ("With fewer blocks than SMs" in page) == bool(few)
+    assert all(one in page for one in few)
 
 
 @pytest.mark.parametrize(("grid", "small"), [(97, True), (98, False)])
@@ -212,7 +218,9 @@ def test_a_grid_is_too_small_up_to_nine_tenths_of_the_sms(grid: int, small: bool
     path = write(tmp_path / "a.sqlite", kernels=[kernel(41, 0, 1_000_000, gridX=grid, registersPerThread=80)])
     (device,) = pyanalyze.load(path).report().devices
     assert device.occupancy is not None
-    assert (device.occupancy.small_grids == 1.0, "registers" in device.occupancy.limiters) == (small, not small)
+    assert (device.occupancy.small_grids == 1.0) == small
+    # 80 registers per thread limit an SM full of such blocks, of which there may be none.
+    assert "registers" in device.occupancy.limiters
 
 
 @pytest.mark.parametrize(

@@ -313,6 +313,24 @@ class Analysis:
         return kernel_tables(self.tables)
 
     @cached_property
+    def launch_configurations(self) -> pl.DataFrame:
+        """The table `kernel_occupancy` with what of their durations kernels were resident, where some were not."""
+        import polars as pl
+
+        from pyanalyze.analysis.occupancy import with_resident_time
+
+        changed = self._in_one_context.get("kernel_attribution")
+        columns = ("tenant_id", "attributed_ns", "switched_out_ns", "basis")
+        parts = (
+            self.tables.columns("kernel_attribution", *columns)
+            if changed is None
+            else pl.DataFrame(changed).select(columns)
+        )
+        if not parts["switched_out_ns"].sum():
+            return self.tables.kernel_occupancy
+        return with_resident_time(self.tables, parts)
+
+    @cached_property
     def kernel_counters(self) -> Mapping[int, Sequence[KernelCounters]]:
         """GPU metrics of the time of single kernels, by device that one process had: others would be counted too."""
         from pyanalyze.analysis.gpu_metrics import kernel_counters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 from pyanalyze.analysis.hardware import mps_caps, mps_sms
@@ -27,13 +26,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CounterComparison",
     "GridFill",
-    "GridLimit",
     "ModelledOccupancy",
     "PlacementPolicy",
     "check_against_counters",
     "grid_fill",
     "in_flight_ns",
+    "kernel_time",
     "placement_policy",
+    "with_resident_time",
 ]
 
 Sharing = Literal["time-sliced", "shared", "disjoint"]
@@ -49,13 +49,6 @@ COUNTER_STEP = 0.005
 UNEXPLAINED = 0.005
 
 
-class GridLimit(StrEnum):
-    """How a grid keeps its launch from more warps, whatever the resources of an SM."""
-
-    FEW_BLOCKS = "few blocks"
-    PART_OF_A_WAVE = "part of a wave"
-
-
 @dataclass(frozen=True)
 class GridFill:
     """How far a grid fills the SMs that its tenant may use.
@@ -66,27 +59,28 @@ class GridFill:
         Blocks of the grid, and those SMs; None: not known.
     waves
         The grid over what these SMs hold at once, modelled; None: not known.
-    limit
-        How the grid limits its launch; None: it does not, or a resource of the SM does.
+
+    What it leaves empty is no limit of theoretical occupancy, which is that of an SM full of such blocks.
     """
 
     blocks: int | None
     sms: int | None
     waves: float | None
-    limit: GridLimit | None
+
+    @property
+    def few_blocks(self) -> bool:
+        """Whether a tenth of the SMs or more have no block of it."""
+        return bool(self.blocks and self.sms and self.blocks <= FEW_BLOCKS * self.sms)
 
     def __str__(self) -> str:
-        """Say it, behind "limited by"; empty: the grid does not limit."""
-        match self.limit:
-            case GridLimit.FEW_BLOCKS:
-                return f"grid: {fmt.counted(self.blocks or 0, 'block')} for {fmt.counted(self.sms or 0, 'SM')}"
-            case GridLimit.PART_OF_A_WAVE:
-                return f"grid: {self.waves or 0:.2g} wave"
-        return ""
+        """Say what it leaves empty; without text: it fills all block slots, or that is not known."""
+        if self.blocks and self.sms and self.blocks < self.sms:
+            return f"{fmt.counted(self.blocks, 'block')} for {fmt.counted(self.sms, 'SM')}"
+        return f"{self.waves:.2g} wave" if self.waves is not None and self.waves < 1 else ""
 
 
 def grid_fill(row: Mapping[str, object], sm_count: int | None, usable: Mapping[int, int] | None = None) -> GridFill:
-    """Say how far the grid of a launch configuration fills the SMs, and whether that limits it.
+    """Say how far the grid of a launch configuration fills the SMs.
 
     Parameters
     ----------
@@ -101,22 +95,16 @@ def grid_fill(row: Mapping[str, object], sm_count: int | None, usable: Mapping[i
     --------
     >>> row = {"tenant_id": 0, "grid_blocks": 528, "occupancy": 1.0, "waves": 0.5}
     >>> str(grid_fill(row, 132)), str(grid_fill(row, 132, {0: 66})), str(grid_fill(row | {"grid_blocks": 92}, 132))
-    ('grid: 0.5 wave', '', 'grid: 92 blocks for 132 SMs')
+    ('0.5 wave', '', '92 blocks for 132 SMs')
     """
-    blocks, occupancy, waves, tenant = (row.get(key) for key in ("grid_blocks", "occupancy", "waves", "tenant_id"))
+    blocks, waves, tenant = (row.get(key) for key in ("grid_blocks", "waves", "tenant_id"))
     cap = usable.get(tenant) if usable and isinstance(tenant, int) else None
     sms = sm_count if cap is None else cap
     blocks = blocks if isinstance(blocks, int) else None
     waves = float(waves) if isinstance(waves, int | float) else None
     if waves is not None and cap and sm_count:
         waves *= sm_count / cap
-    limit = None
-    if blocks and sms and blocks <= FEW_BLOCKS * sms:
-        limit = GridLimit.FEW_BLOCKS
-    # A resource would limit a larger grid of such blocks as well.
-    elif waves is not None and waves < 1 and isinstance(occupancy, int | float) and occupancy >= 1:
-        limit = GridLimit.PART_OF_A_WAVE
-    return GridFill(blocks, sms, waves, limit)
+    return GridFill(blocks, sms, waves)
 
 
 @dataclass(frozen=True)
@@ -634,6 +622,75 @@ def _in_flight_share(tables: TableSet, device_id: int, name: str, window: tuple[
 def kernel_tables(tables: TableSet) -> dict[str, _core.Table]:
     """Compute the table `kernel_occupancy`: no block is placed on an SM for it, and no verdict is needed."""
     return _core.kernel_occupancy(tables.for_core())
+
+
+def with_resident_time(tables: TableSet, attribution: pl.DataFrame) -> pl.DataFrame:
+    """Add `attributed_total_ns` to the table `kernel_occupancy`: what of `total_ns` their contexts were resident.
+
+    Parameters
+    ----------
+    tables
+        The tables.
+    attribution
+        The columns `tenant_id`, `attributed_ns` and `basis` of `kernel_attribution`, in the order of the kernels.
+
+    Returns
+    -------
+    polars.DataFrame
+        Null where no switch records tell it. Configurations that differ in clusters or carve-outs only have one sum,
+        which is divided in proportion to their durations.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> parts = tables.columns("kernel_attribution", "tenant_id", "attributed_ns", "basis")
+    >>> with_resident_time(tables, parts)["attributed_total_ns"].sum() == parts["attributed_ns"].sum()
+    True
+    """
+    import polars as pl
+
+    edges = [f"{of}_{axis}" for of in ("grid", "block") for axis in "xyz"]
+    shared = ("static_shared_bytes", "dynamic_shared_bytes")
+    names = ("name", "short_name")
+    launched = tables.columns("kernels", "device_id", *names, *edges, "registers_per_thread", *shared)
+    key = ["device_id", "tenant_id", *names, "grid_blocks", "block_threads", "registers_per_thread", "shared_bytes"]
+
+    def product(of: str) -> pl.Expr:
+        return pl.col(f"{of}_x").cast(pl.Int64) * pl.col(f"{of}_y") * pl.col(f"{of}_z")
+
+    parts = attribution.with_columns(observed=pl.col("basis").cast(pl.String) == "observed")
+    sums = (
+        pl.concat([launched, parts.select("tenant_id", "attributed_ns", "observed")], how="horizontal")
+        .with_columns(grid_blocks=product("grid"), block_threads=product("block"))
+        .with_columns(shared_bytes=pl.sum_horizontal(shared, ignore_nulls=False))
+        .group_by(key)
+        .agg(pl.col("attributed_ns").sum(), pl.col("observed").all())
+        .with_columns(pl.col(names).cast(pl.String))
+    )
+    found = tables.kernel_occupancy
+    joined = found.select(
+        pl.col(names).cast(pl.String),
+        pl.col("grid_blocks", "block_threads").cast(pl.Int64),
+        pl.col("device_id", "tenant_id", "registers_per_thread", "shared_bytes", "total_ns"),
+    ).join(sums, on=key, how="left", nulls_equal=True, maintain_order="left")
+    part = (pl.col("total_ns") / pl.col("total_ns").sum().over(key)).fill_nan(0)
+    resident_ns = (pl.col("attributed_ns") * part).round().cast(pl.Int64)
+    return found.with_columns(joined.select(attributed_total_ns=pl.when("observed").then(resident_ns)).to_series())
+
+
+def kernel_time(configurations: pl.DataFrame) -> str | None:
+    """Name the column of the time of launch configurations of a device: what is no time switched out.
+
+    Returns
+    -------
+    str or None
+        `attributed_total_ns`, where all of it is known and some kernel was switched out; None: the sum of durations.
+    """
+    resident = "attributed_total_ns"
+    if resident not in configurations.columns or configurations[resident].null_count():
+        return None
+    return resident if configurations[resident].sum() < configurations["total_ns"].sum() else None
 
 
 def modelled(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import polars as pl
 
-from pyanalyze.analysis.occupancy import grid_fill
+from pyanalyze.analysis.occupancy import grid_fill, kernel_time
 from pyanalyze.charts.style import (
     MAX_MARKS,
     OTHER,
@@ -49,7 +49,6 @@ _LIMITER_COLORS = {
     "blocks": "#CC79A7",
     "barriers": "#56B4E9",
     "clusters": "#D55E00",
-    "grid": "#882255",
     "not limited": "#999933",
     "several": OTHER,
 }
@@ -363,13 +362,13 @@ def limiters(
     usable: Mapping[int, int] | None = None,
     width: int = 560,
 ) -> alt.TopLevelMixin:
-    """Theoretical occupancy of the kernels with most time, coloured by what limits it: a resource, or their grid.
+    """Theoretical occupancy of the kernels with most time, coloured by the resource that limits it.
 
     Parameters
     ----------
     table
         The ``kernel_occupancy`` table: ``device_id, tenant_id, name, short_name, total_ns, launches, grid_blocks,
-        occupancy, limiters, waves, reason``.
+        occupancy, limiters, waves, reason``, and ``attributed_total_ns`` where it is known.
     device_id
         The device.
     sm_count
@@ -383,10 +382,12 @@ def limiters(
     --------
     >>> import pyanalyze
     >>> session = pyanalyze.load(capture)
-    >>> "grid: 0.6 wave" in str(limiters(session.kernel_occupancy).to_dict())  # all are at 100 %
+    >>> "0.6 wave" in str(limiters(session.kernel_occupancy).to_dict())  # all are at 100 %
     True
     """
-    mine = only_device(table, device_id).sort("total_ns", descending=True).head(_KERNELS)
+    mine = only_device(table, device_id)
+    time = kernel_time(mine) or "total_ns"
+    mine = mine.sort(time, descending=True).head(_KERNELS)
     if mine.is_empty():
         return empty("No kernel launch was captured on this device.")
     rows: list[dict[str, Any]] = []
@@ -404,9 +405,10 @@ def limiters(
                 "name": visible(name),
                 "o": row["occupancy"],
                 "x": row["occupancy"] or 0.0,
-                "r": "grid" if grid.limit else "not limited" if full else one,
-                "all": str(grid) or ("nothing" if full else of_resource),
-                "d": duration(row["total_ns"]),
+                "r": "not limited" if full else one,
+                "all": "nothing" if full else of_resource,
+                "g": str(grid) or ("not known" if grid.waves is None else "fills the block slots"),
+                "d": duration(row[time]),
                 "n": row["launches"],
                 "text": f"{fmt.percent(row['occupancy'], 0)}" if known else "not computed",
             }
@@ -425,7 +427,8 @@ def limiters(
             alt.Tooltip("name:N", title="Kernel"),
             alt.Tooltip("text:N", title="Occupancy (theoretical)"),
             alt.Tooltip("all:N", title="Limited by"),
-            alt.Tooltip("d:N", title="Time"),
+            alt.Tooltip("g:N", title="Grid"),
+            alt.Tooltip("d:N", title="Time" if time == "total_ns" else "Resident time"),
             alt.Tooltip("n:Q", title="Launches", format=","),
         ],
     )

@@ -482,7 +482,7 @@ def answer(
         return json.dumps(part_of(report, verb), indent=2)
     from pyanalyze.report.text import render_text
 
-    kernels = session.kernel_occupancy if "occupancy" in sections else None
+    kernels = session.analysis.launch_configurations if "occupancy" in sections else None
     return render_text(report, kernels, sections=sections, width=table_width())
 
 

@@ -99,4 +99,4 @@ def _with_pictures(session: Session, output: Path | None, line: str, *, embed: b
         for key, file in files.items():
             write_whole(file, drawn[key], force=force)
         links = {key: file.name for key, file in files.items()}
-    return render_markdown(report, session.kernel_occupancy, command=line, pictures=links)
+    return render_markdown(report, session.analysis.launch_configurations, command=line, pictures=links)

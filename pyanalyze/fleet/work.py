@@ -194,7 +194,10 @@ def _made(
     from pyanalyze.report.html import render_html
 
     page = render_html(
-        Report.from_json(report), drawn, f"pyanalyze {_core.__version__}", kernels=session.kernel_occupancy
+        Report.from_json(report),
+        drawn,
+        f"pyanalyze {_core.__version__}",
+        kernels=session.analysis.launch_configurations,
     )
     return Made(report, page, tuple(by_path[str(path)] for path in session.paths), tuple(failed))
 

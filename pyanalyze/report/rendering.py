@@ -122,7 +122,7 @@ def render(analysis: Analysis, fmt: str, *, command: str = "", detail: bool = Fa
     report = assemble(analysis, detail=detail)
     if fmt == "json":
         return report.to_json()
-    kernels = analysis.tables.kernel_occupancy
+    kernels = analysis.launch_configurations
     if fmt == "md":
         from pyanalyze.report.markdown import render_markdown
 
@@ -146,7 +146,7 @@ def _html(analysis: Analysis, command: str, *, detail: bool) -> str:
             report,
             _charts(analysis, report),
             tools,
-            kernels=analysis.tables.kernel_occupancy,
+            kernels=analysis.launch_configurations,
             command=command,
             painter=painter,
         )
@@ -447,7 +447,9 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
             usable = {t.tenant_id: t.usable_sms for t in device.tenants if t.usable_sms is not None}
             yield (
                 chart_key("limiters", number),
-                charts.limiters(tables.kernel_occupancy, device_id=number, sm_count=device.sm_count, usable=usable),
+                charts.limiters(
+                    analysis.launch_configurations, device_id=number, sm_count=device.sm_count, usable=usable
+                ),
             )
         found = compared[number]
         # With one other tenant it is the slowdown that a table has already.

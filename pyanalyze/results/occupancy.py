@@ -144,13 +144,19 @@ class Occupancy(Result):
         description="Part of the window with whole CUDA graphs in flight, whose kernels were not recorded: values "
         "leave them out, upper ends allow for all that they may hold."
     )
+    in_flight: Number = Field(
+        default=None,
+        description="Part of the window with traced kernels or whole graphs in flight: means over that time are means "
+        "over the window divided by it.",
+    )
     limiters: dict[Text, Fraction] = Field(
-        description="Resource that keeps theoretical occupancy below 1: fraction of kernel time. Ties count for each."
+        description="Resource that keeps theoretical occupancy below 1: fraction of kernel time, resident time where "
+        "switch records tell it. Ties count for each."
     )
     small_grids: Fraction = Field(
         default=0.0,
-        description="Part of kernel time in grids of at most 0.9 blocks per usable SM: they leave SMs empty, and no "
-        "resource of an SM limits them.",
+        description="Part of the same time in grids of at most 0.9 blocks per usable SM: a tenth of the SMs or more "
+        "have no block of them. What limits their theoretical occupancy is in limiters.",
     )
     basis: Basis = Field(description="modelled: no supported interface measures this per SM.")
     calibration: Text | None = Field(

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.analysis.occupancy import GridLimit, bounded_means, grid_fill, whole_graphs_share
+from pyanalyze.analysis.occupancy import (
+    bounded_means,
+    grid_fill,
+    in_flight_ns,
+    kernel_time,
+    whole_graphs_share,
+)
 from pyanalyze.analysis.sharing.missing import HOW
 from pyanalyze.nsys_tool import COUNTERS_NEED, recording
 from pyanalyze.report.fill.how import ENTITIES, how_device, how_kernels
@@ -38,7 +44,8 @@ def occupancy_of(
     import polars as pl
 
     tables = analysis.tables
-    kernels = tables.of_device("kernel_occupancy", verdict.device_id)
+    kernels = analysis.launch_configurations.filter(pl.col("device_id") == verdict.device_id)
+    time = kernel_time(kernels) or "total_ns"
     known = kernels.filter(pl.col("limiters").is_not_null())
     if modelled.is_empty() or window is None or known.is_empty():
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
@@ -68,7 +75,7 @@ def occupancy_of(
     means = per_bin.select(
         (pl.col("sm_active") * length).sum() / window_ns, (pl.col("warps") * length).sum() / window_ns
     ).row(0)
-    blind = 1 - int(known["total_ns"].sum()) / max(int(kernels["total_ns"].sum()), 1)
+    blind = 1 - int(known[time].sum()) / max(int(kernels[time].sum()), 1)
     if blind > 0:
         reasons = kernels["reason"].drop_nulls().unique().sort().to_list()
         missing.append(
@@ -82,14 +89,14 @@ def occupancy_of(
     small = _small_grids(known, caps, device["sm_count"])
     # At full theoretical occupancy the hardware's own limit is reached: no resource keeps it from more.
     limited = (
-        known.filter((pl.col("occupancy") < 1) & ~small)
-        .select(pl.col("limiters").str.split(","), "total_ns")
+        known.filter(pl.col("occupancy") < 1)
+        .select(pl.col("limiters").str.split(","), time)
         .explode("limiters")
         .group_by(pl.col("limiters").str.strip_chars())
-        .agg(pl.col("total_ns").sum())
+        .agg(pl.col(time).sum())
         .sort("limiters")
     )
-    total = known["total_ns"].sum()
+    total = known[time].sum()
     scaled = analysis.scaled_occupancy.get(verdict.device_id)
     counted = (0.0, 0.0)
     if scaled is not None:
@@ -116,8 +123,9 @@ def occupancy_of(
         sm_active=active,
         warps=warps,
         whole_graphs=graphs,
+        in_flight=min(in_flight_ns(tables, verdict.device_id, ("kernels", "graph_launches"), span) / window_ns, 1.0),
         limiters={name: value / total for name, value in limited.iter_rows() if total},
-        small_grids=int(known.filter(small)["total_ns"].sum()) / int(total) if total else 0.0,
+        small_grids=int(known.filter(small)[time].sum()) / int(total) if total else 0.0,
         basis="observed" if counted[1] >= means[1] and not observed.is_empty() else "modelled",
         calibration=None if scaled is None else scaled.said,
         check_against_counters=None if check is None else check.result(),
@@ -127,10 +135,10 @@ def occupancy_of(
 
 
 def _small_grids(kernels: pl.DataFrame, caps: Mapping[int, int], sm_count: int | None) -> pl.Series:
-    """Which launch configurations have too few blocks for the SMs that their tenant may use."""
+    """Which launch configurations leave a tenth of the SMs that their tenant may use without a block, or more."""
     import polars as pl
 
-    few = [grid_fill(row, sm_count, caps).limit is GridLimit.FEW_BLOCKS for row in kernels.iter_rows(named=True)]
+    few = [grid_fill(row, sm_count, caps).few_blocks for row in kernels.iter_rows(named=True)]
     return pl.Series(few, dtype=pl.Boolean)
 
 

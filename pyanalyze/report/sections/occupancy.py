@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import SM_ORDER_ASSUMED_FROM_MAJOR
 from pyanalyze.analysis.impact import untraced_share
-from pyanalyze.analysis.occupancy import grid_fill
+from pyanalyze.analysis.occupancy import grid_fill, kernel_time
 from pyanalyze.report.blocks import (
     Block,
     Cell,
@@ -23,14 +23,14 @@ from pyanalyze.report.blocks import (
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.missing import why_missing, why_missing_or_nothing
-from pyanalyze.report.sentences.occupancy import bounded_text, by_traced
+from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, while_in_flight
 from pyanalyze.report.sentences.samples import samples_text
 from pyanalyze.report.sentences.tenants import has_untraced, residency_labels
-from pyanalyze.report.sentences.words import LONG
+from pyanalyze.report.sentences.words import LONG, recorded_ns
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS
+from pyanalyze.vocabulary import FEW_BLOCKS, NEGLIGIBLE_RESIDENCY, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,10 +49,6 @@ _INTERVALS = (
     "{} come from 891 launches of other programs that Nsight Compute counted: for 95 % of them the counter was "
     "inside such a range. The shorter a kernel, the wider it is. "
 )
-
-
-#: What limits a grid that leaves SMs empty, beside resources of an SM.
-_SMALL_GRID = "grid too small"
 
 
 def _end(found: Bounded) -> str:
@@ -113,6 +109,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 "Warp slots in use", bounded_text(occupancy.warps), f"{over}{_at_end(occupancy.warps)}", occupancy.basis
             ),
         ]
+        if (busy := while_in_flight(occupancy)) is not None:
+            active, warps = busy
+            covered = f"mean over the {fmt.percent(occupancy.in_flight)} of the window with work in flight"
+            facts += [
+                Fact("SMs active while in flight", bounded_text(active), covered, occupancy.basis),
+                Fact("Warp slots while in flight", bounded_text(warps), covered, occupancy.basis),
+            ]
         if check is not None:
             facts.append(
                 Fact("SMs active by counter", fmt.percent(check.sm_active), samples_text(device, check), "sampled")
@@ -193,19 +196,14 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 ),
             )
         )
-        limits = [("shared memory" if k == "shared" else visible(k, 24), v) for k, v in occupancy.limiters.items()]
-        if occupancy.small_grids:
-            limits.append((_SMALL_GRID, occupancy.small_grids))
         if occupancy.limiters:
+            limits = [("shared memory" if k == "shared" else visible(k, 24), v) for k, v in occupancy.limiters.items()]
             rows = tuple((Cell(k), Cell(fmt.percent(v))) for k, v in sorted(limits, key=lambda kv: -kv[1]))
-            columns = (
-                Column("Limit" if occupancy.small_grids else "Limiting resource"),
-                Column("Kernel time it limits", "ties count for each", True),
-            )
+            columns = (Column("Limiting resource"), Column("Kernel time it limits", "ties count for each", True))
             caption = "Resources that keep theoretical occupancy below 100 % (modelled)."
-            if occupancy.small_grids:
-                caption += " A grid is too small where SMs are left without a block of it: then no resource matters."
             blocks.append(Table(columns, rows, caption))
+            if occupancy.small_grids:
+                blocks.append(Para(_small_grids(occupancy)))
         else:
             blocks.append(Para(_no_resource(device, occupancy, inputs.kernels)))
     blocks += _kernel_blocks(device, inputs.kernels)
@@ -214,15 +212,18 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 def _no_resource(device: Device, occupancy: Occupancy, kernels: pl.DataFrame | None) -> str:
     """Say that no resource of the SM limits any kernel: occupancy is full, or grids leave SMs empty."""
-    small = occupancy.small_grids
-    full = "is 100 %: no resource of the SM limits it (modelled)."
-    if not small:
-        return f"Theoretical occupancy {full}{_too_few_blocks(device, kernels)}"
-    few = (
-        f"Grids with {fmt.percent(small)} of kernel time are too small: they leave SMs without a block, and no "
-        "resource of an SM limits them (modelled)."
+    full = "Theoretical occupancy is 100 %: no resource of the SM limits it (modelled)."
+    few = f" {_small_grids(occupancy)}" if occupancy.small_grids else _too_few_blocks(device, kernels)
+    return f"{full}{few}"
+
+
+def _small_grids(occupancy: Occupancy) -> str:
+    """Say which part of kernel time is of grids that leave many SMs empty, and what that means."""
+    return (
+        f"Grids with {fmt.percent(occupancy.small_grids)} of kernel time have at most {FEW_BLOCKS:g} blocks per SM: "
+        f"{fmt.percent(1 - FEW_BLOCKS, 0)} of the SMs or more have no block of them. Theoretical occupancy does not "
+        "count that: it is of an SM full of such blocks."
     )
-    return few if small >= 1 else f"{few} Theoretical occupancy of the others {full}"
 
 
 def _too_few_blocks(device: Device, kernels: pl.DataFrame | None) -> str:
@@ -309,16 +310,23 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     if not mine:
         # Why there are none is said above.
         return []
-    mine.sort(key=lambda row: -int(row["total_ns"]))
+    time = kernel_time(kernels.filter(kernels["device_id"] == device.device_id))
+    if recorded_ns(device) is not None:
+        # Time without switch records would count as resident.
+        time = None
+    mine.sort(key=lambda row: -int(row[time or "total_ns"]))
     labels = tenant_labels(device.tenants)
     usable = _usable_sms(device)
     found = [] if device.occupancy is None else device.occupancy.kernel_counters
     counted = {(one.name, one.grid_blocks, one.block_threads): one for one in found}
-    rows = tuple(_kernel_row(row, labels, device, usable, counted) for row in mine[:TOP_KERNELS])
+    rows = tuple(_kernel_row(row, labels, device, usable, counted, time) for row in mine[:TOP_KERNELS])
     columns = (
         Column("Kernel"),
         Column("Tenant"),
-        Column("Time", "sum of durations", True),
+        *([Column("Resident time", "sum", True)] if time else []),
+        Column(
+            "Durations" if time else "Time", "sum, also switched out" if time else "sum of durations", True, bool(time)
+        ),
         Column("Launches", numeric=True),
         Column("Occupancy", "theoretical", True),
         Column("Occupancy limited by"),
@@ -330,6 +338,12 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         *([Column("Counters", "mean while it ran; n samples", minor=True)] if counted else []),
     )
     more = f" of {fmt.count(len(mine))}" if len(mine) > TOP_KERNELS else ""
+    few = [
+        f"{visible(row['short_name'] or row['name'], 24)} ({fill})"
+        for row in mine[:TOP_KERNELS]
+        if (fill := grid_fill(row, device.sm_count, usable)).blocks and fill.sms and fill.blocks < fill.sms
+    ]
+    fewer = f" With fewer blocks than SMs: {fmt.names(list(dict.fromkeys(few)), 3)}." if few else ""
     # Of a capped client the fewer SMs make more waves.
     capped, empty = "", " Below 1 wave, block slots stay empty."
     if usable:
@@ -341,19 +355,20 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
             f" Waves are over {_all_sms(device)}. Where a process or context has fewer, there are more waves: below 1, "
             "block slots may all be full."
         )
+    of_time = "resident time (switch records: without what kernels were switched out)" if time else "time"
     return [
         Chart(
             chart_key("limiters", device.device_id),
             "Occupancy limit of each kernel",
-            "Theoretical occupancy of the kernels with the most time, whatever their grids, coloured by what limits "
-            "them: a resource of the SM, or the grid.",
+            f"Theoretical occupancy of the kernels with the most {'resident ' if time else ''}time, whatever their "
+            "grids, coloured by the resource of the SM that limits it.",
         ),
         Table(
             columns,
             rows,
-            ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most time. ")
-            + f"Times and launches are observed, occupancy and waves are modelled.{empty}{capped} Warps per SM are "
-            "corrected for what starting, ending and uneven blocks cost real kernels."
+            ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most {of_time}. ")
+            + f"Times and launches are observed, occupancy and waves are modelled.{empty}{fewer}{capped} "
+            "Warps per SM are corrected for what starting, ending and uneven blocks cost real kernels."
             + (" Counters are sampled while no other kernel was in flight." if counted else ""),
         ),
     ]
@@ -365,8 +380,13 @@ def _kernel_row(
     device: Device,
     usable: Mapping[int, int],
     counted: Mapping[tuple[str, int | None, int | None], KernelCounters],
+    time: str | None,
 ) -> tuple[Cell, ...]:
-    """One launch configuration; `usable`: SMs of tenants that may not use all; `counted`: empty without counters."""
+    """One launch configuration.
+
+    `usable`: SMs of tenants that may not use all; `counted`: empty without counters; `time`: the column of its resident
+    time, None where durations stand for it.
+    """
 
     def whole(key: str) -> int | None:
         value = row.get(key)
@@ -393,11 +413,10 @@ def _kernel_row(
     )
     if (real("occupancy") or 0.0) >= 1:
         limit = "nothing"
-    if fill.limit is not None and not above:
-        limit = str(fill)
     return (
         Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
         Cell(owner, tone="code"),
+        *([Cell(fmt.duration(whole(time)))] if time else []),
         Cell(fmt.duration(whole("total_ns"))),
         Cell(fmt.count(whole("launches"))),
         value_cell(fmt.percent(real("occupancy"))),

@@ -9,7 +9,7 @@ from pyanalyze.report.sentences.cause import cause_sentence, cause_text, lost_te
 from pyanalyze.report.sentences.gpu_time import residency_sentence
 from pyanalyze.report.sentences.missing import short_why, solo_first
 from pyanalyze.report.sentences.mode import agreement_text, confidence_scope, mode_text, verdict_sentence
-from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, counted_sms, occupancy_basis
+from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, counted_sms, occupancy_basis, while_in_flight
 from pyanalyze.report.sentences.samples import gpu_metrics_text, samples_text
 from pyanalyze.report.sentences.slowdown import (
     aggressors_text,
@@ -47,6 +47,9 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
         if fmt.percent(bounded.low) != fmt.percent(bounded.high):
             known += ", 95 % interval"
         parts.append(f"SMs active, mean over the window: {bounded_text(bounded)}{by_traced(device)} ({known}).")
+        if (busy := while_in_flight(device.occupancy)) is not None:
+            share = fmt.percent(device.occupancy.in_flight)
+            parts.append(f"While work is in flight, {share} of the window: {bounded_text(busy[0])}.")
     elif (metrics := gpu_metrics_text(device)) is not None:
         parts.append(f"By hardware counters: {metrics}.")
     else:

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import untraced_share
 from pyanalyze.report.sentences.tenants import has_untraced
+from pyanalyze.results.occupancy import Bounded
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY
 
 if TYPE_CHECKING:
-    from pyanalyze.results.occupancy import Bounded, CounterCheck, Occupancy
+    from pyanalyze.results.occupancy import CounterCheck, Occupancy
     from pyanalyze.results.report import Device
+
+#: Part of the window with work in flight, from which on means over that time are those of the window.
+_NEARLY_ALL = 0.95
 
 
 def by_traced(device: Device) -> str:
@@ -27,6 +31,22 @@ def by_traced(device: Device) -> str:
 def bounded_text(found: Bounded) -> str:
     """Say a fraction with its interval: 61 % (52 to 70); a value that is itself the bound says so."""
     return fmt.percent_range(found.value, found.low, found.high)
+
+
+def while_in_flight(found: Occupancy) -> tuple[Bounded, Bounded] | None:
+    """Active SMs and warps, means of the time in which traced work was in flight.
+
+    None: it was in flight for nearly all of the window, that is not known, values are scaled to counters, which also
+    see other work, or the model has SMs active for longer.
+    """
+    part = found.in_flight
+    if part is None or not found.sm_active.value <= part < _NEARLY_ALL or found.calibration is not None:
+        return None
+    active, warps = (
+        Bounded(**{end: min(value / part, 1.0) for end, value in one.model_dump().items()})
+        for one in (found.sm_active, found.warps)
+    )
+    return active, warps
 
 
 def counted_sms(device: Device) -> CounterCheck | None:
