@@ -1896,3 +1896,33 @@ def test_pauses_between_units_are_told_from_what_limits_a_unit(hardware: Path) -
     assert "122.9 ms of 124.1 ms" in between.why
     # Its kernels limit it: there is nothing to tell apart.
     assert split_of(path.parent / "alone-A.sqlite").unit_pauses is None
+
+
+def test_the_host_is_to_be_checked_only_where_it_has_a_part(tmp_path: Path) -> None:
+    """Two streams of four kernels of different names, always at once: none of them is worth an item of its own."""
+    kernels = [
+        {**kernel(41, at * MS, (at + 1) * MS), "streamId": stream, "shortName": at + 1, "demangledName": at + 1}
+        for at in range(60)
+        for stream in (13, 14)
+    ]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, kernel_names=tuple(f"k{at}" for at in range(60)))
+    (split,) = pyanalyze.load(path).analysis.time_splits.values()
+    assert split.host_ns == 0
+    (advice,) = pyanalyze.load(path).advise()
+    said = [one.why for one in advice.actions if "if it is slow" in one.why]
+    assert said, [one.action for one in advice.actions]
+    assert all("check its kernels and the clocks" in why and "host" not in why for why in said)
+
+
+def test_kernels_with_the_same_share_are_named_together(tmp_path: Path) -> None:
+    """Two kernels alternate, 1 ms each, and none overlaps another: which of them has most time is chance."""
+    kernels = [kernel(41, at * MS, (at + 1) * MS, shortName=1 + at % 2, demangledName=1 + at % 2) for at in range(20)]
+    path = write(tmp_path / "a.sqlite", kernels=kernels, kernel_names=("a", "b"))
+    session = pyanalyze.load(path)
+    assert "(b and a have 50.0 % each of kernel time)" in str(limit_text(session.report().devices[0])).replace(
+        "a and b have", "b and a have"
+    )
+    (advice,) = session.advise()
+    first = advice.actions[0]
+    assert {word for word in first.action.split() if word in ("a", "b")} == {"a", "b"}
+    assert sorted(command.split(" -k ")[1] for command in first.commands) == ["a PROGRAM", "b PROGRAM"]

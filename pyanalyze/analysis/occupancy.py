@@ -28,11 +28,13 @@ __all__ = [
     "GridFill",
     "ModelledOccupancy",
     "PlacementPolicy",
+    "UnevenGrid",
     "check_against_counters",
     "grid_fill",
     "in_flight_ns",
     "kernel_time",
     "placement_policy",
+    "uneven_grid",
     "with_resident_time",
 ]
 
@@ -77,6 +79,86 @@ class GridFill:
         if self.blocks and self.sms and self.blocks < self.sms:
             return f"{fmt.counted(self.blocks, 'block')} for {fmt.counted(self.sms, 'SM')}"
         return f"{self.waves:.2g} wave" if self.waves is not None and self.waves < 1 else ""
+
+
+@dataclass(frozen=True)
+class UnevenGrid:
+    """A grid that fits on the SMs at once, and not evenly: some have one block more than the others.
+
+    Attributes
+    ----------
+    blocks, sms
+        Blocks of the grid, and the SMs that they are on.
+    """
+
+    blocks: int
+    sms: int
+
+    @property
+    def most(self) -> int:
+        """Blocks of the fullest SMs.
+
+        Examples
+        --------
+        >>> UnevenGrid(317, 132).most
+        3
+        """
+        return -(-self.blocks // self.sms)
+
+    @property
+    def fuller_sms(self) -> int:
+        """SMs that have so many.
+
+        Examples
+        --------
+        >>> UnevenGrid(317, 132).fuller_sms  # 53 x 3 + 79 x 2 = 317
+        53
+        """
+        return self.blocks - (self.most - 1) * self.sms
+
+    @property
+    def even(self) -> tuple[int, int]:
+        """The numbers of blocks below and above that are even.
+
+        Examples
+        --------
+        >>> UnevenGrid(317, 132).even
+        (264, 396)
+        """
+        return (self.most - 1) * self.sms, self.most * self.sms
+
+    @property
+    def active(self) -> float:
+        """Mean fraction of SMs with a block, if an SM takes as long as it has blocks: what is left to gain is the rest.
+
+        Examples
+        --------
+        >>> round(UnevenGrid(317, 132).active, 3)
+        0.801
+        """
+        return self.blocks / self.even[1]
+
+    def __str__(self) -> str:
+        """Say it, as a sentence."""
+        each = fmt.number(self.blocks / self.sms)
+        return (
+            f"{fmt.count(self.blocks)} blocks on {self.sms} SMs are {each} per SM: {self.fuller_sms} SMs have "
+            f"{self.most}, {self.sms - self.fuller_sms} have {self.most - 1} (modelled)"
+        )
+
+
+def uneven_grid(fill: GridFill) -> UnevenGrid | None:
+    """Say how unevenly a grid lies on the SMs; None: it is even, takes several waves, or leaves SMs without a block.
+
+    Examples
+    --------
+    >>> uneven_grid(GridFill(264, 132, 0.5)) is None, uneven_grid(GridFill(317, 132, 0.6)).most
+    (True, 3)
+    """
+    blocks, sms = fill.blocks, fill.sms
+    if blocks is None or not sms or fill.waves is None or fill.waves > 1 or blocks < sms or blocks % sms == 0:
+        return None
+    return UnevenGrid(blocks, sms)
 
 
 def grid_fill(row: Mapping[str, object], sm_count: int | None, usable: Mapping[int, int] | None = None) -> GridFill:

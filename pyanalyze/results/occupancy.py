@@ -89,6 +89,8 @@ class GpuMetrics(Result):
 
 #: Part of the course of launches from which on samples of it are samples of the kernel.
 _WHOLE_COURSE: Final = 0.8
+#: How the counter of active SMs begins, as versions of nsys name it.
+_SMS_ACTIVE: Final = ("sms active", "sm active")
 
 
 class KernelCounters(Result):
@@ -105,6 +107,18 @@ class KernelCounters(Result):
         "kernel was in flight about as often as in the others. Below 0.8 the means are of that part only.",
     )
     course_from: Fraction = Field(default=0.0, description="Where in a launch the first such step begins.")
+
+    @property
+    def sms_active(self) -> float | None:
+        """Mean fraction of SMs active; None: not sampled.
+
+        Examples
+        --------
+        >>> one = KernelCounters(name="k", grid_blocks=1, block_threads=1, n=9, means={"SMs Active": 0.8})
+        >>> one.sms_active
+        0.8
+        """
+        return next((mean for name, mean in self.means.items() if name.lower().startswith(_SMS_ACTIVE)), None)
 
     @property
     def whole_course(self) -> bool:
@@ -173,6 +187,22 @@ class Occupancy(Result):
         description="Counters while a kernel ran, of a device that one process had, most samples first. Empty: none "
         "were sampled, or no kernel lasts as long as the time between samples.",
     )
+
+    @property
+    def counters_disagree(self) -> bool:
+        """Whether the counters are neither near the model in time bins nor, over the window, inside its range.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).report().devices[0].occupancy.counters_disagree  # there are none
+        False
+        """
+        check = self.check_against_counters
+        if check is None or check.agrees is not False:
+            return False
+        means = ((self.sm_active, check.sm_active), (self.warps, check.warps))
+        return not all(mean is None or one.low <= mean <= one.high for one, mean in means)
 
 
 class SmWarps(Result):

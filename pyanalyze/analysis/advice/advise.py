@@ -35,7 +35,7 @@ from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import TRAITS, Mode, not_excluded
+from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode, not_excluded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -198,6 +198,7 @@ def advise_device(
             listed=sum(one.computes for one in listed.by_device.get(verdict.device_id, ())),
             in_kernels=in_kernels,
             too_few=next((split.operations for split in here if split.too_few), None),
+            host_waits=any(split.host_ns >= SMALL_SHARE * split.window_ns > 0 for split in here) or not here,
             fewest=min((split.operations for split in here if split.operations is not None), default=None),
             kube=kube,
             nobody=nothing_to_record(tables, listed, device),
@@ -261,6 +262,7 @@ def _actions(
     listed: int,
     in_kernels: bool,
     too_few: int | None,
+    host_waits: bool,
     fewest: int | None,
     kube: bool,
     nobody: Advice | None,
@@ -308,7 +310,8 @@ def _actions(
         yield from configuration.left_out(compared, required)
     else:
         # Where parts of its time are worth a change, what they are says more.
-        if_slow = "" if own or host else "; if it is slow, check the host, its kernels and the clocks"
+        look_at = "the host, its kernels and the clocks" if host_waits else "its kernels and the clocks"
+        if_slow = "" if own or host else f"; if it is slow, check {look_at}"
         if too_few is not None:
             if_slow = f"; its {fmt.counted(too_few, 'operation')} {'is' if too_few == 1 else 'are'} too few to judge by"
         if traits.one_process and traits.mig_instance:

@@ -22,6 +22,7 @@ from pyanalyze.vocabulary import SMALL_SHARE, CopyDirection, HostMemory
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyanalyze.analysis.occupancy import UnevenGrid
     from pyanalyze.results.copies import Copies, CopyKind, Migrations
     from pyanalyze.results.time_split import (
         CodeLoading,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
         UnitPauses,
     )
 
-__all__ = ["ncu_filter", "of_copies", "of_process", "of_shared_process"]
+__all__ = ["even_grid", "ncu_filter", "of_copies", "of_process", "of_shared_process"]
 
 #: Time below which nothing is worth a change, however short the recording.
 WORTH_NS = 10_000
@@ -160,7 +161,7 @@ def of_process(
     >>> import pyanalyze
     >>> split = pyanalyze.load(capture).analysis.time_splits[0, 0]
     >>> [advice.action for advice in of_process("train", split)][0]
-    'Make kernel A1 of train faster'
+    'Make kernel A3 of train faster'
     """
     if split.too_few:
         return
@@ -274,6 +275,53 @@ def _of_kernel(item: Advice, name: str, split: TimeSplit, kernel: TopKernel) -> 
             "at_stake_ns": left_ns,
             "at_stake_share": share,
         }
+    )
+
+
+def even_grid(name: str, split: TimeSplit, uneven: UnevenGrid, active: float) -> Iterator[Advice]:
+    """Advise an even number of blocks where some SMs have one more than others, and these end earlier.
+
+    Parameters
+    ----------
+    name, split
+        The only process of the device, and where its time went, with the kernel of that grid as its top kernel.
+    uneven
+        The grid.
+    active
+        Mean part of the SMs that counters saw active while the kernel ran.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> from pyanalyze.analysis.occupancy import UnevenGrid
+    >>> split = pyanalyze.load(capture).analysis.time_splits[0, 0]
+    >>> list(even_grid("train", split, UnevenGrid(317, 132), 0.99))  # all SMs end at once
+    []
+    """
+    # An SM that has fewer blocks ends earlier only as far as blocks slow each other.
+    if 1 - active < (1 - uneven.active) / 2:
+        return
+    only_ns = split.top_kernel_only_ns if split.overlapping else None
+    kernel_ns = split.top_kernel_ns if only_ns is None else only_ns
+    gain_ns = round(kernel_ns * (1 - uneven.active))
+    if gain_ns < _worth_ns(split.window_ns):
+        return
+    share = gain_ns / split.window_ns
+    kernel, part = f"kernel {split.top_kernel}", fmt.percent(1 - uneven.active)
+    below, above = (fmt.count(blocks) for blocks in uneven.even)
+    yield Advice(
+        action=f"Launch {kernel} of {name} with {below} or {above} blocks for the same work, which is even on "
+        f"{uneven.sms} SMs",
+        commands=[],
+        expected=None,
+        bound=f"{fmt.duration(gain_ns)}, {fmt.percent(share)} of its time: {part} of {kernel}",
+        why=f"{uneven}. The last part of each launch keeps {uneven.fuller_sms} of {uneven.sms} SMs busy. While it ran, "
+        f"{fmt.percent(active)} of SMs were active (sampled); {fmt.percent(uneven.active)} is what follows if an SM "
+        "takes as long as it has blocks",
+        undo=None,
+        wrong_if="a block of another size takes longer for the same work",
+        at_stake_ns=gain_ns,
+        at_stake_share=share,
     )
 
 

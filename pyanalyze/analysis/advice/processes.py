@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyanalyze.analysis.advice import demands, host_side, overlap, own_time
 from pyanalyze.analysis.gpu_metrics import ENOUGH_SAMPLES
+from pyanalyze.analysis.hardware import visible_sms
+from pyanalyze.analysis.occupancy import UnevenGrid, grid_fill, uneven_grid
 from pyanalyze.analysis.time_split import MOST_EQUAL, about_kernel
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import FEW_BLOCKS, TRAITS, Mode
@@ -49,6 +51,9 @@ def of_each(
             kernel = _top_kernel(tables, key, named, split, left_ns, launched)
             sampled = "cpu_samples" in tables.sources["source"].cast(pl.String)
             yield from own_time.of_process(name, named, copies.get(key), kernel=kernel, sampled=sampled)
+            uneven = _uneven(tables, key, named.top_kernel, kernel_counters)
+            if uneven is not None:
+                yield from own_time.even_grid(name, named, *uneven)
         else:
             yield from own_time.of_shared_process(name, split, copies.get(key))
         used = streams.get(key)
@@ -143,6 +148,31 @@ def _top_kernel(
         return own_time.TopKernel("", None, 0.0, passed_over, not_counted=said)
     of_all = _resource_used_up(tables, *tenant)
     return own_time.TopKernel(of_all) if of_all else None
+
+
+def _uneven(
+    tables: TableSet, tenant: tuple[int, int], kernel: str | None, counted: Sequence[KernelCounters]
+) -> tuple[UnevenGrid, float] | None:
+    """The uneven grid of a kernel, and the mean part of SMs that counters saw active while it ran; None: no such.
+
+    Only counters show whether SMs with fewer blocks end earlier. Several launch configurations have no one grid.
+    """
+    import polars as pl
+
+    if kernel is None:
+        return None
+    device_id, tenant_id = tenant
+    here = (pl.col("tenant_id") == tenant_id) & (pl.col("short_name").cast(pl.String) == kernel)
+    rows = tables.of_device("kernel_occupancy", device_id).filter(here).to_dicts()
+    if len(rows) != 1:
+        return None
+    (row,) = rows
+    (device,) = tables.rows_of("devices", device_id)
+    uneven = uneven_grid(grid_fill(row, device["sm_count"], visible_sms(tables, device_id)))
+    launch = (row["name"], row["grid_blocks"], row["block_threads"])
+    whole = {(one.name, one.grid_blocks, one.block_threads): one.sms_active for one in counted if one.whole_course}
+    active = whole.get(launch)
+    return None if uneven is None or active is None else (uneven, active)
 
 
 def _small_grids(tables: TableSet, device_id: int, kernel: str) -> tuple[int, int] | None:

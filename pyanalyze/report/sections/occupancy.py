@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import SM_ORDER_ASSUMED_FROM_MAJOR
 from pyanalyze.analysis.impact import untraced_share
-from pyanalyze.analysis.occupancy import grid_fill, kernel_time
+from pyanalyze.analysis.occupancy import grid_fill, kernel_time, uneven_grid
 from pyanalyze.report.blocks import (
     Block,
     Cell,
@@ -155,11 +155,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if check is None:
             blocks.append(Para(f"{ranges}{why_missing_or_nothing(device, 'gpu_metrics')}".strip(), "muted"))
         else:
-            if check.agrees is False:
+            if occupancy.counters_disagree:
                 text = "The counters saw another occupancy than the model: " + visible(check.detail, LONG)
                 blocks.append(Note("Model and counters disagree", text, "warning"))
             else:
-                blocks.append(Para(f"Against counters: {visible(check.detail, LONG)}"))
+                inside = ". The counters are inside the range of the model." if check.agrees is False else ""
+                blocks.append(Para(f"Against counters: {visible(check.detail, LONG)}{inside}"))
             if ranges:
                 blocks.append(Para(ranges.strip(), "muted"))
             blocks.append(
@@ -239,7 +240,12 @@ def _too_few_blocks(device: Device, kernels: pl.DataFrame | None) -> str:
     if largest.blocks is not None and largest.sms is not None:
         enough = largest.blocks >= largest.sms
         left = f"it has a block for every SM, but {left}" if enough else "too few blocks leave SMs empty"
-    return f" But the largest grid fills {fmt.percent(waves)} of one wave: {left}."
+    said = f" But the largest grid fills {fmt.percent(waves)} of one wave: {left}."
+    uneven = uneven_grid(largest)
+    if uneven is None:
+        return said
+    last = f"the last part of each launch keeps {uneven.fuller_sms} of {uneven.sms} SMs busy"
+    return f"{said} It is uneven: {uneven}. Where blocks of one SM slow each other, {last}."
 
 
 def _usable_sms(device: Device) -> dict[int, int]:
