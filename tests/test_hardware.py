@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import math
 import re
 import shutil
 import sqlite3
@@ -2395,3 +2396,89 @@ def test_an_uneven_grid_is_a_finding_and_no_disagreement_of_model_and_counters()
     assert "the last part of each launch keeps 53 of 132 SMs busy" in shown
     # The host has no part in it: kernels are in flight for 99.3 % of the time.
     assert "check the host" not in shown
+
+
+#: Client A of two of an MPS server is held against its solo run; B has none.
+BASELINE_OF_A = ("--tenant", "A=1748", "--tenant", "B=1749", "--baseline", f"A={H100 / 'alone-A.sqlite'}")
+
+
+def kernels_of(path: Path, pid: int | None = None) -> list[tuple[str, int, int, int]]:
+    """Name, start, end of each kernel and the start of the call that launched it, in the order of the starts, by SQL."""
+    query = (
+        'SELECT value, k.start, k."end", r.start FROM CUPTI_ACTIVITY_KIND_KERNEL AS k JOIN StringIds ON id = shortName '
+        "JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = k.correlationId "
+        "AND r.globalTid / 0x1000000 = k.globalPid / 0x1000000 WHERE ? IS NULL OR k.globalPid / 0x1000000 % 0x1000000 = ? "
+        "ORDER BY k.start"
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        return db.execute(query, (pid, pid)).fetchall()
+
+
+def test_what_a_latency_leaves_out_is_counted_by_reason() -> None:
+    """By SQL all 697 kernels of A have a launch call: 30 of them run before a pause of more than a second."""
+    path = H100 / "mps-A-B.sqlite"
+    kernels = kernels_of(path, 1748)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid / 0x1000000 % 0x1000000 = 1748"
+        assert db.execute(query).fetchone() == (len(kernels),) == (697,)
+    (pause,) = (n for n, (a, b) in enumerate(pairwise(kernels), 1) if b[1] - a[2] > 1_000_000_000)
+    page = " ".join(run("interference", path, *BASELINE_OF_A).stdout.split())
+    assert f"Of 697 kernels of A, n leaves out {pause} launched before the pause after which its work begins." in page
+    assert "launch call was not recorded" not in page
+    # What is 667 over the time of those: the co-run is observed, its rate solo is not.
+    worked = kernels[pause:]
+    rate = len(worked) / (worked[-1][2] - worked[0][3]) * 1e9
+    (solo, shared) = re.findall(r"(\d+) \[inferred\] → (\d+) \[observed\]", page)[0]
+    # Its copies begin before the first of them, and end behind the last.
+    assert int(shared) == pytest.approx(rate, rel=0.003)
+    assert int(solo) > int(shared)
+
+
+def test_the_parts_of_slower_execution_and_queueing_stand_in_one_table() -> None:
+    """By SQL kernels of A last 319.5 ms longer in all than as many of their like solo: 42 % of the added latency."""
+    path, solo = H100 / "mps-A-B.sqlite", H100 / "alone-A.sqlite"
+    names = ("A1", "A2", "A3", "A4")
+    added = ran = 0.0
+    for name in names:
+        here, there = (
+            [one for one in kernels_of(of, pid) if one[0] == name] for of, pid in ((path, 1748), (solo, None))
+        )
+        added += sum(end - call for _, _, end, call in here) - len(here) * fmean(
+            end - call for _, _, end, call in there
+        )
+        ran += sum(end - start for _, start, end, _ in here) - len(here) * fmean(
+            end - start for _, start, end, _ in there
+        )
+    assert 100 * ran / added == pytest.approx(41.7, abs=0.5)
+    page = run("interference", path, *BASELINE_OF_A).stdout
+    said = r"kernels ran longer (\d+\.\d) %, waits behind its own slower kernels (\d+\.\d) %\); queueing (\d+\.\d) %"
+    parts = [float(part) for part in re.findall(said, " ".join(page.split()))[0]]
+    assert parts[0] == pytest.approx(100 * ran / added, abs=0.5)
+    # What is left are 0.2 % of shorter launch calls.
+    assert sum(parts) == pytest.approx(100, abs=0.3)
+    (row,) = re.findall(r"^A  +-0\.2 % .*$", page, re.MULTILINE)
+    assert re.findall(r"\d+\.\d %", row)[1:] == [
+        f"{parts[2]} %",
+        "0.0 %",
+        "0.0 %",
+        f"{parts[0]} %",
+        f"{parts[1]} %",
+        "0.0 %",
+    ]
+    assert "as queueing" not in page
+
+
+def test_kernels_that_are_not_compared_are_those_without_a_baseline() -> None:
+    """By SQL B has five kinds of kernels, and the means of the logarithms of A1 are 1.407 times those of it solo."""
+    path, solo = H100 / "mps-A-B.sqlite", H100 / "alone-A.sqlite"
+    kinds = {name for name, *_ in kernels_of(path, 1749)}
+    page = run("interference", path, *BASELINE_OF_A).stdout
+    words = " ".join(page.split())
+    assert f"Launch configurations without a ratio: {len(kinds)} of B." in words
+    means = [
+        fmean(math.log(end - start) for name, start, end, _ in kernels_of(of, pid) if name == "A1")
+        for of, pid in ((path, 1748), (solo, None))
+    ]
+    (ratio,) = re.findall(r"^A +A1 +(\d\.\d+)x", page, re.MULTILINE)
+    assert float(ratio) == pytest.approx(math.exp(means[0] - means[1]), abs=0.01)
+    assert "ratio of geometric" in words

@@ -59,7 +59,7 @@ KEYS = {
     "median_slice_ns p90_slice_ns max_slice_ns expired yielded",
     "devices.tenants": "tenant_id capture pid host_pid name container pod group_of contexts green_contexts served_by busy_ns resident_ns "
     "attributed_ns gpu_time_share gpu_time_basis all_at_work_share in_mps_group slices median_slice_ns usable_sms sm_share occupancy memory_peak_bytes slowdown assumed_switch_ns causes root_causes added_latency_ns added_latency work "
-    "time_split copies streams baseline latency_percentiles units throughput slowdown_notes baselines_not_used",
+    "time_split copies streams baseline latency_percentiles units throughput not_compared slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
     "other_ns startup_ns batches",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns attributed_p99_ns attributed_sd_ns",

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pyanalyze.vocabulary import EXCLUDED_ABOVE, SMALL_SHARE, TRAITS, Answer, Condition, is_slowed, threshold_of
+from pyanalyze.vocabulary import (
+    EXCLUDED_ABOVE,
+    NAMED_SHARE,
+    SMALL_SHARE,
+    TRAITS,
+    Answer,
+    Condition,
+    is_slowed,
+    threshold_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,11 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWERS",
+    "BEHIND_OWN",
     "CAUSE_WORDS",
     "Cause",
     "Impact",
     "Reason",
     "Victim",
+    "behind_own",
     "impact_of",
     "sole_tenant",
     "untraced_share",
@@ -54,6 +65,34 @@ CAUSE_WORDS: Mapping[Cause, str] = {
     Cause.OTHERS: "waiting for others",
     Cause.UNEXPLAINED: "not explained",
 }
+
+
+#: Causes of which kernels that wait in the same stream have a part: behind one that the cause delayed.
+BEHIND_OWN = (Cause.NOT_RESIDENT, Cause.SWITCH, Cause.EXECUTION)
+
+
+def behind_own(tenant: Tenant, cause: Cause) -> float | None:
+    """Part of the added latency that kernels waited behind own ones which this cause delayed.
+
+    Returns
+    -------
+    float or None
+        None: less than is worth a word, not known, or no such cause.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tenant = pyanalyze.load(capture).report().devices[0].tenants[0]
+    >>> behind_own(tenant, Cause.QUEUE) is None
+    True
+    """
+    direct, root = tenant.causes, tenant.root_causes
+    if direct is None or root is None or cause not in BEHIND_OWN:
+        return None
+    parts = getattr(direct, cause.value), getattr(root, cause.value)
+    if None in parts or parts[1] - parts[0] < NAMED_SHARE:
+        return None
+    return float(parts[1] - parts[0])
 
 
 class Reason(StrEnum):

@@ -35,12 +35,16 @@ def _kernels(session: Session) -> str:
     from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
     from pyanalyze.report.text import section_text
     from pyanalyze.text.escape import visible
-    from pyanalyze.text.format import counted, duration
+    from pyanalyze.text.format import duration
+    from pyanalyze.text.format import names as list_of
 
     table = kernels_solo(session.tables, session.interference()).with_columns(pl.col("name", "against").cast(pl.String))
     known = table.filter(pl.col("ratio").is_not_null()).sort("total_ns", descending=True)
-    few, excluded = table.height - known.height, int(table["excluded"].sum())
-    overhead = int(table["excluded_overhead"].sum())
+    # Of a tenant with a baseline, what ran solo in this capture is no second comparison.
+    measured = table.filter(against="baseline")["tenant_id"].unique().implode()
+    table = table.filter((pl.col("against") == "baseline") | ~pl.col("tenant_id").is_in(measured))
+    few = table.filter(pl.col("ratio").is_null())["tenant_id"].value_counts(sort=True)
+    excluded, overhead = int(table["excluded"].sum()), int(table["excluded_overhead"].sum())
     devices = session.tenants["device_id"].unique()
     names = {number: name for device_id in devices for number, name in session.labels(device_id).items()}
     cut = " or were cut by the window" if session.selection.start_ns is not None else ""
@@ -60,7 +64,7 @@ def _kernels(session: Session) -> str:
     columns = (
         Column("Tenant"),
         Column("Kernel"),
-        Column("Slowdown", "while resident", True),
+        Column("Slowdown", "ratio of geometric means", True),
         Column("95 % CI", numeric=True),
         Column("Solo", "median", True),
         Column("Shared", "median", True),
@@ -71,13 +75,17 @@ def _kernels(session: Session) -> str:
     if known.height > TOP:
         blocks.append(Para(f"{known.height - TOP} more: pyanalyze export, table slowdowns."))
     said = []
-    if few:
+    if few.height:
+        each = [f"{count} of {visible(names[tenant])}" for tenant, count in few.iter_rows()]
+        solo = "" if few["tenant_id"].is_in(measured).all() else ", and no baseline has them"
         said.append(
-            f"{counted(few, 'launch configuration')} had too few launches that ran wholly shared or wholly solo for a "
-            "ratio."
+            f"Launch configurations without a ratio: {list_of(each)}. Too few of their launches ran wholly shared or "
+            f"wholly solo{solo}."
         )
     if excluded:
         said.append(f"First launches and launches that only waited for others are left out{cut}: {excluded} in all.")
+    if rows:
+        said.append("Ratios are of geometric means, which medians need not have.")
     if overhead:
         said.append(f"Of these, {overhead} held overhead of the profiler or of loading code.")
     if not rows and not said:

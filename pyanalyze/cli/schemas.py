@@ -85,6 +85,7 @@ SHOWN: Mapping[str, Shown] = {
             "latency_percentiles",
             "units",
             "throughput",
+            "not_compared",
             "slowdown_notes",
             "baselines_not_used",
         },

@@ -20,6 +20,7 @@ __all__ = [
     "Interference",
     "LatencyPercentile",
     "MatrixCell",
+    "NotCompared",
     "NotUsedReason",
     "SharingCause",
     "Slowdown",
@@ -202,6 +203,19 @@ class Throughput(Result):
 
     shared_per_s: Finite = Field(description="In the co-run.")
     solo_per_s: Finite = Field(description="Alone.")
+
+
+class NotCompared(Result):
+    """Kernels and graph launches of a tenant that its latency against a baseline leaves out, by reason."""
+
+    kernels: int = Field(ge=1, description="Kernels and graph launches in all.")
+    before_work: int = Field(ge=0, description="Launched before the pause after which its work begins.")
+    no_like: int = Field(ge=0, description="The baseline has no kernel of that name and size.")
+    launch: int = Field(
+        ge=0,
+        description="The profiler or the loading of code held their launch up, their launch call is not recorded, or "
+        "the window cuts them or begins after their launch.",
+    )
 
 
 class HostFinding(Result):

@@ -22,6 +22,7 @@ from pyanalyze.results.interference import (
     HostFinding,
     Interference,
     LatencyPercentile,
+    NotCompared,
     SharingCause,
     Slowdown,
     Throughput,
@@ -437,6 +438,9 @@ class Tenant(Result):
     )
     units: list[UnitsOfWork] = Field(default=[], description="Units of work, most of the time first.")
     throughput: Throughput | None = Field(default=None, description="Work per second; null: not known.")
+    not_compared: NotCompared | None = Field(
+        default=None, description="What its latency leaves out; null: nothing, or it was held against no baseline."
+    )
     slowdown_notes: list[Text] = Field(default=[], description="What to know when reading its slowdown.")
     baselines_not_used: list[BaselineNotUsed] = Field(
         default=[],

@@ -24,6 +24,7 @@ from pyanalyze.results.interference import (
     Interference,
     LatencyPercentile,
     MatrixCell,
+    NotCompared,
     Slowdown,
     Throughput,
     UnitsOfWork,
@@ -137,6 +138,8 @@ class TenantInterference:
         It is a group of work of a process: only its execution is compared.
     assumed_switch_ns
         Of its attributed time, what is assumed to be saving and restoring inside kernels; None: nothing is assumed.
+    not_compared
+        What its latency against a baseline leaves out; None: nothing.
     lost_to
         Where nothing but time lost is known: the part of it in which each other tenant was resident.
     """
@@ -161,6 +164,7 @@ class TenantInterference:
     assumed_switch_ns: int | None = None
     lost_to: Mapping[int, float] = field(default_factory=dict)
     added_latency: AddedLatency | None = None
+    not_compared: NotCompared | None = None
 
     def __repr__(self) -> str:
         """Name the tenant and what is known of its slowdown."""
@@ -706,9 +710,46 @@ def _slowed(
         execution_hows=hows,
         root_causes=None if roots is None else Causes(**roots, execution_split=None),
         assumed_switch_ns=assumed_ns,
+        not_compared=_not_compared(tables, row, found.get("latency"), *_alone(tables, solo, number))
+        if against == "baseline"
+        else None,
         added_latency=_added_latency(tables, row, found, assumed_ns or 0)
         if against == "counterfactual" and row["resident_ns"] is not None and lost is None
         else None,
+    )
+
+
+def _not_compared(
+    tables: TableSet,
+    tenant: Mapping[str, Any],
+    latency: Mapping[str, Any] | None,
+    alone: TableSet | None,
+    alone_id: int | None,
+) -> NotCompared | None:
+    """Count what a latency against a baseline leaves out; None: nothing, or the baseline has no tables."""
+    import polars as pl
+
+    if latency is None or alone is None or alone_id is None:
+        return None
+    size = [f"{of}_{axis}" for of in ("grid", "block") for axis in "xyz"]
+
+    def of(run: TableSet, who: Mapping[str, Any]) -> pl.DataFrame:
+        key = ("capture", "pid", "device_id")
+        mine = run.columns("kernels", *key, "name", *size).filter(of_process(who), device_id=who["device_id"])
+        return mine.select(pl.col("name").cast(pl.String), *size)
+
+    kernels = of(tables, tenant)
+    graphs = tables.columns("graph_launches", "capture", "pid", "device_id").filter(
+        of_process(tenant), device_id=tenant["device_id"]
+    )
+    whole = kernels.height + graphs.height
+    out = whole - latency["n"] - (latency["excluded"] or 0)
+    if whole <= latency["n"] or out < 0:
+        return None
+    theirs = of(alone, alone.tenants.row(alone_id, named=True)).unique()
+    no_like = min(kernels.join(theirs, on=["name", *size], how="anti", nulls_equal=True).height, out)
+    return NotCompared(
+        kernels=whole, before_work=out - no_like, no_like=no_like, launch=min(latency["excluded"] or 0, whole)
     )
 
 

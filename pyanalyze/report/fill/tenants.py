@@ -130,6 +130,7 @@ def tenants_of(
                 latency_percentiles=[] if found is None else list(found.latency_percentiles),
                 units=[] if found is None else list(found.units),
                 throughput=None if found is None else found.throughput,
+                not_compared=None if found is None else found.not_compared,
                 slowdown_notes=_notes(found),
                 baselines_not_used=[] if found is None else list(found.baselines_not_used),
             )

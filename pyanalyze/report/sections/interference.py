@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.impact import CAUSE_WORDS, Cause, impact_of
+from pyanalyze.analysis.impact import BEHIND_OWN, CAUSE_WORDS, Cause, behind_own, impact_of
 from pyanalyze.report.blocks import (
     Block,
     Cell,
@@ -13,7 +13,6 @@ from pyanalyze.report.blocks import (
     Column,
     Fact,
     Facts,
-    Fold,
     Note,
     Para,
     Table,
@@ -21,7 +20,7 @@ from pyanalyze.report.blocks import (
     value_cell,
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences.cause import cause_sentence
+from pyanalyze.report.sentences.cause import BEHIND_SLOWER, RAN_LONGER, cause_sentence
 from pyanalyze.report.sentences.co_run import co_ran_word, co_run_options
 from pyanalyze.report.sentences.missing import why_missing
 from pyanalyze.report.sentences.slowdown import (
@@ -37,12 +36,12 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import INFERRED_STATE, NAMED_SHARE
+from pyanalyze.vocabulary import INFERRED_STATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Interference, MatrixCell
+    from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Interference, MatrixCell, NotCompared
     from pyanalyze.results.report import Device, Tenant
     from pyanalyze.vocabulary import Basis
 
@@ -159,6 +158,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
             "time nor in kernels/s."
         )
     if any(t.throughput is not None for t in device.tenants):
+        of += " Solo kernels/s are inferred: the same work over the time it would take solo."
         of += " Kernels/s counts the work that is in both runs."
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
@@ -185,15 +185,12 @@ def _switched_out_known(device: Device) -> bool:
 
 
 def _throughput_cell(tenant: Tenant) -> Cell:
-    throughput, known = (
-        tenant.throughput,
-        tenant.slowdown.elapsed or tenant.slowdown.latency or tenant.slowdown.resident,
-    )
+    throughput = tenant.throughput
     if throughput is None:
         return Cell(fmt.UNKNOWN, tone="muted")
-    # The solo run was recorded, or replayed: the basis is that of the slowdown.
-    text = f"{fmt.count(round(throughput.solo_per_s))} → {fmt.count(round(throughput.shared_per_s))}"
-    return Cell(text, basis=None if known is None else known.basis)
+    # No solo run has just this work: what is recorded is the co-run.
+    text = f"{fmt.count(round(throughput.solo_per_s))} [inferred] → {fmt.count(round(throughput.shared_per_s))}"
+    return Cell(text, basis="observed")
 
 
 def _estimate_cell(estimate: Estimate | None) -> Cell:
@@ -426,11 +423,25 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
     )
     units = any(unit.latency_percentiles for t in device.tenants for unit in t.units)
     of_units = " and of units of work (start to end, their last operation included)" if units else ""
-    caption = (
-        f"Latency of kernels (launch to end){of_units}. n leaves out kernels whose launch call was not recorded; lower "
-        "bounds count them from their start."
+    left_out = "".join(
+        f" {_left_out(found, labels[t.tenant_id], t.slowdown.latency)}"
+        for t in device.tenants
+        if (found := t.not_compared) is not None
     )
-    return [Table(columns, tuple(rows), caption)]
+    return [Table(columns, tuple(rows), f"Latency of kernels (launch to end){of_units}.{left_out}")]
+
+
+def _left_out(found: NotCompared, label: str, latency: Estimate | None) -> str:
+    """How many kernels of a tenant are not in n, and why."""
+    reasons = (
+        (found.before_work, "launched before the pause after which its work begins"),
+        (found.no_like, "of a kind that the baseline does not have"),
+        (found.launch, "whose launch was held up by the profiler or by loading code, not recorded, or cut"),
+    )
+    said = [f"{fmt.count(n)} {why}" for n, why in reasons if n]
+    bound = latency is not None and latency.from_below and found.launch
+    counted = " The lower bound counts these from their start." if bound else ""
+    return f"Of {fmt.counted(found.kernels, 'kernel')} of {label}, n leaves out {fmt.names(said)}.{counted}"
 
 
 def _cause_blocks(device: Device) -> list[Block]:
@@ -445,47 +456,62 @@ def _cause_blocks(device: Device) -> list[Block]:
     labels = tenant_labels(device.tenants)
     undivided = any(tenant.causes is not None and tenant.causes.others is not None for tenant in known)
     causes_shown = [cause for cause in Cause if undivided or cause is not Cause.OTHERS]
-    columns = (Column("Tenant"), *(Column(capital(CAUSE_WORDS[cause]), numeric=True) for cause in causes_shown))
-    rows, again = (
-        tuple(
-            (
-                Cell(labels[tenant.tenant_id], tone="code"),
-                *(value_cell(_cause_text(tenant, causes, cause)) for cause in causes_shown),
-            )
-            for tenant, causes in each
-            if causes is not None
+    divided = any(behind_own(tenant, Cause.EXECUTION) is not None for tenant in known)
+    heads = [
+        head
+        for cause in causes_shown
+        for head in (
+            [capital(RAN_LONGER), capital(BEHIND_SLOWER)]
+            if divided and cause is Cause.EXECUTION
+            else [f"Other {CAUSE_WORDS[cause]}"]
+            if divided and cause is Cause.QUEUE
+            else [capital(CAUSE_WORDS[cause])]
         )
-        for each in (
-            [(t, t.root_causes or t.causes) for t in known],
-            [(t, t.causes) for t in known if t.root_causes is not None],
+    ]
+    columns = (Column("Tenant"), *(Column(head, numeric=True) for head in heads))
+    rows = tuple(
+        (
+            Cell(labels[tenant.tenant_id], tone="code"),
+            *(
+                value_cell(text)
+                for cause in causes_shown
+                for text in _cause_texts(tenant, cause, divided=divided and cause is Cause.EXECUTION)
+            ),
         )
+        for tenant in known
     )
-    if set(again) <= set(rows):
-        # No operation waited behind one of its own that others had delayed.
-        again = ()
+    own = any(behind_own(tenant, cause) is not None for tenant in known for cause in BEHIND_OWN)
     chart = Chart(
         chart_key("causes", device.device_id),
         "Where the added latency went",
-        f"Parts of the added latency of its kernels; they sum to 100 %.{_ROOT_CAUSES * bool(again)}",
+        f"Parts of the added latency of its kernels; they sum to 100 %.{_ROOT_CAUSES * own}",
     )
-    # The chart above it says what a wait behind its own kernels counts as.
     others = any((tenant.root_causes or tenant.causes).queue_other for tenant in known)  # type: ignore[union-attr]
     behind = ""
+    if own:
+        behind = " Behind its own: waits of kernels in the same stream behind one that this delayed."
     if others:
-        behind = " Queueing behind others is behind kernels or copies of other tenants; the rest is behind its own."
-        if again:
-            behind = (
-                " Behind others: kernels or copies of another tenant held up this operation, or the one at the head of "
-                "its queue. The rest of queueing is waits behind work of its own."
-            )
+        behind += (
+            " Behind others: kernels or copies of another tenant held up this operation, or the one at the head of "
+            "its queue. The rest of queueing is waits behind work of its own."
+            if own
+            else " Queueing behind others is behind kernels or copies of other tenants; the rest is behind its own."
+        )
     together = _NOT_TOLD_APART * undivided
     table = Table(columns, rows, f"{_CAUSES_CAPTION}{behind}{together}{_switch_basis(device)}")
-    direct = "Where the wait behind its own kernels counts as queueing (inferred)."
-    if any(tenant.causes.queue_other for tenant in known if tenant.causes is not None):
-        direct += " Behind others: kernels or copies of another tenant held up this very operation."
-    queueing = Table(columns, again, direct)
-    folded = Fold("The same, with waits behind its own kernels as queueing", (queueing,))
-    return [*answer, chart, table, *([folded] if again else []), *_execution_blocks(known, labels)]
+    return [*answer, chart, table, *_execution_blocks(known, labels)]
+
+
+def _cause_texts(tenant: Tenant, cause: Cause, *, divided: bool) -> list[str]:
+    """A part of the added latency; `divided`, in two: what kernels themselves took longer, and waits behind those."""
+    causes = tenant.root_causes or tenant.causes
+    if causes is None or tenant.causes is None:
+        return []
+    own = behind_own(tenant, cause)
+    if divided:
+        return [_cause_text(tenant, tenant.causes, cause), fmt.percent(0.0 if own is None else own)]
+    said = _cause_text(tenant, causes, cause)
+    return [said if own is None else f"{said} ({fmt.percent(own)} behind its own)"]
 
 
 def _cause_text(tenant: Tenant, causes: Causes, cause: Cause) -> str:
@@ -544,21 +570,12 @@ def _execution_blocks(tenants: Sequence[Tenant], labels: Mapping[int, str]) -> l
     heads = ("SM slots", "Memory system", "Copy engines", "Clock", "Page migration", "Not explained")
     columns = (
         Column("Tenant"),
-        Column("Own execution", "sum of the causes", True),
+        Column("Kernels ran longer", "sum of the causes", True),
         *(Column(head, numeric=True) for head in heads),
     )
-    caption = "Slower execution by cause, as parts of the added latency (inferred)."
-    behind = any(
-        t.root_causes.execution - t.causes.execution >= NAMED_SHARE
-        for t in tenants
-        if t.root_causes is not None and t.causes is not None and t.causes.execution_split is not None
-        if t.root_causes.execution is not None and t.causes.execution is not None
-    )
-    if behind:
-        caption += (
-            " Own execution is what kernels themselves took longer. The rest of the slower execution above is the wait "
-            "of kernels queued behind them; it is not divided."
-        )
+    caption = "What made kernels run longer, as parts of the added latency (inferred)."
+    if any(behind_own(t, Cause.EXECUTION) is not None for t, _, _ in known):
+        caption += " Waits behind its own slower kernels are not divided by cause."
     if any(_at_most(split) for _, _, split in known):
         caption += (
             " At most: the model gives SM slots all that is left. Causes that are not known may have a part of it."

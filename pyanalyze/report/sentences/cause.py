@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyanalyze.analysis.impact import CAUSE_WORDS, Cause, Reason, impact_of
+from pyanalyze.analysis.impact import CAUSE_WORDS, Cause, Reason, behind_own, impact_of
 from pyanalyze.report.sentences.tenants import tenant_names
 from pyanalyze.report.sentences.words import LONG
 from pyanalyze.results.labels import tenant_labels
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Device
     from pyanalyze.vocabulary import Mode
 
+#: Slower execution in two parts: kernels themselves, and those that wait in their stream.
+RAN_LONGER: Final = "kernels ran longer"
+BEHIND_SLOWER: Final = "waits behind its own slower kernels"
 #: What a context did while resident, where no record and no kernel shows it.
 _SAVING: Final = "was saving or restoring (assumed)"
 #: Reasons of one clause without parentheses; the others are sentences of their own.
@@ -106,7 +109,9 @@ def cause_text(victim: Victim, mode: Mode) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     how = "time slices, " if cause is Cause.OTHERS and TRAITS[mode].time_sliced else ""
-    said = f"{CAUSE_WORDS[cause]} ({how}{fmt.percent(part)} of the added latency)"
+    own = behind_own(victim.tenant, cause) if cause is Cause.EXECUTION else None
+    parts = "" if own is None else f": {RAN_LONGER} {fmt.percent(part - own)}, {BEHIND_SLOWER} {fmt.percent(own)}"
+    said = f"{CAUSE_WORDS[cause]} ({how}{fmt.percent(part)} of the added latency{parts})"
     return f"{said}; {CAUSE_WORDS[victim.second[0]]} {fmt.percent(victim.second[1])}" if victim.second else said
 
 
