@@ -313,7 +313,7 @@ def test_every_number_names_its_basis(which: str, fixtures: Path) -> None:
         )
         page = lay_out(session.report(), session.kernel_occupancy)
     words = set(BASIS_TEXT) | {"documented"}
-    free = {"n", "#", "pid", "Host pid", "Correlation id", "Capture", "Confidence", "Weight"}
+    free = {"n", "#", "pid", "Host pid", "Correlation id", "Capture", "Confidence", "Probability", "Weight"}
     tables, facts = 0, 0
     for section in page.sections:
         for block in _flat(section.blocks):

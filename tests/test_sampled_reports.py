@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 from shared_sessions import load
 
+from pyanalyze.report.blocks import Chart
+from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
+from pyanalyze.report.rendering import draw
 from pyanalyze.report.sampled_text import use_basis
 from pyanalyze.report.sentences.samples import sampled_sentence
 from pyanalyze.report.summary import render_summary
@@ -48,6 +52,12 @@ def page_of(pattern: str) -> str:
 
 def screen_of(pattern: str) -> str:
     return " ".join(render_summary(report_of(pattern)).split())
+
+
+def chart_title(pattern: str) -> str:
+    """Title of the picture of use over time."""
+    blocks = (block for section in lay_out(report_of(pattern)).sections for block in section.blocks)
+    return next(block.title for block in blocks if isinstance(block, Chart))
 
 
 def rank(values: list[float], per_cent: int) -> float:
@@ -201,7 +211,7 @@ def test_where_the_other_commands_are_is_said(pattern: str) -> None:
     (device,) = report_of(pattern).devices
     assert len(device.advice[0].commands) == 2
     assert "# command 1 of 2" in screen_of(pattern)
-    assert "`pyanalyze advise` shows both." in screen_of(pattern)
+    assert "`pyanalyze advise` shows both commands." in screen_of(pattern)
 
 
 def test_an_instance_has_the_holes_of_its_board() -> None:
@@ -212,3 +222,85 @@ def test_an_instance_has_the_holes_of_its_board() -> None:
     devices = report_of("nvidia-gpu-exporter/*h200-mig*.txt").devices
     shares = {round(one.sampled.covered_share or 0, 4) for one in devices if one.sampled is not None}
     assert shares == {round(1 - 23.112 / 27.377, 4)}
+
+
+def test_the_sampled_span_stands_in_local_time_as_written() -> None:
+    """First and last line of the file, and of the other the table and the last list; no input gives the zone."""
+    with file_of(ADA).open(encoding="utf-8") as lines:
+        times = [row["timestamp"].replace("/", "-") for row in csv.DictReader(lines)]
+    assert times[0] == "2026-06-21 21:13:00.440"
+    span = f"{times[0]} to {times[-1][11:]} (84.86 s), local time of unknown zone"
+    page = page_of(ADA)
+    assert f"samples, {span}" in page.splitlines()[2]
+    assert span in screen_of(ADA)
+    assert f"| Sampled | {span} |" in page
+    assert f"| {times[0]} local time | 84.86 s |" in page
+    # Nothing is said of a capture that is not there.
+    for text in (page, page_of(MIG), page_of(DMON)):
+        assert "Window (UTC)" not in text
+        assert "the first capture" not in text
+        assert "the capture" not in text.partition("## Data quality")[2].partition("## How a value")[0]
+    listed = re.findall(r"gpu_burn \| process.*\|", page_of(MIG))
+    assert listed[0].endswith("| 2026-07-14 09:00:43.000 to 09:00:44.742 local time |")
+
+
+def test_the_span_of_samples_in_utc_is_no_window_that_is_not_known() -> None:
+    """The first row has 1656776962, the last 1656802065."""
+    page = page_of(DCGM)
+    assert "| Sampled | 2022-07-02 15:49:22.000 to 22:47:45.000 UTC (6.973 h) |" in page
+
+
+@pytest.mark.parametrize(("pattern", "span"), [(ADA, "84.86 s"), (DCGM, "6.973 h")])
+def test_a_device_in_use_is_not_said_to_have_had_no_activity(pattern: str, span: str) -> None:
+    (device,) = report_of(pattern).devices
+    (gap,) = device.missing_for("window")
+    assert gap.why == f"no kernel was traced: there are samples of {span}, and no capture"
+    assert not any("no activity" in one.why or "no work" in one.why for one in device.sharing.missing)
+
+
+def test_an_entity_without_a_kind_is_not_called_a_device() -> None:
+    """The file has a column EntityId, which DCGM counts apart for GPUs and for instances, and GRACT (field 1001)."""
+    assert file_of(DCGM).read_text(encoding="utf-8").splitlines()[:2] == [
+        "EntityId,GRACT,FBUSD,TimeStamp",
+        "0,0.000,3,1656776962",
+    ]
+    page = page_of(DCGM)
+    assert "The whole device" not in page
+    assert "Entity 0 (sampled): the file does not state whether it is a GPU or a MIG instance." in page
+    assert chart_title(DCGM) == "Graphics engine active and memory over time"
+    session = load(file_of(DCGM))
+    chart = json.dumps(draw(session.analysis, session.report())["samples-0"].to_dict())
+    assert '"title": "Graphics engine active (%)"' in chart
+    assert "Utilisation" not in chart
+    assert "whole device" not in chart
+    # Where the driver was asked it is utilisation, of the device.
+    assert chart_title(ADA) == "Utilisation and memory over time"
+    assert "The whole device (sampled)." in page_of(ADA)
+
+
+def test_candidates_have_a_probability_and_a_reason_where_there_is_one() -> None:
+    """Of an instance without processes it is only known that it is one: three modes have the same evidence."""
+    parts = page_of(MIG).split("Candidates.")
+    assert "| Mode | Probability | Why not |" in parts[2]
+    for part in parts[3:]:
+        assert "No evidence tells mig, mig+time-slicing and mig+mps apart." in part.partition("\n")[0]
+        assert "| Mode | Probability |\n" in part
+        assert "Why not" not in part.partition("\n## ")[0]
+    assert "apart" not in parts[2].partition("\n")[0]
+
+
+def test_what_writes_no_times_is_run_with_them() -> None:
+    """`nvidia-smi dmon -h`: -o D and T write date and time."""
+    (gap,) = report_of(DMON).devices[0].missing_for("sample_times")
+    assert gap.how.startswith("nvidia-smi dmon -o DT > dmon.txt")
+    assert not report_of(ADA).devices[0].missing_for("sample_times")
+    (listing,) = report_of(ADA).devices[0].missing_for("process_list")
+    # `nvidia-smi --help-query-compute-apps` has no type.
+    assert "nvidia-smi pmon -c 1" in listing.how
+
+
+def test_idle_samples_are_counted() -> None:
+    with file_of(ADA).open(encoding="utf-8") as lines:
+        use = [int(row["util_gpu_pct"]) for row in csv.DictReader(lines)]
+    assert (use.count(0), len(use)) == (1, 83)
+    assert "| Idle | 1.2 % | 1 of 83 samples: Utilisation below 1 % | sampled |" in page_of(ADA)

@@ -202,7 +202,7 @@ def test_without_times_there_is_nothing_to_draw_or_to_hold_latencies_against(tmp
     text = report.read_text(encoding="utf-8")
     assert "Pictures are omitted" not in text
     assert "| Sharing mode | undetermined | no evidence |  |" in text
-    assert "| Idle | 50.0 % | of 2 samples: Engine active below 1 % | sampled |" in text
+    assert "| Idle | 50.0 % | 1 of 2 samples: Engine active below 1 % | sampled |" in text
 
 
 def test_info_says_what_the_samples_hold() -> None:
@@ -341,7 +341,7 @@ def test_an_encoder_that_is_busier_than_the_sms_is_named() -> None:
     assert listed in screen
     assert "encoder 40.4 %, 681 MiB; ffmpeg (pid 20037) kernels 1.4 %, encoder 22.6 %" in screen
     text = " ".join(render_text(report, sections=("samples",)).split())
-    assert "Idle 31.2 % (of 16 samples: Utilisation below 1 %)" in text
+    assert "Idle 31.2 % (5 of 16 samples: Utilisation below 1 %)" in text
     assert "Not used in any sample: decoder, JPEG engine and optical flow engine." in text
     # `nsys profile --help`, 2023.4.4: -t nvvideo traces the calls of codecs, which -t cuda,nvtx leaves out.
     assert "nsys profile -t cuda,nvtx,nvvideo --gpuctxsw=true " in screen

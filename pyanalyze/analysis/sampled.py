@@ -112,8 +112,12 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     means = {name: one.mean for name, one in counters.items()}
     used = means.get("memory_used")
     indices = here["gpu_index"].drop_nulls().unique()
+    entities = here["entity"].drop_nulls().cast(pl.String).unique()
+    # `GPU-I 2` and the like state the kind.
+    entity = entities[0] if len(entities) == 1 and entities[0].isdecimal() else None
     return Sampled(
         gpu_index=indices[0] if len(indices) == 1 else None,
+        entity=entity,
         n=max([1, len(moments), *(counter.n for counter in counters.values()), _lists(here)]),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
@@ -300,7 +304,8 @@ def _errors(values: Mapping[str, pl.Series], prefixes: tuple[str, ...]) -> int |
 def series_of(tables: TableSet, device_id: int) -> list[dict[str, Any]]:
     """Utilisation and memory over time, for a chart: of the device, and of each process that has its own.
 
-    ``part`` numbers the stretches of each between holes: nothing is known of the time of a hole.
+    ``metric`` is what was sampled: under MIG the driver has no utilisation. ``part`` numbers the stretches of each
+    between holes: nothing is known of the time of a hole.
 
     Examples
     --------
@@ -319,7 +324,7 @@ def series_of(tables: TableSet, device_id: int) -> list[dict[str, Any]]:
     series = (used, ("process_sm_pct", "utilization", 100.0, own), ("memory_used_bytes", "memory", 1.0, whole),
               ("process_memory_bytes", "memory", 1.0, own))  # fmt: skip
     return [
-        {"pid": pid, "what": what, "time_ns": time, "value": value / scale, "part": part}
+        {"pid": pid, "what": what, "metric": metric, "time_ns": time, "value": value / scale, "part": part}
         for metric, what, scale, of in series
         for pid, time, value, part in _timed(of, metric).iter_rows()
     ]

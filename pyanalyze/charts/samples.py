@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["sampled_use"]
 
 _WHOLE = "whole device"
+#: What a device's share of time is of, by metric; of processes only the driver has one.
+_SHARES = {"gr_engine_active_ratio": "Graphics engine active", "sm_active_ratio": "SMs active"}
 
 
 def sampled_use(
@@ -22,6 +24,7 @@ def sampled_use(
     labels: Mapping[int, str],
     *,
     memory_bytes: int | None = None,
+    whole: str = _WHOLE,
     width: int = 720,
 ) -> alt.TopLevelMixin:
     """Draw one line per process and one of the device: utilisation above, memory below.
@@ -29,12 +32,14 @@ def sampled_use(
     Parameters
     ----------
     series
-        Points: ``pid`` (None: the device), ``what`` (``utilization`` or ``memory``), ``time_ns``, ``value``, ``part``
-        (which stretch without a hole: no line is drawn from one to the next).
+        Points: ``pid`` (None: the device), ``what`` (``utilization`` or ``memory``), ``metric``, ``time_ns``,
+        ``value``, ``part`` (which stretch without a hole: no line is drawn from one to the next).
     labels
         Shown name per pid.
     memory_bytes
         Size of the device's memory, for the scale; None: not known.
+    whole
+        Shown name of the device.
     width
         Width of the plotting area in pixels.
 
@@ -57,7 +62,7 @@ def sampled_use(
     words: dict[str, Callable[[float], str]] = {"utilization": percent, "memory": bytes_}
     rows = [
         {
-            "t": _WHOLE if pid is None else labels.get(pid, f"process {pid}"),
+            "t": whole if pid is None else labels.get(pid, f"process {pid}"),
             "x": (point["time_ns"] - first_ns) / 1e9,
             "y": point["value"] * scales[what],
             "k": what,
@@ -70,11 +75,12 @@ def sampled_use(
     pids = sorted({pid for pid, _ in lines if pid is not None})
     colors = {labels.get(pid, f"process {pid}"): color for pid, color in tenant_colors(pids).items()}
     if any(pid is None for pid, _ in lines):
-        colors[_WHOLE] = OTHER
+        colors[whole] = OTHER
     # One moment is no line: a second of axis holds its points.
     last = max(*(row["x"] for row in rows), 1.0)
     top = {"utilization": 100.0, "memory": None if memory_bytes is None else memory_bytes / 2**30}
-    titles = {"utilization": "Utilisation (%)", "memory": "Memory (GiB)"}
+    shares = {_SHARES.get(point.get("metric", ""), "Utilisation") for point in series if point["what"] == "utilization"}
+    titles = {"utilization": f"{' / '.join(sorted(shares))} (%)", "memory": "Memory (GiB)"}
     drawn = [what for what in titles if any(row["k"] == what for row in rows)]
     tenants = {what: [name for name in colors if any((row["k"], row["t"]) == (what, name) for row in rows)]
                for what in drawn}  # fmt: skip
@@ -113,7 +119,7 @@ def sampled_use(
             ).properties(width=width, height=120)
         )
     summary = "; ".join(
-        f"{_WHOLE if pid is None else labels.get(pid, pid)}: mean {what} "
+        f"{whole if pid is None else labels.get(pid, pid)}: mean {what} "
         f"{words[what](sum(p['value'] for p in points) / len(points))}"
         for (pid, what), points in list(lines.items())[:12]
     )

@@ -22,13 +22,14 @@ from pyanalyze.report.fill.capture import (
     other_gpus_without_work,
     records_held,
 )
-from pyanalyze.report.fill.device import memory_of, mig_of, unavailable_samples
+from pyanalyze.report.fill.device import memory_of, mig_of
 from pyanalyze.report.fill.how import how_kernels
 from pyanalyze.report.fill.interference import interference_of, lost_records, sharing_cause, unsplit_execution
 from pyanalyze.report.fill.occupancy import no_counters, occupancy_of, sm_warps_of
 from pyanalyze.report.fill.options import how_options, options_of
 from pyanalyze.report.fill.relations import relations_of
 from pyanalyze.report.fill.residency import context_switches_of, residency_slices, resident_within
+from pyanalyze.report.fill.samples import only_samples, timeless_samples, unavailable_samples
 from pyanalyze.report.fill.tenants import shown_tenants, tenants_of, with_gpu_time, with_mps_group, with_range_phases
 from pyanalyze.report.fill.window import (
     all_at_work_of,
@@ -218,9 +219,11 @@ def _device(
     recorded = None if window is None else recorded_ns(tables, verdict.device_id, window.start_ns, window.end_ns)
     recorded_span_ns = span_ns if recorded is None else recorded
     switches = context_switches_of(tables, verdict.device_id, span_ns, recorded)
+    sampled = sampled_of(tables, verdict.device_id)
     if window is None:
-        missing.append(Missing(what="window", why="no activity of any tenant was recorded", how=how_kernels(verdict)))
-    missing += unavailable_samples(tables, verdict.device_id)
+        why = "no activity of any tenant was recorded" if tables.paths else only_samples(sampled)
+        missing.append(Missing(what="window", why=why, how=how_kernels(verdict)))
+    missing += [*unavailable_samples(tables, verdict.device_id), *timeless_samples(tables, verdict.device_id)]
     modelled: pl.DataFrame | None = None
     occupancy = at_most = None
     if Part.OCCUPANCY in parts:
@@ -313,7 +316,7 @@ def _device(
         all_at_work_jain=at_work_jain,
         in_flight_ns=any_in_flight_ns(tables, verdict.device_id, window, tenants) if Part.RESIDENCY in parts else None,
         memory=memory_of(tables, device, missing),
-        sampled=sampled_of(tables, verdict.device_id),
+        sampled=sampled,
         gpu_metrics=None
         if any(tenant.busy_ns for tenant in tenants)
         else gpu_metrics_of(tables, verdict.device_id, group),

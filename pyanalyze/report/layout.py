@@ -20,6 +20,7 @@ from pyanalyze.report.sampled_text import (
     span_text,
     use_basis,
     use_sentence,
+    without_capture,
 )
 from pyanalyze.report.sections import SECTIONS, DeviceSection, Inputs, ReportSection
 from pyanalyze.report.sentences.capture import (
@@ -89,9 +90,10 @@ def lay_out(
     else:
         lead = lead_of(report, main)
         sampled = span_text(report, main)
-        subtitle = (
-            f"{device_title(main)} · {f'samples, {sampled}' if sampled else f'window {defined_window(report, main)}'}"
-        )
+        when = f"samples, {sampled}" if sampled else f"window {defined_window(report, main)}"
+        if sampled is None and main.sampled is not None and without_capture(report):
+            when = "samples without times"
+        subtitle = f"{device_title(main)} · {when}"
     return Page("GPU sharing report", subtitle, lead, tuple(_sections(inputs)), tuple(_notes(report)))
 
 

@@ -18,7 +18,7 @@ from pyanalyze.report.sentences.tenants import holder_text
 from pyanalyze.report.shown import shown_devices
 from pyanalyze.results.labels import listed_labels, main_device, tenant_labels
 from pyanalyze.text.nearest import did_you_mean
-from pyanalyze.text.visible import printable
+from pyanalyze.text.visible import printable, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -357,7 +357,9 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         points = [point for point in series_of(tables, number) if point["pid"] is None or point["pid"] in whose]
         if points:
             total = None if device.memory is None else device.memory.total_bytes
-            yield chart_key("samples", number), charts.sampled_use(points, whose, memory_bytes=total)
+            entity = None if device.sampled is None else device.sampled.entity
+            whole = "whole device" if entity is None else f"entity {visible(entity, 20)}"
+            yield chart_key("samples", number), charts.sampled_use(points, whose, memory_bytes=total, whole=whole)
         if device.window is None:
             continue
         labels = tenant_labels(device.tenants)

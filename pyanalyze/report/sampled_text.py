@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyanalyze.report.blocks import Block
     from pyanalyze.results.association import Association
     from pyanalyze.results.listed import ConfiguredSharing, ListedNode, ListedTenant, SampledShare, Setting
-    from pyanalyze.results.report import Device, Fault, Report, Sampled
+    from pyanalyze.results.report import Clock, Device, Fault, Report, Sampled
     from pyanalyze.results.sampled import SampledCounter
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "idle_note",
     "least_to_most",
     "mean_text",
+    "moment_text",
     "named_gpus",
     "node_sentences",
     "only_sampled",
@@ -41,6 +42,7 @@ __all__ = [
     "power_text",
     "range_text",
     "sampled_times",
+    "seen_text",
     "set_up_text",
     "share_text",
     "sharing_sentence",
@@ -49,6 +51,7 @@ __all__ = [
     "unplaced_sentence",
     "use_basis",
     "use_sentence",
+    "without_capture",
 ]
 
 #: Counters that say whether the device is idle; where several were sampled, the first.
@@ -68,7 +71,7 @@ _COUNTERS = {
     "fp16_active": ("FP16 pipes active", "share of cycles, without tensor pipes"),
     "int_active": ("Integer pipes active", "share of cycles"),
     "dram_active": ("DRAM active", "share of cycles with traffic"),
-    "memory_utilization": ("Memory busy", "share of time in which device memory was read or written"),
+    "memory_utilization": ("Memory busy", "share of time in which device memory was read or written, not bandwidth"),
     "encoder_utilization": ("Video encoder busy", "NVENC, share of time"),
     "decoder_utilization": ("Video decoder busy", "NVDEC, share of time"),
     "jpeg_utilization": ("JPEG engine busy", "share of time"),
@@ -106,6 +109,7 @@ _FAULT_WORDS: dict[Fault, str] = {
     "tpc-repair-pending": "TPC repair pending",
     "page-retirement-pending": "page retirement pending",
 }
+_LOCAL = " local time"
 #: The word of the driver for nothing to do.
 _NO_ACTION = "None"
 
@@ -115,18 +119,52 @@ def only_sampled(report: Report, device: Device) -> bool:
     return not device.tenants and not any(capture.nsys_version for capture in report.captures)
 
 
-def span_text(report: Report, device: Device) -> str | None:
-    """From when to when a device was sampled, where no activity was recorded; None where times are not known."""
+def without_capture(report: Report) -> bool:
+    """Whether nothing but samples and listings was given."""
+    return not any(capture.is_recorded for capture in report.captures)
+
+
+def span_text(report: Report, device: Device, *, short: bool = False) -> str | None:
+    """From when to when a device was sampled, where no activity was recorded; None where times are not known.
+
+    `short`: for how long.
+    """
     found = device.sampled
     if device.window is not None or found is None or found.start_ns is None or found.end_ns is None:
         return None
+    clock = report.clock
     length = "one moment" if found.start_ns == found.end_ns else fmt.duration(found.end_ns - found.start_ns)
-    if report.clock.origin_utc_ns is None:
-        return f"{length}, local time of unknown zone"
-    first, last = (fmt.utc(report.clock.origin_utc_ns, ns) for ns in (found.start_ns, found.end_ns))
-    if found.start_ns == found.end_ns:
-        return f"{first} ({length})"
-    return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last} ({length})"
+    zone = ", local time of unknown zone" if clock.origin_utc_ns is None else ""
+    if short or (clock.origin_utc_ns is None and clock.origin_local_ns is None):
+        return f"{length}{zone}"
+    # As the files have them: no input gives the zone.
+    return f"{_from_to(clock, found.start_ns, found.end_ns).removesuffix(_LOCAL)} ({length}){zone}"
+
+
+def moment_text(clock: Clock, ns: int | None) -> str:
+    """A moment in UTC; of samples whose zone no input gives, in local time as written."""
+    if clock.origin_utc_ns is not None or clock.origin_local_ns is None:
+        return fmt.utc(clock.origin_utc_ns, ns)
+    return fmt.utc(clock.origin_local_ns, ns).replace(" UTC", _LOCAL)
+
+
+def _from_to(clock: Clock, first_ns: int, last_ns: int) -> str:
+    """From one moment to another; the day and the zone once."""
+    first, last = (moment_text(clock, ns) for ns in (first_ns, last_ns))
+    if first == last:
+        return first
+    return f"{first.removesuffix(' UTC').removesuffix(_LOCAL)} to {last[11:] if first[:10] == last[:10] else last}"
+
+
+def seen_text(tenant: ListedTenant, clock: Clock) -> str:
+    """From when to when lists name a tenant."""
+    if tenant.first_ns is None or tenant.last_ns is None:
+        return fmt.UNKNOWN
+    if clock.origin_utc_ns is not None or clock.origin_local_ns is not None:
+        return _from_to(clock, tenant.first_ns, tenant.last_ns)
+    if tenant.first_ns == tenant.last_ns:
+        return "once"
+    return f"{fmt.duration(tenant.first_ns)} to {fmt.duration(tenant.last_ns)}"
 
 
 def outside_window(device: Device) -> str | None:
@@ -507,6 +545,9 @@ def counters_table(device: Device) -> list[Block]:
         rows.append((Cell(label), *map(Cell, said), Cell(note)))
     heads = [Column(title, numeric=True) for title in titles]
     caption = "The whole device (sampled)."
+    if device.sampled is not None and device.sampled.entity is not None:
+        which = f"Entity {visible(device.sampled.entity, 20)} (sampled)"
+        caption = f"{which}: the file does not state whether it is a GPU or a MIG instance."
     if apart and not single:
         caption += " The samples are of separate moments: they have no mean."
     if unused:
@@ -516,9 +557,12 @@ def counters_table(device: Device) -> list[Block]:
 
 
 def idle_note(found: Sampled) -> str:
-    """Of how many samples the idle ones are a part, and by which counter they are: the first that has values."""
+    """How many samples are idle ones, and by which counter they are: the first that has values."""
     use = next((one for one in found.counters if one.name in _IDLE_BY), None)
-    return "of all samples" if use is None else f"of {fmt.counted(use.n, 'sample')}: {_COUNTERS[use.name][0]} below 1 %"
+    if use is None or found.idle_share is None:
+        return "of all samples"
+    idle = fmt.count(round(found.idle_share * use.n))
+    return f"{idle} of {fmt.counted(use.n, 'sample')}: {_COUNTERS[use.name][0]} below 1 %"
 
 
 def memory_text(tenant: ListedTenant) -> str:

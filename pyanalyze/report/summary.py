@@ -244,14 +244,26 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
         *_others(report, device),
         _line("Missing", _missing(device)),
         *_lost(report),
-        *_whole("Samples", f"{device_title(device)}; {f'{span}{untimed}' if span else 'time not known'}", 1),
     ]
+    # When it was takes a second line where the page is short; else how long it was is said.
+    used = len(before) + len(after) + len(facts) + 2 * _ADVICE_LINES
+    spans = [(span, 2)] if used < _AT_A_GLANCE else []
+    spans += [(span, 1), (span_text(report, device, short=True), 1)]
+    facts += next(
+        (lines for text, most in spans if len(lines := _span(device, text, untimed, most + 1)) <= most),
+        _span(device, spans[-1][0], untimed, 1),
+    )
     left = room - len(before) - len(after) - len(facts) - _ADVICE_LINES
     # What is known of each tenant leaves less room for the whole.
     most = 3 if left > room - _AT_A_GLANCE + 2 else 2 if use is None or left > 1 else 1
     whole = [] if sampled is None else _whole("Sampled", sampled, most)
     advice = _advice(report, device, max(min(left + _ADVICE_LINES - len(whole), 4), 1))
     return [*before, *whole, *after, *advice, *facts][:room]
+
+
+def _span(device: Device, span: str | None, untimed: str, most: int) -> list[str]:
+    """Which device was sampled, and when."""
+    return _whole("Samples", f"{device_title(device)}; {f'{span}{untimed}' if span else 'time not known'}", most)
 
 
 def _health(report: Report) -> list[str]:
@@ -517,7 +529,7 @@ def _advice(report: Report, device: Device, most: int) -> list[str]:
         shell[-1] = _first_of(shell[-1], commands, room)
         # Where the others are is said behind the command, or above it.
         if "pyanalyze advise" not in shell[-1]:
-            pointer = f" `pyanalyze advise` shows {'both' if commands == 2 else f'all {commands}'}."
+            pointer = f" `pyanalyze advise` shows {'both' if commands == 2 else f'all {commands}'} commands."
     # Where there is little room an unknown gain goes before the command does.
     gain_first = most > _ADVICE_LINES or (device.advice[:1] and (device.advice[0].expected or device.advice[0].bound))
     needed = 2 if gain_first else len(_lines("Do", full_stop(action), 2))

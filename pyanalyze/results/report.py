@@ -97,6 +97,11 @@ class Clock(Result):
         "null: positions count from the first capture's own zero and cannot be given in UTC."
     )
     uncertainty_ns: int | None = Field(description="Half width of the error of that origin, ns; null: not known.")
+    origin_local_ns: Annotated[str | None, AfterValidator(_decimal)] = Field(
+        default=None,
+        description="Where UTC is not known: local time of position 0 as samples without a capture have it, ns from "
+        "1970-01-01 of a zone that no input gives, as a decimal string; null: not needed, or not known.",
+    )
 
 
 class RecordsHeld(Result):
@@ -174,6 +179,11 @@ class Capture(Result):
         description="Digest of the host name, equal for equal hosts; null: the export does not say, or has a "
         "placeholder such as localhost.",
     )
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether nsys recorded it: else it stands for files of samples."""
+        return self.nsys_version is not None or self.schema_version is not None
 
 
 class View(Result):
@@ -261,6 +271,11 @@ class Sampled(Result):
     n: int = Field(ge=1, description="Samples: different times, or values of one quantity where these are more.")
     gpu_index: int | None = Field(
         default=None, description="Index of the device in nvidia-smi; null: not in the files, or several."
+    )
+    entity: Text | None = Field(
+        default=None,
+        description="Number of the DCGM entity where the file does not state whether it is a GPU or a MIG instance; "
+        "null: it is stated, or not of DCGM.",
     )
     start_ns: int | None = Field(description="First sample, ns from the origin; null: no times.")
     end_ns: int | None = Field(description="Last sample, ns from the origin; null: no times.")

@@ -24,7 +24,8 @@ HOW = {
     "kernel_records": "compute-sanitizer PROGRAM   # finds the kernel where a call failed; else call "
     "cudaDeviceSynchronize before the program ends, and record until then",
     "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
-    "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv",
+    "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv; which are MPS clients (M+C) says: "
+    "nvidia-smi pmon -c 1 > pmon.txt",
     "export": "nsys export --type sqlite REPORT.nsys-rep   # without leaving out columns",
     "whole_export": "nsys export --type sqlite REPORT.nsys-rep   # of the recording, with all tables and rows",
     "instances": "nvidia-smi -L > gpus.txt; nvidia-smi mig -lgi > instances.txt   # then each as --context; or export "

@@ -40,7 +40,17 @@ def clock_of(tables: TableSet) -> Clock:
     return Clock(
         origin_utc_ns=None if origin is None else str(origin),
         uncertainty_ns=max(known) if len(known) == len(captures) else None,
+        origin_local_ns=None if origin is not None or tables.paths else _local_origin(tables),
     )
+
+
+def _local_origin(tables: TableSet) -> str | None:
+    """Local time of position 0; None: samples have none, or files of several zones, which cannot be told apart."""
+    import polars as pl
+
+    rows = tables.samples.filter(pl.col("time_local_ns").is_not_null() & pl.col("time_ns").is_not_null())
+    origins = rows.select((pl.col("time_local_ns") - pl.col("time_ns")).unique()).to_series().to_list()
+    return str(origins[0]) if len(origins) == 1 else None
 
 
 #: What an export may hold a part of, by field of `Capture`: how it is counted, of which sources.

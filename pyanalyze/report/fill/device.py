@@ -1,10 +1,9 @@
-"""The device itself: its MIG instance, its memory, and samples that never had a value."""
+"""The device itself: its MIG instance and its memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pyanalyze.report.fill.how import ENTITIES
 from pyanalyze.results.model import Missing
 from pyanalyze.results.report import Memory, Mig
 from pyanalyze.text import format as fmt
@@ -52,19 +51,3 @@ def _used_and_free(tables: TableSet, device: dict[str, Any]) -> int | None:
     kept = 0 if reserved is None else reserved["value"].max() or 0
     # What is used more is free less: of any moment the sum is the same.
     return int(values[0][-1] + values[1][-1] + kept)
-
-
-def unavailable_samples(tables: TableSet, device_id: int) -> list[Missing]:
-    """Sampled quantities of the whole device that never had a value: under MIG the driver has no utilisation."""
-    if tables.samples.is_empty():
-        return []
-    rows = tables.board_samples_of(device_id).get("gpu_utilization_pct")
-    if rows is None or rows["value"].null_count() < rows.height:
-        return []
-    said = ", ".join(sorted(set(rows["text"].drop_nulls())))
-    why = f"the driver gave no value in any of {rows.height} samples ({said}); under MIG it has none"
-    how = (
-        f"dcgmi dmon -e 1001,1002,1003 -i instance:ID > dcgm.txt   # {ENTITIES}; without -i it monitors GPUs only; it "
-        "writes no times; then --samples dcgm.txt"
-    )
-    return [Missing(what="gpu_utilization", why=why, how=how)]

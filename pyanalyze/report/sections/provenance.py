@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
+from pyanalyze.report.sampled_text import moment_text, span_text, without_capture
 from pyanalyze.report.sections.base import Inputs, ReportSection
 from pyanalyze.report.sentences.capture import versions_text
 from pyanalyze.report.sentences.window import defined_window
@@ -14,16 +13,15 @@ from pyanalyze.results.labels import device_title
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 
-if TYPE_CHECKING:
-    from pyanalyze.results.report import Capture
-
 
 def _blocks(inputs: Inputs) -> list[Block]:
     report = inputs.report
     # Samples have no clock of their own that could be wrong by so much.
-    recorded = any(_is_recorded(capture) for capture in report.captures)
+    recorded = not without_capture(report)
+    main = inputs.main
+    span = None if recorded or main is None else span_text(report, main) or "time not known"
     rows = [
-        ("Window (UTC)", defined_window(report, inputs.main)),
+        ("Window (UTC)", defined_window(report, main)) if span is None else ("Sampled", span),
         *([("Clock uncertainty", fmt.duration(report.clock.uncertainty_ns))] if recorded else []),
         ("Versions", versions_text(report)),
         ("Contract", report.schema_id),
@@ -62,10 +60,10 @@ def _blocks(inputs: Inputs) -> list[Block]:
             Cell(visible(c.path, 120), tone="code"),
             value_cell(visible(c.nsys_version) or fmt.UNKNOWN),
             value_cell(visible(c.schema_version) or fmt.UNKNOWN),
-            value_cell(fmt.utc(report.clock.origin_utc_ns, c.start_ns)),
+            value_cell(moment_text(report.clock, c.start_ns)),
             value_cell(fmt.duration(None if c.start_ns is None or c.end_ns is None else c.end_ns - c.start_ns)),
-            value_cell(fmt.duration(c.clock_offset_ns if _is_recorded(c) else None)),
-            value_cell(fmt.duration(c.clock_uncertainty_ns if _is_recorded(c) else None)),
+            value_cell(fmt.duration(c.clock_offset_ns if c.is_recorded else None)),
+            value_cell(fmt.duration(c.clock_uncertainty_ns if c.is_recorded else None)),
         )
         for index, c in enumerate(report.captures)
     )
@@ -85,11 +83,6 @@ def _blocks(inputs: Inputs) -> list[Block]:
         else Para("No capture was read.", "muted")
     )
     return [about, read]
-
-
-def _is_recorded(capture: Capture) -> bool:
-    """Whether nsys recorded it: else it stands for files of samples."""
-    return capture.nsys_version is not None or capture.schema_version is not None
 
 
 SECTION = ReportSection("provenance", "Provenance", _blocks, folded=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyanalyze.core import _core
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
+from pyanalyze.report.sampled_text import without_capture
 from pyanalyze.report.sections.base import Inputs, ReportSection
 from pyanalyze.report.sentences.missing import TO_DO
 from pyanalyze.report.sentences.words import LONG
@@ -11,6 +12,12 @@ from pyanalyze.results.labels import device_title
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
+
+#: What counters mean where there is no capture, on whose clock samples could be placed.
+_OF_SAMPLES = {
+    "samples_local_time": "Sampled values (each metric of a sample counts) with local times, as the files have them.",
+    "samples_not_aligned": "Sampled values (each metric of a sample counts): they are shown, and not drawn over time.",
+}
 
 
 def _blocks(inputs: Inputs) -> list[Block]:
@@ -33,6 +40,8 @@ def _blocks(inputs: Inputs) -> list[Block]:
         return gaps or [Para("No data-quality issue was counted.")]
     order = {"error": 0, "data-loss": 1, "notice": 2, "info": 3}
     meanings = {str(one["name"]): str(one["doc"]) for one in _core.quality_counters()}
+    if without_capture(inputs.report):
+        meanings |= _OF_SAMPLES
     rows = tuple(
         (
             Cell(row.severity, tone="bad" if order[row.severity] < 2 else "plain"),

@@ -31,6 +31,7 @@ from pyanalyze.report.sampled_text import (
     outside_window,
     range_text,
     sampled_times,
+    seen_text,
     share_text,
     sharing_sentence,
     throttling_text,
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
     from pyanalyze.results.report import Device, Sampled
     from pyanalyze.results.sampled import SampledCounter
 
+#: What the chart draws of the engines of a device, by counter, and what it is.
+_SHARES = {
+    "gpu_utilization": ("Utilisation", "the share of time in which a kernel ran, not how full the GPU was"),
+    "gr_engine_active": ("Graphics engine active", "the share of time with graphics or compute work, not occupancy"),
+    "sm_active": ("SMs active", "SMs with at least one warp, mean over SMs and time"),
+}
 #: Rows of a list that are shown outside of a fold.
 _MOST = 40
 
@@ -80,11 +87,14 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 def use_chart(device: Device) -> Chart:
     """Draw what was sampled over time."""
+    counters = () if device.sampled is None else device.sampled.counters
+    # The first of them is the one that is drawn.
+    name, meaning = next((_SHARES[one.name] for one in counters if one.name in _SHARES), ("Utilisation", ""))
     return Chart(
         chart_key("samples", device.device_id),
-        "Utilisation and memory over time",
-        "Sampled. Utilisation is the share of time in which a kernel ran, not how full the GPU was. A line ends where "
-        "no value came for over three usual intervals; values without a time are not drawn.",
+        f"{name} and memory over time",
+        f"Sampled. {f'{name}: {meaning}. ' if meaning else ''}A line ends where no value came for over three usual "
+        "intervals; values without a time are not drawn.",
     )
 
 
@@ -143,7 +153,7 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
     if not listed:
         return []
     labels = listed_labels(listed)
-    origin = inputs.report.clock.origin_utc_ns
+    clock = inputs.report.clock
     cells = [
         (
             Cell(labels[number], tone="code", note=visible(one.name, LONG)),
@@ -159,7 +169,7 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
             value_cell(engines_text(one) or ("none" if one.engines else fmt.UNKNOWN)),
             value_cell(fmt.count(sampled_times(one))),
             value_cell(memory_text(one)),
-            value_cell(_seen(one, origin)),
+            value_cell(seen_text(one, clock)),
         )
         for number, one in enumerate(listed)
     ]
@@ -198,19 +208,6 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
 def _whose(tenant: ListedTenant) -> str:
     parts = (tenant.namespace, tenant.pod, tenant.container)
     return "/".join(visible(part) for part in parts if part) or fmt.UNKNOWN
-
-
-def _seen(tenant: ListedTenant, origin: str | None) -> str:
-    if tenant.first_ns is None or tenant.last_ns is None:
-        return fmt.UNKNOWN
-    if origin is None and tenant.first_ns == tenant.last_ns:
-        return "once"
-    if origin is None:
-        return f"{fmt.duration(tenant.first_ns)} to {fmt.duration(tenant.last_ns)}"
-    first, last = (fmt.utc(origin, ns) for ns in (tenant.first_ns, tenant.last_ns))
-    if tenant.first_ns == tenant.last_ns:
-        return first
-    return f"{first.removesuffix(' UTC')} to {last[11:] if first[:10] == last[:10] else last}"
 
 
 _MPS_NAMES = " (the control daemon and its server: their names are cut)"

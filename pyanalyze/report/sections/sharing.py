@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.advice.mig import most_instances
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences.mode import agreement_text, verdict_sentence, weighed_evidence, weights_text
+from pyanalyze.report.sentences.mode import (
+    agreement_text,
+    not_told_apart,
+    verdict_sentence,
+    weighed_evidence,
+    weights_text,
+)
 from pyanalyze.report.sentences.words import LONG, id_text
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.results.sharing import SWITCH_OVERHEAD
@@ -84,7 +90,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if sharing.mode == Mode.UNDETERMINED:
             first, what = "Mode", "Candidates"
         caption = f"{what}. All modes add up to 1; below 0.01 they are left out."
-        columns = (Column(first), Column("Confidence", numeric=True), Column("Why not"))
+        columns = (Column(first), Column("Probability", numeric=True), Column("Why not"))
+        against = {mode for item in sharing.evidence for mode in item.against}
+        # Where no evidence weighs against any of them there is no reason to give.
+        if not any(r.mode in against for r in sharing.alternatives):
+            columns, rows = columns[:2], tuple(row[:2] for row in rows)
+        if sharing.mode == Mode.UNDETERMINED:
+            caption += "".join(f" No evidence tells {fmt.names(modes)} apart." for modes in not_told_apart(sharing))
         blocks.append(
             Table(
                 columns,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing.condition import covers
+from pyanalyze.analysis.sharing.rules import RULES
 from pyanalyze.results.labels import device_title
 from pyanalyze.results.sharing import likeliest, most_likely
 from pyanalyze.text import format as fmt
@@ -106,6 +107,17 @@ def weighed_evidence(sharing: Sharing) -> list[tuple[Evidence, float]]:
     mode = _weighed_mode(sharing)
     found = [(one, one.weight if mode in (*one.supports, *one.against) else 0.0) for one in sharing.evidence]
     return sorted(found, key=lambda one: -abs(one[1]))
+
+
+def not_told_apart(sharing: Sharing) -> list[list[str]]:
+    """Alternatives on which all evidence has the same weight: what differs is how likely they are without any."""
+    names = [one.name for one in sharing.evidence]
+    alike: dict[tuple[float, ...], list[str]] = {}
+    for rule in RULES:
+        if any(one.mode == rule.mode for one in sharing.alternatives):
+            weights = tuple(rule.weights[name][0] if name in rule.weights else 0.0 for name in names)
+            alike.setdefault(weights, []).append(str(rule.mode))
+    return [modes for modes in alike.values() if len(modes) > 1]
 
 
 def agreement_text(device: Device) -> str:
