@@ -150,7 +150,7 @@ def test_the_first_screen_needs_no_verb() -> None:
     assert len(result.output.splitlines()) <= 15
     assert "NVIDIA H100" in result.output
     # A share of time, never a degree of filling; 37 and 99 % are two samples.
-    said = "a kernel ran 68.0 % of the time (least to most 37.0 to 99.0 %, utilisation, not occupancy)"
+    said = "a kernel ran 68.0 % of the time (37.0 to 99.0 %, utilisation, not occupancy)"
     assert said in " ".join(result.output.split())
     written = CliRunner().invoke(cli, ["report", "-f", "json", "--samples", str(SAMPLES / "query-gpu.csv")])
     assert json.loads(written.output)["devices"][0]["tenants"] == []

@@ -479,7 +479,7 @@ def range_text(counter: SampledCounter) -> str:
         return ""
     # Watts are sampled in hundredths, and nobody needs these.
     low, high = (round(one) if counter.unit == "W" else one for one in (counter.p10, counter.p90))
-    return f"{'p10-p90' if counter.has_percentiles else 'least to most'} {fmt.quantities(low, high, counter.unit)}"
+    return f"{'p10-p90 ' if counter.has_percentiles else ''}{fmt.quantities(low, high, counter.unit)}"
 
 
 def least_to_most(counter: SampledCounter) -> str:

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 #: What the chart draws of the engines of a device, by counter, and what it is.
 _SHARES = {
-    "gpu_utilization": ("Utilisation", "the share of time in which a kernel ran, not how full the GPU was"),
-    "gr_engine_active": ("Graphics engine active", "the share of time with graphics or compute work, not occupancy"),
+    "gpu_utilization": ("Utilisation", "share of time in which a kernel ran, not occupancy"),
+    "gr_engine_active": ("Graphics engine active", "share of time with graphics or compute work, not occupancy"),
     "sm_active": ("SMs active", "SMs with at least one warp, mean over SMs and time"),
 }
 #: Rows of a list that are shown outside of a fold.
@@ -93,8 +93,8 @@ def use_chart(device: Device) -> Chart:
     return Chart(
         chart_key("samples", device.device_id),
         f"{name} and memory over time",
-        f"Sampled. {f'{name}: {meaning}. ' if meaning else ''}A line ends where no value came for over three usual "
-        "intervals; values without a time are not drawn.",
+        # That values without a time are not drawn stands among the counters of data quality.
+        f"Sampled. {f'{name}: {meaning}. ' if meaning else ''}Time without samples has no line.",
     )
 
 
