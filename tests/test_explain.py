@@ -150,7 +150,9 @@ def test_the_command_says_what_the_frames_say(fixtures: Path) -> None:
     capture = str(fixtures / "demo-time-slicing.sqlite")
     shown = run("explain", capture, "--slowest", "2")
     assert shown.returncode == 0
-    assert "Main cause: waiting for its time slice" in shown.stdout
+    assert "waiting for its time slice (app_c resident)" in shown.stdout
+    # Most of its units are slow: the slowest are as slow as these.
+    assert "take about as long as a typical unit" in shown.stdout
     made = json.loads(run("explain", capture, "--slowest", "2", "-f", "json").stdout)
     jsonschema.Draft202012Validator(schema_of("explain")).validate(made)
     table = run("explain", capture, "--slowest", "2", "-f", "csv").stdout.splitlines()
@@ -1206,3 +1208,24 @@ def test_lost_overlap_is_what_a_typical_unit_has_beside_others(
     assert {unit: one.ns / MS for unit, one in found.items()} == ({} if expected is None else {1: expected})
     if expected is not None:
         assert (found[1].operation, found[1].after) == ("two", "one")
+
+
+def test_a_typical_unit_is_none_of_the_few_between_two_kinds(fixtures: Path) -> None:
+    """By SQL 52 steps of app_a take up to 8.3 ms, 56 take 25.9 to 26.4, and five are between, one of them the median."""
+    path = fixtures / "demo-time-slicing.sqlite"
+    query = """SELECT max(k."end") - n.start FROM NVTX_EVENTS AS n
+               JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r
+               ON r.globalTid = n.globalTid AND r.start >= n.start AND r."end" <= n."end"
+               JOIN CUPTI_ACTIVITY_KIND_KERNEL AS k
+               ON k.correlationId = r.correlationId AND k.globalPid >> 24 = r.globalTid >> 24
+               LEFT JOIN StringIds AS s ON s.id = n.textId
+               WHERE ifnull(n.text, s.value) = 'a-step' GROUP BY n.rowid ORDER BY 1"""
+    with closing(sqlite3.connect(path)) as db:
+        lengths = [length / 1e6 for (length,) in db.execute(query)]
+    short, long = [one for one in lengths if one < 8.3], [one for one in lengths if one > 25.9]
+    assert (len(short), len(long), len(lengths)) == (52, 56, 113)
+    assert 8.3 < statistics.median(lengths) < 25.9
+    (group,) = (one for one in load(path).explain().result.groups if one.name == "a-step")
+    assert group.typical_ns / 1e6 == pytest.approx(statistics.median(long), rel=0.005)
+    page = " ".join(run("report", path, "-f", "txt").stdout.split())
+    assert f"A typical unit ({group.typical_ns / 1e6:.2f} ms, mean of the middle tenth)" in page

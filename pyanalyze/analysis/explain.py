@@ -749,8 +749,8 @@ def _with_work(tables: TableSet, units: pl.DataFrame, segments: pl.DataFrame) ->
 def _typical_units(units: pl.DataFrame) -> list[int]:
     """Numbers of the units in the middle by duration that no step parts from the median.
 
-    Where the median lies at the edge of a gap, a mean over both sides is a duration that no unit has. Where it is not
-    one of the most frequent kind, the middle is that of this kind.
+    Where the median lies at the edge of a gap, a mean over both sides is a duration that no unit has. Where it is
+    not like those of the most frequent kind, the middle is that of this kind.
     """
     import polars as pl
 
@@ -775,10 +775,13 @@ def _typical_units(units: pl.DataFrame) -> list[int]:
 
 
 def _of_most(units: pl.DataFrame) -> pl.DataFrame:
-    """Of units, in order of duration, the most frequent kind; all of them where the median is one of it."""
+    """Of units, in order of duration, the most frequent kind; all of them where the median is like one of it.
+
+    The median of all may be one of the few between two kinds, whichever of these it counts for.
+    """
     most = max(_kinds(units), key=lambda kind: kind.height)
-    median = units["unit"][(units.height - 1) // 2]
-    return units if median in most["unit"] else most
+    median, of_most = (of["dur_ns"][(of.height - 1) // 2] for of in (units, most))
+    return units if abs(median - of_most) <= DEPARTS * of_most else most
 
 
 def _kinds(units: pl.DataFrame) -> list[pl.DataFrame]:

@@ -34,8 +34,8 @@ MOST_CAUSES = 6
 MOST_GROUPS = 4
 _TYPICAL = (
     "Duration of a typical unit of this name, and of the same kind of work (`works`), ns: mean of the middle tenth (of "
-    "the most frequent kind of `ranges`, where the median is not one of it), without units that a step of over 2 % "
-    "parts from the median. Of chosen units of several kinds of work it is the mean."
+    "the most frequent kind of `ranges`, where the median is over 5 % off that of this kind), without units that a "
+    "step of over 2 % parts from the median. Of chosen units of several kinds of work it is the mean."
 )
 _SHORT_NAME = "Short name of a kernel, as the tables of kernels have it; null: no kernel. Hostile text."
 
