@@ -1606,3 +1606,17 @@ def test_only_strategies_of_caps_that_were_compared_are_explained(hardware: Path
     strategies = ("Equal", "Double", "Proportional", "Minimal")
     assert [one for one in strategies if f" {one} caps " in page] == ["Equal", "Proportional", "Minimal"]
     assert "double caps" not in page.lower()
+
+
+def test_a_bound_without_others_is_not_reached_where_grids_do_not_fit_at_once(fixtures: Path) -> None:
+    """By SQL, of block slots for 2048 threads on each of 108 SMs the grids of app_a and app_b take more than all."""
+    path = fixtures / "demo-time-slicing.sqlite"
+    query = """SELECT sum(("end" - start) * gridX * gridY * gridZ * blockX * blockY * blockZ * 1.0)
+               / sum("end" - start) / (108 * 2048.0) FROM CUPTI_ACTIVITY_KIND_KERNEL
+               WHERE globalPid >> 24 & 0xFFFFFF = ?"""
+    with closing(sqlite3.connect(path)) as db:
+        one, other = (db.execute(query, (pid,)).fetchone()[0] for pid in (41201, 41305))
+    assert one < 1 < one + other
+    (advice,) = load(path).advise()
+    (mps,) = (action for action in advice.actions if action.action.startswith("Run the tenants under MPS"))
+    assert f"their grids take {one + other:.2f} waves together (app_a {one:.3f} and app_b {other:.3f}" in str(mps.bound)

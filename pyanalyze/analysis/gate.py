@@ -229,8 +229,9 @@ def _slowdown(device: Device, tenant: Tenant, most: float, kind: SlowdownKind | 
     left = "".join(f"; {visible(one.detail, limit=None)}" for one in unused)
     # A slowdown against a baseline counts in every mode.
     if sole_tenant(device) and not any(e is not None and e.basis == "observed" for e in known.values()):
+        there = "was" if device.sharing.condition is None else "is known"
         detail = (
-            f"only one tenant was on the device ({device.sharing.mode}, confidence "
+            f"only one tenant {there} on the device ({device.sharing.mode}, confidence "
             f"{device.sharing.confidence:.2f}){left}"
         )
         if device.sharing.condition is not None:

@@ -197,6 +197,7 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
             graph_launches=_graph_launches(tables, row)
             if max(parts[Limit.LAUNCHES], parts[Limit.WAITING]) >= least_ns
             else None,
+            node_launch_calls=None if found_calls is None else _node_launch_calls(tables, row, least_ns),
             launch_phases=_launch_phases(tables, row),
         )
         if parts[Limit.WAITING] >= least_ns:
@@ -492,6 +493,28 @@ def _graph_launches(tables: TableSet, tenant: Mapping[str, Any]) -> int:
         return whole
     kernels = work_of(tables, tenant, ("kernels",), "correlation_id", "graph_node_id")
     return whole + kernels.filter(pl.col("graph_node_id").is_not_null())["correlation_id"].n_unique()
+
+
+def _node_launch_calls(tables: TableSet, tenant: Mapping[str, Any], least_ns: float) -> CallTime | None:
+    """Time of the calls that launched graphs whose kernels were traced one by one; None: too little, or not known."""
+    import polars as pl
+
+    if not _has_graph_nodes(tables):
+        return None
+    nodes = work_of(tables, tenant, ("kernels",), "correlation_id", "graph_node_id")
+    launched = nodes.filter(pl.col("graph_node_id").is_not_null(), pl.col("correlation_id") > 0).select(
+        "correlation_id"
+    )
+    calls = None if launched.is_empty() else tables.calls()
+    if calls is None:
+        return None
+    own = calls.filter(of_process(tenant)).join(launched.unique(), on="correlation_id", how="semi")
+    own = own.select(pl.col("name").cast(pl.String), ns=pl.col("end_ns") - pl.col("start_ns"))
+    sum_ns = int(own["ns"].sum())
+    names = own["name"].drop_nulls().value_counts(sort=True, name="n")["name"]
+    if sum_ns < least_ns or names.is_empty():
+        return None
+    return CallTime(call=_VERSION.sub("", names[0]), ns=sum_ns, count=own.height)
 
 
 def _launch_phases(tables: TableSet, tenant: Mapping[str, Any]) -> LaunchPhases | None:

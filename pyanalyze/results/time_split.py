@@ -732,6 +732,11 @@ class TimeSplit(Result):
         description="Launches of graphs that are recorded. Null: launches_ns and waiting_ns are less than 2 % of the "
         "time each.",
     )
+    node_launch_calls: CallTime | None = Field(
+        default=None,
+        description="Calls that launched graphs whose kernels were traced one by one, which lengthens them: the sum of "
+        "their durations. Null: there are none, they take less than 2 % of the time, or calls were not read.",
+    )
     graph_waits: GraphWaits | None = Field(
         default=None,
         description="waiting_short_ns by how work was launched. Null: waiting_ns is less than 2 % of the time, or no "

@@ -43,7 +43,21 @@ def residents_of(tables: TableSet, device_id: int) -> Iterator[Resident]:
             (row["capture"], row["pid"]) in listed,
             _fills_sms(tables, device_id, row["tenant_id"]),
             is_mps_server=row["tenant_id"] in servers,
+            waves=_mean_waves(tables, device_id, row["tenant_id"]),
         )
+
+
+def _mean_waves(tables: TableSet, device_id: int, tenant_id: int) -> float | None:
+    """Mean waves of the grids of a tenant, by their time; None: not known of all of them."""
+    import polars as pl
+
+    shapes = tables.of_device("kernel_occupancy", device_id).filter(pl.col("tenant_id") == tenant_id)
+    if shapes.is_empty() or shapes["waves"].null_count():
+        return None
+    # A grid of several waves takes all slots until its last one.
+    slots = (pl.col("waves").clip(upper_bound=1.0) * pl.col("total_ns")).sum() / pl.col("total_ns").sum()
+    found = shapes.select(slots).item()
+    return None if found is None else float(found)
 
 
 def _fills_sms(tables: TableSet, device_id: int, tenant_id: int) -> bool | None:

@@ -58,6 +58,9 @@ class Resident:
         Its kernel latency, shared over solo; None: not known, or only a lower bound of it.
     added
         The latency that others added, by whether kernels had started; None: not known.
+    waves
+        Mean waves of its grids, by their time: what part of the block slots of the device its kernels take. None: not
+        known.
     """
 
     tenant_id: int
@@ -72,6 +75,7 @@ class Resident:
     is_mps_server: bool = False
     latency: float | None = None
     added: AddedLatency | None = None
+    waves: float | None = None
 
     @property
     def waits(self) -> bool:
@@ -329,6 +333,8 @@ def simple_bounds(
         bound = _most_gain(worst, worst.inflation)
         if bound is None:
             waits = " Kernels were hardly switched out while in flight: only waits before they start can shrink."
+        elif together := _too_many_blocks(tenants):
+            bound = f"{bound}. {together}"
     unknown = [t.name for t in tenants if t.fills_sms is None]
     because = "" if why_not is None else f" No forecast: {why_not}."
     action = "Run the tenants under MPS instead of time-slicing"
@@ -354,6 +360,17 @@ def simple_bounds(
         if unknown
         else "tenants wait for copies: MPS clients share the copy engines as well",
     )
+
+
+def _too_many_blocks(tenants: Iterable[Resident]) -> str:
+    """Say that the kernels of the tenants do not fit on the SMs at once, so that no bound without others is reached."""
+    known = [(one.name, one.waves) for one in tenants if one.waves is not None]
+    waves = sum(one for _, one in known)
+    if len(known) < 2 or waves <= 1:
+        return ""
+    each = fmt.names([f"{name} {fmt.number(one)}" for name, one in known])
+    together = f"their grids take {fmt.number(waves)} waves together"
+    return f"It is not reached while all run: {together} ({each}, means by time, modelled)"
 
 
 def _most_gain(tenant: Resident, inflation: float) -> str | None:

@@ -152,8 +152,7 @@ def _differ(group: UnitGroup, device: Device) -> str:
     """Say between which durations units lie, and when they changed; empty where most are alike."""
     if not group.ranges:
         return ""
-    start_ns = 0 if device.window is None else device.window.start_ns
-    phases = phases_text(group, start_ns)
+    phases = phases_text(group)
     return f" Their durations differ: {ranges_text(group)}{f'; {phases}' if phases else ''}.{_solo(group, device)}"
 
 

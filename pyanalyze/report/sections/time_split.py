@@ -46,6 +46,10 @@ _COUNTS = {
 }
 
 
+#: Of parts that were not told from launching and the host.
+_NOT_SPLIT = "not split from launching and host"
+
+
 def _top_kernel(split: TimeSplit) -> str:
     if split.top_kernel is None:
         return fmt.UNKNOWN
@@ -61,16 +65,17 @@ def _top_kernel(split: TimeSplit) -> str:
 def _part(split: TimeSplit, one: Limit) -> str:
     unread = {Limit.API_CALLS: split.api_calls_ns, Limit.WAITING: split.waiting_ns}
     if unread.get(one, 0) is None:
-        return _at_most(split, split.launches_ns + split.host_ns)
+        return _in_gaps(split, split.launches_ns + split.host_ns)
     return fmt.percent(split.part_ns(one) / split.window_ns if split.window_ns else None)
 
 
-def _at_most(split: TimeSplit, ns: int) -> str:
-    """What calls may have of gaps so short that nobody looked for calls in them; of longer ones it is not known."""
+def _in_gaps(split: TimeSplit, ns: int) -> str:
+    """Where the time is of gaps so short that nobody looked for calls in them; of longer ones it is not known."""
     if not split.window_ns or ns > SMALL_SHARE * split.window_ns:
         return fmt.UNKNOWN
     said = fmt.percent(ns / split.window_ns)
-    return said if not ns or said.startswith("<") else f"at most {said}"
+    # As numbers they would count twice: launching and host have that time.
+    return said if not ns or said.startswith("<") else _NOT_SPLIT
 
 
 def _longest_call(split: TimeSplit) -> str:
@@ -101,6 +106,22 @@ def _phases(label: str, split: TimeSplit) -> str | None:
     return (
         f"{label} ran in two phases: {first}, then {then}. Averages of this report mix both; --end {at} and "
         f"--start {at} show one each."
+    )
+
+
+def _node_tracing(label: str, split: TimeSplit) -> str | None:
+    """Say that tracing graphs by kernel adds time where their launch calls have a notable part; None: they have not."""
+    calls = split.node_launch_calls
+    if calls is None:
+        return None
+    # Beside pauses between units the time of a unit is what counts.
+    within = split.within_units or split
+    share, each = calls.ns / within.window_ns, fmt.duration(calls.ns / calls.count)
+    whole = "its time without pauses between units" if within is not split else "its time"
+    return (
+        f"Launch calls of graphs take {each} each in {label} (mean of {fmt.count(calls.count)}), {fmt.percent(share)} "
+        f"of {whole}. Their kernels were traced one by one, which lengthens these calls: --cuda-graph-trace=graph "
+        "shows by how much."
     )
 
 
@@ -165,13 +186,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         *(Column(capital(part_words(one, copies, graphs=graphs)), PART_GLOSSES.get(one, ""), True) for one in Limit),
         Column("Call with most time", "with nothing in flight; share of the tenant's time"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
-        Column("Top kernel", "share of kernel time"),
+        Column("Top kernel", "share of kernel time; without others: of the tenant's time"),
     )
     caption = (
         "Observed parts of each tenant's own time, which may be shorter than the window; from kernels to host they add "
         "up to 100 %. Each moment is in one part: see What each part counts."
     )
-    if any(_part(split, Limit.API_CALLS).startswith("at most") for _, split in splits):
+    if any(_part(split, Limit.API_CALLS) == _NOT_SPLIT for _, split in splits):
         caption += " Calls are not read where gaps are a small part: their time is in launching and host."
     if any(split.queued_in_time for _, split in splits):
         caption += " Work that waits in gaps of up to 250 us was queued in time: start latency and dependencies remain."
@@ -189,6 +210,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         *_gaps(device, labels),
         *waited,
         *phases,
+        *(text for label, split in splits if (text := _node_tracing(label, split))),
         *repeated_ranges(device),
         *(text for text in before if text not in said),
         *late,

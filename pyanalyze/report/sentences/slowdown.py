@@ -58,7 +58,7 @@ def victim_sentence(device: Device) -> str:
     impact = impact_of(device)
     victim = impact.victim
     if victim is None and impact.sole_tenant:
-        if device.sharing.basis == "observed":
+        if device.sharing.basis == "observed" and device.sharing.condition is None:
             return "No slowdown by another tenant: only one tenant was on the device."
         return "No slowdown by another tenant: no other tenant was seen."
     if victim is None:
