@@ -22,6 +22,7 @@ import generate
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from command_line import run
 from exports import (
     MS,
     US,
@@ -1332,3 +1333,42 @@ def test_a_window_that_cuts_every_operation_gives_a_bound_and_no_ratio(corpus: P
     shown = CliRunner().invoke(cli, ["summary", "--start", "0s", "--end", "1s", str(path)]).output
     # By SQL its context was resident for 351.6 ms of the 715.7 ms from the start of the kernel to 1 s.
     assert "kernel latency at least 2.04x (n = 1, inferred)" in shown and "n = 0" not in shown
+
+
+def test_solo_time_in_the_window_does_not_dilute_the_latency_of_the_co_run(fixtures: Path) -> None:
+    """app_a and app_b each ran solo first. By SQL: each kernel while others have work, over the same one before that."""
+    path = fixtures / "demo-time-slicing.sqlite"
+    query = """SELECT s.value, r.start, k."end" FROM CUPTI_ACTIVITY_KIND_KERNEL AS k
+               JOIN StringIds AS s ON s.id = k.shortName
+               JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r
+               ON r.correlationId = k.correlationId AND r.globalTid >> 24 = k.globalPid >> 24
+               WHERE k.globalPid >> 24 & 0xFFFFFF = ? ORDER BY r.start"""
+    with closing(sqlite3.connect(path)) as db:
+        kernels = {pid: db.execute(query, (pid,)).fetchall() for pid in (41201, 41305)}
+        ((untraced_from,),) = db.execute(
+            "SELECT min(timestamp) FROM GPU_CONTEXT_SWITCH_EVENTS WHERE tag = 8 AND globalPid >> 24 & 0xFFFFFF = 41377"
+        ).fetchall()
+        ((untraced_until,),) = db.execute(
+            "SELECT max(timestamp) FROM GPU_CONTEXT_SWITCH_EVENTS WHERE globalPid >> 24 & 0xFFFFFF = 41377"
+        ).fetchall()
+    found = {tenant.tenant_id: tenant.slowdown for tenant in load(path).interference()[0].tenants}
+    for tenant_id, (mine, other) in enumerate(((41201, 41305), (41305, 41201))):
+        busy = [(start, end) for _, start, end in kernels[other]] + [(untraced_from, untraced_until)]
+        took: dict[tuple[str, bool], list[int]] = {}
+        for name, start, end in kernels[mine]:
+            beside = any(one < end and start < last for one, last in busy)
+            took.setdefault((name, beside), []).append(end - start)
+        names = {name for name, beside in took if not beside}
+        co_run = sum(sum(took[name, True]) for name in names)
+        solo = sum(len(took[name, True]) * sum(took[name, False]) / len(took[name, False]) for name in names)
+        latency, while_beside = found[tenant_id].latency, found[tenant_id].latency_co_run
+        assert latency is not None and while_beside is not None
+        assert while_beside.n == sum(len(each) for (_, beside), each in took.items() if beside)
+        # How far a program launched ahead differs between its solo part and the replay.
+        assert while_beside.value == pytest.approx(co_run / solo, rel=0.06)
+        assert while_beside.value > 1.15 * latency.value
+    worst = found[1].latency_co_run
+    assert worst is not None
+    assert f"; co-run {worst.value:.2f}x;" in " ".join(run("summary", path).stdout.split())
+    shown = " ".join(run("report", path, "-f", "txt").stdout.split())
+    assert f"{worst.value:.2f}x while another tenant has work (n = " in shown

@@ -274,7 +274,7 @@ def impact_of(device: Device) -> Impact:
     sole = sole_tenant(device)
     if not found:
         return Impact(_without_slowdown(device, sole=sole), None, sole, unknown)
-    victim, *others = (_victim(*item) for item in sorted(found, key=lambda item: _rank(*item), reverse=True))
+    victim, *others = (_victim(*item) for item in sorted(found, key=_order, reverse=True))
     reason = _unless_slowed(device, victim, unknown, sole=sole) or _where_it_went(victim)
     return Impact(reason, victim, sole, unknown, tuple(other for other in others if other.slowed))
 
@@ -303,6 +303,13 @@ def _counts(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> bool:
 def _rank(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> tuple[bool, float]:
     """A slowdown that is shown comes before a larger one that may be chance: only of that one there are causes."""
     return _counts(tenant, kind, estimate), estimate.value
+
+
+def _order(item: tuple[Tenant, SlowdownKind, Estimate]) -> tuple[bool, float]:
+    """As :func:`_rank`, by the latency while another tenant has work: one that ran solo for long is not slowed less."""
+    tenant, kind, estimate = item
+    beside = tenant.slowdown.latency_co_run if kind == "latency" else None
+    return _counts(tenant, kind, estimate), estimate.value if beside is None else beside.value
 
 
 def _victim(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> Victim:

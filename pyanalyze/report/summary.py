@@ -305,7 +305,7 @@ def _slow(device: Device, impact: Impact) -> list[str]:
     """What is slow and why: the victim with its factor, the mechanism, the aggressors."""
     cause, victim = cause_sentence(device), impact.victim
     if victim is not None and victim.slowed:
-        slow = slowdown_text(device).rstrip(".")
+        slow = slowdown_text(device, short=True).rstrip(".")
         whole = [percentile_text(victim, with_n=n) for n in (True, False)]
         labels = tenant_labels(device.tenants)
         # Factors of one kind can be ranked.

@@ -68,6 +68,12 @@ class Slowdown(Result):
         "longer than both 20 ms and three times its usual pause."
     )
     latency: Estimate | None = Field(description="Sum of end minus launch over the same units, shared over alone.")
+    latency_co_run: Estimate | None = Field(
+        default=None,
+        description="latency without the kernels during which no other tenant had work, from launch to end: they are "
+        "as long solo. Null: fewer than 2 % of the kernels are, latency is not of the counterfactual replay, or not "
+        "known.",
+    )
     resident: Estimate | None = Field(
         description="Kernel time counted only while resident, and without what being switched out inside a kernel "
         "cost, shared over alone; 1 without an interval: assumed, because the counterfactual replay takes the recorded "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.interference.baselines import flags, graph_nodes, not_used
+from pyanalyze.analysis.interference.co_run import latency_co_run
 from pyanalyze.analysis.interference.execution import split_execution
 from pyanalyze.analysis.interference.groups import NO_LATENCY, SoloRun, between_groups, group_ids
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns, device_figures, lost_time
@@ -317,11 +318,13 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
     serving = {row["served_by"] for row in here if row["served_by"] is not None}
     many = sum(row["tenant_id"] not in serving for row in here) > 1
     groups = group_ids(tables, verdict.device_id)
+    working = [row for row in here if row["tenant_id"] not in serving and row["tenant_id"] not in groups]
     tenants = [
         _tenant(tables, verdict, solo, row, many=many, mps_group=mps_group)
         for row in here
         if row["traced"] and row["busy_ns"] and row["tenant_id"] not in groups
     ]
+    tenants = [_with_co_run(tables, tenant, working) for tenant in tenants]
     if groups:
         return _with_groups(tables, rows, verdict, solo, tenants)
     # One that is known from below only is none of a mean.
@@ -361,6 +364,22 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
         figures,
         _host(tables, rows, {tenant.tenant_id for tenant in tenants if tenant.slowed}, verdict.device_id, solo),
     )
+
+
+def _with_co_run(tables: TableSet, tenant: TenantInterference, rows: Sequence[dict[str, Any]]) -> TenantInterference:
+    """The same with its latency slowdown while another tenant has work, where it is from the counterfactual replay."""
+    latency = tenant.slowdown.latency
+    if latency is None or latency.from_below or tenant.baseline is not None:
+        return tenant
+    of_latency = (
+        row
+        for row in tables.rows_where("tenant_slowdowns", "tenant_id", tenant.tenant_id)
+        if (row["measure"], row["against"], row["work"]) == ("latency", "counterfactual", None)
+    )
+    mine, others = ([row for row in rows if (row["tenant_id"] == tenant.tenant_id) is own] for own in (True, False))
+    found = latency_co_run(tables, mine[0], others, next(of_latency, None)) if mine else None
+    slowdown = tenant.slowdown.model_copy(update={"latency_co_run": found})
+    return tenant if found is None else replace(tenant, slowdown=slowdown)
 
 
 def _with_groups(

@@ -93,16 +93,22 @@ def slower_elapsed(device: Device) -> str | None:
     return f"{label} {estimate_text(elapsed)}"
 
 
-def slowdown_text(device: Device, *, with_rest: bool = True) -> str:
-    """The tenant with the largest slowdown, or why it is not known, to stand behind a label."""
+def slowdown_text(device: Device, *, with_rest: bool = True, short: bool = False) -> str:
+    """The tenant with the largest slowdown, or why it is not known, to stand behind a label; short: in a summary."""
     impact = impact_of(device)
     victim = impact.victim
     if victim is None:
         return f"{unknown_slowdown(device)}. {waiting_text(device)}{why_missing(device, 'slowdown', 'interference')}"
     label = tenant_labels(device.tenants)[victim.tenant.tenant_id]
     found = f"{label}, {KIND_WORDS[victim.kind]} {estimate_text(victim.estimate)}"
-    if victim.kind == "latency" and (added_ns := victim.tenant.added_latency_ns) is not None:
+    beside = victim.tenant.slowdown.latency_co_run
+    # A summary has room for one of the two: a mean of all kernels says less where some ran solo.
+    told = short and beside is not None
+    if victim.kind == "latency" and not told and (added_ns := victim.tenant.added_latency_ns) is not None:
         found = f"{found}, mean +{fmt.duration(added_ns)}"
+    if victim.kind == "latency" and beside is not None:
+        long = f"{fmt.ratio(beside.value)} while another tenant has work (n = {fmt.count(beside.n)})"
+        found = f"{found}; {f'co-run {fmt.ratio(beside.value)}' if short else long}"
     elapsed = victim.tenant.slowdown.elapsed
     slower = slower_elapsed(device)
     if victim.kind == "latency" and elapsed and (slower or _is_less(elapsed, victim.estimate)):
