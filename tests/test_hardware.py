@@ -2508,3 +2508,64 @@ def test_what_was_not_split_is_not_counted_twice() -> None:
     assert "at most 0.7 %" not in shown
     assert "No slowdown by another tenant: no other tenant was seen." in shown
     assert "only one tenant was on the device" not in shown
+
+
+def test_a_step_whose_backward_pass_another_thread_launches_is_explained_by_it() -> None:
+    """By SQL the slowest of 7 steps is the first of its thread; kernels of the backward pass come from thread 1223."""
+    path = H100 / "torch-slices-serve-train.sqlite"
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    work = " UNION ALL ".join(
+        f'SELECT globalPid, correlationId, start, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        steps = db.execute(
+            'SELECT start, "end", globalTid % 0x1000000 FROM NVTX_EVENTS AS n LEFT JOIN StringIds ON id = textId '
+            "WHERE coalesce(text, value) = 'step' AND globalTid / 0x1000000 % 0x1000000 = 1159 ORDER BY start"
+        ).fetchall()
+        launched = db.execute(
+            f'SELECT w.start, w."end", r.start, r.globalTid % 0x1000000 FROM ({work}) AS w '
+            "LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = w.correlationId "
+            "AND r.globalTid / 0x1000000 = w.globalPid / 0x1000000 "
+            "WHERE w.globalPid / 0x1000000 % 0x1000000 = 1159 GROUP BY w.globalPid, w.correlationId, w.start"
+        ).fetchall()
+    # Records of the GPU end in the last range.
+    recorded_ns = max(end for _, end, *_ in launched)
+    with_work = [
+        one
+        for one in steps
+        if one[1] <= recorded_ns
+        if any(tid == one[2] and one[0] <= call <= one[1] for _, _, call, tid in launched if call)
+    ]
+    assert [tid for _, _, tid in with_work] == [1159] + 6 * [1225]
+    inside = [
+        end - start
+        for start, end, call, tid in launched
+        if call is not None and any(tid == thread and first <= call <= last for first, last, thread in with_work)
+    ]
+    share = 1 - sum(inside) / sum(end - start for start, end, *_ in launched)
+    result = load(path).explain().result
+    page = str(result)
+    (group,) = (one for one in result.groups if one.name == "step")
+    (outside,) = (one for one in result.outside if one.tenant_id == group.tenant_id)
+    assert outside.outside == len(launched) - len(inside)
+    assert outside.outside_share == pytest.approx(share)
+    assert f"  {100 * share:.1f} % of the time of this process's operations is in no unit" in page
+    # The second of them begins first on its thread; the slowest of the later ones is explained as well.
+    slowest, later = result.slowest(group), result.later
+    assert slowest is not None
+    assert (slowest.start_ns, slowest.first, slowest.first_on_thread) == (with_work[1][0], False, True)
+    lengths = {start: max(end for _, end, call, tid in launched if tid == 1225 and start <= call <= last) - start
+               for start, last, _ in with_work[2:]}  # fmt: skip
+    assert [one.start_ns for one in later] == [max(lengths, key=lambda start: lengths[start])]
+    # Seven units have no 90th percentile.
+    assert re.search(r"^7 units of .*: step .*\n  p50 [\d.]+ ms, max 88\.67 ms", page, re.MULTILINE)
+    # Most of the longest host time of it has kernels of the other thread in flight.
+    (segment,) = (one for one in later[0].segments if one.thread_ns is not None and one.dur_ns > 5_000_000)
+    theirs = [(start, end) for start, end, call, tid in launched if tid == 1223]
+    held, until = 0, segment.start_ns
+    for start, end in sorted(theirs):
+        held += max(min(end, segment.end_ns) - max(start, until), 0)
+        until = max(until, min(end, segment.end_ns))
+    assert (segment.thread, segment.thread_ns) == (1223, held)
+    assert held > 0.5 * segment.dur_ns
+    assert "work launched by thread 1223" in page

@@ -29,7 +29,7 @@ from pyanalyze.results.labels import mps_group_name
 from pyanalyze.results.model import Missing
 from pyanalyze.tables.frames import to_frame
 from pyanalyze.tables.launch_records import launch_records
-from pyanalyze.tables.selections import named, of_process, work_of
+from pyanalyze.tables.selections import covered_ns, named, of_process, work_of
 from pyanalyze.tables.window import span_text
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
@@ -268,10 +268,12 @@ def explain(
     units = found.units
     if units.height and not units["chosen"].any():
         raise UsageError(f"there is no {choice.words()}; units are numbered from 0 to {units.height - 1}")
+    chosen = _explained(tables, found, units.filter("chosen"))
     return Explanation(
         chosen=choice.words(),
         groups=_groups(found),
-        units=_explained(found, units.filter("chosen")),
+        units=chosen,
+        later=_later(tables, found, chosen) if choice.unit is None and choice.at_ns is None else [],
         outside=_outside(tables, found, made),
         missing=_missing(tables, units, found.doubts, events=(found.segments["kind"] == SegmentKind.EVENT).any()),
     )
@@ -334,7 +336,7 @@ def units_by_tail(
     longest_first = (
         whole.filter("alike").join(names, on=_GROUP, how="semi").sort(excess, "unit", descending=[True, False])
     )
-    slowest = _explained(found, longest_first.unique(_GROUP, keep="first"))
+    slowest = _explained(tables, found, longest_first.unique(_GROUP, keep="first"))
     by_group = {(unit.tenant_id, unit.name): unit for unit in slowest}
     uneven = {tenant_id for tenant_id, _ in slow}
     even: dict[int, UnitGroup] = {}
@@ -455,8 +457,9 @@ class _Prepared:
         Of kernels, by their full names.
     lost
         Of chosen units whose operations overlap less than those of a typical one, by number of the unit.
-    firsts
-        The first unit of each tenant, name and work, where all of the recording was read.
+    firsts, thread_firsts
+        The first unit of each tenant, name and work, where all of the recording was read; and the first ones of other
+        threads.
     """
 
     units: pl.DataFrame
@@ -472,6 +475,7 @@ class _Prepared:
     short_names: Mapping[str, str]
     lost: Mapping[int, _LostOverlap]
     firsts: frozenset[int]
+    thread_firsts: frozenset[int]
 
     def other(self, kind: str, tenant_id: int | None) -> str | None:
         """Name whose time slice or work was waited for."""
@@ -579,17 +583,18 @@ def _prepared(
         one_traced=frozenset(traced["device_id"]),
         short_names=_short_names(tables, segments),
         lost=_lost_overlap(units, segments),
-        firsts=_firsts(tables, units),
+        firsts=_firsts(tables, units, _SAME_WORK),
+        thread_firsts=_firsts(tables, units, [*_SAME_WORK, "tid"]) - _firsts(tables, units, _SAME_WORK),
     )
 
 
-def _firsts(tables: TableSet, units: pl.DataFrame) -> frozenset[int]:
-    """The first unit of each tenant, name and work; empty where a window may have left out earlier ones."""
+def _firsts(tables: TableSet, units: pl.DataFrame, key: Sequence[str]) -> frozenset[int]:
+    """The first unit of each of these, such as tenant and name; empty where a window may have left out earlier ones."""
     import polars as pl
 
     if (tables.selection.start_ns, tables.selection.end_ns) != (None, None):
         return frozenset()
-    firsts = units.filter(pl.col("start_ns") == pl.col("start_ns").min().over(_SAME_WORK))
+    firsts = units.filter(pl.col("start_ns") == pl.col("start_ns").min().over(key))
     return frozenset(firsts["unit"])
 
 
@@ -656,7 +661,7 @@ def _short_names(tables: TableSet, segments: pl.DataFrame) -> dict[str, str]:
     return dict(found.iter_rows())
 
 
-def _launched_outside(tables: TableSet, units: pl.DataFrame, row: Mapping[str, Any]) -> dict[str, int]:
+def _launched_outside(tables: TableSet, units: pl.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
     """Count what of the work of a tenant in no unit was launched where: the fields of its :class:`OutsideUnits`.
 
     Empty: without calls it is not known, nor where several tenants are of one process.
@@ -675,7 +680,8 @@ def _launched_outside(tables: TableSet, units: pl.DataFrame, row: Mapping[str, A
     # Units of any thread leave none out.
     if not mine["tid"].null_count():
         chosen["other_threads"] = ~before & ~after & ~pl.col("tid").is_in(mine["tid"].unique().implode())
-    ids = work_of(tables, place, _WORK_TABLES, "correlation_id")["correlation_id"]
+    work = work_of(tables, place, _WORK_TABLES, "correlation_id", "start_ns", "end_ns")
+    ids = work["correlation_id"]
     found = {
         name: int(ids.is_in(launches.filter(where)["correlation_id"].unique().implode()).sum())
         for name, where in chosen.items()
@@ -686,7 +692,29 @@ def _launched_outside(tables: TableSet, units: pl.DataFrame, row: Mapping[str, A
     # A unit may hold some of which no call says when they were launched.
     unknown = int((~ids.is_in(launches["correlation_id"].unique().implode())).sum()) - int(mine["without_call"].sum())
     without_call = min(max(unknown, 0), rest)
-    return {"other_threads": 0, **found, "without_call": without_call, "between": rest - without_call}
+    share = _share_outside(work, launches, mine, row["in_units"])
+    counted = {"other_threads": 0, **found, "without_call": without_call, "between": rest - without_call}
+    return {**counted, "outside_share": share}
+
+
+def _share_outside(work: pl.DataFrame, launches: pl.DataFrame, units: pl.DataFrame, in_units: int) -> float | None:
+    """Part of the summed durations of operations that is in no unit.
+
+    None: it is not known which are in units. They are where a thread launched them while a unit of its own went on.
+    """
+    import polars as pl
+
+    if units["tid"].null_count():
+        return None
+    spans = units.select("tid", "start_ns", until_ns="range_end_ns").sort("start_ns")
+    calls = launches.select("tid", "start_ns", "correlation_id").sort("start_ns")
+    held = calls.join_asof(spans, on="start_ns", by="tid", check_sortedness=False)
+    held = held.filter(pl.col("start_ns") <= pl.col("until_ns"))
+    inside = work["correlation_id"].is_in(held["correlation_id"].unique().implode())
+    length = work["end_ns"] - work["start_ns"]
+    whole = int(length.sum())
+    # Units inside of others, or found by another rule, hold other operations.
+    return 1 - int(length.filter(inside).sum()) / whole if whole and int(inside.sum()) == in_units else None
 
 
 def _outside(tables: TableSet, prepared: _Prepared, made: Mapping[str, AnyTable]) -> list[OutsideUnits]:
@@ -1141,7 +1169,52 @@ def _causes(
     return sorted(made, key=lambda one: -one.ns)
 
 
-def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]:
+def _later(tables: TableSet, prepared: _Prepared, chosen: Sequence[ExplainedUnit]) -> list[ExplainedUnit]:
+    """Of names whose slowest unit is a first one, the slowest of the others: firsts set up what later ones use."""
+    import polars as pl
+
+    slowest: dict[tuple[int, str], ExplainedUnit] = {}
+    for unit in chosen:
+        slowest.setdefault((unit.tenant_id, unit.name), unit)
+    wanted = [key for key, unit in slowest.items() if unit.starts_up and unit.is_slow]
+    names = pl.DataFrame(wanted, schema={name: prepared.units.schema[name] for name in _GROUP}, orient="row")
+    rest = prepared.units.filter(
+        ~pl.col("cut"), "alike", ~pl.col("unit").is_in([*prepared.firsts, *prepared.thread_firsts])
+    ).join(names, on=_GROUP, how="semi")
+    longest = rest.sort(pl.col("dur_ns") - pl.col("usual_ns"), "unit", descending=[True, False])
+    return _explained(tables, prepared, longest.unique(_GROUP, keep="first"))
+
+
+def _with_threads(tables: TableSet, unit: Mapping[str, Any], segments: list[UnitSegment]) -> list[UnitSegment]:
+    """Say of host time how long work that another thread of the process launched was in flight.
+
+    A trainer's backward pass is launched by a thread of its own: its step waits for that, and not for its own host.
+    """
+    import polars as pl
+
+    calls = tables.calls()
+    host = [one for one in segments if one.kind is SegmentKind.HOST and one.operation is None]
+    if calls is None or unit["tid"] is None or not host:
+        return segments
+    columns = ("correlation_id", "device_id", "start_ns", "end_ns")
+    inside = (pl.col("end_ns") > unit["start_ns"]) & (pl.col("start_ns") < unit["end_ns"])
+    work = work_of(tables, unit, _WORK_TABLES, *columns).filter(inside, pl.col("correlation_id") > 0)
+    if work.is_empty():
+        return segments
+    others = calls.filter(of_process(unit), pl.col("tid") != unit["tid"]).select("correlation_id", "tid")
+    work = work.join(others.unique("correlation_id"), on="correlation_id")
+    by_thread = {tid: of.select("start_ns", "end_ns") for (tid,), of in work.group_by("tid")}
+
+    def most(one: UnitSegment) -> dict[str, int]:
+        held = {tid: covered_ns(of.select(pl.all().clip(one.start_ns, one.end_ns))) for tid, of in by_thread.items()}
+        thread = max(held, key=lambda tid: held[tid], default=None)
+        return {} if thread is None or not held[thread] else {"thread": int(thread), "thread_ns": held[thread]}
+
+    is_host = {id(one) for one in host}
+    return [one.model_copy(update=most(one)) if id(one) in is_host else one for one in segments]
+
+
+def _explained(tables: TableSet, prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]:
     """Some of the units one by one."""
     import polars as pl
 
@@ -1168,7 +1241,7 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
             inferred.get((row["tenant_id"], row["name"]), frozenset()),
             lost,
         )
-        made = [_segment(one, prepared) for one in mine.iter_rows(named=True)]
+        made = _with_threads(tables, row, [_segment(one, prepared) for one in mine.iter_rows(named=True)])
         excess = row["dur_ns"] - usual
         found.append(
             ExplainedUnit(
@@ -1189,6 +1262,7 @@ def _explained(prepared: _Prepared, chosen: pl.DataFrame) -> list[ExplainedUnit]
                     and any(cause.kind is SegmentKind.TIME_SLICE for cause in causes),
                 ),
                 first=row["unit"] in prepared.firsts,
+                first_on_thread=row["unit"] in prepared.thread_firsts,
                 departure=_departure(made, parts.get((row["tenant_id"], row["name"], row["work"]), {}), excess),
                 causes=causes,
                 segments=made,

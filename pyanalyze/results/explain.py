@@ -13,10 +13,12 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import (
     DOUBT_TEXT,
+    ENOUGH_FOR_TAIL,
     ENOUGH_UNITS,
     NOISE_FLOOR,
     RESTS_ON_RESIDENCY,
     SEGMENT_TEXT,
+    SMALL_SHARE,
     UNIT_SOURCE_TEXT,
     UNSETTLING,
     Basis,
@@ -29,6 +31,8 @@ from pyanalyze.vocabulary import (
 SHORTER: Final = 0.05
 #: Segments of a unit that are shown in text, the longest.
 MOST_SEGMENTS = 24
+#: Part of host time with work of another thread of the process in flight, from which on that is what it is.
+MOSTLY_OTHER_THREAD: Final = 0.5
 #: Causes and groups that are shown in text.
 MOST_CAUSES = 6
 MOST_GROUPS = 4
@@ -69,6 +73,14 @@ class UnitSegment(Result):
         description="Kernel, graph or copy that ran or was waited for; null: none. Hostile text."
     )
     operation_short: Text | None = Field(default=None, description=_SHORT_NAME)
+    thread: int | None = Field(
+        default=None,
+        description="Of host time, the other thread of the process whose operations were in flight for longest; null: "
+        "none were, not host time, or not known without launch calls.",
+    )
+    thread_ns: int | None = Field(
+        default=None, ge=0, description="How long they were, from start_ns to end_ns, ns; null: as thread."
+    )
     own: bool = Field(description="The operation is the unit's own.")
     usual_ns: int | None = Field(
         description="Median of what equal operations, each behind an equal one in its stream, took while resident, ns; "
@@ -148,11 +160,21 @@ class ExplainedUnit(Result):
         description="It is the first unit of its name and kind of work in the recording; false also where only a part "
         "of the time was read.",
     )
+    first_on_thread: bool = Field(
+        default=False,
+        description="It is not that, but the first one that its thread launched; false also where only a part of the "
+        "time was read.",
+    )
     departure: int | None = Field(
         description="Place in segments where it first departs from a typical unit; null: nowhere."
     )
     causes: Sequence[Excess] = Field(description="Parts of excess_ns, largest first; they add up to it.")
     segments: Sequence[UnitSegment] = Field(description="In order.")
+
+    @property
+    def starts_up(self) -> bool:
+        """Whether it is the first of its name, in the recording or on its thread: it may set up what later ones use."""
+        return self.first or self.first_on_thread
 
     @property
     def is_slow(self) -> bool:
@@ -217,6 +239,9 @@ class OutsideUnits(Result):
     device_id: int = Field(ge=0, description="Device.")
     operations: int = Field(ge=1, description="Its operations: kernels, graphs, copies and memsets.")
     outside: int = Field(ge=1, description="Of these, in no unit.")
+    outside_share: Number = Field(
+        default=None, description="What these take of the sum of the durations of all; null: as before_first."
+    )
     before_first: int | None = Field(
         default=None, ge=0, description="Of these, launched before the first unit of the tenant; null: not known."
     )
@@ -395,6 +420,11 @@ class Explanation(Result):
     chosen: Text = Field(description="Which units were chosen, in words.")
     groups: Sequence[UnitGroup] = Field(description="Units by tenant and name, most units first.")
     units: Sequence[ExplainedUnit] = Field(description="The chosen units, longest excess first.")
+    later: Sequence[ExplainedUnit] = Field(
+        default=(),
+        description="Where the slowest chosen unit is the first of its name, in the recording or on its thread, the "
+        "slowest of the others.",
+    )
     outside: Sequence[OutsideUnits] = Field(default=(), description="Work in no unit, by tenant; empty: there is none.")
     missing: Sequence[Missing] = Field(description="What could not be known.")
 
@@ -408,9 +438,12 @@ class Explanation(Result):
         lines: list[str] = []
         shown = [group for group in self.groups if group.slow][:MOST_GROUPS]
         for group in shown:
-            lines += [*group_lines(group), ""]
+            lines += [*group_lines(group), *self._outside_lines(group), ""]
             unit = self.slowest(group)
             lines += [*unit_lines(unit, alone=group.count == 1), ""] if unit is not None else []
+            for other in self.later:
+                if (other.tenant_id, other.name) == (group.tenant_id, group.name):
+                    lines += ["The slowest of those that are no first one:", *unit_lines(other), ""]
             lines += [*excess_lines(group, self.chosen), ""] if group.slow > 1 else []
         lines += [line for one in self.outside[:MOST_GROUPS] for line in (outside_text(one), "")]
         if any(group.source is UnitSource.RANGE for group in shown):
@@ -420,6 +453,14 @@ class Explanation(Result):
         for missing in self.missing:
             lines.append(f"Not available: {missing.what}: {missing.why}; to capture it: {missing.how}")
         return "\n".join(lines).rstrip("\n")
+
+    def _outside_lines(self, group: UnitGroup) -> list[str]:
+        """How much of the work of the process is in no unit, where that is not little."""
+        mine = (one for one in self.outside if (one.tenant_id, one.device_id) == (group.tenant_id, group.device_id))
+        share = next((one.outside_share for one in mine), None)
+        if share is None or share < SMALL_SHARE:
+            return []
+        return [f"  {fmt.percent(share)} of the time of this process's operations is in no unit (see below)"]
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -523,6 +564,12 @@ def cause_text(cause: Excess | UnitSegment) -> str:
     """
     if isinstance(cause, Excess) and cause.less_overlap:
         return LOST_OVERLAP
+    if isinstance(cause, UnitSegment) and cause.thread is not None and cause.thread_ns is not None:
+        part = cause.thread_ns / max(cause.end_ns - cause.start_ns, 1)
+        if part >= MOSTLY_OTHER_THREAD:
+            return f"work launched by thread {cause.thread}"
+        if part >= SMALL_SHARE:
+            return f"host ({fmt.duration(cause.thread_ns)} of work of thread {cause.thread})"
     said = IN_COPY_CALL if in_copy_call(cause) else SEGMENT_TEXT[cause.kind]
     if cause.other is None:
         return said
@@ -702,11 +749,12 @@ def group_lines(group: UnitGroup) -> list[str]:
             f"({source_text(group)})"
         )
     ]
-    # One unit has no percentiles.
+    # One unit has no percentiles, and the high ones of a few are their longest.
     if group.count > 1:
+        tail = f"p90 {fmt.duration(group.p90_ns)}, p99 {fmt.duration(group.p99_ns)}, "
+        few = group.count < ENOUGH_FOR_TAIL
         found.append(
-            f"  p50 {fmt.duration(group.p50_ns)}, p90 {fmt.duration(group.p90_ns)}, p99 {fmt.duration(group.p99_ns)}, "
-            f"max {fmt.duration(group.max_ns)} [{group.basis}]"
+            f"  p50 {fmt.duration(group.p50_ns)}, {'' if few else tail}max {fmt.duration(group.max_ns)} [{group.basis}]"
         )
     if group.cut:
         found.append(f"  {cut_text(group)}")
@@ -752,6 +800,8 @@ def unit_lines(unit: ExplainedUnit, *, alone: bool = False) -> list[str]:
     lines = [f"{length}; no other unit of this name is there to compare it with" if alone else f"{length}, {typical}"]
     if unit.first and not alone:
         lines.append("  It is the first unit of its name in the recording")
+    if unit.first_on_thread and not alone:
+        lines.append("  It is the first unit of its name that its thread launched")
     if alone:
         pass
     elif abs(unit.excess_ns) < NOISE_FLOOR * unit.typical_ns:
