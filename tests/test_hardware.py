@@ -2569,3 +2569,50 @@ def test_a_step_whose_backward_pass_another_thread_launches_is_explained_by_it()
     assert (segment.thread, segment.thread_ns) == (1223, held)
     assert held > 0.5 * segment.dur_ns
     assert "work launched by thread 1223" in page
+
+
+def test_forecasts_of_copies_stand_beside_what_was_recorded() -> None:
+    """By SQL none of the 60 requests is as short as the replayed median, and its GPU is idle for most of the time."""
+    path = H100 / "torch-alone-serve.sqlite"
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    work = " UNION ALL ".join(
+        f'SELECT globalPid, correlationId, start, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        lengths = [
+            ns
+            for (ns,) in db.execute(
+                f'SELECT max(w."end") - n.start FROM NVTX_EVENTS AS n LEFT JOIN StringIds ON id = n.textId '
+                f"JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.globalTid = n.globalTid "
+                f'AND r.start BETWEEN n.start AND n."end" JOIN ({work}) AS w ON w.correlationId = r.correlationId '
+                "WHERE coalesce(n.text, value) = 'request' GROUP BY n.start"
+            )
+        ]
+        query = (
+            f'SELECT sum(max(0, e - max(s, coalesce(before, s)))), min(s), max(e) FROM (SELECT start AS s, "end" AS e, '
+            f'max("end") OVER (ORDER BY start ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM ({work}))'
+        )
+        busy_ns, first, last = db.execute(query).fetchone()
+    assert len(lengths) == 60
+    page = " ".join(run("advise", "--replicas", "1..4", path).stdout.split())
+    p50, _, of_p50, of_p99 = (
+        int(us)
+        for us in re.findall(
+            r" solo 1\.00x \([\d.-]+\) (\d+) us (\d+) us .*?recorded p50 (\d+) us, p99 (\d+) us", page
+        )[0]
+    )
+    assert p50 < min(lengths) / 1000 < of_p50
+    # A third of the recording is not replayed.
+    assert of_p50 == pytest.approx(median(lengths) / 1000, rel=0.03)
+    assert of_p99 == pytest.approx(max(lengths) / 1000, rel=0.05)
+    (error,) = re.findall(r"p50 (\d+\.\d) % too short", page)
+    assert float(error) == pytest.approx(100 * (1 - p50 / of_p50), abs=0.2)
+    (idle,) = re.findall(
+        r"At the recorded pace: a copy of python3 has no work on the GPU for (\d+\.\d) % of the time", page
+    )
+    assert float(idle) == pytest.approx(100 * (1 - busy_ns / (last - first)), abs=2)
+    assert "Throughput is that of the recorded load, not capacity." in page
+    assert re.search(r"adds 5 % of throughput or more \(most, by copies: 1: 1\.00x, 2: \d\.\d\dx, 3: .*, 4: ", page)
+    # Caps that are to be set are said.
+    assert re.search(r" 2 MPS, minimal caps \d+ % \d\.\d\dx", page)
+    assert re.search(r" 3 MPS, caps by load \d+\+\d+\+\d+ % \d\.\d\dx", page)

@@ -27,6 +27,10 @@ _BEST = {"throughput": "most throughput", "latency": "least p99 latency", "fairn
 _PARETO = "Pareto-optimal"
 #: A smaller change of throughput by one more copy is said to be none: forecasts do not tell it.
 _SAME_THROUGHPUT = 0.01
+#: Part of the time without work on the GPU from which on the pace of the program decides its throughput.
+_MOSTLY_IDLE = 0.5
+#: Copies of which each has its cap in the table; of more, the smallest and the largest.
+_SHOWN_CAPS = 4
 _MARKS = {"yes": "yes", "no": "no", "cannot-tell": "cannot tell"}
 
 
@@ -69,7 +73,10 @@ def _table(advice: ReplicaAdvice) -> Table:
     mixed = any(len(option.tenants) > 1 for option in options)
     order = list(_names(advice))
     slo = any(option.meets_slo is not None for option in options)
-    columns = [Column("Copies", numeric=not mixed), Column("Configuration"), Column("Throughput")]
+    caps = any(option.percentages for option in options)
+    columns = [Column("Copies", numeric=not mixed), Column("Configuration")]
+    columns += [Column("Caps")] if caps else []
+    columns.append(Column("Throughput"))
     if mixed or advice.latency_of is None:
         columns.append(Column("Slowdown", "worst", numeric=True))
     if advice.latency_of is not None:
@@ -82,6 +89,7 @@ def _table(advice: ReplicaAdvice) -> Table:
         slowest = max(option.tenants, key=lambda t: (t.p99_ns or t.slowdown).value)
         copies = {t.tenant_id: str(t.copies) for t in option.tenants}
         cells = ["+".join(copies.get(tenant, "0") for tenant in order), visible(option.name, 60)]
+        cells += [_caps(option)] if caps else []
         cells.append(_times(option))
         if mixed or advice.latency_of is None:
             cells.append(f"{max(t.slowdown.value for t in option.tenants):.2f}x")
@@ -92,9 +100,21 @@ def _table(advice: ReplicaAdvice) -> Table:
             cells += [p50, known] if _has_p50(advice) else [known]
         cells.append("" if option.utilisation is None else fmt.percent(option.utilisation, 0))
         cells += [_MARKS[option.meets_slo or "cannot-tell"]] if slo else []
-        cells.append(_mark(option))
+        cells.append(_remark(advice, option))
         rows.append(tuple(Cell(text) for text in cells))
     return Table((*columns, Column("Remark")), tuple(rows))
+
+
+def _caps(option: ReplicaOption) -> str:
+    """The percentages to set, copies in the order of their tenants; one where all have the same."""
+    found = option.percentages
+    if not found:
+        return ""
+    if len(set(found)) == 1:
+        return f"{found[0]} %"
+    if len(found) <= _SHOWN_CAPS:
+        return f"{'+'.join(map(str, found))} %"
+    return f"{min(found)} to {max(found)} %"
 
 
 def _names(advice: ReplicaAdvice) -> dict[int, str]:
@@ -114,6 +134,17 @@ def _mark(option: ReplicaOption) -> str:
     return next((word for word, on in marks if on), "")
 
 
+def _remark(advice: ReplicaAdvice, option: ReplicaOption) -> str:
+    """The mark of a row; of what was recorded, the recorded latencies of the tenant that the row is of."""
+    mark = _mark(option)
+    slowest = max(option.tenants, key=lambda t: (t.p99_ns or t.slowdown).value)
+    found = next((one for one in advice.check.recorded if one.tenant_id == slowest.tenant_id), None)
+    if not option.current or found is None or slowest.p99_ns is None:
+        return mark
+    p50 = f"p50 {fmt.duration(found.p50_ns)}, " if _has_p50(advice) else ""
+    return f"{mark}; recorded {p50}p99 {fmt.duration(found.p99_ns)}"
+
+
 def _ordinal(n: int) -> str:
     ends = {1: "st", 2: "nd", 3: "rd"}
     return f"{n}{'th' if 10 <= n % 100 <= 20 else ends.get(n % 10, 'th')}"
@@ -124,7 +155,8 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
     blocks: list[Block] = []
     best = next((option for option in advice.options if option.recommended), None)
     if best is not None:
-        who = f"{_who(best.tenants)}: {visible(best.name, 60)}"
+        caps = f" ({_caps(best)})" if best.percentages else ""
+        who = f"{_who(best.tenants)}: {visible(best.name, 60)}{caps}"
         what = _BEST[advice.objective]
         said = f"{who} has {what}: {_times(best)} of one solo copy."
         if _outdone(advice, best):
@@ -138,6 +170,14 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
         blocks.append(Para(said))
     elif advice.options:
         blocks.append(Para(_none_allowed(advice)))
+    if idle := [one for one in advice.idle if one.part >= _MOSTLY_IDLE]:
+        each = [
+            f"a copy of {visible(one.name, 40)} has no work on the GPU for {fmt.percent(one.part)} of the time"
+            for one in idle
+        ]
+        blocks.append(
+            Para(f"At the recorded pace: {fmt.names(each)}. Throughput is that of the recorded load, not capacity.")
+        )
     if advice.knee is not None:
         blocks.append(Para(_knee(advice, advice.knee, None if best is None else best.copies)))
     return blocks
@@ -181,7 +221,12 @@ def _knee(advice: ReplicaAdvice, knee: Knee, advised: int | None) -> str:
     """Where one more copy stops to pay, and what that means where more copies are the best."""
     least = fmt.percent(KNEE, 0)
     if knee.next_gain is None:
-        return f"Every copy up to {knee.copies} adds {least} of throughput or more."
+        allowed = [one for one in advice.options if one.memory_fits != "no" and one.meets_slo != "no"]
+        most: dict[int, float] = {}
+        for one in allowed:
+            most[one.copies] = max(most.get(one.copies, 0.0), one.throughput.value)
+        each = ", ".join(f"{copies}: {times:.2f}x" for copies, times in sorted(most.items()))
+        return f"Every copy up to {knee.copies} adds {least} of throughput or more (most, by copies: {each})."
     then = min((one.copies for one in advice.options if one.copies > knee.copies), default=knee.copies + 1)
     more = f"A {_ordinal(then)} copy" if then == knee.copies + 1 else f"{then} copies instead of {knee.copies}"
     same = abs(knee.next_gain) < _SAME_THROUGHPUT
@@ -290,6 +335,8 @@ def _trust(advice: ReplicaAdvice) -> list[Block]:
         return missing
     said = words[check.outcome]
     errors = [] if check.p99_error is None else [f"p99 {fmt.percent(check.p99_error)}"]
+    if check.p50_error is not None and _has_p50(advice):
+        errors.insert(0, f"p50 {fmt.percent(abs(check.p50_error))} too {'long' if check.p50_error > 0 else 'short'}")
     if check.elapsed_error is not None:
         # One without copies is not named here.
         names = {tenant_id: f" of {name}" for tenant_id, name in _names(advice).items()}

@@ -17,11 +17,13 @@ __all__ = [
     "Demand",
     "Estimate",
     "ForecastUnit",
+    "IdleCopy",
     "Knee",
     "Knowledge",
     "LatencyOf",
     "Objective",
     "Quantity",
+    "RecordedLatency",
     "ReplicaAdvice",
     "ReplicaOption",
     "SelfCheck",
@@ -182,6 +184,22 @@ class CopyDoubt(Result):
     )
 
 
+class RecordedLatency(Result):
+    """What a tenant's latencies were in the part of the recording that is replayed; observed."""
+
+    tenant_id: int = Field(description="Tenant.")
+    p50_ns: int = Field(ge=0, description="Their median, ns.")
+    p99_ns: int = Field(ge=0, description="Their 99th percentile, ns.")
+
+
+class IdleCopy(Result):
+    """How much of the time a copy leaves the GPU alone, as recorded."""
+
+    tenant_id: int = Field(description="Tenant.")
+    name: Text = Field(description="Its name.")
+    part: Fraction = Field(description="Part of the replayed time without a kernel, graph, copy or memset of it.")
+
+
 class SelfCheck(Result):
     """Does the forecast of the recorded configuration reproduce the recorded run?"""
 
@@ -192,6 +210,12 @@ class SelfCheck(Result):
         default=None, description="Whether its replayed time is too long, not too short; null: nothing was replayed."
     )
     p99_error: Number = Field(description="Largest relative error of the 99th percentile of latency.")
+    p50_error: Number = Field(
+        default=None, description="The same of the median, replayed over recorded less 1: below 0 it is too short."
+    )
+    recorded: list[RecordedLatency] = Field(
+        default=[], description="What was recorded, of each tenant; empty: it has no latencies."
+    )
     contention: Number = Field(
         description="How much longer kernels took beside each other than the replay says without memory and caches, "
         "relative; null: none of known solo time ran beside another one."
@@ -223,6 +247,9 @@ class ReplicaAdvice(Result):
         ge=0, description="Kernels, graphs and copies that were replayed for one copy of each tenant."
     )
     window_ns: int = Field(ge=0, description="The time in which those were recorded.")
+    idle: list[IdleCopy] = Field(
+        default=[], description="Of each tenant: a copy that is mostly idle is replayed at its recorded pace."
+    )
     units: list[ForecastUnit] = Field(default=[], description="Whose time latencies of units are; empty: of kernels.")
     conditions: list[CopyDoubt] = Field(default=[], description="On what the forecasts depend, by tenant.")
     missing: list[Missing] = Field(description="What is not known, and what would tell.")

@@ -61,13 +61,16 @@ from pyanalyze.results.replicas import (
     Demand,
     Estimate,
     ForecastUnit,
+    IdleCopy,
     Knee,
+    RecordedLatency,
     ReplicaAdvice,
     ReplicaOption,
     SelfCheck,
 )
 from pyanalyze.results.time_split import HostKind
 from pyanalyze.tables.frames import to_frame
+from pyanalyze.tables.selections import covered_ns, work_of
 from pyanalyze.vocabulary import (
     ENOUGH_FOR_TAIL,
     MEMORY_RESERVE,
@@ -376,6 +379,7 @@ def advise_copies(
         checked=COPIES.checked,
         operations=operations,
         window_ns=window_ns,
+        idle=_idle(scene, window_ns),
         units=list(scene.unit_names) if latency_of == "unit" else [],
         conditions=[
             CopyDoubt(tenant_id=tenant, name=scene.names[tenant], condition=condition)
@@ -769,13 +773,15 @@ def _checked(
     again = scene.run(checked, threads)
     spreads = _spreads(again, checked, scene.names) if scene.recording.together else SPREADS
     elapsed = replay_error(again, scene.names, "elapsed_ns")
-    p99 = replay_error(again, scene.names, "unit_p99_ns" if scene.units else "latency_p99_ns")
+    of = "unit" if scene.units else "latency"
+    p50, p99 = (replay_error(again, scene.names, f"{of}_{part}_ns") for part in ("p50", "p99"))
     if elapsed is None:
         outcome = "not-possible"
     elif elapsed.size > FORBIDDEN:
         outcome = "forbidden"
     else:
-        outcome = "widened" if max(elapsed.size, p99.size if p99 else 0.0) > REPRODUCED else "passed"
+        missed_by = max(elapsed.size, *(error.size for error in (p50, p99) if error), 0.0)
+        outcome = "widened" if missed_by > REPRODUCED else "passed"
     return (
         SelfCheck(
             possible=elapsed is not None,
@@ -783,6 +789,8 @@ def _checked(
             elapsed_tenant_id=elapsed.tenant_id if elapsed else None,
             elapsed_too_long=elapsed.relative > 0 if elapsed else None,
             p99_error=p99.size if p99 else None,
+            p50_error=p50.relative if p50 else None,
+            recorded=_latencies(again, of),
             contention=beside,
             outcome=outcome,  # type: ignore[arg-type]
         ),
@@ -790,6 +798,31 @@ def _checked(
         contention,
         spreads,
     )
+
+
+def _latencies(rows: pl.DataFrame, of: str) -> list[RecordedLatency]:
+    """The recorded latencies that a replay is checked against."""
+    recorded = (row for row in rows.iter_rows(named=True) if str(row["sharing_config"]) == "recorded")
+    return [
+        RecordedLatency(tenant_id=row["tenant_id"], p50_ns=row[f"{of}_p50_ns"], p99_ns=row[f"{of}_p99_ns"])
+        for row in recorded
+        if row[f"{of}_p50_ns"] is not None and row[f"{of}_p99_ns"] is not None
+    ]
+
+
+def _idle(scene: _Scene, window_ns: int) -> list[IdleCopy]:
+    """How much of the replayed time each tenant has no work on the device."""
+    import polars as pl
+
+    found = []
+    for tenant, name in scene.names.items():
+        who = scene.tables.tenants.row(tenant, named=True)
+        columns = ("device_id", "start_ns", "end_ns")
+        work = work_of(scene.tables, who, ("kernels", "graph_launches", "memops"), *columns)
+        busy_ns = covered_ns(work.filter(pl.col("device_id") == scene.verdict.device_id, _replayed(scene.tables)))
+        part = max(1 - busy_ns / window_ns, 0.0) if window_ns else 0.0
+        found.append(IdleCopy(tenant_id=tenant, name=name, part=part))
+    return found
 
 
 def _candidates(scene: _Scene, counts: Mapping[int, int], threads: int) -> Iterator[_Candidate]:
@@ -1111,6 +1144,7 @@ def _option(
     width = widths[candidate.kind] + (check.elapsed_error or 0.0) + sampling
     if candidate.kind == "instances" and scene.caches is not None:
         width += COPIES.cache_fitted
+    middle = width - (check.elapsed_error or 0.0) + max(abs(check.p50_error or 0.0), check.elapsed_error or 0.0)
     tail = tail_widths[candidate.kind] + (check.p99_error or check.elapsed_error or 0.0) + sampling
     # What L2 loses is in the variants where it was recorded.
     beyond = _beyond(candidate) if scene.caches is None and not candidate.is_measured else 0.0
@@ -1152,7 +1186,7 @@ def _option(
                 return None
             column = of_latency(part)
             each = [(statistics.fmean(_ns(row, column) for row in run[of]), v) for run, v in runs]
-            found = _estimate(each, tail if part == "p99" else width, above)
+            found = _estimate(each, tail if part == "p99" else middle, above)
             if of in scene.paused and candidate.kind != "instances" and not candidate.is_measured:
                 # Pauses may end at the same moments in all copies: one that comes last waits for the others.
                 found = found.model_copy(update={"high": max(found.high, copies * _ns(solo_rows[of, False], column))})
