@@ -220,20 +220,19 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
 def test_the_figures_of_one_forecast_are_told_apart(hardware: Path) -> None:
     """The error of the replay, the error that bounds allow for, and who is slowed most: each says of what it is."""
     (advice,) = load(hardware / "slices-A-B.sqlite").advise()
+    assert advice.options.check is not None
     # What a simulation that shares no code with the replay missed of each mode: half widths of 1.3 % and 4 %.
     for action, kind in (("MPS", 1.3), ("MIG instance", 4.0)):
         (one,) = (one for one in advice.actions if action in one.action)
-        missed = re.search(r"takes as long as recorded within ([\d.]+) %", one.why)
         allowed = re.search(
             r"The bounds (?:also )?allow for (?P<all>[\d.]+) % of error: (?P<missed>[\d.]+) % "
             r"of the replay, (?P<more>[\d.]+) % of this configuration\.",
             one.why,
         )
-        assert missed is not None
         assert allowed is not None
-        assert allowed["missed"] == missed[1]
+        assert allowed["missed"] == f"{100 * advice.options.check.size:.1f}"
         assert float(allowed["more"]) == kind
-        assert float(allowed["all"]) == pytest.approx(float(missed[1]) + kind, abs=0.11)
+        assert float(allowed["all"]) == pytest.approx(float(allowed["missed"]) + kind, abs=0.11)
         assert one.expected is not None
         ratio = re.search(r"kit \(pid 862\) [\d.]+x -> ([\d.]+x)", one.expected)
         assert ratio is not None
@@ -254,8 +253,8 @@ def test_the_solo_runs_that_were_checked_are_named(hardware: Path) -> None:
     assert found is not None
     assert float(found[1]) == pytest.approx(mean_us["cupti-slices-A-B"] / mean_us["cupti-alone-A"], rel=0.02)
     assert "Solo runs of kit (pid 862): not checked." in said
-    assert "(solo runs: not checked)" not in said
-    assert "(solo runs: not checked)" in " ".join(run("advise", capture).stdout.split())
+    assert "Replayed solo runs: not checked." not in said
+    assert "Replayed solo runs: not checked." in " ".join(run("advise", capture).stdout.split())
 
 
 def test_instances_have_the_memory_and_tenants_are_named(hardware: Path) -> None:

@@ -2616,3 +2616,53 @@ def test_forecasts_of_copies_stand_beside_what_was_recorded() -> None:
     # Caps that are to be set are said.
     assert re.search(r" 2 MPS, minimal caps \d+ % \d\.\d\dx", page)
     assert re.search(r" 3 MPS, caps by load \d+\+\d+\+\d+ % \d\.\d\dx", page)
+
+
+def test_how_far_the_replay_is_off_is_said_once_above_the_options() -> None:
+    """By SQL the work of both lasts for a second, from the call that launches the first of it to the end of the last."""
+    path = H100 / "slices-A-B.sqlite"
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    work = " UNION ALL ".join(
+        f'SELECT globalPid, correlationId, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        rows = db.execute(
+            f'SELECT w.globalPid / 0x1000000 % 0x1000000, r.start, w."end" FROM ({work}) AS w '
+            "JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS r ON r.correlationId = w.correlationId "
+            "AND r.globalTid / 0x1000000 = w.globalPid / 0x1000000 ORDER BY r.start"
+        ).fetchall()
+    page = " ".join(run("advise", path).stdout.split())
+    said = (
+        r"(kit \(pid (\d+)\) (\d+\.\d) % too (short|long) \((\d[\d.]*) (ms|s) recorded, (\d[\d.]*) (ms|s) replayed\))"
+    )
+    found = re.findall(said, page)
+    assert {int(one[1]) for one in found} == {861, 862}
+    assert len(found) == 2
+    for _, pid, error, way, recorded, unit, again, other in found:
+        mine = [(call, end) for of, call, end in rows if of == int(pid)]
+        pauses = [(b[0] - a[1], place) for place, (a, b) in enumerate(pairwise(mine), 1)]
+        # The pause of seconds before its work counts in no elapsed time.
+        begin = max(pauses)[1]
+        elapsed_ns = max(end for _, end in mine) - mine[0][0] - max(pauses)[0]
+        scale = {"ms": 1e6, "s": 1e9}
+        assert begin < len(mine)
+        assert float(recorded) * scale[unit] == pytest.approx(elapsed_ns, rel=0.01)
+        change = float(again) * scale[other] / (float(recorded) * scale[unit]) - 1
+        assert 100 * change == pytest.approx(float(error) * (1 if way == "long" else -1), abs=0.2)
+    assert page.index(found[0][0]) < page.index("1a. ")
+    assert page.count("% too short") == sum(one[3] == "short" for one in found)
+
+
+def test_what_longer_slices_would_save_has_its_denominator() -> None:
+    """By SQL the window is 4.564 s: from the first to the last activity of both."""
+    path = H100 / "slices-A-B.sqlite"
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    work = " UNION ALL ".join(f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables)
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        ((first, last),) = db.execute(f'SELECT min(start), max("end") FROM ({work})').fetchall()
+    page = " ".join(run("advise", path).stdout.split())
+    saved, share, window = re.findall(
+        r"Upper bound of the gain: ([\d.]+) ms, ([\d.]+) % of the window of ([\d.]+) s: \d+ full switches", page
+    )[0]
+    assert float(window) == pytest.approx((last - first) / 1e9, abs=0.001)
+    assert float(share) == pytest.approx(1e8 * float(saved) / (last - first), abs=0.06)

@@ -33,16 +33,16 @@ KEYS = {
     "": "schema tool clock captures quality devices gpus_without_work samples_not_used listed nodes settings_advice "
     "pods_without_gpu settings view grouped_by",
     "tool": "version",
-    "clock": "origin_utc_ns uncertainty_ns",
+    "clock": "origin_utc_ns uncertainty_ns origin_local_ns",
     "captures": "path nsys_version schema_version start_ns end_ns recording_start_ns recording_end_ns "
-    "switch_records cuda_events counter_samples held_start_ns held_end_ns clock_offset_ns clock_uncertainty_ns "
+    "switch_records cuda_events counter_samples counters_cover_ns held_start_ns held_end_ns clock_offset_ns clock_uncertainty_ns "
     "driver_version cuda_version host_hash",
     "quality": "name severity count detail",
     "devices": "device_id uuid gpu_uuid window all_at_work all_at_work_launched_ns all_at_work_jain in_flight_ns memory name sm_count compute_capability mig sharing "
-    "relations segments context_switches residency_summary tenants occupancy sm_active_at_most interference sharing_is_the_cause advice host sampled gpu_metrics listed configured_sharing settings associations options slow_units even_units few_units other_units outside_units",
+    "relations segments context_switches residency_summary tenants occupancy sm_active_at_most interference sharing_is_the_cause advice host sampled gpu_metrics listed configured_sharing settings associations options replay_check slow_units even_units few_units other_units outside_units",
     "devices.window": "start_ns end_ns",
     "view": "start_ns end_ns gpu redacted",
-    "devices.memory": "total_bytes peak_bytes",
+    "devices.memory": "total_bytes peak_bytes free_bytes",
     "devices.sharing": "mode confidence basis condition configured agrees summary evidence details alternatives missing",
     "devices.sharing.details": "topic name value unit basis detail",
     "devices.sharing.evidence": "name supports against value unit n weight basis detail sql examples",
@@ -64,7 +64,7 @@ KEYS = {
     "other_ns startup_ns batches",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns attributed_p99_ns attributed_sd_ns",
     "devices.tenants.work.batches": "launches idle_ns idle_not_resident_ns idle_other_resident_ns busy_ns attributed_ns",
-    "devices.tenants.slowdown": "elapsed latency resident",
+    "devices.tenants.slowdown": "elapsed latency latency_co_run resident",
     "devices.tenants.slowdown.elapsed": "value low high n basis",
     "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split queue_other others",
     "devices.tenants.causes.execution_split": "sm_slots memory copy clock uvm unexplained",

@@ -94,7 +94,7 @@ SHOWN: Mapping[str, Shown] = {
     "streams": Shown(
         _WHERE | {"tenants", "window"}, _WHO | {"streams", "copies"}, frozenset({Part.STREAMS, Part.COPIES})
     ),
-    "advise": Shown(_WHERE | {"advice", "options"}, frozenset(), frozenset({Part.ADVICE})),
+    "advise": Shown(_WHERE | {"advice", "options", "replay_check"}, frozenset(), frozenset({Part.ADVICE})),
 }
 #: The arrays of --detail are there only where they were asked for.
 _DETAIL = frozenset({"residency", "sm_warps"})

@@ -26,7 +26,7 @@ from pyanalyze.report.fill.device import memory_of, mig_of
 from pyanalyze.report.fill.how import how_kernels
 from pyanalyze.report.fill.interference import interference_of, lost_records, sharing_cause, unsplit_execution
 from pyanalyze.report.fill.occupancy import no_counters, occupancy_of, sm_warps_of
-from pyanalyze.report.fill.options import how_options, options_of
+from pyanalyze.report.fill.options import how_options, options_of, replay_check_of
 from pyanalyze.report.fill.relations import relations_of
 from pyanalyze.report.fill.residency import context_switches_of, residency_slices, resident_within
 from pyanalyze.report.fill.samples import only_samples, timeless_samples, unavailable_samples
@@ -338,6 +338,7 @@ def _device(
         host=[] if found is None else list(found.host),
         advice=[] if advice is None else list(advice.actions),
         options=None if advice is None else options_of(advice),
+        replay_check=[] if advice is None or not advice.options.options else replay_check_of(advice.options),
         slow_units=[one for one in slow if one.group.device_id == verdict.device_id],
         even_units=[one for one in even if one.device_id == verdict.device_id],
         few_units=[one for one in few if one.device_id == verdict.device_id],

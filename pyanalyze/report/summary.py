@@ -328,11 +328,13 @@ def _slow(device: Device, impact: Impact) -> list[str]:
         said += counted
         slow = next((one for one in said if len(_lines("Slow", one, 3)) < 3), said[-1])
         if impact.answer is Answer.YES:
-            long, short = (
-                f"{cause} {full_stop(capital(aggressors_text(device, victim, basis=basis)))}" for basis in (True, False)
-            )
-            # That it is inferred stands in the line above.
-            cause = long if len(_lines("Answer", long, 3)) < 3 else short
+            # That it is inferred stands in the line above, and the table of causes has the parts of a cause.
+            whose = {basis: full_stop(capital(aggressors_text(device, victim, basis=basis))) for basis in (True, False)}
+            answers = [
+                f"{cause_sentence(device, parts=parts)} {whose[basis]}"
+                for parts, basis in ((True, True), (False, True), (False, False))
+            ]
+            cause = next((one for one in answers if len(_lines("Answer", one, 3)) < 3), answers[-1])
         return [*_lines("Slow", slow, 2), *_lines("Answer", cause, 3)]
     limit = limit_text(device)
     if limit is not None:

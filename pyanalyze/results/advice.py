@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from pyanalyze.results.model import Fraction, Number, Result, Text
+from pyanalyze.results.model import Finite, Fraction, Number, Result, Text
 from pyanalyze.vocabulary import WORTH_IT, Mode
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ __all__ = [
     "ForecastRow",
     "ForecastWaits",
     "MpsPercentage",
+    "ReplayedTenant",
     "SharingOption",
     "mean_bounds",
     "numbers_of",
@@ -109,6 +110,14 @@ class ForecastWaits(Result):
     not_resident: Fraction = Field(
         description="Waiting for its time slice, before the start or inside the kernel; with context switches."
     )
+
+
+class ReplayedTenant(Result):
+    """Elapsed time of a tenant in the replay of the recorded configuration, on which forecasts rest."""
+
+    tenant_id: int = Field(description="Tenant.")
+    recorded_ns: int = Field(ge=1, description="Elapsed time as recorded, ns.")
+    error: Finite = Field(description="Replayed over recorded, less 1: below 0 the replay is too short.")
 
 
 class ForecastRow(Result):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from pyanalyze.results.advice import Advice, SharingOption
+from pyanalyze.results.advice import Advice, ReplayedTenant, SharingOption
 from pyanalyze.results.association import Association
 from pyanalyze.results.copies import Copies
 from pyanalyze.results.explain import OtherUnits, OutsideUnits, SlowUnits, UnitGroup
@@ -534,6 +534,11 @@ class Device(Result):
     )
     options: list[SharingOption] | None = Field(
         default=None, description="Ways to share it, best mean slowdown first; null: not compared."
+    )
+    replay_check: list[ReplayedTenant] = Field(
+        default=[],
+        description="How far the replay of the recorded configuration is from the record, by tenant; empty: it cannot "
+        "be replayed, or nothing was compared.",
     )
     slow_units: list[SlowUnits] = Field(
         default=[],

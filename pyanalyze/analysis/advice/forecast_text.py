@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.advice.options import REPRODUCED, how_wrong
 from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
@@ -79,14 +78,13 @@ def percentiles_text(option: Option, compared: Options) -> str:
 
 
 def trust_text(compared: Options, option: Option) -> str:
-    """How near the model came to the record, and what the bounds of an option allow for."""
+    """Which solo runs were checked, and what the bounds of an option allow for.
+
+    How near the replay came to the record is the same for all options: :attr:`Options.replay_errors`.
+    """
     said = ""
     if compared.check is not None:
-        within = f" The replayed co-run takes as long as recorded within {fmt.percent(compared.check.size)}"
-        if compared.check.size > REPRODUCED:
-            of = next(row.name for row in option.forecasts if row.tenant_id == compared.check.tenant_id)
-            within += f": the elapsed time of {of} is {how_wrong(compared.check)}"
-        said += f"{within}{_solo(compared)}."
+        said += _solo(compared)
     elif compared.current is None:
         said += " The current configuration was not modelled: the gain over it is not known."
     if compared.replayed < 1:
@@ -132,19 +130,19 @@ def trust_text(compared: Options, option: Option) -> str:
 
 
 def _solo(compared: Options) -> str:
-    """Which replayed solo runs were checked, and how near they came; to append."""
+    """Which replayed solo runs were checked, and how near they came; sentences to append."""
     forecasts = () if compared.current is None else compared.current.forecasts
     checked = [row for row in forecasts if row.tenant_id in compared.solo_measured]
     if not checked:
-        return " (solo runs: not checked)"
+        return " Replayed solo runs: not checked."
     said = ""
     for row in checked:
         measured = fmt.ratio(compared.solo_measured[row.tenant_id])
         said += (
-            f". Slowdown of {row.name}: {fmt.ratio(row.slowdown)} by the replay, {measured} against its solo recording"
+            f" Slowdown of {row.name}: {fmt.ratio(row.slowdown)} by the replay, {measured} against its solo recording."
         )
     rest = [row.name for row in forecasts if row not in checked]
-    return f"{said}. Solo runs of {fmt.names(rest)}: not checked" if rest else said
+    return f"{said} Solo runs of {fmt.names(rest)}: not checked." if rest else said
 
 
 def _more_time(contention: Contention) -> str:

@@ -219,7 +219,7 @@ class Option:
 
 @dataclass(frozen=True)
 class ReplayError:
-    """How far the replay of the recorded configuration is from the record, for the tenant for which it is farthest.
+    """How far the replay of the recorded configuration is from the record, for a tenant.
 
     Attributes
     ----------
@@ -227,10 +227,13 @@ class ReplayError:
         Tenant.
     relative
         Replayed over recorded, less 1: below 0 the replay is too short.
+    recorded_ns
+        What was recorded.
     """
 
     tenant_id: int
     relative: float
+    recorded_ns: int = 0
 
     @property
     def size(self) -> float:
@@ -272,6 +275,8 @@ class Options:
     check
         How far the replay of the recorded mode is from the recorded elapsed times; None where that mode cannot be
         replayed. It is in the bounds of every option; above :data:`FORBIDDEN` there are none.
+    replay_errors
+        The same of each tenant; empty where that mode cannot be replayed.
     recorded_p99_ns
         The recorded 99th percentile of kernel latency, by tenant.
     solo_measured
@@ -305,6 +310,7 @@ class Options:
     untraced: tuple[str, ...] = ()
     replayed: float = 1.0
     daemon: Daemon = DEFAULT_DAEMON
+    replay_errors: tuple[ReplayError, ...] = ()
     recorded_p99_ns: Mapping[int, int] = field(default_factory=dict)
     solo_measured: Mapping[int, float] = field(default_factory=dict)
     paused_solo: Mapping[str, int] = field(default_factory=dict)
@@ -642,6 +648,7 @@ def options(
         device_id, tuple(ranked), current, recommended, refused, None, solo.check, tuple(clients), unplaced,
         mig_instances, untraced=tuple(untraced), replayed=replayed,
         daemon=daemon_on(tables, device_id),
+        replay_errors=solo.errors,
         recorded_p99_ns=p99_ns,
         paused_solo=_paused_solo(tables, device_id, solo, names),
     )  # fmt: skip
@@ -980,17 +987,23 @@ def replay_error(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> Rep
     >>> round(replay_error(rows, [0], "elapsed_ns").relative, 3)
     0.1
     """
+    return max(replay_errors(rows, tenants, column), key=lambda error: error.size, default=None)
+
+
+def replay_errors(rows: pl.DataFrame, tenants: Iterable[int], column: str) -> tuple[ReplayError, ...]:
+    """Return the same for each tenant, of the config that is nearest; empty where it is not known for all tenants."""
     found: dict[str, dict[int, int]] = {}
     for row in rows.iter_rows(named=True):
         if row[column] is not None:
             found.setdefault(str(row["sharing_config"]), {})[row["tenant_id"]] = row[column]
     seen = found.get("recorded", {})
+    wanted = tuple(tenants)
     errors = [
-        max((ReplayError(t, replayed[t] / seen[t] - 1) for t in tenants), key=lambda error: error.size)
+        tuple(ReplayError(t, replayed[t] / seen[t] - 1, seen[t]) for t in wanted)
         for name, replayed in found.items()
-        if name.startswith(CHECK) and all(seen.get(t) and t in replayed for t in tenants)
+        if name.startswith(CHECK) and all(seen.get(t) and t in replayed for t in wanted)
     ]
-    return min(errors, key=lambda error: error.size, default=None)
+    return min(errors, key=lambda each: max(error.size for error in each), default=())
 
 
 def _variants(option: Option, contention: Contention, *, switches: bool, pauses: bool) -> list[_Variant]:
@@ -1026,8 +1039,8 @@ class _Solo:
         Rows of each tenant solo, by tenant and reading of its host's pauses.
     measured
         Contention as it was recorded; None: the record does not show it.
-    check
-        Largest error of the elapsed time of a tenant; None: the recorded config is not known.
+    errors
+        Errors of the elapsed times of the tenants; empty: the recorded config is not known.
     sampling
         Errors of replaying windows, where those stand for all.
     """
@@ -1035,8 +1048,13 @@ class _Solo:
     observed: Mapping[int, Mapping[str, Any]]
     rows: Mapping[tuple[int, bool], Mapping[str, Any]]
     measured: float | None
-    check: ReplayError | None
+    errors: tuple[ReplayError, ...]
     sampling: tuple[float, ...]
+
+    @property
+    def check(self) -> ReplayError | None:
+        """The largest of these errors; None: there are none."""
+        return max(self.errors, key=lambda error: error.size, default=None)
 
 
 def _solo(replay: _Replay, names: Mapping[int, str], sm_count: int) -> _Solo:
@@ -1047,16 +1065,17 @@ def _solo(replay: _Replay, names: Mapping[int, str], sm_count: int) -> _Solo:
     contention = first["contention"].drop_nulls().to_list()
     measured = contention[0] if contention else None
     by_config = {str(row["sharing_config"]): row for row in first.iter_rows(named=True)}
-    check, sampling = None, first["sampling_error"].drop_nulls().to_list()
+    errors: tuple[ReplayError, ...] = ()
+    sampling = first["sampling_error"].drop_nulls().to_list()
     if recording is not None:
         checked = replay.of(as_checked(recording, measured))
-        check = replay_error(checked, names, "elapsed_ns")
+        errors = replay_errors(checked, names, "elapsed_ns")
         sampling += checked["sampling_error"].drop_nulls().to_list()
     return _Solo(
         {row["tenant_id"]: row for row in first.iter_rows(named=True) if row["basis"] == "observed"},
         {which: by_config[one.name] for which, one in solo.items()},
         measured,
-        check,
+        errors,
         tuple(sampling),
     )
 

@@ -148,9 +148,13 @@ def _longer_slices_save(resident: DeviceResidency | None, switch: FullSwitch) ->
     known = [n for n in expired if n is not None]
     if not known or len(known) < len(expired):
         return ""
-    switches = fmt.counted(sum(known), "full switch", "full switches")
+    switches, saved_ns = fmt.counted(sum(known), "full switch", "full switches"), sum(known) * switch.length_ns
+    of = ""
+    if resident is not None and resident.start_ns is not None and resident.end_ns is not None:
+        whole_ns = resident.end_ns - resident.start_ns
+        of = f", {fmt.percent(saved_ns / whole_ns)} of the window of {fmt.duration(whole_ns)}" if whole_ns else ""
     return (
-        f"{fmt.duration(sum(known) * switch.length_ns)}: {switches} of {fmt.duration(switch.length_ns)}"
+        f"{fmt.duration(saved_ns)}{of}: {switches} of {fmt.duration(switch.length_ns)}"
         f"{' (assumed)' if switch.assumed else ''} after intervals that used up their time slice"
     )
 

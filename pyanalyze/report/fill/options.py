@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.nsys_tool import record_all
 from pyanalyze.report.fill.how import client_of, how_device, how_kernels, serving_tenants
-from pyanalyze.results.advice import MigProfile, MpsPercentage, SharingOption
+from pyanalyze.results.advice import MigProfile, MpsPercentage, ReplayedTenant, SharingOption
 from pyanalyze.vocabulary import TRAITS, Mode
 
 if TYPE_CHECKING:
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.results.model import Missing
     from pyanalyze.tables.tableset import TableSet
+
+
+def replay_check_of(compared: Options) -> list[ReplayedTenant]:
+    """By how much the replay of the recorded configuration misses each tenant."""
+    return [
+        ReplayedTenant(tenant_id=one.tenant_id, recorded_ns=one.recorded_ns, error=one.relative)
+        for one in compared.replay_errors
+    ]
 
 
 def options_of(advice: DeviceAdvice) -> list[SharingOption] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from pyanalyze.analysis.advice.options import ReplayError, how_wrong
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
 from pyanalyze.report.sections.base import DeviceSection, Inputs
@@ -41,6 +42,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if device.missing_for("options"):
             found.append(f"Sharing configurations were not compared. {why_missing(device, 'options')}")
         return [*blocks, Para(" ".join(part for part in found if part)), *settings_blocks(device, inputs)]
+    if device.replay_check:
+        blocks.append(Para(_replayed(device)))
     numbers = numbers_of(device.advice)
     either = [number for number, item in zip(numbers, device.advice, strict=True) if item.exclusive]
     for number, item in zip(numbers, device.advice, strict=True):
@@ -75,6 +78,20 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             undo = tuple(visible(line, None) for line in _NEXT_COMMAND.split(item.undo))
             blocks += [Para("Undo:", "muted"), Commands(undo)]
     return [*blocks, *settings_blocks(device, inputs), *_compared(device)]
+
+
+def _replayed(device: Device) -> str:
+    """By how much the replay of the current configuration misses the record: once, above all options."""
+    labels = tenant_labels(device.tenants)
+    each = [
+        f"{labels[one.tenant_id]} {how_wrong(ReplayError(one.tenant_id, one.error))} "
+        f"({fmt.duration(one.recorded_ns)} recorded, {fmt.duration(round(one.recorded_ns * (1 + one.error)))} replayed)"
+        for one in device.replay_check
+    ]
+    return (
+        f"Replay of the current configuration, elapsed time: {fmt.names(each)}. Forecasts rest on that replay, and "
+        "slowdowns of the current configuration below are those of the replay."
+    )
 
 
 def settings_blocks(device: Device | None, inputs: Inputs) -> list[Block]:

@@ -32,10 +32,10 @@ _SHORT_REASONS = {
 }
 
 
-def cause_sentence(device: Device) -> str:
-    """Answer whether sharing the GPU is the cause: yes, no or unknown, with why."""
+def cause_sentence(device: Device, *, parts: bool = True) -> str:
+    """Answer whether sharing the GPU is the cause: yes, no or unknown, with why; `parts`: of slower execution."""
     impact = impact_of(device)
-    answer, why = impact.answer.value, why_sharing(device).rstrip(".")
+    answer, why = impact.answer.value, why_sharing(device, parts=parts).rstrip(".")
     if impact.reason in (Reason.EXCLUDED, Reason.NOT_SLOWED):
         # Nothing is slow, so that there is nothing to have a cause.
         return f"Sharing slows no tenant ({why})."
@@ -44,7 +44,7 @@ def cause_sentence(device: Device) -> str:
     return f"Sharing is the cause: {answer}. {capital(why)}."
 
 
-def why_sharing(device: Device) -> str:
+def why_sharing(device: Device, *, parts: bool = True) -> str:
     """Say why sharing the GPU is the cause, is not, or may be; without the answer itself."""
     impact = impact_of(device)
     host = visible(device.host[0].detail, LONG).rstrip(".") if device.host else ""
@@ -89,7 +89,7 @@ def why_sharing(device: Device) -> str:
         case Reason.NO_CAUSE:
             return "no cause could be measured"
         case _:
-            return cause_text(victim, device.sharing.mode)
+            return cause_text(victim, device.sharing.mode, parts=parts)
 
 
 def _only_process(device: Device) -> str:
@@ -101,7 +101,7 @@ def _only_process(device: Device) -> str:
     return f"only one process is known; not excluded: {not_excluded(sharing.condition, sharing.mode)}"
 
 
-def cause_text(victim: Victim, mode: Mode) -> str:
+def cause_text(victim: Victim, mode: Mode, *, parts: bool = True) -> str:
     """Name the cause of a victim's added latency; a wait behind work of its own counts as what that one waited for."""
     if victim.top is None:
         return fmt.UNKNOWN
@@ -109,9 +109,9 @@ def cause_text(victim: Victim, mode: Mode) -> str:
     if victim.tenant.group_of is not None:
         return CAUSE_WORDS[cause]
     how = "time slices, " if cause is Cause.OTHERS and TRAITS[mode].time_sliced else ""
-    own = behind_own(victim.tenant, cause) if cause is Cause.EXECUTION else None
-    parts = "" if own is None else f": {RAN_LONGER} {fmt.percent(part - own)}, {BEHIND_SLOWER} {fmt.percent(own)}"
-    said = f"{CAUSE_WORDS[cause]} ({how}{fmt.percent(part)} of the added latency{parts})"
+    own = behind_own(victim.tenant, cause) if parts and cause is Cause.EXECUTION else None
+    both = "" if own is None else f": {RAN_LONGER} {fmt.percent(part - own)}, {BEHIND_SLOWER} {fmt.percent(own)}"
+    said = f"{CAUSE_WORDS[cause]} ({how}{fmt.percent(part)} of the added latency{both})"
     return f"{said}; {CAUSE_WORDS[victim.second[0]]} {fmt.percent(victim.second[1])}" if victim.second else said
 
 
