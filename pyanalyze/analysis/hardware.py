@@ -172,6 +172,8 @@ def visible_sms(tables: TableSet, device_id: int) -> dict[int, int]:
 
     here = pl.col("device_id") == device_id
     whole = tables.devices.filter(here)["sm_count"][0]
+    if whole is None:
+        return {}
     shown = tables.contexts.filter(
         here
         & pl.col("sm_count").is_not_null()
