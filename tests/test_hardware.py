@@ -1818,7 +1818,8 @@ def test_longer_time_slices_save_the_switches_of_slices_that_were_used_up() -> N
     (item,) = (one for one in device.advice if one.action.startswith("Use longer time slices"))
     # As long as switch gaps and what saving and restoring take.
     found = re.fullmatch(
-        r"([\d.]+) ms: 338 full switches of (\d+) us after intervals that used up their time slice", item.bound or ""
+        r"([\d.]+) ms, [\d.]+ % of the window of [\d.]+ s: 338 full switches of (\d+) us after intervals that used up their time slice",
+        item.bound or "",
     )
     assert found is not None
     assert float(found[1]) == pytest.approx(338e-3 * int(found[2]), rel=0.01)
