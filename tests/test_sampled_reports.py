@@ -296,7 +296,7 @@ def test_what_writes_no_times_is_run_with_them() -> None:
     assert not report_of(ADA).devices[0].missing_for("sample_times")
     (listing,) = report_of(ADA).devices[0].missing_for("process_list")
     # `nvidia-smi --help-query-compute-apps` has no type.
-    assert "nvidia-smi pmon -c 1" in listing.how
+    assert listing.how.startswith("nvidia-smi pmon -c 1 > pmon.txt; nvidia-smi --query-compute-apps=")
 
 
 def test_idle_samples_are_counted() -> None:

@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 _SWITCH_RECORDS_FROM = 435
 
 
+_LIST = (
+    "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
+    "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv"
+)
 #: How to record what is missing; one place, so that every answer prints the same command.
 HOW = {
     "kernel_records": "compute-sanitizer PROGRAM   # finds the kernel where a call failed; else call "
     "cudaDeviceSynchronize before the program ends, and record until then",
-    "nvml": "nvidia-smi --query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory --format=csv -l 1 "
-    "> gpu-processes.csv   # during a recording; then --samples gpu-processes.csv; which are MPS clients (M+C) says: "
-    "nvidia-smi pmon -c 1 > pmon.txt",
+    "nvml": _LIST,
+    # That query has no types of processes.
+    "process_list": f"nvidia-smi pmon -c 1 > pmon.txt; {_LIST} and --samples pmon.txt, which tells MPS clients (M+C)",
     "export": "nsys export --type sqlite REPORT.nsys-rep   # without leaving out columns",
     "whole_export": "nsys export --type sqlite REPORT.nsys-rep   # of the recording, with all tables and rows",
     "instances": "nvidia-smi -L > gpus.txt; nvidia-smi mig -lgi > instances.txt   # then each as --context; or export "
@@ -169,7 +173,7 @@ def gaps(case: Case) -> list[Missing]:
                 what="process_list",
                 why="no list of GPU processes (NVML, nvidia-smi) was given, so untraced processes "
                 + ("without switch records are not known" if case.fact("switch_records") else "are not known"),
-                how=HOW["nvml"],
+                how=HOW["process_list"],
             )
         )
     elif case.unlisted:
@@ -179,7 +183,7 @@ def gaps(case: Case) -> list[Missing]:
                 what="process_list",
                 why=f"the list of GPU processes lacks traced processes ({lacks}), so it does not rule out other "
                 "processes; its pids may be of another container, or it was taken at another time",
-                how=HOW["nvml"],
+                how=HOW["process_list"],
             )
         )
     if case.green_contexts_unsized:
