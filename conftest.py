@@ -1,7 +1,8 @@
-"""Gives docstring examples the capture that they name."""
+"""Gives docstring examples the capture that they name, loaded once for all of them."""
 
 from __future__ import annotations
 
+import gc
 import signal
 from pathlib import Path
 
@@ -11,9 +12,18 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# As the command line does: libraries and kept sessions are no garbage, and to look for some takes a tenth of the time.
+gc.set_threshold(200_000)
+
 
 @pytest.fixture(autouse=True)
-def _doctest_names(doctest_namespace: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+def _doctest_names(
+    request: pytest.FixtureRequest, doctest_namespace: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if isinstance(request.node, pytest.DoctestItem):
+        from shared_sessions import load
+
+        monkeypatch.setattr("pyanalyze.load", load)
     captures = Path(__file__).parent / "fixtures" / "captures"
     doctest_namespace["capture"] = str(captures / "demo-time-slicing.sqlite")
     monkeypatch.setenv("COLUMNS", "100")

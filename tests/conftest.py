@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import shared_sessions
+from shared_sessions import CORPUS
 
 from pyanalyze.report import static_charts
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "fixtures" / "captures"
-CORPUS = Path(os.environ.get("PYANALYZE_CORPUS", ROOT.parent / "shared" / "corpus"))
 
 
 @pytest.fixture(scope="session")
@@ -72,3 +73,9 @@ def process_that_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     leaves it.
     """
     monkeypatch.setattr(static_charts, "_started", lambda: None)
+
+
+@pytest.fixture
+def commands_share_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load and analyse the same files once for all commands that are run in this process."""
+    monkeypatch.setattr("pyanalyze.session.load", shared_sessions.load)

@@ -21,6 +21,8 @@ from pyanalyze.cli import VERBS
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 DEMO = "demo-time-slicing.sqlite"
 
 
@@ -188,17 +190,26 @@ def test_a_report_is_written_whole_and_never_replaces_silently(fixtures: Path, t
     assert bool(beside) is (format_ == "md")
 
 
-@pytest.mark.parametrize("before", ["", "x"])
-@pytest.mark.parametrize("format_", ["html", "md", "json", "txt"])
-def test_a_process_named_with_emoji_is_reported(fixtures: Path, tmp_path: Path, format_: str, before: str) -> None:
-    """Each emoji is a surrogate pair to the chart engine: with an odd or even start, one of the two cuts one in half."""
+@pytest.fixture(scope="module", params=["", "x"], ids=["even", "odd"])
+def emoji(request: pytest.FixtureRequest, fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A capture with a process that is named with emoji, and that name.
+
+    Each emoji is a surrogate pair to the chart engine: with an odd or even start, one of the two cuts one in half.
+    """
     # Longer than the labels of charts, shorter than what a report shortens.
-    name = before + "\U0001f680" * 24
-    capture, out = tmp_path / "emoji.sqlite", tmp_path / f"report.{format_}"
+    name = request.param + "\U0001f680" * 24
+    capture = tmp_path_factory.mktemp("emoji") / "emoji.sqlite"
     shutil.copy(fixtures / DEMO, capture)
     with sqlite3.connect(capture) as db:
         assert db.execute("UPDATE PROCESSES SET name = ? WHERE name = 'app_a'", (name,)).rowcount == 1
     db.close()
+    return capture, name
+
+
+@pytest.mark.parametrize("format_", ["html", "md", "json", "txt"])
+def test_a_process_named_with_emoji_is_reported(emoji: tuple[Path, str], tmp_path: Path, format_: str) -> None:
+    capture, name = emoji
+    out = tmp_path / f"report.{format_}"
     done = run("report", capture, "-f", format_, "-o", out)
     assert done.returncode == 0, done.stderr
     text = out.read_text(encoding="utf-8")

@@ -647,7 +647,7 @@ def _inputs() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.usefixtures("_inputs")
+@pytest.mark.usefixtures("_inputs", "commands_share_sessions")
 def test_outputs_are_those_of_the_golden_files(name: str) -> None:
     found = differences(name, outputs(name))
     how = f"If that is wanted: python tests/test_golden.py --update {name}, in a commit of its own with the reason."

@@ -39,6 +39,8 @@ from pyanalyze.analysis.advice.mps import Client, provisions, settings
 from pyanalyze.text.shell import shell_line, shell_word
 from pyanalyze.text.visible import printable
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 #: Few captures with everything in them: what a name begins with matters to spreadsheets alone.
 TOGETHER = {
     "commands": f"a{ESCAPES}{LINES}{BIDI}",
@@ -105,13 +107,19 @@ def beside(folder: Path, name: str) -> list[str | Path]:
     return ["--samples", apps, "--context", pod, "--context", log, "--context", listing]
 
 
+@pytest.fixture(scope="module")
+def taken_beside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str | Path]]:
+    """What else names the tenants of each of those captures."""
+    return {kind: beside(tmp_path_factory.mktemp(f"beside-{kind}"), name) for kind, name in TOGETHER.items()}
+
+
 @pytest.mark.parametrize("kind", TOGETHER)
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
 def test_no_command_shows_what_commands(
-    hostile: dict[str, Path], tmp_path: Path, arguments: tuple[str, ...], kind: str
+    hostile: dict[str, Path], taken_beside: dict[str, list[str | Path]], arguments: tuple[str, ...], kind: str
 ) -> None:
     capture = hostile[kind]
-    more = [] if arguments[:2] == ("kernels", "-f") else beside(tmp_path, TOGETHER[kind])
+    more = [] if arguments[:2] == ("kernels", "-f") else taken_beside[kind]
     captures = [capture, capture] if arguments[0] == "compare" else [capture]
     done = run(arguments[0], *captures, *more, *arguments[1:])
     assert done.returncode in (0, 1, 4), done.stderr

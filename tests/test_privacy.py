@@ -30,6 +30,8 @@ from pyanalyze.report.markdown import render_markdown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 #: No word of ours, no identifier, no number.
 SECRET = "hunter2.swordfish"
 #: Text that is shown: table -> columns. `StringIds` is judged by who refers to it.
