@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import generate
 import pytest
+from command_line import run_apart
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -23,6 +25,8 @@ PAGES = [
     ROOT / "docs" / "occupancy.md",
     *sorted((ROOT / "docs" / "questions").glob("*.md")),
 ]
+#: What a command line of one word after the other has none of.
+SHELL = frozenset("|&;<>()$`*?[#~{!\n")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -78,7 +82,10 @@ def test_the_code_of_a_page_does_what_the_page_shows(page: Path, captures: Path,
         for part in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
             # A backslash continues a command, as in a shell.
             command, *expected = part.replace("\\\n", "").splitlines()
-            done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True)
+            if command.startswith("pyanalyze ") and not SHELL & set(command):
+                done = run_apart(*shlex.split(command)[1:], cwd=tmp_path, env=env)
+            else:
+                done = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True)
             assert done.returncode == 0, (command, done.stderr)
             assert (line := _missing(expected, done.stdout)) is None, (
                 f"{command}\nshows no line {line!r}:\n{done.stdout}"

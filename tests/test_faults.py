@@ -13,7 +13,6 @@ import math
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from command_line import run_apart
 
 import pyanalyze
 from pyanalyze.cli import Asked, _interrupts, cli, main
@@ -82,11 +82,6 @@ def _content(folder: Path) -> dict[str, int]:
     return {str(p.relative_to(folder)): p.stat().st_size for p in files}
 
 
-def _run(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from pyanalyze.cli import main; main()", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **how)
-
-
 # -- the disk ---------------------------------------------------------------------------------------------------------
 
 
@@ -96,12 +91,12 @@ def test_a_disk_that_fills_up_leaves_nothing(name: str, capture: Path, tmp_path:
     out = tmp_path / "out"
     out.mkdir()
 
-    def little() -> None:
-        # Without the signal, a write beyond the limit fails as one to a full disk does.
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
-
-    done = _run(*_words(name, capture, out), preexec_fn=little)
+    # Without the signal, a write beyond the limit fails as one to a full disk does.
+    little = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))"
+    )
+    done = run_apart(*_words(name, capture, out), before=little)
     assert done.returncode == 3, (done.returncode, done.stderr)
     assert "Traceback" not in done.stderr
     said = done.stderr.strip().splitlines()[-1]
@@ -199,7 +194,7 @@ def test_a_read_that_fails_half_way_is_one_line(capture: Path, tmp_path: Path) -
     writer = threading.Thread(target=lambda: _feed(pipe), daemon=True)
     writer.start()
     for path in (pipe, Path("/proc/self/mem"), Path("/dev/null")):
-        done = _run("info", str(path))
+        done = run_apart("info", str(path))
         assert done.returncode == 3, (path, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -451,14 +446,14 @@ def test_an_internal_error_is_one_line_and_exit_70(
 
 
 def test_debug_changes_no_answer(capture: Path, tmp_path: Path) -> None:
-    plain = _run(str(capture))
+    plain = run_apart(str(capture))
     assert plain.returncode == 0
     for words in (("--debug", str(capture)), (str(capture), "--debug"), ("--debug", "--threads", "1", str(capture))):
-        done = _run(*words)
+        done = run_apart(*words)
         assert (done.returncode, done.stdout, done.stderr) == (0, plain.stdout, "")
     broken = tmp_path / "broken.sqlite"
     broken.write_text("no capture", encoding="utf-8")
-    refused = _run("info", str(broken), "--debug")
+    refused = run_apart("info", str(broken), "--debug")
     assert refused.returncode == 3
     assert len(refused.stderr.splitlines()) == 1
 
@@ -503,29 +498,23 @@ def test_an_empty_argument_is_not_the_working_directory(fixtures: Path, tmp_path
     """`pyanalyze report "$CAPTURE"` with CAPTURE not set would look at every capture that lies here."""
     shutil.copyfile(fixtures / "exclusive.sqlite", tmp_path / "other.sqlite")
     for words in (("",), ("info", ""), ("classify", "other.sqlite", "--samples", "")):
-        done = _run(*words, cwd=tmp_path)
+        done = run_apart(*words, cwd=tmp_path)
         assert done.returncode == 2, words
         assert "an argument is empty; check the shell variables" in done.stderr
-    done = _run("record", "--duration", "", cwd=tmp_path)
+    done = run_apart("record", "--duration", "", cwd=tmp_path)
     assert "an argument is empty" not in done.stderr, "a recorded command may have empty words"
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file of which no first byte can be read")
 def test_an_error_of_reading_names_the_file() -> None:
-    done = _run("info", "/proc/self/mem")
+    done = run_apart("info", "/proc/self/mem")
     assert done.returncode == 3
     assert done.stderr.startswith("pyanalyze: /proc/self/mem: Input/output error; ")
 
 
 @pytest.mark.parametrize("threads", ["0", "-1", "many", ""])
 def test_a_number_of_threads_that_polars_would_panic_at_is_refused(fixtures: Path, threads: str) -> None:
-    code = "from pyanalyze.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "info", str(fixtures / "exclusive.sqlite")],
-        env={**os.environ, "POLARS_MAX_THREADS": threads},
-        capture_output=True,
-        text=True,
-    )
+    done = run_apart("info", fixtures / "exclusive.sqlite", env={**os.environ, "POLARS_MAX_THREADS": threads})
     assert done.returncode == 2
     assert done.stderr.startswith("pyanalyze: POLARS_MAX_THREADS is not a number from 1 on")
 

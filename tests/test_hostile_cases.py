@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import run, run_apart
 from hostile_inputs import commanding, hostile_capture
+from shared_sessions import CORPUS
 
-from conftest import CORPUS, FIXTURES
+from conftest import FIXTURES
 
 HOSTILE = Path(os.environ.get("PYANALYZE_HOSTILE", CORPUS.parent / "hostile"))
 
@@ -57,21 +56,16 @@ CASES = (
 )  # fmt: skip
 MOST_BYTES = 6 << 30
 MOST_SECONDS = 60
-CODE = "from pyanalyze.cli import main; main()"
-
-
-def limited() -> None:
-    """An address space that the bombs do not fit, and seconds of the processor that no bad pattern keeps to."""
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+#: An address space that the bombs do not fit, and seconds of the processor that no bad pattern keeps to.
+LIMITED = (
+    f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({MOST_BYTES},) * 2); "
+    f"resource.setrlimit(resource.RLIMIT_CPU, ({MOST_SECONDS},) * 2)"
+)
 
 
 def answer(words: list[str], folder: Path, *, bomb: bool) -> subprocess.CompletedProcess[str]:
     """What a command says; of a file that asks for all memory there is, a process of its own with limits."""
-    if not bomb:
-        return run(*words, cwd=folder)
-    command = [sys.executable, "-c", CODE, *words]
-    return subprocess.run(command, capture_output=True, text=True, preexec_fn=limited, cwd=folder)
+    return run_apart(*words, cwd=folder, before=LIMITED) if bomb else run(*words, cwd=folder)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run
+from command_line import run, run_apart
 from hostile_inputs import NAMES, commanding
 
 import pyanalyze
@@ -220,15 +220,14 @@ def test_a_pack_is_read_within_its_budget(fixtures: Path, tmp_path: Path) -> Non
 def test_more_than_its_budget_ends_a_command_of_any_kind(fixtures: Path, tmp_path: Path) -> None:
     """Whatever a command wrote by then, it does not end as if it had kept to its budget."""
     over = (
-        "import sys\nfrom pyanalyze.core import _core\nfrom pyanalyze.tables import memory\n"
+        "from pyanalyze.core import _core\nfrom pyanalyze.tables import memory\n"
         "real = memory.hold\n"
         "def hold(given=None):\n"
         "    found = real(given)\n"
         "    _core.bound_memory((1 << 20, 1 << 20, memory.spill_folder()))\n"
         "    return found\n"
         "memory.hold = hold\n"
-        "import pyanalyze.inputs.capture as c\nc.hold = hold\n"
-        "from pyanalyze.cli import main\nmain()"
+        "import pyanalyze.inputs.capture as c\nc.hold = hold"
     )
     capture = fixtures / "exclusive.sqlite"
     for words in (
@@ -239,16 +238,8 @@ def test_more_than_its_budget_ends_a_command_of_any_kind(fixtures: Path, tmp_pat
         ("classify", capture),
         ("check", capture, "--max-slowdown", "2"),
     ):
-        process = [
-            sys.executable,
-            "-c",
-            over,
-            *map(str, words),
-            *(() if words[0] == "check" else ("-q",)),
-            "--memory",
-            "2GB",
-        ]
-        done = subprocess.run(process, capture_output=True, text=True, cwd=tmp_path)
+        quiet = () if words[0] == "check" else ("-q",)
+        done = run_apart(*words, *quiet, "--memory", "2GB", before=over, cwd=tmp_path)
         assert done.returncode == 3, (words, done.stderr)
         assert "the budget of 1 MiB of memory cannot be held" in done.stderr
         assert done.stdout == ""

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from command_line import run
+from command_line import run, run_apart
 
 import pyanalyze
 from pyanalyze.fleet.plan import find
@@ -24,12 +24,14 @@ from pyanalyze.text.allowlist import has_shape
 MAIN = "import sys; from pyanalyze.cli import main; main()"
 
 
+#: Under nohup the tests themselves ignore SIGHUP, and a child inherits that.
+AS_IN_A_TERMINAL = "import os, signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)"
+
+
 def started(*words: str | Path, before: str = "", **options: object) -> subprocess.Popen[str]:
-    """Start the command line with the signals of a terminal: under nohup the tests themselves ignore SIGHUP, and a child
-    inherits that.
-    """
+    """Start the command line with the signals of a terminal."""
     code = (
-        "import os, signal, sys\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        f"import sys\n{AS_IN_A_TERMINAL}\n"
         f"{before}\nsys.argv = ['pyanalyze', *sys.argv[1:]]\nfrom pyanalyze.cli import main\nmain()"
     )
     command = [sys.executable, "-c", code, *map(str, words)]
@@ -105,10 +107,10 @@ def test_a_signal_leaves_no_half_of_an_output(
     fixtures: Path, tmp_path: Path, name: str, number: signal.Signals
 ) -> None:
     before, (verb, *words) = WRITES[name]
-    process = started(verb, fixtures / "mps.sqlite", *words, before=before.format(number.name), cwd=tmp_path)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 128 + number, said
-    assert said.strip() == "pyanalyze: stopped"
+    before = f"{AS_IN_A_TERMINAL}\n{before.format(number.name)}"
+    done = run_apart(verb, fixtures / "mps.sqlite", *words, before=before, cwd=tmp_path)
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stderr.strip() == "pyanalyze: stopped"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -237,9 +239,7 @@ def test_a_full_disk_behind_a_stream_is_an_error(fixtures: Path) -> None:
 
 @pytest.mark.parametrize("threads", ["0", "00", "-1", "x", "", " ", "1.5", "\u00b2", "9" * 30, "9" * 5000])
 def test_a_number_of_threads_that_is_none_is_wrong_usage(fixtures: Path, threads: str) -> None:
-    environment = {**os.environ, "POLARS_MAX_THREADS": threads}
-    command = [sys.executable, "-c", MAIN, "summary", str(fixtures / "mps.sqlite")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = run_apart("summary", fixtures / "mps.sqlite", env={**os.environ, "POLARS_MAX_THREADS": threads})
     assert done.returncode == 2
     assert done.stderr.startswith("pyanalyze: POLARS_MAX_THREADS")
     assert done.stderr.count("\n") == 1
