@@ -17,7 +17,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 import jsonschema
 import polars as pl
@@ -28,18 +28,14 @@ from pyanalyze.analysis.gate import check
 from pyanalyze.cli.fleet import ProgressLine, rate, worst_words
 from pyanalyze.errors import NotACapture, OutputExists, UsageError
 from pyanalyze.fleet import analyse, arrange, find
-from pyanalyze.fleet import run as fleet_run
 from pyanalyze.fleet.check import check_fleet
-from pyanalyze.fleet.executors import Executor, Processes, Share
+from pyanalyze.fleet.executors import Processes
 from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
 from pyanalyze.fleet.plan import CaptureProbe, Span, probe, shared_gpus, span
 from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
 from pyanalyze.results.check import Limits
 from pyanalyze.results.report import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def made_row(**known: Any) -> DeviceRow:
@@ -79,30 +75,6 @@ def captures(fixtures: Path, tmp_path: Path) -> Path:
     shutil.copy(fixtures / "mig.sqlite", folder / "mig.sqlite")
     (folder / "bad.sqlite").write_text("no")
     return folder
-
-
-class KeptWorkers(Processes):
-    """Workers that outlive a run."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Executor]:
-    """Two workers that live as long as the tests of this file: to start one takes longer than most of what it does."""
-    workers = KeptWorkers(2, Share(1))
-    yield workers
-    workers._close(now=False)
-
-
-@pytest.fixture
-def kept_workers(pool: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every run of a test the same workers; not where their number, their start or their end is tested."""
-    monkeypatch.setattr(fleet_run, "executor_for", lambda *_, **__: pool)
 
 
 kept = pytest.mark.usefixtures("kept_workers")

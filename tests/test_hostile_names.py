@@ -134,6 +134,7 @@ def test_no_command_shows_what_commands(
         assert "<img src=x" not in done.stdout
 
 
+@pytest.mark.usefixtures("kept_workers")
 @pytest.mark.parametrize("kind", TOGETHER)
 def test_no_file_holds_what_commands(hostile: dict[str, Path], tmp_path: Path, kind: str) -> None:
     """What is written with -o, and the messages about it; names of outputs are names too."""
@@ -327,6 +328,7 @@ _WRITERS = (
 )
 
 
+@pytest.mark.usefixtures("kept_workers")
 @hypothesis_settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(name=_NAMES, words=st.sampled_from(_WRITERS))
 def test_whatever_a_name_holds_no_file_has_a_control_character(

@@ -172,6 +172,7 @@ BRIEF = tuple(
 )
 
 
+@pytest.mark.usefixtures("kept_workers")
 @pytest.mark.parametrize("change", ["instead", "behind"])
 @pytest.mark.parametrize("name", ["demo-time-slicing", "exclusive"])
 def test_what_is_no_name_comes_out_nowhere(

@@ -120,6 +120,7 @@ def test_a_solo_run_without_a_mode_contradicts_what_more_than_one_process_shows(
     assert _contradicts(run.model_copy(update={"mode": "mig*"}), "mig-shared-ci") is False
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_the_verb_says_contradictions_first(study_file: Path, tmp_path: Path) -> None:
     done = run("study", study_file, "-o", tmp_path / "out", "--workers", "1")
     assert done.returncode == 0, done.stderr
@@ -127,6 +128,7 @@ def test_the_verb_says_contradictions_first(study_file: Path, tmp_path: Path) ->
     assert "5 runs; 1 mislabelled, 0 captures failed" in done.stdout
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_a_pace_is_launches_over_the_time_from_first_to_last(fixtures: Path, tmp_path: Path) -> None:
     """Against the kernels of the capture themselves."""
     import pyanalyze
@@ -208,6 +210,7 @@ def test_one_capture_belongs_to_one_run(fixtures: Path, tmp_path: Path) -> None:
         conduct(file, tmp_path / "out", workers=1)
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_two_exports_of_one_recording_are_no_two_runs(fixtures: Path, tmp_path: Path) -> None:
     """A repeat is another recording: the same one twice would halve every interval."""
     for name in ("a", "b"):
@@ -271,6 +274,7 @@ def test_one_solo_run_serves_all_repeats() -> None:
     assert options["solo"].baselines == ()
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_a_study_without_a_figure_warns(fixtures: Path, tmp_path: Path) -> None:
     shutil.copy(fixtures / "node-switches-only.sqlite", tmp_path / "a.sqlite")
     text = 'title = "T"\n[[run]]\ncaptures = "a.sqlite"\nworkload = "w"\nrole = "shared"\nmode = "time-slicing"\n'
