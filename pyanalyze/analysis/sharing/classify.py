@@ -79,6 +79,7 @@ def judge(case: Case) -> Verdict:
 
     Examples
     --------
+    >>> from pyanalyze.analysis.sharing.facts import Case
     >>> case = Case(0, "NVIDIA A100", None, None, None, (8, 0), 108, {}, (), {}, ())
     >>> judge(case).mode
     'undetermined'

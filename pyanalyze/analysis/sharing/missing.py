@@ -82,6 +82,7 @@ def gaps(case: Case) -> list[Missing]:
 
     Examples
     --------
+    >>> from pyanalyze.analysis.sharing.facts import Case
     >>> case = Case(0, None, None, None, None, None, None, {}, (), {"switch_events": "absent"}, ())
     >>> [gap.what for gap in gaps(case)]
     ['context_switches', 'process_list']

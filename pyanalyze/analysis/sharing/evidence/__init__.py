@@ -25,6 +25,7 @@ def observe(case: Case) -> dict[str, Observation]:
 
     Examples
     --------
+    >>> from pyanalyze.analysis.sharing.facts import Case
     >>> case = Case(0, "NVIDIA A30 MIG 2g.12gb", None, "2g.12gb", None, (8, 0), 28, {}, (), {}, ("app",))
     >>> sorted(observe(case))
     ['mig_instance']
