@@ -768,10 +768,17 @@ def _unit_pauses(tables: TableSet, tenant: Mapping[str, Any], host_ns: int) -> U
             pl.col("start_ns") < tenant["last_ns"],
         )
     )
-    names = ranges.group_by("text").len().filter(pl.col("len") >= ENOUGH_UNITS)["text"].sort()
-    own = calls.select(*_OF_CALLS).filter(of_process(tenant)) if len(names) else None
-    if own is None:
+    candidates = []
+    for name in ranges.group_by("text").len().filter(pl.col("len") >= ENOUGH_UNITS)["text"].sort():
+        of_name = ranges.filter(pl.col("text") == name)
+        spans = union(of_name)
+        between = spans.select(start_ns="end_ns", end_ns=pl.col("start_ns").shift(-1)).drop_nulls()
+        # Most programs are told by this alone: their calls, of which there may be millions, need not be looked at.
+        if spans.height >= ENOUGH_UNITS and 2 * int((between["end_ns"] - between["start_ns"]).sum()) >= host_ns:
+            candidates.append((name, of_name, spans, between))
+    if not candidates:
         return None
+    own = calls.select(*_OF_CALLS).filter(of_process(tenant))
     work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id")
     launched_ns = work.join(
         own.filter(pl.col("correlation_id") > 0).unique("correlation_id", keep="first"), on="correlation_id"
@@ -782,16 +789,13 @@ def _unit_pauses(tables: TableSet, tenant: Mapping[str, Any], host_ns: int) -> U
     host = union(idle)
     found: UnitPauses | None = None
     longest_ns = 0
-    for name in names:
-        of_name = ranges.filter(pl.col("text") == name)
-        spans = union(of_name)
+    for name, of_name, spans, between in candidates:
         held = int((covered_until(launched_ns + 1, spans) - covered_until(launched_ns, spans)).sum())
         # Of ranges inside one another the outer ones are the units; where they overlap, nothing lies between them.
-        if spans.height < ENOUGH_UNITS or 2 * held < work.height or (length := covered_ns(of_name)) <= longest_ns:
+        if 2 * held < work.height or (length := covered_ns(of_name)) <= longest_ns:
             continue
         longest_ns = length
         found = None
-        between = spans.select(start_ns="end_ns", end_ns=pl.col("start_ns").shift(-1)).drop_nulls()
         paused = covered_until(between["end_ns"], host) - covered_until(between["start_ns"], host)
         paused = paused.filter(paused > 0)
         sum_ns, median_ns = int(paused.sum()), paused.median()

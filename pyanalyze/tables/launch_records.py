@@ -224,14 +224,19 @@ def _cut_at_start(tables: TableSet, processes: Collection[tuple[int, int | None]
     calls = None if late.is_empty() else tables.calls()
     if calls is None:
         return 0, 0
+    first = pl.col("correlation_id").filter(pl.col("correlation_id") > 0).min().alias("first")
     firsts = (
-        calls.filter(pl.col("correlation_id") > 0)
-        .join(late, on=process, how="semi", nulls_equal=True)
+        calls.lazy()
         .group_by(process)
-        .agg(first=pl.col("correlation_id").min())
+        .agg(first)
         .filter(pl.col("first") > _SET_UP_CALLS)
+        .collect()
+        .join(late, on=process, how="semi", nulls_equal=True)
     )
-    before = kernels.join(firsts, on=process, nulls_equal=True).filter(pl.col("correlation_id") < pl.col("first"))
+    earlier = first_kernels.join(firsts, on=process, nulls_equal=True).filter(pl.col("correlation_id") < pl.col("first"))
+    before = kernels.join(earlier.drop("correlation_id"), on=process, nulls_equal=True).filter(
+        pl.col("correlation_id") < pl.col("first")
+    )
     if before.is_empty():
         firsts = firsts.join(_few_of_recording(tables), on="capture", how="semi")
     first = (firsts if before.is_empty() else before)["first"].min()
