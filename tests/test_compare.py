@@ -485,7 +485,7 @@ def test_the_kernels_stand_in_every_form(fixtures: Path, tmp_path: Path) -> None
     assert run("compare", demo, demo, "-o", page).returncode == 0
     assert "Kernel by kernel" in page.read_text(encoding="utf-8")
     # One vocabulary with `interference`.
-    slower = run("interference", demo).stdout
+    slower = run("report", demo, "-f", "md").stdout
     for words in ("aiting for its time slice", "lower execution"):
         assert words in " ".join(text.split())
         assert words in " ".join(slower.split())

@@ -1747,7 +1747,7 @@ def test_the_first_shares_are_those_of_the_time_in_which_both_had_work() -> None
         assert said < page.index("87.6 %"), verb
         assert "--start 4059ms --end 5072ms" in page
     page = " ".join(run("residency", path).stdout.split())
-    assert f"{device.all_at_work_jain:.3f} while all co-ran; 0.626 over the whole window" in page
+    assert f"{device.all_at_work_jain:.3f} while all co-ran; 0.626, over the whole window" in page
 
 
 @pytest.mark.parametrize("name", ["mps-A-B", "torch-mps-serve-train"])
@@ -2429,7 +2429,8 @@ def test_what_a_latency_leaves_out_is_counted_by_reason() -> None:
     # What is 667 over the time of those: the co-run is observed, its rate solo is not.
     worked = kernels[pause:]
     rate = len(worked) / (worked[-1][2] - worked[0][3]) * 1e9
-    (solo, shared) = re.findall(r"(\d+) \[inferred\] → (\d+) \[observed\]", page)[0]
+    assert "Kernels/s of the co-run are observed, those solo inferred" in page
+    (solo, shared) = re.findall(r" (\d+) → (\d+) \* A\.", page)[0]
     # Its copies begin before the first of them, and end behind the last.
     assert int(shared) == pytest.approx(rate, rel=0.003)
     assert int(solo) > int(shared)

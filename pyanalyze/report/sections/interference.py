@@ -158,7 +158,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
             "time nor in kernels/s."
         )
     if any(t.throughput is not None for t in device.tenants):
-        of += " Solo kernels/s are inferred: the same work over the time it would take solo."
+        of += " Kernels/s of the co-run are observed, those solo inferred: the same work over the time it would take."
         of += " Kernels/s counts the work that is in both runs."
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
@@ -189,8 +189,7 @@ def _throughput_cell(tenant: Tenant) -> Cell:
     if throughput is None:
         return Cell(fmt.UNKNOWN, tone="muted")
     # No solo run has just this work: what is recorded is the co-run.
-    text = f"{fmt.count(round(throughput.solo_per_s))} [inferred] → {fmt.count(round(throughput.shared_per_s))}"
-    return Cell(text, basis="observed")
+    return Cell(f"{fmt.count(round(throughput.solo_per_s))} → {fmt.count(round(throughput.shared_per_s))}")
 
 
 def _estimate_cell(estimate: Estimate | None) -> Cell:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences.co_run import busy_gaps_text, co_ran_word, co_run_part, shares_known
+from pyanalyze.report.sentences.co_run import busy_gaps_text, co_ran_word, most_alone, shares_known
 from pyanalyze.report.sentences.gpu_time import residency_sentence
 from pyanalyze.report.sentences.missing import why_missing
 from pyanalyze.report.sentences.residency import (
@@ -188,7 +188,7 @@ def _slice_tables(device: Device) -> list[Block]:
         return []
     labels = residency_labels(device)
     of_co_run = {one.tenant_id: one.all_at_work_share for one in device.tenants}
-    co_ran = len(summary.tenants) > 1 and co_run_part(device) is not None and shares_known(device)
+    co_ran = len(summary.tenants) > 1 and most_alone(device) and shares_known(device)
     rows = tuple(
         (
             Cell(labels.get(t.tenant_id, f"tenant {t.tenant_id}"), tone="code"),
@@ -239,8 +239,8 @@ def _fairness(device: Device, summary: ResidencySummary) -> str:
     """Jain's index of the time in which all co-ran, and of the window; empty: not known."""
     if summary.jain is None:
         return ""
-    whole = f"{summary.jain:.3f} over the whole {_of_time(device)}, also while a tenant had no work"
-    if device.all_at_work_jain is not None and co_run_part(device) is not None:
+    whole = f"{summary.jain:.3f}, over the whole {_of_time(device)}, also while a tenant had no work"
+    if device.all_at_work_jain is not None and most_alone(device):
         whole = f"{device.all_at_work_jain:.3f} while all {co_ran_word(device)}; {whole}"
     return f"fairness of GPU time of these {len(summary.tenants)} (Jain's index, 1 is equal) {whole}"
 
