@@ -1881,6 +1881,8 @@ def test_pauses_between_units_are_told_from_what_limits_a_unit(hardware: Path) -
     pauses, within = split.unit_pauses, split.within_units
     assert pauses is not None and within is not None
     assert (pauses.name, pauses.units, pauses.pauses) == ("request", 60, 59)
+    (redacted,) = pyanalyze.load(path).redacted().analysis.time_splits.values()
+    assert redacted.unit_pauses is not None and redacted.unit_pauses.name == "range-1"
     assert pauses.host_ns == pytest.approx(paused_ns, rel=1e-4)
     assert within.limit == "kernels"
     assert within.kernels_ns == split.kernels_ns

@@ -756,10 +756,12 @@ def _unit_pauses(tables: TableSet, tenant: Mapping[str, Any], host_ns: int) -> U
     calls = tables.calls()
     if calls is None:
         return None
-    text = pl.col("text").cast(pl.String).str.replace_all(r"\d+", "#")
+    full = pl.col("text").cast(pl.String)
+    # A number that all have is part of the name.
+    text = full.str.replace_all(r"\d+", "#")
     ranges = (
         tables.ranges()
-        .select("capture", "pid", "start_ns", "end_ns", text)
+        .select("capture", "pid", "start_ns", "end_ns", text, full.alias("full"))
         .filter(
             of_process(tenant),
             pl.col("text").is_not_null(),
@@ -803,7 +805,7 @@ def _unit_pauses(tables: TableSet, tenant: Mapping[str, Any], host_ns: int) -> U
         if median_ns is None or 2 * sum_ns < host_ns or 2 * len(paused) * float(str(median_ns)) < sum_ns:
             continue
         found = UnitPauses(
-            name=name,
+            name=str(of_name["full"][0]) if of_name["full"].n_unique() == 1 else name,
             units=spans.height,
             unit_median_ns=round(float(str((of_name["end_ns"] - of_name["start_ns"]).median()))),
             host_ns=min(sum_ns, host_ns),
