@@ -29,6 +29,10 @@ RULE = Rule(
             t.DECISIVE + t.STRONG,
             "some tenants ran concurrently, while contexts alternated on the engine",
         ),
+        "contexts_alternate": (
+            -t.DECISIVE,
+            "alternating contexts alone are those of time-slicing; with `mps_group_time_sliced` both add up to +3",
+        ),
         "mps_group_interrupted": (
             t.DECISIVE,
             "kernels were switched out by time slices, but fewer than if no two tenants ran concurrently",
