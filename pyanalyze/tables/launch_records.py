@@ -224,19 +224,17 @@ def _cut_at_start(tables: TableSet, processes: Collection[tuple[int, int | None]
     calls = None if late.is_empty() else tables.calls()
     if calls is None:
         return 0, 0
-    first = pl.col("correlation_id").filter(pl.col("correlation_id") > 0).min().alias("first")
     firsts = (
         calls.lazy()
         .group_by(process)
-        .agg(first)
+        .agg(first=pl.col("correlation_id").filter(pl.col("correlation_id") > 0).min())
         .filter(pl.col("first") > _SET_UP_CALLS)
         .collect()
         .join(late, on=process, how="semi", nulls_equal=True)
     )
-    earlier = first_kernels.join(firsts, on=process, nulls_equal=True).filter(pl.col("correlation_id") < pl.col("first"))
-    before = kernels.join(earlier.drop("correlation_id"), on=process, nulls_equal=True).filter(
-        pl.col("correlation_id") < pl.col("first")
-    )
+    is_before = pl.col("correlation_id") < pl.col("first")
+    earlier = first_kernels.join(firsts, on=process, nulls_equal=True).filter(is_before).drop("correlation_id")
+    before = kernels.join(earlier, on=process, nulls_equal=True).filter(is_before)
     if before.is_empty():
         firsts = firsts.join(_few_of_recording(tables), on="capture", how="semi")
     first = (firsts if before.is_empty() else before)["first"].min()

@@ -251,7 +251,8 @@ def stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
     )
     made = action_of(option, compared, why, mode, kube=kube)
     condition = "Only if faults, memory or bandwidth must be isolated"
-    if now is not None and _doubtful(best, now) and not _doubtful(option, now):
+    # What costs the tenants more than it brings them is nobody's way to a sure gain.
+    if now is not None and option.antt < now.antt and _doubtful(best, now) and not _doubtful(option, now):
         condition = "If a gain must be certain, or faults, memory or bandwidth isolated"
     action = f"{condition}: {made.action[0].lower()}{made.action[1:]}"
     yield made.model_copy(update={"action": action})

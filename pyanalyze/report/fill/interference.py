@@ -84,7 +84,7 @@ def interference_of(
     solo = _record_solo(tables, found.device_id, [t.tenant_id for t in silent], mode)
     client = client_of(tables, found.device_id, mode)
     if len(tenants) < 2 and not known:
-        nothing = "no work of any tenant was recorded" if tables.paths else "no kernel of any tenant was traced"
+        nothing = "no work of any tenant was traced" if tables.paths else "no kernel of any tenant was traced"
         why = "only one tenant of the device is known" if tenants else nothing
         if any(row["traced"] and row["pid"] is None for row in tables.rows_of("tenants", found.device_id)):
             why = "the capture has no process ids: its work may be of several processes"

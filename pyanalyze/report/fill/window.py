@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
+from pyanalyze.analysis.intervals import union
 from pyanalyze.analysis.occupancy import in_flight_ns
 from pyanalyze.report.fill.how import serving_tenants
 from pyanalyze.report.sentences.co_run import co_run_part
 from pyanalyze.results.report import Window
+from pyanalyze.tables.selections import of_process
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
     from pyanalyze.results.report import Device, Tenant
     from pyanalyze.tables.tableset import TableSet
 
-#: Part of the time in which all were at work from which on a pause of all divides it.
-_LONG_PAUSE = 0.25
+#: Part of the time in which all were at work from which on a pause of one of them, or of all, divides it; and how many
+#: times as long as its next longest pause it is at least.
+_LONG_PAUSE: Final = 0.25
+_LONE_TIMES: Final = 3
+_WORK: Final = ("kernels", "graph_launches", "memops")
 
 
 def window_of(usage: pl.DataFrame) -> Window | None:
@@ -67,8 +72,8 @@ def gap_share(tables: TableSet, device_id: int, window: Window) -> float:
 def all_at_work_of(tables: TableSet, usage: pl.DataFrame, device_id: int, group: frozenset[int]) -> Window | None:
     """The time between the begin of the last tenant and the end of the first; an MPS server has no work of its own.
 
-    Of a time in which nobody had work for long (all wait for the start, say) only what lies before or after counts:
-    whichever has more work.
+    Of a time in which one of them, or all, had no work for long (waited for a start, loaded a library) only what lies
+    before or after counts: whichever has more work.
     """
     import polars as pl
 
@@ -83,26 +88,66 @@ def all_at_work_of(tables: TableSet, usage: pl.DataFrame, device_id: int, group:
     first, last = working["first_ns"].max(), working["last_ns"].min()
     if working.height < 2 or not isinstance(first, int) or not isinstance(last, int) or first >= last:
         return None
-    # Who was busy for most of it leaves no room for a long pause of all.
-    if int(working["busy_ns"].max() or 0) > (1 - _LONG_PAUSE) * (last - first):  # type: ignore[arg-type]
-        return Window(start_ns=first, end_ns=last)
     pause_ns = _LONG_PAUSE * (last - first)
-    # Other work can only shorten what kernels leave: mostly they say it, and millions of rows need not be copied.
-    if _longest_without_kernels_ns(tables, device_id, first, last) < pause_ns:
+    # Of a tenant that was busy for most of it no pause is long.
+    paused = [row for row in working.to_dicts() if 0 < (row["busy_ns"] or 0) <= (last - first) - pause_ns]
+    pauses = [pause for row in paused if (pause := _lone_pause(tables, row, first, last, pause_ns))]
+    if not pauses:
         return Window(start_ns=first, end_ns=last)
-    inside = (pl.col("device_id") == device_id) & (pl.col("end_ns") > first) & (pl.col("start_ns") < last)
-    work = pl.concat(
-        tables.columns(name, "device_id", "start_ns", "end_ns").filter(inside)
-        for name in ("kernels", "graph_launches", "memops")
-    ).sort("start_ns")
-    idle = pl.col("start_ns") - pl.col("end_ns").cum_max().shift(1)
-    pauses = work.with_columns(idle=idle).filter(pl.col("idle") >= pause_ns)
-    if pauses.is_empty():
-        return Window(start_ns=first, end_ns=last)
-    ends, idle_ns = pauses.sort("idle").select("start_ns", "idle").row(-1)
-    if 2 * work.filter(pl.col("start_ns") >= ends).height >= work.height:
+    idle_ns, ends = max(pauses)
+    starts = pl.concat(
+        tables.columns(name, "device_id", "start_ns")
+        .filter(pl.col("device_id") == device_id, pl.col("start_ns").is_between(first, last))
+        .select(later=pl.col("start_ns") >= ends)
+        for name in _WORK
+    )["later"]
+    if 2 * int(starts.sum()) >= len(starts):
         return Window(start_ns=ends, end_ns=last)
     return Window(start_ns=first, end_ns=ends - idle_ns)
+
+
+def _lone_pause(
+    tables: TableSet, tenant: Mapping[str, Any], first: int, last: int, least_ns: float
+) -> tuple[int, int] | None:
+    """The longest time without work of a tenant in a part of the window, and its end; None: others are like it.
+
+    Of a program that works now and then no pause says that it was not at work.
+    """
+    import polars as pl
+
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    # Other work can only shorten what kernels leave: mostly they say it, and millions of rows need not be sorted.
+    if _longest_without_kernels_ns(tables, mine, first, last) < least_ns:
+        return None
+    work = pl.concat(
+        tables.columns(name, "device_id", "capture", "pid", "start_ns", "end_ns")
+        .filter(mine, pl.col("end_ns") > first, pl.col("start_ns") < last)
+        .select("start_ns", "end_ns")
+        for name in _WORK
+    )
+    spans = union(work)
+    pauses = (
+        spans.select(ns=pl.col("start_ns") - pl.col("end_ns").shift(1), ends="start_ns").drop_nulls().top_k(2, by="ns")
+    )
+    rows = pauses.sort("ns", descending=True).rows()
+    if not rows or rows[0][0] < least_ns or (len(rows) > 1 and rows[0][0] < _LONE_TIMES * rows[1][0]):
+        return None
+    return rows[0]
+
+
+def _longest_without_kernels_ns(tables: TableSet, mine: pl.Expr, first: int, last: int) -> int:
+    """The longest part of a time in which no kernel of a process was in flight on a device."""
+    import polars as pl
+
+    longest, until = 0, first
+    for piece in tables.batches("kernels", "device_id", "capture", "pid", "start_ns", "end_ns"):
+        # Kernels are in order of their start.
+        here = piece.lazy().filter(mine, pl.col("start_ns") < last)
+        latest = pl.col("end_ns").cum_max().clip(until)
+        idle = pl.col("start_ns") - latest.shift(1, fill_value=until)
+        idle_ns, latest_ns = here.select(idle.max(), latest.max().alias("latest")).collect().row(0)
+        longest, until = max(longest, idle_ns or 0), max(until, latest_ns or until)
+    return max(longest, last - until)
 
 
 def first_launch_ns(tables: TableSet, device: Device) -> int | None:
@@ -117,23 +162,8 @@ def first_launch_ns(tables: TableSet, device: Device) -> int | None:
         tables.columns(name, "device_id", "start_ns", *process)
         .filter(pl.col("device_id") == device.device_id, pl.col("start_ns") == both.start_ns)
         .select(process)
-        for name in ("kernels", "graph_launches", "memops")
+        for name in _WORK
     )
     launched = calls.join(first.filter(pl.col("correlation_id") > 0), on=process, how="semi", nulls_equal=True)
     found = launched["start_ns"].min()
     return found if isinstance(found, int) else None
-
-
-def _longest_without_kernels_ns(tables: TableSet, device_id: int, first: int, last: int) -> int:
-    """The longest part of a time in which no kernel was in flight on a device."""
-    import polars as pl
-
-    longest, until = 0, first
-    for piece in tables.batches("kernels", "device_id", "start_ns", "end_ns"):
-        # Kernels are in order of their start.
-        here = piece.lazy().filter(pl.col("device_id") == device_id, pl.col("start_ns") < last)
-        latest = pl.col("end_ns").cum_max().clip(until)
-        idle = pl.col("start_ns") - latest.shift(1, fill_value=until)
-        idle_ns, latest_ns = here.select(idle.max(), latest.max().alias("latest")).collect().row(0)
-        longest, until = max(longest, idle_ns or 0), max(until, latest_ns or until)
-    return max(longest, last - until)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Part of the window in which all tenants co-run, from which on the rest is not worth a word.
 _NEARLY_ALL = 0.95
+#: By how much a share of the co-run and one of the window differ (of 1) before the window's is no answer by itself.
+_UNLIKE = 0.2
 #: Part by which two shares differ before both are said.
 _ALIKE = 0.1
 
@@ -40,14 +42,19 @@ def co_run_options(device: Device) -> str | None:
 
 
 def most_alone(device: Device) -> bool:
-    """Whether all tenants co-ran for so small a part of the window that its shares say little of how they shared."""
-    return (co_run_part(device) or 1.0) < HALF
+    """Whether shares of the window say little of how tenants shared: they co-ran for a small part, or unlike it."""
+    part = co_run_part(device)
+    if part is None:
+        return False
+    both = [(one.all_at_work_share, one.gpu_time_share) for one in device.tenants]
+    unlike = any(a is not None and b is not None and abs(a - b) >= _UNLIKE for a, b in both)
+    return part < HALF or (unlike and shares_known(device))
 
 
 def co_run_sentences(device: Device) -> str:
     """The time in which all tenants co-ran, GPU time shares of it, most first, and how to choose it.
 
-    Empty: they co-ran for half of the window or more, or it is not known. Shares are left out where they are not known
+    Empty: :func:`most_alone` is not so, or it is not known. Shares are left out where they are not known
     of each tenant.
     """
     both, chosen = device.all_at_work, co_run_options(device)
@@ -60,10 +67,12 @@ def co_run_sentences(device: Device) -> str:
         of_gaps = f"; switch gaps took {fmt.percent(gaps)} of it" if gaps else ""
         length = fmt.duration(both.end_ns - both.start_ns)
         said = f"GPU time while all tenants {word}, {length} or {part} of the window: {fmt.names(shares)}{of_gaps}."
-        span = "That time is from when the last one began to when the first one ended, pauses included."
+        span = (
+            "That time is from when all had begun to when the first one ended or paused for long; short pauses count."
+        )
     else:
-        said = f"All tenants {word} for only {part} of the window, pauses included:"
-        span = "from when the last one began to when the first one ended."
+        said = f"All tenants {word} for only {part} of the window, short pauses included:"
+        span = "from when all had begun to when the first one ended or paused for long."
     return f"{said} {span} To choose that part: {chosen} (times as nsys shows them)."
 
 

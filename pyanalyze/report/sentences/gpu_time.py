@@ -45,7 +45,7 @@ def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
     if copies_only(device):
         return f"not known. {only_copies_text(device)}"
     if not any(t.busy_ns or t.resident_ns or t.in_mps_group for t in device.tenants):
-        return "not known. No work on this GPU was recorded."
+        return "not known. No work on this GPU was traced."
     if not shown:
         return f"not known. {why_missing(device, 'context_switches', 'residency', 'window')}"
     names = [f"{holder_text(t, device)} {fmt.percent(t.gpu_time_share)}{_idle(t, device)}" for t in shown[:3]]
