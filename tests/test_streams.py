@@ -494,7 +494,8 @@ def test_a_branch_has_no_work_before_its_graph_begins(tmp_path: Path) -> None:
     assert streams.could_overlap_ns(pair) == 3 * US
     assert [(one.stream_id, one.is_graph_branch) for one in streams.streams] == [(13, False), (14, True)]
     said = (
-        "streams 13 and 14 (graph branch) did not overlap for 13.0 us, 11.7 % of its time: the order inside one graph."
+        "streams 13 and 14 (graph branch) did not overlap for 13.0 us, 11.7 % of its time: the order inside one graph. "
+        "Nothing is lost by that."
     )
     assert lost_streams_text("train", streams) == f"train: {said}"
     text = " ".join(render_text(pyanalyze.load(path).report(), sections=("streams",)).split())
@@ -762,7 +763,7 @@ def test_the_order_of_a_graph_is_no_loss_that_one_could_win_back() -> None:
         late_ns=MS, alternations=3, reason=StreamReason.GRAPH, losses=[],
     )  # fmt: skip
     streams = Streams(window_ns=10 * MS, streams=[], pairs=[pair], slowdowns=[], calls_known=True)
-    said = "streams 14 and 22 did not overlap for 5.000 ms, 50.0 % of its time: the order inside one graph."
+    said = "streams 14 and 22 did not overlap for 5.000 ms, 50.0 % of its time: the order inside one graph. Nothing is lost by that."
     assert lost_streams_text("train", streams) == f"train: {said}"
     other = streams.model_copy(update={"pairs": [pair.model_copy(update={"reason": StreamReason.COPY_ENGINE})]})
     said = "streams 14 and 22 did not overlap for 5.000 ms, 50.0 % of its time: copies share a copy engine."

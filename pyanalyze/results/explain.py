@@ -27,6 +27,8 @@ from pyanalyze.vocabulary import (
     UnitSource,
 )
 
+#: Kinds of segments that are summed up where they are too short to be listed.
+_SUMS_SHOWN = 3
 #: Fraction of an excess: what is shorter than in a typical unit by so much is told.
 SHORTER: Final = 0.05
 #: Segments of a unit that are shown in text, the longest.
@@ -823,13 +825,22 @@ def unit_lines(unit: ExplainedUnit, *, alone: bool = False) -> list[str]:
         before = one
         what = segment_text(one, unit)
         lines.append(f"  {after:>9} {fmt.duration(one.dur_ns):>9}  {what:<46} {segment_operation_text(one)}".rstrip())
-    rest = len(unit.segments) - len(unit.longest)
-    if rest:
+    if rest := shorter_text(unit):
         shown = sum(one.dur_ns for one in unit.longest)
-        lines.append(
-            f"  {'':>9} {fmt.duration(unit.dur_ns - shown):>9}  {rest} shorter segment{'' if rest == 1 else 's'}"
-        )
+        lines.append(f"  {'':>9} {fmt.duration(unit.dur_ns - shown):>9}  {rest}")
     return lines
+
+
+def shorter_text(unit: ExplainedUnit) -> str:
+    """Say how many segments of a unit are not listed, and what they are by their sums; empty: all are listed."""
+    listed = {id(one) for one in unit.longest}
+    rest = [one for one in unit.segments if id(one) not in listed]
+    sums: dict[SegmentKind, int] = {}
+    for one in rest:
+        sums[one.kind] = sums.get(one.kind, 0) + one.dur_ns
+    most = sorted(sums.items(), key=lambda item: -item[1])[:_SUMS_SHOWN]
+    of = ", ".join(f"{SEGMENT_TEXT[kind]} {fmt.duration(ns)}" for kind, ns in most if ns)
+    return f"{fmt.counted(len(rest), 'shorter segment')}{': ' if of else ''}{of}" if rest else ""
 
 
 def excess_lines(group: UnitGroup, chosen: str) -> list[str]:

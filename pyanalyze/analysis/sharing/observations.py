@@ -56,8 +56,8 @@ SEEN_WHEN: Mapping[str, str] = {
     ),
     # Kernel records of several tenants
     "mps_group_interrupted": (
-        f"No switch records: {t.MIN_INFLATED:.0f} kernels or more inflated equally, at most "
-        f"{_percent(t.MAX_INTERRUPTED_SHARE)} of what time slices would interrupt."
+        f"No switch records: {t.MIN_INFLATED:.0f} kernels or more took longer by the same time, but at most "
+        f"{_percent(t.MAX_INTERRUPTED_SHARE)} as many as time slices of all tenants would have interrupted."
     ),
     "uninterrupted_together": (
         f"No switch records, no MIG: of {t.MIN_SLICES_DUE:.0f} or more interruptions that time slices would cause, "
@@ -88,24 +88,24 @@ SEEN_WHEN: Mapping[str, str] = {
         "beside another tenant's that started since."
     ),
     "changes_after_slice": (
-        f"With another tenant's kernel between, a tenant's kernels never start within {duration(800_000)}; run "
-        f"concurrently, {t.MIN_QUICK_CHANGES:.0f} would."
+        f"Where another tenant's kernel started in between, no kernel starts within {duration(800_000)} of its own "
+        f"tenant's previous one; run concurrently, {t.MIN_QUICK_CHANGES:.0f} or more would."
     ),
     "co_residency_infeasible": (
-        f"Kernels were interrupted; {_percent(t.MIN_CROWDED_SHARE)} or more beside another tenant's large "
-        "equal-priority one start over two waves before its end."
+        f"Kernels were interrupted; {_percent(t.MIN_CROWDED_SHARE)} or more of kernels that start beside another tenant's "
+        "large one (3 waves or more, same priority) do so over two waves before its end."
     ),
     "co_residency_doubtful": (
-        f"No interruption shows; {_percent(t.MIN_CROWDED_SHARE)} or more beside another tenant's large "
-        "equal-priority one start over two waves before its end."
+        f"No interruption shows; {_percent(t.MIN_CROWDED_SHARE)} or more of kernels that start beside another tenant's "
+        "large one (3 waves or more, same priority) do so over two waves before its end."
     ),
     "sms_left_free": (
-        f"Without time slices, {_percent(t.MIN_CROWDED_SHARE)} or more kernels beside another tenant's large one start "
-        "over two waves before its end."
+        f"Without time slices, {_percent(t.MIN_CROWDED_SHARE)} or more of the kernels that start beside another "
+        "tenant's large one (3 waves or more) do so over two waves before its end."
     ),
     "co_residency_unlikely": (
-        f"{_percent(t.MIN_CROWDED_SHARE)} or more of kernels beside another tenant's large kernel (priority unknown) "
-        "start over two waves before its end."
+        f"{_percent(t.MIN_CROWDED_SHARE)} or more of the kernels that start beside another tenant's large one "
+        "(3 waves or more, priority not known) do so over two waves before its end."
     ),
     "starts_in_partial_last_wave": (
         f"All but {_percent(t.MAX_PARTIAL_WAVE_SHARE)} of kernels beside another tenant's large kernel started in its "
@@ -119,8 +119,9 @@ SEEN_WHEN: Mapping[str, str] = {
         f"a host copy started within {duration(PROMPT_NS)}."
     ),
     "idle_starts_prompt": (
-        f"Sole traced process, idle for {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of kernels started "
-        f"within {duration(PROMPT_NS)} of launch, over {t.MIN_EXPOSURE:.0f} slices."
+        f"Of the sole traced process, {_percent(t.MIN_PROMPT_START_SHARE)} of the kernels launched after "
+        f"{duration(LINGER_NS)} of idleness started within {duration(PROMPT_NS)}, over {t.MIN_EXPOSURE:.0f} slice "
+        "periods or more."
     ),
     "soon_starts_prompt": (
         f"One process, idle for under {duration(LINGER_NS)}: {_percent(t.MIN_PROMPT_START_SHARE)} of its kernels "
@@ -135,8 +136,8 @@ SEEN_WHEN: Mapping[str, str] = {
         f"({_percent(t.MIN_DELAYED_SHARE)}) waited {duration(PROMPT_NS)} or longer."
     ),
     "kernel_durations_stable": (
-        f"At least {t.MIN_REPEATS:.0f} repeated launches, at most {_percent(t.MAX_STABLE_SHARE)} of them 0.8 ms off "
-        f"their median; slices would hit {t.MIN_EXPOSURE:.0f}."
+        f"Of {t.MIN_REPEATS:.0f} or more repeated launches at most {_percent(t.MAX_STABLE_SHARE)} took 0.8 ms more or "
+        f"less than their median; another busy tenant's slices would have hit {t.MIN_EXPOSURE:.0f}."
     ),
     "kernel_durations_inflated": (
         f"{_percent(t.MIN_INFLATED_SHARE)} or more of at least {t.MIN_REPEATS:.0f} repeated kernels {INFLATED}."

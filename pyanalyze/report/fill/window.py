@@ -95,6 +95,9 @@ def all_at_work_of(tables: TableSet, usage: pl.DataFrame, device_id: int, group:
     if not pauses:
         return Window(start_ns=first, end_ns=last)
     idle_ns, ends = max(pauses)
+    # They may pause at once, and go on one after the other.
+    at_once = [(end - ns, end) for ns, end in pauses if end > ends - idle_ns and end - ns < ends]
+    begins, ends = min(begin for begin, _ in at_once), max(end for _, end in at_once)
     starts = pl.concat(
         tables.columns(name, "device_id", "start_ns")
         .filter(pl.col("device_id") == device_id, pl.col("start_ns").is_between(first, last))
@@ -103,7 +106,7 @@ def all_at_work_of(tables: TableSet, usage: pl.DataFrame, device_id: int, group:
     )["later"]
     if 2 * int(starts.sum()) >= len(starts):
         return Window(start_ns=ends, end_ns=last)
-    return Window(start_ns=first, end_ns=ends - idle_ns)
+    return Window(start_ns=first, end_ns=begins)
 
 
 def _lone_pause(

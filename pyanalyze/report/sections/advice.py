@@ -89,8 +89,9 @@ def _replayed(device: Device) -> str:
         for one in device.replay_check
     ]
     return (
-        f"Replay of the current configuration, elapsed time: {fmt.names(each)}. Forecasts rest on that replay, and "
-        "slowdowns of the current configuration below are those of the replay."
+        f"Replay of the current configuration, elapsed time: {fmt.names(each)}. Operations before or after a long "
+        "pause of their host are left out. Forecasts rest on that replay, and slowdowns of the current configuration "
+        "below are those of the replay."
     )
 
 

@@ -159,7 +159,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 text = "The counters saw another occupancy than the model: " + visible(check.detail, LONG)
                 blocks.append(Note("Model and counters disagree", text, "warning"))
             else:
-                inside = ". The counters are inside the range of the model." if check.agrees is False else ""
+                inside = ". That is inside the modelled range, away from its value." if check.agrees is False else ""
                 blocks.append(Para(f"Against counters: {visible(check.detail, LONG)}{inside}"))
             if ranges:
                 blocks.append(Para(ranges.strip(), "muted"))

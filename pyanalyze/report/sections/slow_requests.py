@@ -20,6 +20,7 @@ from pyanalyze.results.explain import (
     ranges_text,
     segment_operation_text,
     segment_text,
+    shorter_text,
     source_text,
     waited_for_text,
     waits_behind,
@@ -293,8 +294,8 @@ def _chain(device: Device, unit: ExplainedUnit, *, several: bool) -> Table:
         Column("What"),
         _operation(longest, "usually: median of the same operation in the same place" if slow else ""),
     )
-    rest = len(unit.segments) - len(unit.longest)
-    left = "" if not rest else f" {rest} shorter segment{' is' if rest == 1 else 's are'} left out."
+    rest = shorter_text(unit)
+    left = f" Left out: {rest}." if rest else ""
     window = device.window
     place = "" if window is None else f"{fmt.duration(unit.start_ns - window.start_ns)} after the start of the window, "
     caption = (

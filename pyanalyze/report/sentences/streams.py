@@ -104,7 +104,8 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
     # What the program or the device puts in order could not have overlapped: nothing was lost.
     if pair.reason in IN_ORDER:
-        return f"{label}: streams {both} did not overlap for {lost}, {part}{why}. Nothing is lost by that."
+        none = " Nothing is lost by that." if pair.reason is StreamReason.GRAPH else ""
+        return f"{label}: streams {both} did not overlap for {lost}, {part}{why}.{none}"
     if pair.reason is StreamReason.SM_RESOURCES:
         # Short, as it stands on the first screen; another reason may have a smaller part of that time.
         return (
