@@ -92,12 +92,12 @@ SEEN_WHEN: Mapping[str, str] = {
         f"tenant's previous one; run concurrently, {t.MIN_QUICK_CHANGES:.0f} or more would."
     ),
     "co_residency_infeasible": (
-        f"Kernels were interrupted; {_percent(t.MIN_CROWDED_SHARE)} or more of kernels that start beside another tenant's "
-        "large one (3 waves or more, same priority) do so over two waves before its end."
+        f"Kernels were interrupted; {_percent(t.MIN_CROWDED_SHARE)} or more of kernels that start beside another "
+        "tenant's large one (3 waves or more, same priority) do so over two waves before its end."
     ),
     "co_residency_doubtful": (
-        f"No interruption shows; {_percent(t.MIN_CROWDED_SHARE)} or more of kernels that start beside another tenant's "
-        "large one (3 waves or more, same priority) do so over two waves before its end."
+        f"No interruption shows; {_percent(t.MIN_CROWDED_SHARE)} or more of kernels that start beside another "
+        "tenant's large one (3 waves or more, same priority) do so over two waves before its end."
     ),
     "sms_left_free": (
         f"Without time slices, {_percent(t.MIN_CROWDED_SHARE)} or more of the kernels that start beside another "
