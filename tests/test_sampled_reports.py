@@ -17,9 +17,11 @@ from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import draw
 from pyanalyze.report.sampled_text import use_basis
+from pyanalyze.report.sentences.mode import agreement_text, likely_text, mode_text
 from pyanalyze.report.sentences.samples import sampled_sentence
 from pyanalyze.report.summary import render_summary
 from pyanalyze.results.listed import without_tenants
+from pyanalyze.vocabulary import Mode
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Report
@@ -33,6 +35,8 @@ ADA = "george-ts-hami/*timeslicing*gpu_metrics.csv"
 DMON = "fergus-mps-h200/results__nsys_20260212_093711__dmon_mps.txt"
 #: Answers of nvidia-smi for an H100 in MIG mode: one group of an idle moment, another of a loaded one.
 MIG = "nvidia-gpu-exporter/*nvidia-h100-mig__590*.txt"
+#: `nvidia-smi -q -x` of an A100 in MIG mode, once.
+A100 = "telegraf/*a100-sxm4-v12.xml"
 #: DCGM, one row a second, of some twenty runs.
 DCGM = "migprofiler-a100/data__A100-40g__infer_bsz__dcgm.csv"
 
@@ -177,6 +181,42 @@ def test_under_mig_no_switch_records_are_asked_for_and_who_is_absent_is_not_reco
     }
     assert shared.advice[0].action.endswith("record all 3 listed processes at once before any change")
     assert "one for each tenant, at the same time" in shared.advice[0].commands[0]
+
+
+def test_mig_mode_that_samples_show_is_no_question() -> None:
+    """`current_mig` is Enabled, `processes` is empty, and each of four `mig_device` has 14 SMs and 19968 MiB.
+
+    The file gives neither a profile nor a UUID of an instance.
+    """
+    text = file_of(A100).read_text(encoding="utf-8")
+    assert "<current_mig>Enabled</current_mig>" in text
+    assert "<processes />" in text
+    numbers = [int(one) for one in re.findall(r"<gpu_instance_id>(\d+)</gpu_instance_id>", text)]
+    assert numbers == [3, 4, 5, 6]
+    report = report_of(A100)
+    instances = report.devices[1:]
+    assert [one.mig.gi for one in instances if one.mig is not None] == numbers
+    open_question = "MIG; whether tenants share an instance is not known"
+    for device in report.devices:
+        assert device.sharing.configured is Mode.MIG
+        assert agreement_text(device) == "mig; samples show that it is on"
+        assert not device.missing_for("configured_mode")
+        assert mode_text(device).startswith(f"{open_question}. ")
+        assert "residency" not in mode_text(device)
+        assert likely_text(device.sharing) == open_question
+        (gap,) = device.missing_for("process_list")
+        assert gap.why.startswith("no process was listed; a container")
+        action = device.advice[0]
+        assert action.action == "Start the workload, then list the processes and record: no process was listed"
+        assert action.commands[0].startswith("nvidia-smi pmon")
+    assert {one.evidence[0].detail for one in (device.sharing for device in instances)} == {
+        f"samples are of the MIG instance GI {number}, CI 0" for number in numbers
+    }
+    assert "Configured MIG, 4 instances of 14 SMs, 19.5 GiB: GI 3 to 6 " in screen_of(A100)
+    assert "nvidia-smi -L" not in page_of(A100)
+    # In the shared instance of another board lists name three.
+    shared = report_of(MIG).devices[1]
+    assert mode_text(shared).startswith("MIG; how tenants share an instance is not known. Most likely mode: mig+")
 
 
 def test_a_tenant_of_a_shared_instance_is_moved_into_an_empty_one() -> None:

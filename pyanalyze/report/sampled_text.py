@@ -203,14 +203,16 @@ def set_up_text(report: Report, device: Device) -> str | None:
     found = device.configured_sharing
     board = _board_of(device)
     instances = [d for d in report.devices if d.mig is not None and board is not None and _board_of(d) == board]
-    listed = ", ".join(_instance_text(d) for d in instances)
+    alike = _alike_text(instances)
+    listed = alike or ", ".join(_instance_text(d) for d in instances)
+    of = " of " if alike else ": "
     if device.mig is not None:
         numbers = [f"{name} {n}" for name, n in (("GI", device.mig.gi), ("CI", device.mig.ci)) if n is not None]
         said = ", ".join([*filter(None, [visible(device.mig.profile, 20)]), *numbers]) or "of unknown profile"
-        among = f" (one of {len(instances)} on the board: {listed})" if len(instances) > 1 else ""
+        among = f" (one of {len(instances)} on the board{of}{listed})" if len(instances) > 1 else ""
         parts.append(f"MIG instance {said}{among}")
     elif instances:
-        parts.append(f"MIG, {len(instances)} instance{'' if len(instances) == 1 else 's'}: {listed}")
+        parts.append(f"MIG, {len(instances)} instance{'' if len(instances) == 1 else 's'}{of}{listed}")
     elif listed_there := _listed_instances(device.settings):
         parts.append(f"MIG instances are listed ({'; '.join(listed_there)}), but samples show none")
     elif device.sharing.configured is not None and TRAITS[device.sharing.configured].mig_instance:
@@ -333,6 +335,20 @@ def _node_sentence(node: ListedNode) -> str:
     else:
         whose = ": no input says on which GPU"
     return f"{_gpus_text(node)}, {how}. {fmt.names(names, _NAMED)}{whose}"
+
+
+def _alike_text(instances: Sequence[Device]) -> str:
+    """What several MIG instances without a profile have, where all have the same, and their numbers; else empty."""
+    has = {(one.sm_count, None if one.memory is None else one.memory.total_bytes) for one in instances}
+    numbers = sorted(one.mig.gi for one in instances if one.mig is not None and one.mig.gi is not None)
+    named = any(one.mig is not None and one.mig.profile is not None for one in instances)
+    if named or len(has) > 1 or len(numbers) < len(instances) or len(numbers) < 2:
+        return ""
+    ((sms, memory),) = has
+    parts = [*([] if sms is None else [f"{sms} SMs"]), *([] if memory is None else [fmt.bytes_(memory)])]
+    in_row = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
+    gis = f"{numbers[0]} to {numbers[-1]}" if in_row else fmt.names([str(one) for one in numbers])
+    return f"{', '.join(parts)}: GI {gis}" if parts else ""
 
 
 def _instance_text(device: Device) -> str:

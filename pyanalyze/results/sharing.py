@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text
-from pyanalyze.vocabulary import Basis, Condition, Mode, RelationKind
+from pyanalyze.vocabulary import TRAITS, Basis, Condition, Mode, RelationKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +101,20 @@ def most_likely(alternatives: Sequence[Alternative]) -> str:
     return f"most likely {most[0]}" if most else ""
 
 
+def open_in_mig(likeliest: Mode) -> str:
+    """What is not known of tenants where MIG mode is on by samples; empty where the likeliest mode is none of MIG.
+
+    Examples
+    --------
+    >>> open_in_mig(Mode.MIG), open_in_mig(Mode.MPS)
+    ('MIG; whether tenants share an instance is not known', '')
+    """
+    traits = TRAITS[likeliest]
+    if not traits.mig_instance:
+        return ""
+    return f"MIG; {'whether' if traits.one_process else 'how'} tenants share an instance is not known"
+
+
 class Sharing(Result):
     """How the device was shared, with the proof."""
 
@@ -138,6 +152,19 @@ class Sharing(Result):
         0.019
         """
         return next((one.value for one in self.details if one.name == SWITCH_OVERHEAD), None)
+
+    @property
+    def open_in_mig(self) -> str:
+        """What is not known of tenants where samples say that MIG mode is on; empty: they do not, or a mode was found.
+
+        Examples
+        --------
+        >>> import pyanalyze
+        >>> pyanalyze.load(capture).report().devices[0].sharing.open_in_mig
+        ''
+        """
+        by_samples = self.mode == Mode.UNDETERMINED and self.basis == "sampled"
+        return open_in_mig(self.alternatives[0].mode) if by_samples and self.alternatives else ""
 
     @property
     def stated_confidence(self) -> float | None:

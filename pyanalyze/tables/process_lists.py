@@ -17,6 +17,7 @@ __all__ = [
     "compute_processes",
     "graphics_only",
     "list_apart_ns",
+    "listed_nobody",
     "listed_of_board",
     "most_listed_together",
     "process_memory",
@@ -28,6 +29,8 @@ __all__ = [
 #: Driver models of Windows under which a GPU draws the desktop.
 _DISPLAY_MODELS = ("WDDM", "MCDM")
 _WINDOWS_PROGRAM = r"\\|(?i:\.exe$)"
+#: What has a list of processes in each answer: `nvidia-smi`, and `-q -x`, with which `-d` (parts of it) does not work.
+_LISTS_ALWAYS = frozenset({"nvidia-smi-query-xml", "nvidia-smi-table"})
 #: Rows of one list may have times of their own, as the driver was asked for one process after the other.
 _LIST_NS = 100_000_000
 
@@ -150,6 +153,21 @@ def compute_processes(tables: TableSet, device_id: int) -> list[tuple[int, str, 
         return None
     rows = listed.unique(subset=["pid"], keep="first", maintain_order=True).sort("pid")
     return [(row["pid"], row["process_name"] or "", row["process_type"]) for row in rows.iter_rows(named=True)]
+
+
+def listed_nobody(tables: TableSet, device_id: int) -> bool:
+    """Whether a tool that always lists the processes of a board listed none: that is not the same as no list.
+
+    A container without the pid namespace of the host sees none either.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> listed_nobody(pyanalyze.load(capture).tables, 0)
+    False
+    """
+    formats = set(tables.samples_of(device_id)["format"].unique())
+    return bool(formats & _LISTS_ALWAYS) and _of_processes(tables, device_id).is_empty()
 
 
 def sampled_busy(tables: TableSet, device_id: int) -> frozenset[int]:

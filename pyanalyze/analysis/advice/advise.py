@@ -34,6 +34,7 @@ from pyanalyze.analysis.sharing.case import idle_program
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, numbers_of
 from pyanalyze.results.time_split import Limit
+from pyanalyze.tables.process_lists import listed_nobody
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode, not_excluded
 
@@ -282,6 +283,7 @@ def _actions(
         captured=bool(tables.paths),
         idle_program=idle_program(tables, verdict.device_id),
         listed=listed,
+        listed_nobody=listed_nobody(tables, verdict.device_id),
     )
     if nobody is not None:
         missing_first = iter([nobody])

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import mig
 from pyanalyze.analysis.advice.options import memory_peaks
-from pyanalyze.analysis.sharing.mig_mode import mig_is_on
+from pyanalyze.analysis.sharing.mig_mode import instance_of_samples, mig_is_on
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice
 from pyanalyze.results.labels import listed_labels
 from pyanalyze.results.listed import without_tenants
+from pyanalyze.tables.process_lists import listed_nobody
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_word
 from pyanalyze.vocabulary import MEMORY_RESERVE, TRAITS, Mode
@@ -38,7 +39,8 @@ def nothing_to_record(tables: TableSet, listed: Listed, device: Mapping[str, obj
     """
     device_id = int(str(device["device_id"]))
     instances = _instances(tables, device)
-    if tables.paths or not mig_is_on(tables, device):
+    # Where a list names nobody, to list again while the workload runs comes first.
+    if tables.paths or not mig_is_on(tables, device) or listed_nobody(tables, device_id):
         return None
     if device_id not in instances and instances:
         action = "Record nothing on this board: in MIG mode programs run in its instances only"
@@ -63,7 +65,13 @@ def _instances(tables: TableSet, device: Mapping[str, object]) -> list[int]:
     """The MIG instances of the board that a device is, or is an instance of."""
     board = device["gpu_uuid"]
     rows = tables.devices.select("device_id", "gpu_uuid", "mig_profile").iter_rows()
-    return [number for number, uuid, profile in rows if board is not None and uuid == board and profile is not None]
+    return [
+        number
+        for number, uuid, profile in rows
+        if board is not None
+        and uuid == board
+        and (profile is not None or instance_of_samples(tables, number) is not None)
+    ]
 
 
 def empty_instances(tables: TableSet, listed: Listed, device: Mapping[str, object]) -> list[int]:

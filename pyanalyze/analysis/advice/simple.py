@@ -9,7 +9,7 @@ from pyanalyze.analysis.mps_daemon import DEFAULT_DAEMON, PIPE
 from pyanalyze.analysis.sharing.thresholds import MIN_COUNTER_SAMPLES, MIN_LOUD_SM_ACTIVE_PCT
 from pyanalyze.nsys_tool import record_all, recording
 from pyanalyze.results.advice import Advice
-from pyanalyze.results.sharing import most_likely
+from pyanalyze.results.sharing import most_likely, open_in_mig
 from pyanalyze.text import format as fmt
 from pyanalyze.text.shell import shell_word
 from pyanalyze.vocabulary import SMALL_SHARE, TRAITS
@@ -105,11 +105,13 @@ def record_first(
     captured: bool = True,
     idle_program: IdleProgram | None = None,
     listed: int = 0,
+    listed_nobody: bool = False,
 ) -> Iterator[Advice]:
     """Say what to record where the mode is not known; on a board in MIG mode, or in an instance, no switch records.
 
     Without a capture it takes a recording of every tenant, and a first screen has no room for a long comment. A program
-    of which CUDA was traced in vain would be recorded in vain again. `listed`: how many processes lists name.
+    of which CUDA was traced in vain would be recorded in vain again. `listed`: how many processes lists name;
+    `listed_nobody`: there was a list, and it was empty.
 
     Examples
     --------
@@ -141,6 +143,7 @@ def record_first(
     # How sharing was set up does not say what happened.
     useless.add("configured_mode")
     commands = list(dict.fromkeys(gap.how for gap in verdict.missing if gap.how and gap.what not in useless))
+    lists = {gap.how for gap in verdict.missing if gap.what == "process_list"}
     what = "what is missing before changing how the GPU is shared"
     if not (captured or mig):
         what = "all tenants at once, as root, before any change"
@@ -149,15 +152,31 @@ def record_first(
         # What records kernels of one records them of each.
         kernels = {gap.how for gap in verdict.missing if gap.what == "kernels"}
         commands = [record_all(switches=False), *(how for how in commands if how not in kernels)]
-    if commands:
+    if listed_nobody and not captured:
+        yield Advice(
+            action="Start the workload, then list the processes and record: no process was listed",
+            # Who is there comes before what they do.
+            commands=sorted(commands, key=lambda how: how not in lists)[:3],
+            expected=None,
+            bound=None,
+            why="an idle GPU does not show how it is shared. A container without the pid namespace of the host sees "
+            "no process either: list on the host",
+            undo=None,
+        )
+    elif commands:
         yield Advice(
             action=f"Not enough data to decide: record {what}",
             commands=commands[:3],
             expected=None,
             bound=None,
-            why=f"the sharing mode is not known{_likeliest(verdict)}",
+            why=("" if captured else _open_in_mig(verdict)) or f"the sharing mode is not known{_likeliest(verdict)}",
             undo=None,
         )
+
+
+def _open_in_mig(verdict: Verdict) -> str:
+    """What is not known of tenants, where MIG mode is on."""
+    return next((open_in_mig(one.mode) for one in verdict.alternatives), "")
 
 
 def _likeliest(verdict: Verdict) -> str:

@@ -14,6 +14,7 @@ from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
 from pyanalyze.analysis.sharing.facts import MANY, Case, Configured, Fact, IdleProgram, Pair, pairs_of
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
+from pyanalyze.analysis.sharing.mig_mode import instance_of_samples
 from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.analysis.sharing.utilization import utilization_facts
@@ -26,6 +27,7 @@ from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import (
     compute_processes,
     list_apart_ns,
+    listed_nobody,
     listed_of_board,
     most_listed_together,
     sampled_busy,
@@ -175,11 +177,13 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 product_sms=device["product_sm_count"],
                 memory_below_product=device["memory_below_product"],
                 mig_enabled=_mig_enabled(tables, device),
+                sampled_instance=instance_of_samples(tables, number),
                 mps_clients=_mps_clients(tables, number),
                 board=board_of(tables, device),
                 instances_unassigned=_unassigned(tables, device, tenants),
                 pids_known=all(row["pid"] is not None for row in tenants if row["traced"]),
                 nvml_processes=processes,
+                nvml_listed_nobody=listed_nobody(tables, number),
                 nvml_busy=sampled_busy(tables, number),
                 nvml_apart_ns=list_apart_ns(tables, number),
                 unlike_medians_ns=_unlike_medians_ns(tables, number, usage, _group(pairs, clients)),
@@ -482,6 +486,8 @@ def _mig_enabled(tables: TableSet, device: Mapping[str, Any]) -> bool | None:
     """Whether samples of the device say that MIG mode is on; None: they say nothing, or both."""
     if tables.samples.is_empty():
         return None
+    if instance_of_samples(tables, device["device_id"]) is not None:
+        return True
     if device["mig_profile"] is None:
         rows = tables.board_samples_of(device["device_id"]).get("mig_mode")
     else:

@@ -16,7 +16,7 @@ from pyanalyze.analysis.sharing.missing import HOW, gaps
 from pyanalyze.analysis.sharing.rules import RULES, Rule
 from pyanalyze.results.listed import Setting
 from pyanalyze.results.model import Missing, Text
-from pyanalyze.results.sharing import Alternative, Evidence, Sharing
+from pyanalyze.results.sharing import Alternative, Evidence, Sharing, open_in_mig
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import MIN_CONFIDENCE, TRAITS, Condition, Mode, condition_text
 
@@ -415,6 +415,12 @@ def _summary(
     )
     if mode == Mode.UNDETERMINED:
         if not case.captured:
+            if case.has("mig_instance") and (unknown := open_in_mig(best)):
+                # That MIG is on is no question: what is likely is said of its instances only.
+                told = "" if TRAITS[best].one_process else f" {likely}"
+                return (
+                    f"{unknown}.{told} A capture can show which kernels overlap; under MIG it has no context switches."
+                )
             lead = "Samples cannot show residency or concurrent execution; a capture can."
             return f"{lead} {likely}" if evidence else lead
         if not _active(case):

@@ -315,6 +315,8 @@ class Case:
     memory_below_product: bool | None = None
     #: whether samples say that MIG mode is on; None: they do not say
     mig_enabled: bool | None = None
+    #: the MIG instance that its samples are of, such as `GI 3, CI 0`; None: they are of a board, or there are none
+    sampled_instance: str | None = None
     #: most MPS clients that samples counted on the whole board at a time; None: they count none
     mps_clients: int | None = None
     #: the board of a MIG instance, and how that is known
@@ -325,6 +327,8 @@ class Case:
     pids_known: bool = True
     #: processes that NVML samples list on this device: (pid, name, type); None without such samples
     nvml_processes: Sequence[tuple[int, str, str | None]] | None = None
+    #: whether there was a list, and it was empty
+    nvml_listed_nobody: bool = False
     #: of these, by pid, those of which samples show that their kernels ran
     nvml_busy: AbstractSet[int] = frozenset()
     #: how long before the window (negative: after it) that list was taken; 0: in it

@@ -10,10 +10,27 @@ if TYPE_CHECKING:
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["mig_is_on", "without_switch_records"]
+__all__ = ["instance_of_samples", "mig_is_on", "without_switch_records"]
 
 #: Settings that list MIG instances: these exist in MIG mode only.
 _INSTANCE_LISTS: Final = frozenset({"mig_device", "mig_gpu_instance", "mig_compute_instance"})
+
+
+def instance_of_samples(tables: TableSet, device_id: int) -> str | None:
+    """Name the MIG instance that samples of a device are of, such as `GI 3, CI 0`; None: they are of a board.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> instance_of_samples(pyanalyze.load(capture).tables, 0) is None
+    True
+    """
+    # Lists of a board may name the instances of its processes: other samples of it are of none.
+    named = tables.samples_of(device_id).select("mig_gi", "mig_ci").unique()
+    if named.height != 1 or named["mig_gi"][0] is None:
+        return None
+    gpu_instance, compute_instance = named.row(0)
+    return f"GI {gpu_instance}{'' if compute_instance is None else f', CI {compute_instance}'}"
 
 
 def mig_is_on(tables: TableSet, device: Mapping[str, Any]) -> bool:

@@ -168,6 +168,14 @@ def gaps(case: Case) -> list[Missing]:
             "processes, such as those of Windows, are not known"
         )
         found.append(Missing(what="process_list", why=why, how=""))
+    elif case.nvml_processes is None and case.nvml_listed_nobody:
+        found.append(
+            Missing(
+                what="process_list",
+                why="no process was listed; a container without the pid namespace of the host sees none either",
+                how=HOW["process_list"],
+            )
+        )
     elif case.nvml_processes is None:
         found.append(
             Missing(

@@ -27,7 +27,8 @@ def mode_text(device: Device) -> str:
     sharing = device.sharing
     if sharing.mode == Mode.UNDETERMINED and not device.tenants:
         if device.missing_for("kernels") and device.missing_for("context_switches"):
-            return f"undetermined. {visible(sharing.summary, None)}"
+            # Its summary begins with MIG, which is no question there.
+            return f"{'' if sharing.open_in_mig else 'undetermined. '}{visible(sharing.summary, None)}"
         return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
@@ -50,6 +51,8 @@ def mode_clauses(device: Device) -> str:
 def likely_text(sharing: Sharing) -> str:
     """The most likely mode where none is certain."""
     likely = most_likely(sharing.alternatives)
+    if sharing.open_in_mig and TRAITS[sharing.alternatives[0].mode].one_process:
+        return sharing.open_in_mig
     # Of modes that nothing tells apart, the number is no finding.
     if len(likeliest(sharing.alternatives)) > 1:
         return likely
@@ -160,6 +163,9 @@ def _caps_only_configured(device: Device) -> bool:
 
 def _by_itself(device: Device) -> str:
     """What the device is, where the configured mode and the observed one are both only that; empty: they are not."""
+    if device.sharing.mode == Mode.UNDETERMINED:
+        # Nothing was found that could match: only that MIG is on.
+        return "samples show that it is on" if device.sharing.basis == "sampled" else "the device is a MIG instance"
     if TRAITS[device.sharing.mode].vgpu:
         return "the device is a virtual GPU"
     stated = any(one.basis == "configured" for one in device.sharing.evidence)

@@ -31,6 +31,11 @@ def observations(case: Case) -> Iterable[Observation]:
                 "mig_compute_instance",
                 f"{case.mig_profile} is a compute instance; other compute instances may share its GPU instance",
             )
+    elif case.sampled_instance is not None:
+        # An answer that gives no profile and no UUID of it still counts it as an instance.
+        yield replace(
+            of_device(case, "mig_instance", f"samples are of the MIG instance {case.sampled_instance}"), basis="sampled"
+        )
     elif case.mig_enabled and case.vgpu_profile is None:
         yield replace(
             of_device(case, "mig_instance", "samples say that MIG mode is on: work runs in instances only"),
