@@ -37,6 +37,8 @@ DMON = "fergus-mps-h200/results__nsys_20260212_093711__dmon_mps.txt"
 MIG = "nvidia-gpu-exporter/*nvidia-h100-mig__590*.txt"
 #: `nvidia-smi -q -x` of an A100 in MIG mode, once.
 A100 = "telegraf/*a100-sxm4-v12.xml"
+#: Answers of nvidia-smi for an L40S: an idle moment, and one with two encoders.
+L40S = "nvidia-gpu-exporter/*l40s*.txt"
 #: DCGM, one row a second, of some twenty runs.
 DCGM = "migprofiler-a100/data__A100-40g__infer_bsz__dcgm.csv"
 
@@ -115,11 +117,12 @@ def test_samples_of_separate_moments_have_no_mean() -> None:
     watts = [int(found) for found in re.findall(r"(\d+)W / +700W", text)]
     dmon = [line.split() for line in text.splitlines() if re.match(r" +0 +\d+ +\d+ +\d+ +- ", line)]
     watts += [int(row[1]) for row in dmon]
+    assert len(dmon) == 10
     board, *instances = report_of(MIG).devices
     assert board.sampled is not None
     assert board.sampled.separate_moments
     said = sampled_sentence(board) or ""
-    assert "16 samples, none for 76 % of the 18.74 s (separate moments, no mean)" in said
+    assert "16 samples (10 without time), none for 76 % of the 18.74 s (separate moments, no mean)" in said
     assert f"power {min(watts)} to {max(watts)} W (limit 700 W)" in said
     page = page_of(MIG)
     assert f"| Power | {min(watts)} to {max(watts)} W | least to most of 14 samples at separate moments; limit" in page
@@ -217,6 +220,30 @@ def test_mig_mode_that_samples_show_is_no_question() -> None:
     # In the shared instance of another board lists name three.
     shared = report_of(MIG).devices[1]
     assert mode_text(shared).startswith("MIG; how tenants share an instance is not known. Most likely mode: mig+")
+
+
+def test_counters_of_the_driver_say_what_flags_of_moments_miss() -> None:
+    """L40S: 200740215 us of power cap at 8:33:38.737, 204642816 us at 8:33:53.415; no flag is active in four answers."""
+    text = file_of(L40S).read_text(encoding="utf-8")
+    assert re.findall(r"(20\d{7}) us, 0 us, 0 us, 0 us, 0 us", text) == ["200740215", "204642816"]
+    (device,) = report_of(L40S).devices
+    assert device.sampled is not None
+    throttling = device.sampled.throttling
+    assert throttling is not None
+    assert throttling.limited_ns == {"sw_power_cap": 3_902_601_000}
+    assert throttling.counted_ns == 14_678_000_000
+    said = "power cap for 3.903 s of 14.68 s"
+    assert f"| Throttling | {said}, no flag in 4 samples | flags of the driver; its counters" in page_of(L40S)
+    assert f"Health clocks throttled: {said} Do " in screen_of(L40S)
+    # Of the H100 all are 0 us at 9:00:27.792 and at 9:00:44.579.
+    assert "| Throttling | none in 16.79 s, no flag in 4 samples |" in page_of(MIG)
+
+
+def test_samples_without_a_time_are_said_to_be_left_out_of_the_chart() -> None:
+    """Five rows of dmon before the programs began, and five after: without times, beside six samples with one."""
+    blocks = (block for section in lay_out(report_of(L40S)).sections for block in section.blocks)
+    caption = next(block.caption for block in blocks if isinstance(block, Chart))
+    assert caption.endswith("Not drawn, because they have no time: 10 of 16 samples.")
 
 
 def test_a_tenant_of_a_shared_instance_is_moved_into_an_empty_one() -> None:

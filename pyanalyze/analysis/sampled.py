@@ -9,11 +9,11 @@ import polars as pl
 from pyanalyze.analysis.listed import UTILIZATION, VIDEO_ENGINES
 from pyanalyze.results.report import Fault, Sampled, Throttling
 from pyanalyze.results.sampled import SampledCounter
-from pyanalyze.tables.process_lists import compute_processes
+from pyanalyze.tables.process_lists import compute_processes, listed_times
 from pyanalyze.text.numbers import bounded_int
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyanalyze.tables.tableset import TableSet
 
@@ -71,6 +71,9 @@ _FAULTS: dict[str, Fault] = {
 }
 #: Usual intervals between samples from which on there is a hole: one sample that is late or lost is none.
 _HOLE = 3
+#: Counters of how long a reason limited the clocks, in microseconds since the driver was loaded.
+_REASON_COUNTERS = ("clocks_event_reasons_counters.", "clocks_throttle_reasons_counters.")
+_US = "_us"
 _NO_VALUES = pl.Series("value", [], pl.Float64)
 
 
@@ -106,7 +109,8 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
     for metric, scale in UTILIZATION:
         use = use if len(use) else _values(values, metric) / scale
     pids = compute_processes(tables, device_id)
-    found = [_counter(metric, _first_of(values, *_OTHER_METRICS.get(metric, (metric,)))) for metric in _COUNTERS]
+    listed = _listed_stretches(tables, device_id, times, moments)
+    found = [_counter(metric, whole, listed) for metric in _COUNTERS]
     limit = _first_of(values, *_POWER_LIMIT)
     counters = {counter.name: counter for counter in found if counter is not None}
     means = {name: one.mean for name, one in counters.items()}
@@ -119,6 +123,7 @@ def sampled_of(tables: TableSet, device_id: int) -> Sampled | None:
         gpu_index=indices[0] if len(indices) == 1 else None,
         entity=entity,
         n=max([1, len(moments), *(counter.n for counter in counters.values()), _lists(here)]),
+        without_time=0 if times.is_empty() else _without_time(whole),
         start_ns=start if isinstance(start, int) else None,
         end_ns=end if isinstance(end, int) else None,
         covered_share=_covered(times, _moments(board)),
@@ -193,19 +198,58 @@ def _lists(here: pl.DataFrame) -> int:
     return int(rows["len"].max() or 0)  # type: ignore[arg-type]  # an integer
 
 
+def _usual(moments: pl.Series) -> float | None:
+    """The usual interval between samples; `moments`: as of :func:`_moments`."""
+    usual = moments.diff().drop_nulls().median()
+    return usual if isinstance(usual, float) and usual > 0 else None
+
+
+def _listed_stretches(tables: TableSet, device_id: int, times: pl.Series, moments: pl.Series) -> list[tuple[int, int]]:
+    """Stretches between holes in which lists name a compute process; none where there is no hole.
+
+    Lists of one program say nothing of the samples before it began, which a hole parts from them.
+    """
+    usual, ordered = _usual(moments), times.unique().sort()
+    if usual is None:
+        return []
+    part = (ordered.diff() > _HOLE * usual).fill_null(value=False).cum_sum()
+    spans = (
+        pl.DataFrame({"time": ordered, "part": part})
+        .group_by("part")
+        .agg(first=pl.col("time").min(), last=pl.col("time").max())
+    )
+    if spans.height < 2:
+        return []
+    lists = listed_times(tables, device_id)
+    spans = spans.select("first", "last").sort("first")
+    return [(first, last) for first, last in spans.iter_rows() if lists.is_between(first, last).any()]
+
+
+def _without_time(whole: Mapping[str, pl.DataFrame]) -> int:
+    """Samples without a time: of the quantity that has most."""
+    valued = [rows.filter(pl.col("value").is_not_null()) for rows in whole.values()]
+    return max((rows["time_ns"].null_count() for rows in valued), default=0)
+
+
 def _covered(times: pl.Series, moments: pl.Series) -> float | None:
     """The part of the time from the first to the last sample that is no hole; `moments`: as of :func:`_moments`."""
     intervals = times.unique().sort().diff().drop_nulls()
-    usual = moments.diff().drop_nulls().median()
-    if not isinstance(usual, float) or usual <= 0:
+    usual = _usual(moments)
+    if usual is None:
         return None
     holes = intervals.filter(intervals > _HOLE * usual)
     return 1 - float((holes - usual).sum()) / float(intervals.sum())
 
 
-def _counter(metric: str, values: pl.Series) -> SampledCounter | None:
-    if values.is_empty():
+def _counter(
+    metric: str, whole: Mapping[str, pl.DataFrame], listed: Sequence[tuple[int, int]]
+) -> SampledCounter | None:
+    metrics = _OTHER_METRICS.get(metric, (metric,))
+    valued = (whole[one].filter(pl.col("value").is_not_null()) for one in metrics if one in whole)
+    rows = next((one for one in valued if one.height), None)
+    if rows is None:
         return None
+    values = rows["value"]
     ending = max((ending for ending in _UNITS if metric.endswith(ending)), key=len)
     unit, scale = _UNITS[ending]
     low, mean, high = (float(one) / scale for one in (values.min(), values.mean(), values.max()))  # type: ignore[arg-type]  # floats
@@ -213,8 +257,20 @@ def _counter(metric: str, values: pl.Series) -> SampledCounter | None:
     # A vGPU gives 0 for what its guest may not read: no GPU in use has a clock of 0 Hz.
     if unit in ("Hz", "C") and high <= 0:
         return None
+    of_listed = [rows.filter(pl.col("time_ns").is_between(*stretch))["value"] for stretch in listed]
+    while_listed = [value / scale for series in of_listed for value in series]
     return SampledCounter(
-        name=metric.removesuffix(ending), unit=unit, mean=mean, low=low, high=high, n=len(values), p10=p10, p90=p90
+        name=metric.removesuffix(ending),
+        unit=unit,
+        mean=mean,
+        low=low,
+        high=high,
+        n=len(values),
+        p10=p10,
+        p90=p90,
+        listed_low=min(while_listed, default=None),
+        listed_high=max(while_listed, default=None),
+        listed_n=len(while_listed),
     )
 
 
@@ -255,7 +311,8 @@ def _throttling(whole: Mapping[str, pl.DataFrame], values: Mapping[str, pl.Serie
         if masks and reason not in flags:
             flags[reason] = [bool(mask & bit) for mask in masks]
     limits = dict(_violations(values))
-    if not flags and not limits:
+    limited, counted_ns = _limited(whole)
+    if not flags and not limits and counted_ns is None:
         return None
     shares = {reason: sum(seen) / len(seen) for reason, seen in flags.items()}
     return Throttling(
@@ -263,7 +320,29 @@ def _throttling(whole: Mapping[str, pl.DataFrame], values: Mapping[str, pl.Serie
         n=max((len(seen) for seen in flags.values()), default=1),
         power_limited=limits.get("power"),
         thermal_limited=limits.get("thermal"),
+        limited_ns=limited,
+        counted_ns=counted_ns,
     )
+
+
+def _limited(whole: Mapping[str, pl.DataFrame]) -> tuple[dict[str, int], int | None]:
+    """How long each reason limited the clocks between the first and the last reading, and how long that was, ns.
+
+    A counter that fell began anew with the driver: it says nothing of the time between.
+    """
+    rises, spans = dict[str, int](), list[int]()
+    for metric, rows in whole.items():
+        reason = metric.partition(".")[2].removesuffix(_US)
+        if not metric.startswith(_REASON_COUNTERS) or not metric.endswith(_US) or reason not in _REASONS:
+            continue
+        read = rows.drop_nulls(["time_ns", "value"]).sort("time_ns")
+        times, values = read["time_ns"].to_list(), read["value"].to_list()
+        if len(values) < 2 or times[0] == times[-1] or values != sorted(values):
+            continue
+        spans.append(times[-1] - times[0])
+        rises[reason] = round((values[-1] - values[0]) * 1000)
+    found = sorted(((reason, ns) for reason, ns in rises.items() if ns > 0), key=lambda item: -item[1])
+    return dict(found), max(spans, default=None)
 
 
 def _mask(value: float | None, text: str | None) -> int | None:

@@ -476,17 +476,44 @@ def engines_sentence(device: Device) -> str | None:
         return None
     sms = found.counter("sm_active") or found.counter("gpu_utilization")
     engines = [(name, found.counter(f"{name}_utilization")) for name in _ENGINES]
-    # Samples of separate moments are no time of which that is a part.
-    of = "in the mean of its samples" if found.separate_moments else "of the time"
+    if sms is None:
+        return None
+    # Utilisation is no measure of how many SMs were busy.
+    than = "the SMs" if sms.name == "sm_active" else "GPU utilisation"
+    if found.separate_moments:
+        # They have no mean. Those of a moment without tenants say nothing of what tenants use.
+        parts = [
+            f"the {_ENGINES[name]} was busy {while_listed(one)} while processes were listed "
+            f"({fmt.counted(one.listed_n, 'sample')})"
+            for name, one in engines
+            if one is not None and (one.listed_low or 0) > (1.0 if sms.listed_high is None else sms.listed_high)
+        ]
+        of_sms = f"{while_listed(sms)}, {fmt.counted(sms.listed_n, 'sample')}"
+        return f"{' and '.join(parts)}, more than {than} ({of_sms})" if parts else None
     busier = [
-        f"the {_ENGINES[name]} was busy {fmt.percent(one.mean)} {of} "
+        f"the {_ENGINES[name]} was busy {fmt.percent(one.mean)} of the time "
         f"({fmt.counted(one.n, 'sample')}, peak {fmt.percent(one.high)})"
         for name, one in engines
-        if one is not None and sms is not None and one.mean > sms.mean
+        if one is not None and one.mean > sms.mean
     ]
-    if not busier or sms is None:
+    if not busier:
         return None
-    return f"{' and '.join(busier)}, more than the SMs ({fmt.percent(sms.mean)}, {fmt.counted(sms.n, 'sample')})"
+    return f"{' and '.join(busier)}, more than {than} ({fmt.percent(sms.mean)}, {fmt.counted(sms.n, 'sample')})"
+
+
+def _listed_note(counter: SampledCounter) -> str:
+    """The same with what it is of; empty where it is the range of all samples as well."""
+    whole = (counter.low, counter.high) == (counter.listed_low, counter.listed_high)
+    value = while_listed(counter)
+    return f"{value} with processes listed" if value and not whole else ""
+
+
+def while_listed(counter: SampledCounter) -> str:
+    """The range of a counter while processes were listed; empty: lists do not part its samples."""
+    if counter.listed_low is None or counter.listed_high is None:
+        return ""
+    low, high = counter.listed_low, counter.listed_high
+    return fmt.quantities(low, high, counter.unit) if low < high else fmt.quantity(high, counter.unit)
 
 
 def range_text(counter: SampledCounter) -> str:
@@ -513,7 +540,7 @@ def mean_text(sampled: Sampled, name: str, *, note: str = "") -> str | None:
     if counter is None:
         return None
     value = least_to_most(counter) if sampled.separate_moments else fmt.quantity(counter.mean, counter.unit)
-    notes = [range_text(counter) if not sampled.separate_moments else "", note]
+    notes = [_listed_note(counter) if sampled.separate_moments else range_text(counter), note]
     # No semicolon: the first screen leaves out clauses that end with one.
     said = ", ".join(filter(None, notes))
     # A share is one of time: what it is not stands behind that.
@@ -666,8 +693,8 @@ def _busy(tenant: ListedTenant) -> float:
     return max((one.high or 0.0 if one.value is None else one.value for one in shares), default=0.0)
 
 
-def throttling_text(device: Device) -> str:
-    """What limited the clocks, in how many samples."""
+def throttling_text(device: Device, *, flagged: bool = True) -> str:
+    """What limited the clocks, in how many samples and for how long; `flagged`: that no flag was set as well."""
     found = None if device.sampled is None else device.sampled.throttling
     if found is None:
         return fmt.UNKNOWN
@@ -678,7 +705,13 @@ def throttling_text(device: Device) -> str:
     parts = [f"{', '.join(shares)} of {samples}"] if shares else []
     limits = (("power limit", found.power_limited), ("temperature", found.thermal_limited))
     timed = [f"{name} {fmt.percent(share)} of the time ({samples})" for name, share in limits if share]
-    return ", ".join([*parts, *timed]) or f"none ({samples})"
+    # Flags are of moments; the driver counts all of the time between.
+    held = [f"{REASON_WORDS[reason]} for {fmt.duration(ns)}" for reason, ns in found.limited_ns.items()]
+    limited = f"{', '.join(held)} of" if held else "none in"
+    counted = [] if found.counted_ns is None else [f"{limited} {fmt.duration(found.counted_ns)}"]
+    moments = found.counted_ns is not None or (device.sampled is not None and device.sampled.separate_moments)
+    flags = [f"no flag in {samples}"] if moments and not parts and flagged else []
+    return ", ".join([*counted, *parts, *timed, *flags]) or f"none ({samples})"
 
 
 def health_parts(device: Device) -> list[str]:
@@ -704,8 +737,9 @@ def _wrong(device: Device) -> list[tuple[int, str]]:
     if total and free is not None and free < MEMORY_RESERVE * total:
         parts.append((2, f"memory almost full: {fmt.bytes_(free)} of {fmt.bytes_(total)} free at the peak"))
     throttling = found.throttling
-    if throttling is not None and (throttling.shares or throttling.power_limited or throttling.thermal_limited):
-        parts.append((3, f"clocks throttled: {throttling_text(device)}"))
+    limited = throttling is not None and (throttling.power_limited or throttling.thermal_limited)
+    if throttling is not None and (throttling.shares or limited or throttling.limited_ns):
+        parts.append((3, f"clocks throttled: {throttling_text(device, flagged=False)}"))
     return parts
 
 

@@ -258,6 +258,9 @@ def _sampled_lines(report: Report, device: Device, room: int) -> list[str]:
     most = 3 if left > room - _AT_A_GLANCE + 2 else 2 if use is None or left > 1 else 1
     whole = [] if sampled is None else _whole("Sampled", sampled, most)
     advice = _advice(report, device, max(min(left + _ADVICE_LINES - len(whole), 4), 1))
+    if sampled is not None and most == 1 and left + _ADVICE_LINES > len(whole) + len(advice):
+        # The action was shorter than the room that was left for it.
+        whole = _whole("Sampled", sampled, 2)
     return [*before, *whole, *after, *advice, *facts][:room]
 
 

@@ -248,6 +248,14 @@ class Throttling(Result):
     n: int = Field(ge=1, description="Samples of the flags.")
     power_limited: Number | None = Field(description="Share of time held down by the power limit; null: not counted.")
     thermal_limited: Number | None = Field(description="Share of time held down by temperature; null: not counted.")
+    limited_ns: dict[str, int] = Field(
+        default={},
+        description="By how much the driver's counter of each reason rose from its first to its last reading, ns, "
+        "largest first; empty: no rise, or not read twice.",
+    )
+    counted_ns: int | None = Field(
+        default=None, description="Time from the first to the last reading of these counters; null: not read twice."
+    )
 
 
 #: What is wrong with the memory or the SMs of a GPU, as the driver flags it.
@@ -269,6 +277,9 @@ class Sampled(Result):
     """What samples of the whole device say; means over the samples, basis `sampled`."""
 
     n: int = Field(ge=1, description="Samples: different times, or values of one quantity where these are more.")
+    without_time: int = Field(
+        default=0, ge=0, description="Samples without a time, where others have one: they are not drawn over time."
+    )
     gpu_index: int | None = Field(
         default=None, description="Index of the device in nvidia-smi; null: not in the files, or several."
     )

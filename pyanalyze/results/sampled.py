@@ -38,6 +38,13 @@ class SampledCounter(Result):
         "null: not computed.",
     )
     n: int = Field(ge=1, description="Samples with a value.")
+    listed_low: Finite | None = Field(
+        default=None,
+        description="Smallest sample of the stretches between holes in which lists name a compute process; null: there "
+        "is no hole, no list with a time, or no sample with a time in these.",
+    )
+    listed_high: Finite | None = Field(default=None, description="Largest sample of these stretches, likewise.")
+    listed_n: int = Field(default=0, ge=0, description="Samples of these stretches that have a value.")
 
     @property
     def has_percentiles(self) -> bool:

@@ -19,6 +19,7 @@ __all__ = [
     "list_apart_ns",
     "listed_nobody",
     "listed_of_board",
+    "listed_times",
     "most_listed_together",
     "process_memory",
     "sampled_busy",
@@ -229,6 +230,19 @@ def listed_of_board(tables: TableSet, device_id: int) -> bool:
 
     listed = _listed(tables, device_id)
     return listed is not None and listed.filter(pl.col("device_id") == device_id).is_empty()
+
+
+def listed_times(tables: TableSet, device_id: int) -> pl.Series:
+    """Return when lists name a compute process on a device; empty: never, or at times that are not known.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> len(listed_times(pyanalyze.load(capture).tables, 0))
+    0
+    """
+    listed = _listed(tables, device_id)
+    return (tables.process_samples.clear() if listed is None else listed)["time_ns"].drop_nulls()
 
 
 def unlisted_tenants(tables: TableSet, device_id: int) -> tuple[str, ...]:

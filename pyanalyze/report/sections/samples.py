@@ -90,11 +90,15 @@ def use_chart(device: Device) -> Chart:
     counters = () if device.sampled is None else device.sampled.counters
     # The first of them is the one that is drawn.
     name, meaning = next((_SHARES[one.name] for one in counters if one.name in _SHARES), ("Utilisation", ""))
+    found = device.sampled
+    untimed = ""
+    if found is not None and found.without_time:
+        of = f"{fmt.count(found.without_time)} of {fmt.counted(found.n, 'sample')}"
+        untimed = f" Not drawn, because they have no time: {of}."
     return Chart(
         chart_key("samples", device.device_id),
         f"{name} and memory over time",
-        # That values without a time are not drawn stands among the counters of data quality.
-        f"Sampled. {f'{name}: {meaning}. ' if meaning else ''}Time without samples has no line.",
+        f"Sampled. {f'{name}: {meaning}. ' if meaning else ''}Time without samples has no line.{untimed}",
     )
 
 
@@ -113,13 +117,18 @@ def _figures(device: Device) -> Facts:
         ("Idle", fmt.percent(found.idle_share), idle_note(found)),
         ("Memory", fmt.bytes_(peak), f"peak of {_samples(used)}{of_device}{_spread(found, used)}"),
         ("Power", *_power(found)),
-        ("Throttling", throttling_text(device), "flags of the driver"),
+        ("Throttling", throttling_text(device), _throttling_source(found)),
         ("Xid errors", errors[0], "last codes"),
         ("Uncorrected ECC errors", errors[1], "since the driver was loaded"),
     )
     return Facts(
         tuple(Fact(label, value, note, "sampled") for label, value, note in rows if not value.startswith(fmt.UNKNOWN))
     )
+
+
+def _throttling_source(found: Sampled) -> str:
+    counted = found.throttling is not None and found.throttling.counted_ns is not None
+    return "flags of the driver; its counters from first to last reading" if counted else "flags of the driver"
 
 
 def _spread(found: Sampled, used: SampledCounter | None) -> str:

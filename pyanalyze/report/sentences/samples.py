@@ -30,7 +30,9 @@ def sampled_sentence(device: Device) -> str | None:
     full += [] if warps is None else [f"{warps} of all warp slots in use"]
     # How full the SMs were says more than that a kernel ran: on the first screen there may be room for one.
     parts = [", ".join(full)] if full else []
-    used = mean_text(sampled, "gpu_utilization", note="utilisation, not occupancy")
+    # The range of separate moments takes the room of a word.
+    not_that = "not occupancy" if sampled.separate_moments else "utilisation, not occupancy"
+    used = mean_text(sampled, "gpu_utilization", note=not_that)
     engine = mean_text(sampled, "gr_engine_active", note="not occupancy") if used is None else None
     busy = mean_text(sampled, "memory_utilization", note="not bandwidth") if dram is None else None
     parts += [] if used is None else [f"a kernel ran {used}"]
@@ -45,7 +47,12 @@ def sampled_sentence(device: Device) -> str | None:
         parts.append(processes_text(sampled.processes))
     parts += [] if busy is None else [f"memory busy {busy}"]
     # Of how many samples, and of what part of the time, is read before the figures.
-    return "; ".join([f"{fmt.counted(sampled.n, 'sample')}{_holes(sampled)}", *parts])
+    return "; ".join([f"{fmt.counted(sampled.n, 'sample')}{_untimed(sampled)}{_holes(sampled)}", *parts])
+
+
+def _untimed(sampled: Sampled) -> str:
+    """How many of them have no time, where others have one."""
+    return f" ({fmt.count(sampled.without_time)} without time)" if sampled.without_time else ""
 
 
 def _holes(sampled: Sampled) -> str:
