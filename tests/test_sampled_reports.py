@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from shared_sessions import load
 
-from pyanalyze.report.blocks import Chart
+from pyanalyze.report.blocks import Chart, Para
 from pyanalyze.report.layout import lay_out
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import draw
@@ -39,6 +39,8 @@ MIG = "nvidia-gpu-exporter/*nvidia-h100-mig__590*.txt"
 A100 = "telegraf/*a100-sxm4-v12.xml"
 #: Answers of nvidia-smi for an L40S: an idle moment, and one with two encoders.
 L40S = "nvidia-gpu-exporter/*l40s*.txt"
+#: `dcgmi dmon` of MPS clients on an H200, without times.
+MPS = "fergus-mps-h200/profile_results__dcgm_mps.txt"
 #: DCGM, one row a second, of some twenty runs.
 DCGM = "migprofiler-a100/data__A100-40g__infer_bsz__dcgm.csv"
 
@@ -244,6 +246,27 @@ def test_samples_without_a_time_are_said_to_be_left_out_of_the_chart() -> None:
     blocks = (block for section in lay_out(report_of(L40S)).sections for block in section.blocks)
     caption = next(block.caption for block in blocks if isinstance(block, Chart))
     assert caption.endswith("Not drawn, because they have no time: 10 of 16 samples.")
+
+
+def test_one_reading_has_no_chart() -> None:
+    """The file is one answer of nvidia-smi, of 11:44:30."""
+    assert file_of(A100).read_text(encoding="utf-8").count("<timestamp>") == 1
+    session = load(file_of(A100))
+    blocks = [block for section in lay_out(session.report()).sections for block in section.blocks]
+    assert not [block for block in blocks if isinstance(block, Chart)]
+    assert Para("One reading: there is nothing to draw over time.", "muted") in blocks
+    assert not [key for key in draw(session.analysis, session.report()) if key.startswith("samples")]
+
+
+@pytest.mark.parametrize("pattern", [A100, L40S, MPS])
+def test_what_a_recording_costs_tenants_that_run_already_is_said_once(pattern: str) -> None:
+    """NVIDIA, Nsight Systems user guide: `nsys profile` and `nsys launch` start the application that they trace."""
+    page = page_of(pattern)
+    (section,) = re.findall(r"## What to change[^\n]*\n\n(nsys cannot attach.*?)\n\n", page, re.DOTALL)
+    assert "restart it under nsys" in section
+    assert "list of GPU processes" in section
+    assert "Latencies (--work)" in section
+    assert page.count("cannot attach") == 1
 
 
 def test_a_tenant_of_a_shared_instance_is_moved_into_an_empty_one() -> None:

@@ -355,7 +355,7 @@ def _charts(analysis: Analysis, report: Report) -> Iterator[tuple[str, alt.TopLe
         whose = {one.pid: named[place] for place, one in enumerate(device.listed) if one.pid is not None}
         # A list of the board has processes of its MIG instances too: each is shown where it is.
         points = [point for point in series_of(tables, number) if point["pid"] is None or point["pid"] in whose]
-        if points:
+        if points and not (device.sampled is not None and device.sampled.one_moment):
             total = None if device.memory is None else device.memory.total_bytes
             entity = None if device.sampled is None else device.sampled.entity
             whole = "whole device" if entity is None else f"entity {visible(entity, 20)}"

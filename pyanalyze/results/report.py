@@ -340,6 +340,17 @@ class Sampled(Result):
         return next((one for one in self.counters if one.name == name), None)
 
     @property
+    def one_moment(self) -> bool:
+        """Whether all samples are of one moment: nothing is known over time.
+
+        Examples
+        --------
+        >>> Sampled.model_construct(start_ns=5, end_ns=5).one_moment
+        True
+        """
+        return self.start_ns is not None and self.start_ns == self.end_ns
+
+    @property
     def separate_moments(self) -> bool:
         """Whether holes are longer than the sampled time: the samples are of separate moments, and have no mean."""
         return self.covered_share is not None and self.covered_share < _MOSTLY_SAMPLED

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyanalyze.analysis.advice.options import ReplayError, how_wrong
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
+from pyanalyze.report.sampled_text import without_capture
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.missing import solo_first, why_missing, why_missing_or_nothing
 from pyanalyze.report.sentences.window import share_of_run
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from pyanalyze.results.advice import CapStrategy, ForecastWaits, SharingOption
     from pyanalyze.results.report import Device
 
+#: What a recording costs tenants that run already, and what there is without one.
+_RESTART: Final = (
+    "nsys cannot attach CUDA tracing to a running process: to record a tenant, restart it under nsys. "
+    "Without a restart, a list of GPU processes says who is there. Latencies (--work) show whether they rise with the "
+    "use of another tenant. pyanalyze record --nsys takes samples and, except under MIG, switch records of all "
+    "processes."
+)
 #: Between two commands of an undo. A line break in foreign text stays escaped: no command begins behind it.
 _NEXT_COMMAND = re.compile(r"\n(?=(?:# write|# where|export|unset|echo|for) )")
 
@@ -42,6 +50,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if device.missing_for("options"):
             found.append(f"Sharing configurations were not compared. {why_missing(device, 'options')}")
         return [*blocks, Para(" ".join(part for part in found if part)), *settings_blocks(device, inputs)]
+    if (
+        device is inputs.main
+        and without_capture(inputs.report)
+        and any(gap.how for gap in device.missing_for("kernels"))
+    ):
+        # Once: each device asks for the same recordings.
+        blocks.append(Para(_RESTART))
     if device.replay_check:
         blocks.append(Para(_replayed(device)))
     numbers = numbers_of(device.advice)

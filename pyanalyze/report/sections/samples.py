@@ -85,8 +85,10 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     return blocks
 
 
-def use_chart(device: Device) -> Chart:
-    """Draw what was sampled over time."""
+def use_chart(device: Device) -> Chart | Para:
+    """Draw what was sampled over time; of one moment there is nothing to draw."""
+    if device.sampled is not None and device.sampled.one_moment:
+        return Para("One reading: there is nothing to draw over time.", "muted")
     counters = () if device.sampled is None else device.sampled.counters
     # The first of them is the one that is drawn.
     name, meaning = next((_SHARES[one.name] for one in counters if one.name in _SHARES), ("Utilisation", ""))
