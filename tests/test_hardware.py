@@ -2651,7 +2651,7 @@ def test_forecasts_of_copies_stand_beside_what_was_recorded() -> None:
     assert re.search(r" 3 MPS, caps by load \d+\+\d+\+\d+ % \d\.\d\dx", page)
 
 
-def test_how_far_the_replay_is_off_is_said_once_above_the_options() -> None:
+def test_how_far_the_replay_is_off_is_said_once_above_the_table_of_options() -> None:
     """By SQL the work of both lasts for a second, from the call that launches the first of it to the end of the last."""
     path = H100 / "slices-A-B.sqlite"
     tables = ("KERNEL", "MEMCPY", "MEMSET")
@@ -2682,7 +2682,7 @@ def test_how_far_the_replay_is_off_is_said_once_above_the_options() -> None:
         assert float(recorded) * scale[unit] == pytest.approx(elapsed_ns, rel=0.01)
         change = float(again) * scale[other] / (float(recorded) * scale[unit]) - 1
         assert 100 * change == pytest.approx(float(error) * (1 if way == "long" else -1), abs=0.2)
-    assert page.index(found[0][0]) < page.index("1a. ")
+    assert page.index("1a. ") < page.index(found[0][0]) < page.index("time-slicing (current)")
     assert page.count("% too short") == sum(one[3] == "short" for one in found)
 
 

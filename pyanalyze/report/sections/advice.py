@@ -50,15 +50,6 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if device.missing_for("options"):
             found.append(f"Sharing configurations were not compared. {why_missing(device, 'options')}")
         return [*blocks, Para(" ".join(part for part in found if part)), *settings_blocks(device, inputs)]
-    if (
-        device is inputs.main
-        and without_capture(inputs.report)
-        and any(gap.how for gap in device.missing_for("kernels"))
-    ):
-        # Once: each device asks for the same recordings.
-        blocks.append(Para(_RESTART))
-    if device.replay_check:
-        blocks.append(Para(_replayed(device)))
     numbers = numbers_of(device.advice)
     either = [number for number, item in zip(numbers, device.advice, strict=True) if item.exclusive]
     for number, item in zip(numbers, device.advice, strict=True):
@@ -92,11 +83,16 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             # On lines of its own, so that it can be copied whole.
             undo = tuple(visible(line, None) for line in _NEXT_COMMAND.split(item.undo))
             blocks += [Para("Undo:", "muted"), Commands(undo)]
-    return [*blocks, *settings_blocks(device, inputs), *_compared(device)]
+    asked = any(gap.how for gap in device.missing_for("kernels"))
+    # Once: each device asks for the same recordings.
+    if device is inputs.main and asked and without_capture(inputs.report):
+        blocks.append(Para(_RESTART))
+    replayed = [Para(_replayed(device))] if device.replay_check else []
+    return [*blocks, *settings_blocks(device, inputs), *replayed, *_compared(device)]
 
 
 def _replayed(device: Device) -> str:
-    """By how much the replay of the current configuration misses the record: once, above all options."""
+    """By how much the replay of the current configuration misses the record: once, above the table of options."""
     labels = tenant_labels(device.tenants)
     each = [
         f"{labels[one.tenant_id]} {how_wrong(ReplayError(one.tenant_id, one.error))} "

@@ -329,10 +329,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     columns = (
         Column("Kernel"),
         Column("Tenant"),
-        *([Column("Resident time", "sum", True)] if time else []),
-        Column(
-            "Durations" if time else "Time", "sum, also switched out" if time else "sum of durations", True, bool(time)
-        ),
+        Column("Resident time", "sum", True) if time else Column("Time", "sum of durations", True),
         Column("Launches", numeric=True),
         Column("Occupancy", "theoretical", True),
         Column("Occupancy limited by"),
@@ -422,8 +419,7 @@ def _kernel_row(
     return (
         Cell(words("short_name") or words("name") or "unnamed", tone="code", note=words("name")),
         Cell(owner, tone="code"),
-        *([Cell(fmt.duration(whole(time)))] if time else []),
-        Cell(fmt.duration(whole("total_ns"))),
+        Cell(fmt.duration(whole(time or "total_ns"))),
         Cell(fmt.count(whole("launches"))),
         value_cell(fmt.percent(real("occupancy"))),
         Cell(limit),
