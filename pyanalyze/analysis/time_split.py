@@ -58,8 +58,6 @@ _WAITS = (HostKind.MPI, HostKind.VIDEO)
 _MOST_PARTS = 8
 #: Kernels that are named beside the one with most time where they have as much.
 MOST_EQUAL = 3
-#: Kernel names that are looked at for the one that was in flight without others, those with most time.
-_MOST_NAMES = 32
 #: Calls at the start are set-up where each takes more than so many times the median of all.
 _SET_UP = 10
 #: By so much the clocks of host and device may differ: in `nsys-ai/mfu_2gpu_before` of the corpus waits for copies of
@@ -85,6 +83,8 @@ _MAKES_CONTEXT = r"CtxCreate|PrimaryCtxRetain"
 #: What nsys writes behind the name of a function of the runtime.
 _VERSION = re.compile(r"_v\d+$")
 _OF_CALLS = ("capture", "pid", "tid", "start_ns", "end_ns", "name", "correlation_id")
+#: Among the numbers of names: a graph of unknown kernels, and a kernel without a name.
+_GRAPH, _NAMELESS = -1, -2
 _OF_KERNELS = ("device_id", "capture", "pid", "start_ns", "end_ns", "short_name")
 
 
@@ -208,15 +208,16 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
                 }
             )
         if split.overlapping:
-            tenant = (row["device_id"], row["tenant_id"])
-            name, only_ns = _longest_only(tables, row)
-            split = about_kernel(tables, tenant, split, name)
-            split = split.model_copy(update={"top_kernel_only_ns": only_ns, "top_kernel_equals": []})
+            only = _only_times(tables, row)
+            name = max(only, key=lambda one: only[one], default=top.name)
+            split = about_kernel(tables, (row["device_id"], row["tenant_id"]), split, str(name), only)
         found[row["device_id"], row["tenant_id"]] = split
     return found
 
 
-def about_kernel(tables: TableSet, tenant: tuple[int, int], split: TimeSplit, name: str) -> TimeSplit:
+def about_kernel(
+    tables: TableSet, tenant: tuple[int, int], split: TimeSplit, name: str, only: Mapping[str, int] | None = None
+) -> TimeSplit:
     """Replace what a split says of the kernel with most time by what is so of another kernel.
 
     Parameters
@@ -229,6 +230,8 @@ def about_kernel(tables: TableSet, tenant: tuple[int, int], split: TimeSplit, na
         The split of this tenant.
     name
         Short name of one of its kernels.
+    only
+        For how long each of its kernels was in flight without another; None: that is looked up where kernels overlap.
 
     Examples
     --------
@@ -240,12 +243,14 @@ def about_kernel(tables: TableSet, tenant: tuple[int, int], split: TimeSplit, na
     import polars as pl
 
     device_id, tenant_id = tenant
-    if name == split.top_kernel:
+    if name == split.top_kernel and only is None:
         return split
     here = (pl.col("device_id") == device_id) & (pl.col("tenant_id") == tenant_id)
     names = _kernel_names(tables).filter(here)
     (row,) = _usage(tables).filter(here).to_dicts()
     (kernel,) = names.filter(pl.col("short_name") == name).to_dicts()
+    if split.overlapping and only is None:
+        only = _only_times(tables, row)
     return split.model_copy(
         update={
             "top_kernel": name,
@@ -257,7 +262,7 @@ def about_kernel(tables: TableSet, tenant: tuple[int, int], split: TimeSplit, na
             "top_kernel_library": library_of(name, kernel["full_name"]),
             "top_kernel_equals": [],
             "top_kernel_faulting_ns": _faulting_ns(tables, row, name),
-            "top_kernel_only_ns": _only_ns(tables, row, name) if split.overlapping else None,
+            "top_kernel_only_ns": None if only is None else only.get(name, 0),
         }
     )
 
@@ -1092,36 +1097,41 @@ class _TopKernel:
         return [one["short_name"] for one in self.others if fmt.percent(one["total_ns"] / self.all_ns) == share]
 
 
-def _only_ns(tables: TableSet, tenant: Mapping[str, Any], name: str | None) -> int:
-    """Time in which kernels of this name were in flight, and nothing else of the tenant."""
-    import polars as pl
+def _only_times(tables: TableSet, tenant: Mapping[str, Any]) -> dict[str, int]:
+    """By name of a kernel: how long such were in flight, and nothing else of the tenant.
 
-    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
-    kernels = tables.columns("kernels", *_OF_KERNELS).filter(mine)
-    others = kernels.select("short_name").unique().filter(pl.col("short_name").cast(pl.String).ne_missing(name))
-    rest = kernels.join(others, on="short_name", how="semi", nulls_equal=True)
-    graphs = tables.columns("graph_launches", *_OF_KERNELS[:5]).filter(mine)
-    work = pl.concat([rest.select("start_ns", "end_ns"), graphs.select("start_ns", "end_ns")])
-    return max(int(tenant["busy_ns"]) - covered_ns(work), 0)
-
-
-def _longest_only(tables: TableSet, tenant: Mapping[str, Any]) -> tuple[str, int]:
-    """The kernel name that was in flight without any other for longest, and for how long.
-
-    One that has most time may run beside others throughout: without it, these would take as long.
+    A kernel that has most time may run beside others throughout: without it, these would take as long.
     """
     import polars as pl
 
-    here = (pl.col("device_id") == tenant["device_id"]) & (pl.col("tenant_id") == tenant["tenant_id"])
-    rows = _kernel_names(tables).filter(here).select("short_name", "total_ns").rows()
-    found, longest_ns = rows[0][0], -1
-    for name, total_ns in rows[:_MOST_NAMES]:
-        # Those that follow have less time, with others or without.
-        if total_ns <= longest_ns:
-            break
-        if (only_ns := _only_ns(tables, tenant, name)) > longest_ns:
-            found, longest_ns = name, only_ns
-    return found, longest_ns
+    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
+    code = pl.col("short_name").to_physical().cast(pl.Int64).fill_null(_NAMELESS)
+    kernels = tables.columns("kernels", *_OF_KERNELS).filter(mine).select("short_name", "start_ns", "end_ns")
+    names = dict(kernels.select(code.alias("code"), pl.col("short_name").cast(pl.String)).unique().iter_rows())
+    graphs = tables.columns("graph_launches", *_OF_KERNELS[:5]).filter(mine)
+    work = pl.concat(
+        [
+            kernels.select(code.alias("code"), "start_ns", "end_ns"),
+            graphs.select(code=pl.lit(_GRAPH, pl.Int64), start_ns="start_ns", end_ns="end_ns"),
+        ]
+    )
+    # Launches of one name that overlap are one.
+    until = pl.col("end_ns").cum_max().shift(1).over("code")
+    work = work.sort("code", "start_ns").with_columns(pl.max_horizontal("start_ns", until).alias("start_ns"))
+    work = work.filter(pl.col("end_ns") > pl.col("start_ns"))
+    # Where one is in flight, the sum of the numbers of those in flight is its number.
+    moments = pl.concat(
+        [
+            work.select(ns="start_ns", depth=pl.lit(1, pl.Int32), code="code"),
+            work.select(ns="end_ns", depth=pl.lit(-1, pl.Int32), code=-pl.col("code")),
+        ]
+    )
+    flying = moments.sort("ns").select(
+        pl.col("depth").cum_sum(), pl.col("code").cum_sum(), length_ns=pl.col("ns").shift(-1) - pl.col("ns")
+    )
+    alone = flying.filter(pl.col("depth") == 1, pl.col("length_ns") > 0).group_by("code").agg(pl.col("length_ns").sum())
+    found = {names[code]: ns for code, ns in alone.iter_rows() if names.get(code) is not None}
+    return {name: found[name] for name in sorted(found)}
 
 
 def _faulting_ns(tables: TableSet, tenant: Mapping[str, Any], name: str) -> int | None:
