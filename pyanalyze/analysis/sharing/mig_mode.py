@@ -25,6 +25,8 @@ def instance_of_samples(tables: TableSet, device_id: int) -> str | None:
     >>> instance_of_samples(pyanalyze.load(capture).tables, 0) is None
     True
     """
+    if tables.samples.is_empty():
+        return None
     # Lists of a board may name the instances of its processes: other samples of it are of none.
     named = tables.samples_of(device_id).select("mig_gi", "mig_ci").unique()
     if named.height != 1 or named["mig_gi"][0] is None:
