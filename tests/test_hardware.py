@@ -83,6 +83,12 @@ NODE_MODES = {
 }
 
 
+def work_sql(columns: str) -> str:
+    """A query for these columns of all operations."""
+    tables = ("KERNEL", "MEMCPY", "MEMSET")
+    return " UNION ALL ".join(f"SELECT {columns} FROM CUPTI_ACTIVITY_KIND_{one}" for one in tables)
+
+
 @pytest.mark.parametrize("name", MODES)
 def test_the_mode_is_the_one_that_ran(name: str) -> None:
     (verdict,) = load(H100.parent / f"{name}.sqlite").classify()
@@ -1762,8 +1768,7 @@ def resident_within(path: Path, start_ns: int, end_ns: int) -> dict[int, int]:
 def test_the_first_shares_are_those_of_the_time_in_which_both_had_work() -> None:
     """One of two was resident for 3.55 s before the other had work: 87.6 % of the window says nothing of sharing."""
     path = H100 / "slices-A-B.sqlite"
-    tables = ("KERNEL", "MEMCPY", "MEMSET")
-    work = " UNION ALL ".join(f'SELECT globalPid, start, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables)
+    work = work_sql('globalPid, start, "end"')
     with contextlib.closing(sqlite3.connect(path)) as db:
         spans = db.execute(f'SELECT min(start), max("end") FROM ({work}) GROUP BY globalPid').fetchall()
     report = load(path).report()
@@ -2546,10 +2551,7 @@ def test_what_was_not_split_is_not_counted_twice() -> None:
 def test_a_step_whose_backward_pass_another_thread_launches_is_explained_by_it() -> None:
     """By SQL the slowest of 7 steps is the first of its thread; kernels of the backward pass come from thread 1223."""
     path = H100 / "torch-slices-serve-train.sqlite"
-    tables = ("KERNEL", "MEMCPY", "MEMSET")
-    work = " UNION ALL ".join(
-        f'SELECT globalPid, correlationId, start, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables
-    )
+    work = work_sql('globalPid, correlationId, start, "end"')
     with contextlib.closing(sqlite3.connect(path)) as db:
         steps = db.execute(
             'SELECT start, "end", globalTid % 0x1000000 FROM NVTX_EVENTS AS n LEFT JOIN StringIds ON id = textId '
@@ -2607,10 +2609,7 @@ def test_a_step_whose_backward_pass_another_thread_launches_is_explained_by_it()
 def test_forecasts_of_copies_stand_beside_what_was_recorded() -> None:
     """By SQL none of the 60 requests is as short as the replayed median, and its GPU is idle for most of the time."""
     path = H100 / "torch-alone-serve.sqlite"
-    tables = ("KERNEL", "MEMCPY", "MEMSET")
-    work = " UNION ALL ".join(
-        f'SELECT globalPid, correlationId, start, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables
-    )
+    work = work_sql('globalPid, correlationId, start, "end"')
     with contextlib.closing(sqlite3.connect(path)) as db:
         lengths = [
             ns
@@ -2654,10 +2653,7 @@ def test_forecasts_of_copies_stand_beside_what_was_recorded() -> None:
 def test_how_far_the_replay_is_off_is_said_once_above_the_table_of_options() -> None:
     """By SQL the work of both lasts for a second, from the call that launches the first of it to the end of the last."""
     path = H100 / "slices-A-B.sqlite"
-    tables = ("KERNEL", "MEMCPY", "MEMSET")
-    work = " UNION ALL ".join(
-        f'SELECT globalPid, correlationId, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables
-    )
+    work = work_sql('globalPid, correlationId, "end"')
     with contextlib.closing(sqlite3.connect(path)) as db:
         rows = db.execute(
             f'SELECT w.globalPid / 0x1000000 % 0x1000000, r.start, w."end" FROM ({work}) AS w '
@@ -2689,8 +2685,7 @@ def test_how_far_the_replay_is_off_is_said_once_above_the_table_of_options() -> 
 def test_what_longer_slices_would_save_has_its_denominator() -> None:
     """By SQL the window is 4.564 s: from the first to the last activity of both."""
     path = H100 / "slices-A-B.sqlite"
-    tables = ("KERNEL", "MEMCPY", "MEMSET")
-    work = " UNION ALL ".join(f'SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_{one}' for one in tables)
+    work = work_sql('start, "end"')
     with contextlib.closing(sqlite3.connect(path)) as db:
         ((first, last),) = db.execute(f'SELECT min(start), max("end") FROM ({work})').fetchall()
     page = " ".join(run("advise", path).stdout.split())

@@ -47,7 +47,7 @@ from pyanalyze.text.allowlist import known_host
 from pyanalyze.vocabulary import EVERY_PART, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -146,6 +146,7 @@ def assemble(
                 by_device.get(verdict.device_id),
                 compared.get(verdict.device_id),
                 parts,
+                sampled_ns,
                 detail=detail,
             ).model_copy(
                 update={
@@ -191,17 +192,17 @@ def _device(
     advice: DeviceAdvice | None,
     found: DeviceInterference | None,
     parts: frozenset[Part],
+    sampled_ns: Mapping[int, int],
     *,
     detail: bool,
 ) -> Device:
-
     tables = analysis.tables
     device = tables.rows_of("devices", verdict.device_id)[0]
     usage = tables.of_device("tenants", verdict.device_id).join(
         tables.of_device("tenant_usage", verdict.device_id), on=["tenant_id", "device_id"]
     )
     usage = shown_tenants(tables, usage, verdict)
-    missing = cut_export(tables, set(usage["capture"].drop_nulls())) + list(verdict.missing)
+    missing = cut_export(tables, set(usage["capture"].drop_nulls()), sampled_ns) + list(verdict.missing)
     window = window_of(usage)
     case = analysis.case_by_device.get(verdict.device_id)
     pairs = () if case is None else case.pairs

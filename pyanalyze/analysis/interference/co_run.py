@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.intervals import covered_until, union
 from pyanalyze.results.interference import Estimate
-from pyanalyze.tables.selections import of_process
+from pyanalyze.tables.selections import work_of
 from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _work(tables: TableSet, tenant: Mapping[str, Any], launched: pl.DataFrame, n
     """Operations of a tenant from their launch call, where it is known, to their end."""
     import polars as pl
 
-    columns = ("device_id", "capture", "pid", "correlation_id", "start_ns", "end_ns")
-    mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
-    rows = tables.columns(name, *columns).filter(mine)
-    rows = rows.join(launched, on=list(columns[1:4]), how="left", nulls_equal=True, maintain_order="left")
+    process = ("capture", "pid", "correlation_id")
+    rows = work_of(tables, tenant, (name,), *process, "start_ns", "end_ns")
+    rows = rows.join(launched, on=process, how="left", nulls_equal=True, maintain_order="left")
     return rows.select(pl.coalesce("launched_ns", "start_ns").alias("start_ns"), "end_ns")

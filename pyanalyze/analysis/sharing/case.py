@@ -14,14 +14,14 @@ from pyanalyze.analysis.sharing import thresholds as t
 from pyanalyze.analysis.sharing.classify import judge
 from pyanalyze.analysis.sharing.facts import MANY, Case, Configured, Fact, IdleProgram, Pair, pairs_of
 from pyanalyze.analysis.sharing.idle_starts import idle_start_facts
-from pyanalyze.analysis.sharing.mig_mode import instance_of_samples
+from pyanalyze.analysis.sharing.mig_mode import instance_of_samples, mig_modes_of_samples
 from pyanalyze.analysis.sharing.queries import narrowed
 from pyanalyze.analysis.sharing.turns import turn_facts
 from pyanalyze.analysis.sharing.utilization import utilization_facts
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import TRACE
 from pyanalyze.results.sharing import Example
-from pyanalyze.tables.boards import board_of, samples_of
+from pyanalyze.tables.boards import board_of
 from pyanalyze.tables.cut_exports import sampled_spans_of_cut
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import (
@@ -488,11 +488,7 @@ def _mig_enabled(tables: TableSet, device: Mapping[str, Any]) -> bool | None:
         return None
     if instance_of_samples(tables, device["device_id"]) is not None:
         return True
-    if device["mig_profile"] is None:
-        rows = tables.board_samples_of(device["device_id"]).get("mig_mode")
-    else:
-        rows = samples_of(tables, device).filter(pl.col("metric").cast(pl.String) == "mig_mode")
-    words = set() if rows is None else {str(text).strip().lower() for text in rows["text"].drop_nulls()}
+    words = mig_modes_of_samples(tables, device)
     return words == {"enabled"} if words in ({"enabled"}, {"disabled"}) else None
 
 

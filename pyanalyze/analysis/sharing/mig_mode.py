@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pyanalyze.tables.boards import samples_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["instance_of_samples", "mig_is_on", "without_switch_records"]
+__all__ = ["instance_of_samples", "mig_is_on", "mig_modes_of_samples", "without_switch_records"]
 
 #: Settings that list MIG instances: these exist in MIG mode only.
 _INSTANCE_LISTS: Final = frozenset({"mig_device", "mig_gpu_instance", "mig_compute_instance"})
@@ -35,6 +37,25 @@ def instance_of_samples(tables: TableSet, device_id: int) -> str | None:
     return f"GI {gpu_instance}{'' if compute_instance is None else f', CI {compute_instance}'}"
 
 
+def mig_modes_of_samples(tables: TableSet, device: Mapping[str, Any]) -> set[str]:
+    """What samples of a device say of its MIG mode, in small letters: several words, where it changed.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> mig_modes_of_samples(tables, tables.rows_of("devices", 0)[0])
+    set()
+    """
+    import polars as pl
+
+    if device["mig_profile"] is None:
+        rows = tables.board_samples_of(device["device_id"]).get("mig_mode")
+    else:
+        rows = samples_of(tables, device).filter(pl.col("metric").cast(pl.String) == "mig_mode")
+    return set() if rows is None else {str(text).strip().lower() for text in rows["text"].drop_nulls()}
+
+
 def mig_is_on(tables: TableSet, device: Mapping[str, Any]) -> bool:
     """Whether a device is a MIG instance, or a board in MIG mode.
 
@@ -57,8 +78,7 @@ def mig_is_on(tables: TableSet, device: Mapping[str, Any]) -> bool:
     number = device["device_id"]
     if device["mig_profile"] is not None or tables.samples_of(number)["mig_gi"].count():
         return True
-    modes = tables.board_samples_of(number).get("mig_mode")
-    words = set() if modes is None else {str(text).strip().lower() for text in modes["text"].drop_nulls()}
+    words = mig_modes_of_samples(tables, device)
     # Where it was on for a part of the time only, switches of the other part can be recorded.
     if words & {"enabled", "disabled"} or tables.paths:
         return words == {"enabled"}

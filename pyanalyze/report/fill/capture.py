@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 from pyanalyze.analysis.sharing.missing import HOW
 from pyanalyze.results.model import Missing
 from pyanalyze.results.report import Clock, RecordsHeld
-from pyanalyze.tables.cut_exports import sampled_spans_of_cut
 from pyanalyze.tables.switch_records import SWITCH_RECORDS_CUT
 from pyanalyze.text import format as fmt
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from pyanalyze.tables.tableset import TableSet
 
@@ -115,8 +114,11 @@ def _of_part_of_time(tables: TableSet) -> bool:
     return (tables.selection.start_ns, tables.selection.end_ns) != (None, None)
 
 
-def cut_export(tables: TableSet, captures: Collection[int]) -> list[Missing]:
-    """Say how much of what nsys collected is not in these exports: every figure rests on the rest."""
+def cut_export(tables: TableSet, captures: Collection[int], sampled_ns: Mapping[int, int]) -> list[Missing]:
+    """Say how much of what nsys collected is not in these exports: every figure rests on the rest.
+
+    `sampled_ns`: of exports that only their counter samples show to be cut, the time that these cover.
+    """
     held = records_held(tables)
     lacking: list[str] = []
     # Hardware counters have an entry of their own, and nothing else is computed from them.
@@ -126,7 +128,7 @@ def cut_export(tables: TableSet, captures: Collection[int]) -> list[Missing]:
             collected = sum(one.collected for one in some)
             lacking.append(f"{fmt.count(collected - sum(one.held for one in some))} of {fmt.count(collected)} {what}")
     if not lacking:
-        covered = {one: ns for one, ns in sampled_spans_of_cut(tables).items() if one in captures}
+        covered = {one: ns for one, ns in sampled_ns.items() if one in captures}
         if not covered:
             return []
         lengths = [

@@ -9,7 +9,7 @@ from pyanalyze.analysis.occupancy import in_flight_ns
 from pyanalyze.report.fill.how import serving_tenants
 from pyanalyze.report.sentences.co_run import co_run_part
 from pyanalyze.results.report import Window
-from pyanalyze.tables.selections import of_process
+from pyanalyze.tables.selections import of_process, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,13 +122,8 @@ def _lone_pause(
     # Other work can only shorten what kernels leave: mostly they say it, and millions of rows need not be sorted.
     if _longest_without_kernels_ns(tables, mine, first, last) < least_ns:
         return None
-    work = pl.concat(
-        tables.columns(name, "device_id", "capture", "pid", "start_ns", "end_ns")
-        .filter(mine, pl.col("end_ns") > first, pl.col("start_ns") < last)
-        .select("start_ns", "end_ns")
-        for name in _WORK
-    )
-    spans = union(work)
+    work = work_of(tables, tenant, _WORK, "start_ns", "end_ns")
+    spans = union(work.filter(pl.col("end_ns") > first, pl.col("start_ns") < last))
     pauses = (
         spans.select(ns=pl.col("start_ns") - pl.col("end_ns").shift(1), ends="start_ns").drop_nulls().top_k(2, by="ns")
     )
