@@ -44,6 +44,7 @@ from pyanalyze.report.sentences.occupancy import while_in_flight
 from pyanalyze.report.sentences.slowdown import aggressors_text
 from pyanalyze.report.sentences.time_split import limit_text
 from pyanalyze.report.sentences.window import defined_window
+from pyanalyze.tables.selections import covered_ns
 from pyanalyze.text.format import count
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
 
@@ -2368,6 +2369,21 @@ def test_sms_are_told_of_the_time_with_kernels_in_flight() -> None:
     page = " ".join(run("occupancy", path).stdout.split())
     assert f"SMs active while in flight {100 * active.value:.0f} % (" in page
     assert f"(mean over the {100 * part:.1f} % of the window with work in flight)" in page
+
+
+def test_sms_of_a_group_of_mps_clients_are_counted_once() -> None:
+    """By SQL kernels were in flight for 20.9 % of the window; records name either of two clients for their context."""
+    path = H100 / "mps-A-B-beside-C.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        kernels = db.execute('SELECT start, "end" FROM CUPTI_ACTIVITY_KIND_KERNEL').fetchall()
+    in_flight_ns = covered_ns(pl.DataFrame(kernels, schema=["start_ns", "end_ns"], orient="row"))
+    (device,) = load(path).report().devices
+    assert device.window is not None
+    assert device.occupancy is not None
+    part = in_flight_ns / (device.window.end_ns - device.window.start_ns)
+    assert part == pytest.approx(0.208, abs=0.002)
+    # Two clients with blocks on all SMs, in their group's time slices alone, are not twice the SMs.
+    assert 0.15 < device.occupancy.sm_active.value <= device.occupancy.sm_active.high <= part
 
 
 def test_what_limits_theoretical_occupancy_is_no_grid() -> None:

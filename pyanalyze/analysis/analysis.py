@@ -175,7 +175,9 @@ class Analysis:
         """Who may be on which SMs, by device, as the verdicts imply."""
         from pyanalyze.analysis.occupancy import placement_policy
 
-        return {verdict.device_id: placement_policy(self.tables, verdict) for verdict in self.verdicts}
+        return {
+            one.device_id: placement_policy(self.tables, one, self.mps_groups[one.device_id]) for one in self.verdicts
+        }
 
     @cached_property
     def _inferred_residency_tables(self) -> Mapping[str, AnyTable]:

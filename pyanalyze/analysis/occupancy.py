@@ -233,7 +233,7 @@ class PlacementPolicy:
         }
 
 
-def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
+def placement_policy(tables: TableSet, verdict: Verdict, mps_group: frozenset[int] = frozenset()) -> PlacementPolicy:
     """Say what a verdict implies for placement: who may be on which SMs, and at once with whom?
 
     Parameters
@@ -242,6 +242,9 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
         The tables: SMs that each context was shown, TPC masks of green contexts, MPS percentages.
     verdict
         Verdict of the device.
+    mps_group
+        Clients of an MPS group that is time-sliced with other tenants (`analysis.residency.mps_group`). They are on the
+        SMs together, whichever of them switch records name.
 
     Returns
     -------
@@ -273,7 +276,11 @@ def placement_policy(tables: TableSet, verdict: Verdict) -> PlacementPolicy:
     }
     # Residency is on record: where several are resident alternately, only those with one holder run concurrently.
     resident = set(tables.residency.filter(here)["tenant_id"].drop_nulls())
-    holders = {tenant: held_by.get(tenant, tenant) for tenant in by_pid.values()}
+    holders = {
+        tenant: min(mps_group) if tenant in mps_group else held_by.get(tenant, tenant) for tenant in by_pid.values()
+    }
+    if mps_group & resident:
+        resident |= mps_group
     time_sliced = set(holders.values()) <= resident and len(set(holders.values())) > 1
     device = tables.devices.filter(here).row(0, named=True)
     total = device["sm_count"]
