@@ -20,7 +20,7 @@ import pyanalyze
 from pyanalyze.errors import CaptureDamaged, CaptureUnreadable, SamplesUnreadable, TableMismatch, UsageError
 from pyanalyze.export.pack import new_key, pack, read_key
 from pyanalyze.inputs.nsys_export import is_pack
-from pyanalyze.inputs.pack import _names
+from pyanalyze.inputs.pack import _names, unpack
 from pyanalyze.session import Session
 from pyanalyze.tables.frames import ANALYSIS_TABLES
 
@@ -151,6 +151,17 @@ def test_a_pack_goes_beside_other_captures(fixtures: Path, tmp_path: Path) -> No
     assert mixed.capture["clock_offset_ns"].to_list() == whole.capture["clock_offset_ns"].to_list()
     assert [v.mode for v in mixed.classify()] == [v.mode for v in whole.classify()]
     assert mixed.residency.drop("tenant_id").equals(whole.residency.drop("tenant_id"))
+
+
+def test_tables_of_events_are_read_when_they_are_asked_for(fixtures: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.pack"
+    pack(fixtures / "demo-time-slicing.sqlite", file, key=bytes(32), tables=(*ANALYSIS_TABLES, "api_calls"))
+    kept = unpack(file, events=ANALYSIS_TABLES).captures[0]
+    assert {"kernels", "switch_events", "processes"} <= set(kept)
+    assert "api_calls" not in kept
+    late = unpack(file, events=["api_calls"]).captures[0]
+    assert late["api_calls"].num_rows == unpack(file).captures[0]["api_calls"].num_rows > 0
+    assert "kernels" not in late
 
 
 def test_keys_are_secrets(fixtures: Path, tmp_path: Path) -> None:

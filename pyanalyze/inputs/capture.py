@@ -366,7 +366,7 @@ def _read_captures(
             if is_pack(path):
                 from pyanalyze.inputs.pack import unpack
 
-                packed = unpack(path, len(read))
+                packed = unpack(path, len(read), (*ANALYSIS_TABLES, *tables))
                 read.extend(packed.captures)
                 recordings.extend(_Recording.of(capture) for capture in packed.captures)
                 kept.extend([path] * len(packed.captures))
@@ -552,7 +552,7 @@ def read_late(paths: Sequence[Path], names: Sequence[str]) -> list[tuple[int, Ma
         from pyanalyze.inputs.pack import unpack
 
         first = list(paths).index(path)
-        held = unpack(path, first).captures[number - first]
+        held = unpack(path, first, names).captures[number - first]
         found.append((number, {name: held[name] for name in names if name in held}))
     return found
 

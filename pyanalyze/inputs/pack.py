@@ -21,7 +21,7 @@ from pyanalyze.text.numbers import FARTHEST_NS
 if TYPE_CHECKING:
     import os
     import sqlite3
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import polars as pl
 
@@ -67,7 +67,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def unpack(path: PathLike, first: int = 0) -> Unpacked:
+def unpack(path: PathLike, first: int = 0, events: Collection[str] = EVENT_TABLES) -> Unpacked:
     """Read a pack.
 
     Parameters
@@ -76,6 +76,8 @@ def unpack(path: PathLike, first: int = 0) -> Unpacked:
         The pack.
     first
         Number that its first capture gets in the session.
+    events
+        Tables of events to read, as far as they were packed: of a large pack the others take most of the time.
 
     Raises
     ------
@@ -119,7 +121,9 @@ def unpack(path: PathLike, first: int = 0) -> Unpacked:
         described = {name: _Described.of(name, table, most, writer) for name, table in dict(about["tables"]).items()}
         names = _names(connection, size)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_ROW_BYTES)
-        return _Source(connection, names, size).unpacked(described, first, str(path))
+        left_out = {*EVENT_TABLES}.difference(events)
+        read = {name: table for name, table in described.items() if name not in left_out}
+        return _Source(connection, names, size).unpacked(read, first, str(path))
     except (sqlite3.Error, TypeError, KeyError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise CaptureDamaged(f"{file}: the pack is damaged: {error}; make it again") from error
     except RecursionError as error:
