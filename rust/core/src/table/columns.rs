@@ -169,10 +169,11 @@ pub fn conform(table: &'static Table, batch: &RecordBatch) -> Result<RecordBatch
             Arc::clone(array)
         } else {
             // A dictionary of string views cannot be cast in one step: through plain text it can.
-            let text = arrow_cast::cast(array, &DataType::Utf8);
-            let direct = arrow_cast::cast(array, &want);
-            direct
-                .or_else(|e| text.and_then(|t| arrow_cast::cast(&t, &want)).map_err(|_| e))
+            arrow_cast::cast(array, &want)
+                .or_else(|e| {
+                    let text = arrow_cast::cast(array, &DataType::Utf8);
+                    text.and_then(|text| arrow_cast::cast(&text, &want)).map_err(|_| e)
+                })
                 .map_err(|e| Error::schema(&id, format!("column {}: {e}", column.name)))?
         };
         builder = builder.put(column.name, array);
