@@ -108,16 +108,12 @@ def keep(
     refused = [option for option, _ in compared.refused]
     others = [option for option in compared.options if option is not now and option not in refused]
     # Options are in the order of their mean slowdown.
-    other = f"; {named_inside(others[0])}: {slowdowns_text(others[0])}" if others else ""
     best = others[0] if others else None
-    bound = (
-        None
-        if best is None
-        else f"mean slowdown {range_text(now)} as it is, {range_text(best)} under {named_inside(best)}"
-    )
+    other = "" if best is None else f", {best.antt:.2f}x under {named_inside(best)}"
+    bound = None if best is None else f"{range_text(now)} now, {range_text(best)} under {named_inside(best)}"
     overlap = best is not None and _doubtful(best, now)
     if overlap:
-        bound = f"{bound}. These overlap: which is smaller is not certain"
+        bound = f"{bound}. They overlap, so which is smaller is not certain"
     inside = TRAITS[verdict.mode].mig_instance and not TRAITS[verdict.mode].one_process
     tail = _shorter_tail(compared)
     # What stands for caps that are not known has other ones.
@@ -125,17 +121,14 @@ def keep(
     as_what = "" if now is compared.current else f" ({named_inside(now)})"
     which = " that Kubernetes can make" if kube else " that meets the requirements" if refused else ""
     why = f"no other configuration{which} is forecast {'clearly ' if overlap else ''}faster on average"
-    first = f"its mean elapsed slowdown of {now.antt:.2f}x is the smallest of {len(others) + 1} configurations"
+    first = f"its mean elapsed slowdown is the smallest of {len(others) + 1} configurations"
     means = [f"{option.antt:.2f}x" for option in (now, *others[:1])]
     # A difference that no digit shows is none.
     if others and others[0].antt < now.antt and means[0] != means[1]:
-        change = " -> ".join(means)
-        said = "" if tail else f" (modelled mean elapsed slowdown {change}; latency is not compared)"
         best_other = f"{named_inside(others[0])}, the best other one,"
-        why = f"{best_other} is forecast to gain less than {fmt.percent(WORTH_IT, 0)}{said}"
+        why = f"{best_other} is forecast to gain less than {fmt.percent(WORTH_IT, 0)} of elapsed time"
         first = (
-            f"{named_inside(others[0])} has the smallest mean elapsed slowdown of {len(others) + 1} configurations"
-            f"{f' ({change})' if tail else ''}. "
+            f"{named_inside(others[0])} has the smallest mean elapsed slowdown of {len(others) + 1} configurations. "
             f"The model cannot tell a difference below {fmt.percent(WORTH_IT, 0)}"
         )
     if tail is not None:
@@ -155,13 +148,13 @@ def keep(
         action=f"Keep {kept}{' in this instance' if inside else ''}{' for now' if few else ''}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
-        expected=f"modelled slowdown, not measured: as it is{as_what}: {slowdowns_text(now)}{other}",
+        expected=f"modelled mean elapsed slowdown {now.antt:.2f}x now{as_what}{other}",
         bound=bound,
         why=f"{first}{_isolation(compared, verdict.mode)}. "
         f"{'Elapsed time is compared, not latency.' if tail is None else 'This compares elapsed time alone.'}"
         f"{trust_text(compared, now)}",
         undo=None,
-        wrong_if="the workloads change: other kernels, other load, or another number of tenants",
+        wrong_if="the workloads, their load or the number of tenants change",
     )
 
 
@@ -246,7 +239,7 @@ def stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
         return
     held = now or best
     why = (
-        "of the configurations compared only MIG isolates faults, memory and bandwidth at once; its mean slowdown is "
+        "of these configurations only MIG isolates faults, memory and bandwidth at once. Its mean slowdown is "
         f"{option.antt / held.antt:.2f} times that of {named_inside(held)}{'' if now is None else ' as it is'}"
     )
     made = action_of(option, compared, why, mode, kube=kube)
@@ -265,8 +258,8 @@ def _isolation(compared: Options, mode: Mode) -> str:
         return ""
     return (
         f". No tenant is forecast to gain {fmt.percent(WORTH_IT, 0)} or more under MIG (mean slowdown "
-        f"{option.antt:.2f}x): use it only to isolate faults "
-        "and bandwidth. Its commands: pyanalyze advise CAPTURE --require bandwidth-qos"
+        f"{option.antt:.2f}x). Use it only to isolate faults and bandwidth: pyanalyze advise CAPTURE --require "
+        "bandwidth-qos"
     )
 
 

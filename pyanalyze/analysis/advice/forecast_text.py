@@ -32,7 +32,7 @@ def bounds_text(option: Option) -> str:
     """The bounds of each tenant's slowdown and of their mean."""
     each = ", ".join(f"{f.name} {f.low:.2f}-{f.high:.2f}x" for f in option.forecasts)
     # A range may reach above today's slowdown: it is of what is advised, not of what was recorded.
-    return f"{each}; mean (ANTT) {range_text(option)}, all under {named_inside(option)}"
+    return f"{each}, mean {range_text(option)} under {named_inside(option)}"
 
 
 def range_text(option: Option) -> str:
@@ -78,7 +78,7 @@ def percentiles_text(option: Option, compared: Options) -> str:
 
 
 def trust_text(compared: Options, option: Option) -> str:
-    """Which solo runs were checked, and what the bounds of an option allow for.
+    """What the bounds of an option allow for, and what of this capture makes its forecast less sure; to append.
 
     How near the replay came to the record is the same for all options: :attr:`Options.replay_errors`.
     """
@@ -88,30 +88,20 @@ def trust_text(compared: Options, option: Option) -> str:
     elif compared.current is None:
         said += " The current configuration was not modelled: the gain over it is not known."
     if compared.replayed < 1:
-        said += (
-            f" {fmt.percent(compared.replayed)} of the operations were replayed, in windows spread over the recording."
-        )
-    also, margin = "", fmt.percent(option.margin)
-    if option.contention is not None:
-        said += f" {_more_time(option.contention)}"
-        also = " also"
-    if compared.check is None:
-        said += f" The bounds{also} allow for {margin} of error of the model."
-    else:
-        missed, more = fmt.percent(compared.check.size), fmt.percent(option.margin - compared.check.size)
-        said += f" The bounds{also} allow for {margin} of error: {missed} of the replay, {more} of this configuration."
+        said += f" Only {fmt.percent(compared.replayed)} of the operations were replayed."
+    said += f"{_took(option.contention)} Bounds allow for {fmt.percent(option.margin)} of model error"
+    said += f"{_more_time(option.contention)}."
     if option.contention is not None and option.contention.no_gain:
-        said += (
-            " A gain is likely, not certain: this recording does not show whether kernels gain anything over "
-            "time-slicing, and upper bounds assume that they do not."
-        )
+        # A time-sliced recording does not show what kernels gain side by side.
+        said += " Upper bounds assume no gain over time-slicing, because this recording does not show one."
     for name, pauses in compared.paused_solo.items():
         said += (
             f" {name} made {fmt.count(pauses)} pauses between its kernels before other tenants began, and hardly any "
-            "since: its requests may have piled up. Then each of its slowdowns is too high, now and in other "
-            "configurations."
+            "since. If its requests piled up, all its slowdowns here are too high."
         )
-    if any(one.provision is not None or one.placement is not None for one in compared.options):
+    fewer_sms = option.provision is not None or option.placement is not None
+    others = any(one.provision is not None or one.placement is not None for one in compared.options)
+    if fewer_sms or (option is compared.current and others):
         follow = [
             f"{fmt.percent(one.follows_sms, 0)} of the kernel time of {one.name}"
             for one in compared.clients
@@ -119,13 +109,11 @@ def trust_text(compared: Options, option: Option) -> str:
         ]
         if follow:
             said += (
-                f" {fmt.names(follow)} {'is' if len(follow) == 1 else 'are'} in grids with one block, or a whole "
-                "number of them, for each SM. Programs usually size such grids by the SMs that they see: then caps and "
-                "instances cost less than forecast."
+                f" {fmt.names(follow)} {'is' if len(follow) == 1 else 'are'} in grids that match the number of SMs. "
+                "If programs size them by the SMs that they see, caps and instances cost less than forecast."
             )
     if compared.untraced:
-        who = "Tenant" if len(compared.untraced) == 1 else "Tenants"
-        said += f" {who} not traced: {', '.join(compared.untraced)}. Upper bounds allow for their resident time."
+        said += f" Upper bounds allow for the resident time of {fmt.names(list(compared.untraced))} (not traced)."
     return said
 
 
@@ -134,7 +122,7 @@ def _solo(compared: Options) -> str:
     forecasts = () if compared.current is None else compared.current.forecasts
     checked = [row for row in forecasts if row.tenant_id in compared.solo_measured]
     if not checked:
-        return " Replayed solo runs: not checked."
+        return " No solo recording checks the forecast."
     said = ""
     for row in checked:
         measured = fmt.ratio(compared.solo_measured[row.tenant_id])
@@ -142,36 +130,47 @@ def _solo(compared: Options) -> str:
             f" Slowdown of {row.name}: {fmt.ratio(row.slowdown)} by the replay, {measured} against its solo recording."
         )
     rest = [row.name for row in forecasts if row not in checked]
-    return f"{said} Solo runs of {fmt.names(rest)}: not checked." if rest else said
+    return f"{said} No solo recording checks {fmt.names(rest)}." if rest else said
 
 
-def _more_time(contention: Contention) -> str:
-    """How much more time, or less, kernels take beside those of another tenant: what is forecast, and the bounds.
+def _took(contention: Contention | None) -> str:
+    """How much more time, or less, kernels take beside those of another tenant, where this capture shows it.
 
     Examples
     --------
     >>> from pyanalyze.analysis.advice.options import Contention
-    >>> _more_time(Contention(-0.3, 0.03, 0.12)).partition(": memory")[0]
-    "Kernels beside another tenant's are assumed to take 3 % more time (bounds 30 % less to 12 % more)"
-    >>> _more_time(Contention(0.0, 0.0, 0.08, basis="inferred"))
-    "Kernels beside another tenant's took no more time (inferred; bounds 0 % to 8 % more)."
+    >>> _took(Contention(0.0, 0.0, 0.08, basis="inferred"))
+    " Kernels beside another tenant's took no more time (inferred)."
     """
-
-    def change(part: float) -> str:
-        percent = round(100 * part)
-        return f"{abs(percent)} % {'more' if percent > 0 else 'less'}" if percent else "0 %"
-
-    middle, bounds = change(contention.middle), f"bounds {change(contention.low)} to {change(contention.high)}"
-    # What the recording shows of them has whatever they share in it.
-    why = ": memory, caches and the units of an SM are not modelled"
-    if contention.basis == "assumed":
-        found = f"are assumed to take {middle} time ({bounds}){why}"
-    elif contention.basis == "sampled":
-        # Counters show the traffic, not what it costs.
-        found = f"are forecast to take {middle} time (sampled; {bounds}){why}"
+    if contention is None or contention.basis == "assumed":
+        return ""
+    # Counters show the traffic, not what it costs.
+    verb = "are forecast to take" if contention.basis == "sampled" else "took"
     # Less than 1 % is no more than what replays of one recording differ by.
-    elif abs(contention.middle) < _NO_MORE_TIME:
-        found = f"took no more time (inferred; {bounds})"
-    else:
-        found = f"took {middle} time (inferred; {bounds})"
-    return f"Kernels beside another tenant's {found}."
+    none = contention.basis == "inferred" and abs(contention.middle) < _NO_MORE_TIME
+    middle = "no more" if none else _change(contention.middle)
+    return f" Kernels beside another tenant's {verb} {middle} time ({contention.basis})."
+
+
+def _more_time(contention: Contention | None) -> str:
+    """What the bounds allow for kernels beside those of another tenant.
+
+    Examples
+    --------
+    >>> from pyanalyze.analysis.advice.options import Contention
+    >>> _more_time(Contention(-0.3, 0.03, 0.12))
+    " and for kernels beside another tenant's that take 30 % less to 12 % more time (assumed)"
+    >>> _more_time(Contention(0.0, 0.0, 0.08, basis="inferred"))
+    ' and for 0 % to 8 % more of it'
+    """
+    if contention is None:
+        return ""
+    span = f"{_change(contention.low)} to {_change(contention.high)}"
+    if contention.basis == "assumed":
+        return f" and for kernels beside another tenant's that take {span} time (assumed)"
+    return f" and for {span} of it"
+
+
+def _change(part: float) -> str:
+    percent = round(100 * part)
+    return f"{abs(percent)} % {'more' if percent > 0 else 'less'}" if percent else "0 %"

@@ -184,7 +184,7 @@ def provisions(clients: Sequence[Client], sm_count: int, compute_major: int | No
         made(
             "equal",
             [100 / n] * n,
-            "equal caps are what Kubernetes' device plugin sets, and no client gets more than its part",
+            "equal caps are what Kubernetes' device plugin sets",
         ),
         made(
             "double",

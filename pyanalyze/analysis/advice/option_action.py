@@ -16,6 +16,7 @@ from pyanalyze.analysis.mps_daemon import DEFAULT_PIPE, PIPE
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.advice import Advice, times_slower
 from pyanalyze.text import format as fmt
+from pyanalyze.text.format import capital
 from pyanalyze.text.shell import shell_line
 from pyanalyze.text.visible import visible
 from pyanalyze.vocabulary import TRAITS
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Caps and instances change what `multiProcessorCount` says: the tenants of `fixtures/hardware/h100/mps-50-50-A-B`
 #: launch half as many blocks as without caps.
-_GRIDS = ". If a program sizes its grids by the SMs that it sees, its units of work change"
-_UNDER_CAPS = ". What kernels would take on all SMs is underestimated from a recording under caps"
+_GRIDS = ". Units of work change if a program sizes its grids by the SMs that it sees"
+_UNDER_CAPS = ". From a recording under caps, the gain of all SMs is underestimated"
 #: Where a gain is not certain and no tenant was recorded solo.
 _SOLO_FIRST = (
     f"# to check the forecast first, each tenant with no other one on the GPU: {recording(switches=False)}; then "
@@ -38,8 +39,8 @@ _SOLO_FIRST = (
 def action_of(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool, trial: bool = False) -> Advice:
     """An option as an action; on `trial` its first line says that a gain is not certain."""
     expected = (
-        f"modelled slowdown against a solo run on the whole GPU: {slowdowns_text(option, compared.current)} (mean "
-        f"{option.antt:.2f}x, STP {option.stp:.2f}){percentiles_text(option, compared)}"
+        f"modelled elapsed slowdown {slowdowns_text(option, compared.current)}, mean {option.antt:.2f}x"
+        f"{percentiles_text(option, compared)}"
     )
     commands, undo = _commands(option, compared, mode, kube=kube)
     under = "Try MPS" if trial else "Run the tenants under MPS"
@@ -49,23 +50,23 @@ def action_of(option: Option, compared: Options, why: str, mode: Mode, *, kube: 
         title = "Run all tenants under MPS" if TRAITS[mode].time_sliced else "Run the MPS clients without caps"
     if option.provision is not None:
         title = f"{under} with {_caps(option, option.provision)}"
-        why = f"{why}; {option.provision.why}"
+        why = f"{why}. {capital(option.provision.why)}"
         if kube:
             why = f"{why}. The device plugin also divides the memory equally"
     if option.placement is not None:
         parts = ", ".join(f"{name} {one.profile.name}" for name, one in option.placement.placed.items())
         title = f"Give each tenant its own MIG instance: {parts}"
-        why = f"{why}; {option.placement.left}"
+        why = f"{why}. {capital(option.placement.left)}"
         unknown = [client.name for client in compared.clients if client.memory_bytes is None]
         if unknown:
-            sizes = ", ".join(
-                f"{name} {option.placement.family.memory_bytes(option.placement.placed[name].profile) / 2**30:.1f} GiB"
-                for name in unknown
+            placed = option.placement
+            sizes = fmt.names(
+                [
+                    f"{name} into {placed.family.memory_bytes(placed.placed[name].profile) / 2**30:.1f} GiB"
+                    for name in unknown
+                ]
             )
-            why = (
-                f"{why}. The memory use of {fmt.names(unknown)} is not known: samples of nvidia-smi would show it. "
-                f"Their instances have about this memory: {sizes}"
-            )
+            why = f"{why}. Memory use is not known: check with nvidia-smi that it fits, of {sizes}"
     shares = TRAITS[option.mode].promises.not_isolated
     # Either way of the change: programs under caps see fewer SMs.
     under_caps = bool(TRAITS[mode].capped)
@@ -77,26 +78,26 @@ def action_of(option: Option, compared: Options, why: str, mode: Mode, *, kube: 
         bound=f"{bounds_text(option)}{ends_early_text(option)}{_UNDER_CAPS * under_caps}",
         why=f"{why}.{trust_text(compared, option)} Not isolated: {shares}",
         undo=undo,
-        check_after=f"{_check(option, compared.current, trial=trial)}{_GRIDS * capped}",
+        check_after=f"{_check(option, compared.current)}{_GRIDS * capped}",
         exclusive=True,
     )
 
 
-def _check(option: Option, now: Option | None, *, trial: bool) -> str:
+def _check(option: Option, now: Option | None) -> str:
     """What a capture in the new mode should show, where the change costs a tenant something as well."""
-    how = f"pyanalyze compare with a capture in that mode: {'if the forecast holds, ' if trial else ''}"
+    how = "record in that mode, then pyanalyze compare: "
     slower = {} if now is None else times_slower(option.forecasts, now.forecasts)
     if not slower:
-        less = "units of work take less time than now"
-        less = f"whether {less} is not forecast" if now is None else less
+        less = "units of work should take less time than now"
+        less = "whether units of work take less time than now is not forecast" if now is None else less
         worst = sum(fmt.ratio(one.slowdown) == fmt.ratio(option.worst.slowdown) for one in option.forecasts)
-        most = f"in that mode it is forecast to be slowed most ({fmt.ratio(option.worst.slowdown)})"
+        most = f"it is forecast to be slowed most ({fmt.ratio(option.worst.slowdown)})"
         first = f". Look at {option.worst.name} first: {most}" if worst == 1 else ""
         return f"{how}{less}{first}"
     names = {f.tenant_id: f.name for f in option.forecasts}
     costs = [f"those of {names[tenant_id]} {ratio:.2f} times as long" for tenant_id, ratio in slower.items()]
     others = fmt.names([name for tenant_id, name in names.items() if tenant_id not in slower])
-    gain = f"units of work of {others} take less time than now, " if others else "units of work take longer: "
+    gain = f"units of work of {others} should take less time than now, " if others else "units of work take longer: "
     return f"{how}{gain}{fmt.names(costs)}"
 
 

@@ -375,7 +375,7 @@ def simple_bounds(
         "client ends the others",
         undo=undo,
         exclusive=True,
-        wrong_if=f"kernels of {fmt.names(unknown)}, whose grids are not known, fill the SMs (1 wave or more)"
+        wrong_if=f"kernels of {fmt.names(unknown)}, whose grids are not known, fill the SMs"
         if unknown
         else "tenants wait for copies: MPS clients share the copy engines as well",
     )
@@ -387,9 +387,8 @@ def _too_many_blocks(tenants: Iterable[Resident]) -> str:
     waves = sum(one for _, one in known)
     if len(known) < 2 or waves <= 1:
         return ""
-    each = fmt.names([f"{name} {fmt.number(one)}" for name, one in known])
-    together = f"their grids take {fmt.number(waves)} waves together"
-    return f"It is not reached while all run: {together} ({each}, means by time, modelled)"
+    each = " and ".join(f"{name} {fmt.number(one)}" for name, one in known)
+    return f"It is not reached while all run: their grids take {fmt.number(waves)} waves together ({each}; modelled)"
 
 
 def _most_gain(tenant: Resident, inflation: float) -> str | None:
@@ -397,7 +396,7 @@ def _most_gain(tenant: Resident, inflation: float) -> str | None:
     inside = 1 - 1 / inflation
     if tenant.latency is not None and tenant.waits:
         less = fmt.percent(1 - 1 / tenant.latency)
-        said = f"kernel latency of {tenant.name} (launch to end) is at most {less} less, as in a replay without others"
+        said = f"kernel latency of {tenant.name} at most {less} less, as in a replay without other tenants"
         if tenant.added is not None:
             whole_ns = tenant.added.shared_ns
             parts = [
@@ -405,8 +404,8 @@ def _most_gain(tenant: Resident, inflation: float) -> str | None:
                 f"switched out in flight {fmt.percent(tenant.added.switched_out_ns / whole_ns)}",
             ]
             if tenant.added.saving_ns:
-                parts.append(f"saving and restoring {fmt.percent(tenant.added.saving_ns / whole_ns)} (assumed)")
-            said = f"{said}: {', '.join(parts)}"
+                parts.append(f"saving and restoring {fmt.percent(tenant.added.saving_ns / whole_ns)}, assumed")
+            said = f"{said} ({', '.join(parts)})"
         return f"{said}. Contention may take part of it"
     if inflation < NOTABLE_INFLATION:
         return None

@@ -129,8 +129,8 @@ def policy_for(slice_ns: int, now_ns: int) -> int:
 def _full_switch(switch: FullSwitch) -> str:
     """Name the parts of a full switch, and where they come from."""
     return (
-        f"A full switch takes about {fmt.duration(switch.length_ns)}: a switch gap of {fmt.duration(switch.gap_ns)}, "
-        f"and {fmt.duration(switch.state_ns)} for saving and restoring ({switch.known})"
+        f"A full switch takes about {fmt.duration(switch.length_ns)}: a gap of {fmt.duration(switch.gap_ns)}, and "
+        f"{fmt.duration(switch.state_ns)} to save and restore ({switch.known})"
     )
 
 
@@ -193,15 +193,15 @@ def time_slices(
     cost, wait_ns = overhead(slice_ns, switch_ns), longest_wait_ns(slice_ns, switch_ns, tenants)
     everyone = "both" if tenants == 2 else f"all {tenants}"
     now = (
-        f"{_full_switch(switch)}. Of a time slice, kernels execute for {fmt.duration(slice_ns)}: "
-        f"full switches take {fmt.percent(cost)} of the time while {everyone} use up their slices. "
-        f"Each time it is switched out, a kernel waits up to about {fmt.duration(wait_ns)} (calculated: "
-        f"{tenants - 1} x {fmt.duration(slice_ns)} and {tenants} full switches)"
+        f"{_full_switch(switch)}. Kernels execute for {fmt.duration(slice_ns)} of a time slice. While {everyone} use "
+        f"up their slices, full switches take {fmt.percent(cost)} of the time. A kernel that is switched out then "
+        f"waits up to about {fmt.duration(wait_ns)} (calculated: {tenants - 1} x {fmt.duration(slice_ns)} and {tenants} full "
+        "switches)"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
     unknown = (
-        "NVIDIA does not publish how long the policies short, medium and long are: set one, record again, and read the "
-        "length with pyanalyze residency"
+        "NVIDIA does not publish the lengths of its policies: set one, record again, and read the length with "
+        "pyanalyze residency"
     )
     if latency_ns is not None:
         choice = slice_for(latency_ns, switch_ns, tenants)
@@ -254,8 +254,7 @@ def time_slices(
             bound=_longer_slices_save(resident, switch)
             or f"{fmt.percent(cost)} of the time while {everyone} are busy: the full switches of whole time slices"
             f"{', of the assumed length' if switch.assumed else ''}",
-            why="longer time slices need fewer switches of the same cost, but let kernels wait longer. "
-            f"{now}. {unknown}",
+            why=f"longer time slices need fewer switches, but kernels wait longer. {now}. {unknown}",
             undo=undo,
             exclusive=True,
             check_after="recorded time slices are longer, and latencies are still short enough",

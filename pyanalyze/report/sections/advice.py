@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.advice.options import ReplayError, how_wrong
 from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
-from pyanalyze.report.blocks import Block, Cell, Column, Commands, Note, Para, Table
+from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table
 from pyanalyze.report.sampled_text import without_capture
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.missing import solo_first, why_missing, why_missing_or_nothing
@@ -95,15 +95,9 @@ def _replayed(device: Device) -> str:
     """By how much the replay of the current configuration misses the record: once, above the table of options."""
     labels = tenant_labels(device.tenants)
     each = [
-        f"{labels[one.tenant_id]} {how_wrong(ReplayError(one.tenant_id, one.error))} "
-        f"({fmt.duration(one.recorded_ns)} recorded, {fmt.duration(round(one.recorded_ns * (1 + one.error)))} replayed)"
-        for one in device.replay_check
+        f"{labels[one.tenant_id]} {how_wrong(ReplayError(one.tenant_id, one.error))}" for one in device.replay_check
     ]
-    return (
-        f"Replay of the current configuration, elapsed time: {fmt.names(each)}. Operations before or after a long "
-        "pause of their host are left out. Forecasts rest on that replay, and slowdowns of the current configuration "
-        "below are those of the replay."
-    )
+    return f"The replay of the current configuration makes the elapsed time of {fmt.names(each)}."
 
 
 def settings_blocks(device: Device | None, inputs: Inputs) -> list[Block]:
@@ -155,21 +149,26 @@ def _compared(device: Device) -> list[Block]:
         Column("Mean slowdown", "ANTT", True),
         Column("STP", "sum of 1/slowdown", True),
         Column("Slowdown of each tenant", "[bounds]"),
-        Column("Isolated"),
+        Column("Isolated", "by documentation; ?: sources disagree"),
     )
     whole = "the whole GPU" if device.mig is None else "the whole instance"
     shown = {option.strategy for option in device.options}
     strategies = "".join(f" {said}" for strategy, said in _STRATEGIES.items() if strategy in shown)
+    of_caps = f" A percentage is the client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.{strategies}" if strategies else ""
     caption = (
-        "Forecasts of the elapsed slowdown (modelled): the recorded launches replayed under each sharing "
-        f"configuration, compared with each tenant solo on {whole}. STP is the system throughput: at 1 the tenants "
-        "together do no more work than one of them solo. A percentage is the client's "
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE."
-        f"{strategies}{_other_slowdown(device)} "
-        "The last column is what documentation says of the mode; where sources disagree, it has a ?."
+        f"Forecast elapsed slowdown of each tenant against a solo run on {whole} (modelled).{_other_slowdown(device)}"
+    )
+    how = (
+        "The recorded launches are replayed under each sharing configuration, the current one included. Operations "
+        "before or after a long pause of their host are left out. STP is the system throughput: at 1 the tenants "
+        f"together do no more work than one of them solo.{of_caps}"
     )
     reasons = _reasons(device.options, labels)
-    return [Table(columns, tuple(rows), caption), *([Para(" ".join(reasons))] if reasons else [])]
+    return [
+        Table(columns, tuple(rows), caption),
+        *([Para(" ".join(reasons))] if reasons else []),
+        Fold("How to read the forecasts", (Para(how),)),
+    ]
 
 
 #: Of the configurations that slow a tenant most, so many are explained.
@@ -214,18 +213,13 @@ def _other_slowdown(device: Device) -> str:
     known = {t.tenant_id: t.slowdown.elapsed for t in device.tenants}
     labels = tenant_labels(device.tenants)
     differ = [
-        f"{labels[f.tenant_id]} ({fmt.ratio(found.value)}, here {fmt.ratio(f.slowdown)})"
+        f"{fmt.ratio(found.value)} for {labels[f.tenant_id]} (here {fmt.ratio(f.slowdown)})"
         for f in current
         if (found := known.get(f.tenant_id)) is not None and abs(f.slowdown / found.value - 1) >= _NOTABLE
     ]
     if not differ:
         return ""
-    other = "another elapsed slowdown" if len(differ) == 1 else "other elapsed slowdowns"
-    return (
-        f" Interference has {other} for {fmt.names(differ, 3)}: quote {'that one' if len(differ) == 1 else 'those'}. "
-        "There only the solo run is modelled, by taking away what others added. Here both runs are, from blocks on "
-        "SMs, to compare configurations with each other."
-    )
+    return f" Interference has {fmt.names(differ, 3)}: quote that, because only its solo run is modelled."
 
 
 def _kept_apart(mode: Mode) -> str:
