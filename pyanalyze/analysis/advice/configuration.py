@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import required as isolating
-from pyanalyze.analysis.advice.forecast_text import named_inside, range_text, slowdowns_text, trust_text
+from pyanalyze.analysis.advice.forecast_text import beside_text, named_inside, range_text, slowdowns_text, trust_text
 from pyanalyze.analysis.advice.option_action import action_of
 from pyanalyze.analysis.advice.options import AS_GOOD
 from pyanalyze.results.advice import EXPLAINS, Advice, times_slower
@@ -152,7 +152,7 @@ def keep(
         bound=bound,
         why=f"{first}{_isolation(compared, verdict.mode)}. "
         f"{'Elapsed time is compared, not latency.' if tail is None else 'This compares elapsed time alone.'}"
-        f"{trust_text(compared, now)}",
+        f"{trust_text(compared)}{beside_text(now.contention)}",
         undo=None,
         wrong_if="the workloads, their load or the number of tenants change",
     )
@@ -200,7 +200,7 @@ def for_tail(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
         f"it at least halves the modelled p99 kernel latency of {fmt.names(names)}, and has the smallest mean slowdown "
         f"of the configurations that do so for a tenant: {option.antt:.2f}x, {now.antt:.2f}x as it is"
     )
-    made = action_of(option, compared, why, mode, kube=kube)
+    made = action_of(option, compared, why, mode, kube=kube, also=True)
     action = f"If the p99 latency of {fmt.names(names)} matters more: {made.action[0].lower()}{made.action[1:]}"
     yield made.model_copy(update={"action": action})
 
@@ -242,7 +242,7 @@ def stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
         "of these configurations only MIG isolates faults, memory and bandwidth at once. Its mean slowdown is "
         f"{option.antt / held.antt:.2f} times that of {named_inside(held)}{'' if now is None else ' as it is'}"
     )
-    made = action_of(option, compared, why, mode, kube=kube)
+    made = action_of(option, compared, why, mode, kube=kube, also=True)
     condition = "Only if faults, memory or bandwidth must be isolated"
     # What costs the tenants more than it brings them is nobody's way to a sure gain.
     if now is not None and option.antt < now.antt and _doubtful(best, now) and not _doubtful(option, now):

@@ -77,8 +77,8 @@ def percentiles_text(option: Option, compared: Options) -> str:
     return said + (f"; no p99 for {fmt.names(missed)}: the replay misses it" if each and missed else "")
 
 
-def trust_text(compared: Options, option: Option) -> str:
-    """What the bounds of an option allow for, and what of this capture makes its forecast less sure; to append.
+def trust_text(compared: Options) -> str:
+    """What of this capture makes all forecasts less sure; sentences to append, once.
 
     How near the replay came to the record is the same for all options: :attr:`Options.replay_errors`.
     """
@@ -89,19 +89,12 @@ def trust_text(compared: Options, option: Option) -> str:
         said += " The current configuration was not modelled: the gain over it is not known."
     if compared.replayed < 1:
         said += f" Only {fmt.percent(compared.replayed)} of the operations were replayed."
-    said += f"{_took(option.contention)} Bounds allow for {fmt.percent(option.margin)} of model error"
-    said += f"{_more_time(option.contention)}."
-    if option.contention is not None and option.contention.no_gain:
-        # A time-sliced recording does not show what kernels gain side by side.
-        said += " Upper bounds assume no gain over time-slicing, because this recording does not show one."
     for name, pauses in compared.paused_solo.items():
         said += (
             f" {name} made {fmt.count(pauses)} pauses between its kernels before other tenants began, and hardly any "
             "since. If its requests piled up, all its slowdowns here are too high."
         )
-    fewer_sms = option.provision is not None or option.placement is not None
-    others = any(one.provision is not None or one.placement is not None for one in compared.options)
-    if fewer_sms or (option is compared.current and others):
+    if any(one.provision is not None or one.placement is not None for one in compared.options):
         follow = [
             f"{fmt.percent(one.follows_sms, 0)} of the kernel time of {one.name}"
             for one in compared.clients
@@ -133,42 +126,35 @@ def _solo(compared: Options) -> str:
     return f"{said} No solo recording checks {fmt.names(rest)}." if rest else said
 
 
-def _took(contention: Contention | None) -> str:
-    """How much more time, or less, kernels take beside those of another tenant, where this capture shows it.
+def beside_text(contention: Contention | None) -> str:
+    """How much more time, or less, a forecast gives kernels beside those of another tenant; sentences to append.
 
     Examples
     --------
     >>> from pyanalyze.analysis.advice.options import Contention
-    >>> _took(Contention(0.0, 0.0, 0.08, basis="inferred"))
-    " Kernels beside another tenant's took no more time (inferred)."
-    """
-    if contention is None or contention.basis == "assumed":
-        return ""
-    # Counters show the traffic, not what it costs.
-    verb = "are forecast to take" if contention.basis == "sampled" else "took"
-    # Less than 1 % is no more than what replays of one recording differ by.
-    none = contention.basis == "inferred" and abs(contention.middle) < _NO_MORE_TIME
-    middle = "no more" if none else _change(contention.middle)
-    return f" Kernels beside another tenant's {verb} {middle} time ({contention.basis})."
-
-
-def _more_time(contention: Contention | None) -> str:
-    """What the bounds allow for kernels beside those of another tenant.
-
-    Examples
-    --------
-    >>> from pyanalyze.analysis.advice.options import Contention
-    >>> _more_time(Contention(-0.3, 0.03, 0.12))
-    " and for kernels beside another tenant's that take 30 % less to 12 % more time (assumed)"
-    >>> _more_time(Contention(0.0, 0.0, 0.08, basis="inferred"))
-    ' and for 0 % to 8 % more of it'
+    >>> beside_text(Contention(-0.3, 0.03, 0.12))
+    " Kernels beside another tenant's are assumed to take 30 % less to 12 % more time."
+    >>> beside_text(Contention(0.0, 0.0, 0.08, basis="inferred"))
+    " Kernels beside another tenant's took no more time (inferred; bounds 0 % to 8 % more)."
     """
     if contention is None:
         return ""
     span = f"{_change(contention.low)} to {_change(contention.high)}"
     if contention.basis == "assumed":
-        return f" and for kernels beside another tenant's that take {span} time (assumed)"
-    return f" and for {span} of it"
+        found = f"are assumed to take {span} time"
+    elif contention.basis == "sampled":
+        # Counters show the traffic, not what it costs.
+        found = f"are forecast to take {_change(contention.middle)} time (sampled; bounds {span})"
+    # Less than 1 % is no more than what replays of one recording differ by.
+    elif abs(contention.middle) < _NO_MORE_TIME:
+        found = f"took no more time (inferred; bounds {span})"
+    else:
+        found = f"took {_change(contention.middle)} time (inferred; bounds {span})"
+    said = f" Kernels beside another tenant's {found}."
+    if contention.no_gain:
+        # A time-sliced recording does not show what kernels gain side by side.
+        said += " Upper bounds assume no gain over time-slicing, because this recording does not show one."
+    return said
 
 
 def _change(part: float) -> str:

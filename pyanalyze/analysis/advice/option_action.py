@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.advice import kubernetes, mig, mps
 from pyanalyze.analysis.advice.forecast_text import (
+    beside_text,
     bounds_text,
     ends_early_text,
     percentiles_text,
@@ -36,8 +37,13 @@ _SOLO_FIRST = (
 )
 
 
-def action_of(option: Option, compared: Options, why: str, mode: Mode, *, kube: bool, trial: bool = False) -> Advice:
-    """An option as an action; on `trial` its first line says that a gain is not certain."""
+def action_of(
+    option: Option, compared: Options, why: str, mode: Mode, *, kube: bool, trial: bool = False, also: bool = False
+) -> Advice:
+    """An option as an action; on `trial` its first line says that a gain is not certain.
+
+    `also`: a forecast before it says what makes all of them less sure.
+    """
     expected = (
         f"modelled elapsed slowdown {slowdowns_text(option, compared.current)}, mean {option.antt:.2f}x"
         f"{percentiles_text(option, compared)}"
@@ -56,7 +62,8 @@ def action_of(option: Option, compared: Options, why: str, mode: Mode, *, kube: 
     if option.placement is not None:
         parts = ", ".join(f"{name} {one.profile.name}" for name, one in option.placement.placed.items())
         title = f"Give each tenant its own MIG instance: {parts}"
-        why = f"{why}. {capital(option.placement.left)}"
+        if option.placement.free_memory_slices or option.placement.free_compute_slices:
+            why = f"{why}. {capital(option.placement.left)}"
         unknown = [client.name for client in compared.clients if client.memory_bytes is None]
         if unknown:
             placed = option.placement
@@ -66,7 +73,7 @@ def action_of(option: Option, compared: Options, why: str, mode: Mode, *, kube: 
                     for name in unknown
                 ]
             )
-            why = f"{why}. Memory use is not known: check with nvidia-smi that it fits, of {sizes}"
+            why = f"{why}. Memory use is not known. Check with nvidia-smi that it fits: {sizes}"
     shares = TRAITS[option.mode].promises.not_isolated
     # Either way of the change: programs under caps see fewer SMs.
     under_caps = bool(TRAITS[mode].capped)
@@ -76,7 +83,7 @@ def action_of(option: Option, compared: Options, why: str, mode: Mode, *, kube: 
         commands=[*commands, *([_SOLO_FIRST] if trial and not compared.solo_measured else [])],
         expected=expected,
         bound=f"{bounds_text(option)}{ends_early_text(option)}{_UNDER_CAPS * under_caps}",
-        why=f"{why}.{trust_text(compared, option)} Not isolated: {shares}",
+        why=f"{why}.{'' if also else trust_text(compared)}{beside_text(option.contention)} Not isolated: {shares}",
         undo=undo,
         check_after=f"{_check(option, compared.current)}{_GRIDS * capped}",
         exclusive=True,
