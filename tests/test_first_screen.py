@@ -71,7 +71,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
         None,
         r"^Answer +Sharing is the cause: unknown\. The largest known slowdown is 1\.\d\dx; that of second",
         r"^Do +Keep [a-zA-Z ]+ in this instance",
-        r"first 1\.\d\dx, second 1\.\d\dx",
+        r"Expected: modelled mean elapsed slowdown 1\.\d\dx now, 1\.\d\dx under MPS with equal caps\.",
         r"^Missing +.*see `pyanalyze report`$",
         r"^Analysed +NVIDIA H100 80GB HBM3 MIG \dg\.40gb \(device 0\)",
     ),

@@ -256,10 +256,8 @@ def test_the_chart_of_causes_shows_what_the_answer_says(fixtures: Path) -> None:
     assert share in drawn
     assert "waiting for its time slice" in drawn
     assert "not resident" not in drawn
-    chart = next(
-        one for one in _section(session.report(), "interference") if isinstance(one, Chart) and "added" in one.title
-    )
-    assert "counts as what delayed the head of that queue" in chart.caption
+    said = " ".join(one.text for one in _section(session.report(), "interference") if isinstance(one, Para))
+    assert "counts as what delayed the head of that queue" in said
 
 
 def _options(report: Report) -> dict[str, str]:
@@ -403,10 +401,8 @@ def test_with_one_other_tenant_pairwise_interference_is_the_slowdown(fixtures: P
 def test_kernels_per_second_say_of_which_launches(fixtures: Path) -> None:
     """A solo recording has another figure beside another co-run: only launches that both have are compared."""
     report = load(fixtures / "containers-same-pid").report()
-    table = next(
-        one for one in _section(report, "interference") if isinstance(one, Table) and one.caption.startswith("Slowdown")
-    )
-    assert table.caption.endswith("Kernels/s counts the work that is in both runs.")
+    said = " ".join(one.text for one in _section(report, "interference") if isinstance(one, Para))
+    assert "Only work that is in both runs counts." in said
 
 
 def test_modes_of_a_fleet_add_up_to_what_the_line_counts() -> None:
@@ -555,8 +551,8 @@ def test_longer_time_slices_are_for_throughput_and_say_where_a_switch_is_from(fi
     assert said is not None
     assert float(said[1]) * 1e3 == pytest.approx(switches["median_full_ns"] - switches["median_gap_ns"], rel=0.02)
     # The same number where the added latency is explained.
-    captions = [one.caption for one in _section(report, "interference") if isinstance(one, Table) and one.caption]
-    assert any(f"about {said[1]} us (" in caption for caption in captions)
+    texts = [one.text for one in _section(report, "interference") if isinstance(one, Para)]
+    assert any(f"about {said[1]} us (" in text for text in texts)
 
     (assumed,) = [
         one
@@ -576,7 +572,7 @@ def test_what_a_slowdown_covers_is_said(fixtures: Path) -> None:
     assert slowdown[1].latency is not None
     assert slowdown[1].latency.value > slowdown[0].latency.value
     captions = [one.caption for one in _section(whole, "interference") if isinstance(one, Table)]
-    assert any("also what ran while no other tenant had any" in one and "--start" in one for one in captions)
+    assert any("Work that ran solo counts as well: --start" in one for one in captions)
 
 
 def test_an_interval_longer_than_the_window_is_explained(fixtures: Path) -> None:
@@ -1228,7 +1224,7 @@ def test_a_lower_bound_is_said_with_what_it_rests_on(corpus: Path) -> None:
     wait = "the program made no CUDA call until about the end of its kernels; so few such waits cannot show whether"
     assert wait in page
     assert "Slowdown (shared over solo), bounded by the resident time of the other tenants." in page
-    assert "The bound assumes an execution of 1.00x." in page
+    assert "| 1.00x (assumed) |" in page
     assert "replay" not in page.partition("## Interference")[2].partition("\n## ")[0]
     assert page.count("| Waiting for its time slice |") == 1
     assert page.count("median residency intervals 2.130 ms (constant_cycles;") == 1
@@ -1406,3 +1402,11 @@ def test_no_context_switch_is_not_called_a_few(hardware: Path, tmp_path: Path) -
     details = [one.detail for one in device.sharing.evidence if one.detail.startswith("several tenants were busy")]
     assert len(details) == 1
     assert details[0].endswith("of the busy time, with no context switch between them")
+
+
+def test_a_section_repeats_no_first_paragraph_but_has_it_where_it_stands_by_itself(fixtures: Path) -> None:
+    """Who is slowed most is the first sentence of a page; `pyanalyze interference` has no first paragraph."""
+    report = load(fixtures / "demo-time-slicing.sqlite").report()
+    assert render_markdown(report).count("Largest slowdown: app_b") == 1
+    for text in (render_text(report), render_text(report, sections=("interference",))):
+        assert text.count("Largest slowdown: app_b") == 1

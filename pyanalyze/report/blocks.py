@@ -65,6 +65,8 @@ class Para:
 
     text: str
     tone: Tone = "plain"
+    in_lead: bool = False
+    """The first paragraphs of a page say it: only a section that is shown by itself does."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ def is_empty(block: Block, drawn: Container[str]) -> bool:
     """Whether nothing of a block can be shown by a format that has only these charts."""
     if isinstance(block, Fold):
         return all(is_empty(inner, drawn) for inner in block.blocks)
+    if isinstance(block, Para):
+        return block.in_lead
     return isinstance(block, Chart) and block.key not in drawn
 
 

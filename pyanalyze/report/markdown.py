@@ -71,7 +71,7 @@ def markdown_page(page: Page, pictures: Mapping[str, str] | None = None, omitted
         title = f"{section.title}: {section.device}" if section.device else section.title
         out += [f"## {esc(title)}", ""]
         for block in section.blocks:
-            out += _block(block, links)
+            out += [] if is_empty(block, links) else _block(block, links)
     # Where pictures were asked for and there are none, there is nothing to draw.
     if omitted and pictures is None:
         out += [_line(esc(omitted)), ""]
@@ -109,10 +109,8 @@ def _block(block: Block, links: Mapping[str, str]) -> list[str]:
             for n, command in enumerate(commands, 1):
                 table += [f"{n}:", "", *_code((command,), "sh")]
             return [_line(esc(caption)), "", *table] if caption else table
-        case Fold() if is_empty(block, links):
-            return []
         case Fold(title=title, blocks=blocks):
-            inner = [line for item in blocks for line in _block(item, links)]
+            inner = [line for item in blocks if not is_empty(item, links) for line in _block(item, links)]
             return [f"<details><summary>{esc(title)}</summary>", "", *inner, "</details>", ""]
         case Chart(key=key, title=title, caption=caption):
             if key not in links:

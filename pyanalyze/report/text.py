@@ -121,7 +121,9 @@ def text_page(
 
 def _by_itself(block: Block) -> Block:
     """A block of a section that is shown without the others."""
-    return replace(block, text=outside_report(block.text)) if isinstance(block, (Para, Note)) else block
+    if isinstance(block, Para):
+        return replace(block, text=outside_report(block.text), in_lead=False)
+    return replace(block, text=outside_report(block.text)) if isinstance(block, Note) else block
 
 
 def section_text(title: str, blocks: Sequence[Block], width: int = TABLE_WIDTH) -> str:
@@ -149,6 +151,8 @@ def _harmless(line: str) -> str:
 
 def _block(block: Block, width: int) -> list[str]:
     match block:
+        case Para(in_lead=True):
+            return []
         case Para(text=text):
             return _wrap(text, _WIDTH)
         case Note(title=title, text=text):

@@ -195,8 +195,8 @@ def time_slices(
     now = (
         f"{_full_switch(switch)}. Kernels execute for {fmt.duration(slice_ns)} of a time slice. While {everyone} use "
         f"up their slices, full switches take {fmt.percent(cost)} of the time. A kernel that is switched out then "
-        f"waits up to about {fmt.duration(wait_ns)} (calculated: {tenants - 1} x {fmt.duration(slice_ns)} and {tenants} "
-        "full switches)"
+        f"waits up to about {fmt.duration(wait_ns)} (calculated: {tenants - 1} x {fmt.duration(slice_ns)} and "
+        f"{tenants} full switches)"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
     unknown = (

@@ -72,7 +72,7 @@ OTHER_PACE = 0.1
 _NOT_KNOWN = Slowdown(elapsed=None, latency=None, resident=None)
 #: The lower end of an inferred elapsed slowdown, where it is far from the value and the upper end is not.
 SLEEPS_UNTIL = (
-    "elapsed: the value holds if each unit of work follows the one before; if units arrive on their own, as requests "
+    "the elapsed slowdown holds if each unit of work follows the one before. If units arrive on their own, as requests "
     "do, it is near the lower end"
 )
 _FAR_BELOW = 0.1

@@ -13,6 +13,7 @@ from pyanalyze.report.blocks import (
     Column,
     Fact,
     Facts,
+    Fold,
     Note,
     Para,
     Table,
@@ -39,7 +40,7 @@ from pyanalyze.text.format import capital, full_stop
 from pyanalyze.vocabulary import INFERRED_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyanalyze.results.interference import Causes, Estimate, ExecutionSplit, Interference, MatrixCell, NotCompared
     from pyanalyze.results.report import Device, Tenant
@@ -48,14 +49,14 @@ if TYPE_CHECKING:
 
 _CAUSES_CAPTION = "Where the added latency of its kernels went (inferred)."
 _ROOT_CAUSES = (
-    " A wait behind kernels of its own counts as what delayed the head of that queue; where nothing did, as queueing."
+    "A wait behind kernels of its own counts as what delayed the head of that queue; where nothing did, as queueing. "
+    "Behind its own: waits of kernels in the same stream behind one that this delayed."
 )
 _NOT_TOLD_APART = (
-    " Waiting for others: queueing, time slices, switches and slower execution together. No record of residency tells "
+    "Waiting for others: queueing, time slices, switches and slower execution together. No record of residency tells "
     "them apart."
 )
-_ASSUMED = " The {} assumes an execution of 1.00x."
-_ABOVE = " The replay, which assumes 1.00x for all kernels, does not use them."
+_ABOVE = " The replay assumes 1.00x and does not use them."
 #: Kernels of groups of work that are shown.
 _KERNELS = 12
 
@@ -66,7 +67,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     blocks: list[Block] = [Note("Check the host first", full_stop(capital(h.detail))) for h in device.host]
     reason = why_missing(device, "interference")
     said = victim_sentence(device)
-    blocks.append(Para(said))
+    blocks.append(Para(said, in_lead=device is inputs.main and impact_of(device).victim is not None))
     if any(t.slowdown.elapsed or t.slowdown.latency or t.slowdown.resident for t in device.tenants):
         together = (row.detail for row in inputs.report.quality if row.name == "captures_partly_together")
         blocks.append(_slowdown_table(device, labels, next(together, None)))
@@ -76,8 +77,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     reason_of_all = said if len(device.without_slowdown()) == len(device.tenants) else ""
     for t in () if sole and device.sharing.basis == "observed" else device.tenants:
         # What is said of all tenants is said above, once.
-        notes = (text for text in t.slowdown_notes if text not in reason_of_all)
-        blocks += [Note(labels[t.tenant_id], full_stop(capital(visible(text, LONG)))) for text in notes]
+        notes = [full_stop(capital(visible(text, LONG))) for text in t.slowdown_notes if text not in reason_of_all]
+        if notes:
+            blocks.append(Note(labels[t.tenant_id], " ".join(notes)))
     blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
@@ -91,24 +93,23 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         blocks += _matrix_blocks(device, figures, labels)
         blocks += _kernel_blocks(figures, labels)
     blocks += _cause_blocks(device)
+    if counted := _columns_text(device):
+        blocks.append(Fold("What each column counts", tuple(Para(text) for text in counted)))
     if device.window is not None and len(device.tenants) > 1:
         blocks.append(
             Chart(
                 chart_key("latency", device.device_id),
                 "Kernel latency over time, and time with kernels in flight",
-                "A row for each tenant, on one logarithmic scale. Dot: median latency (launch to end) of the kernels "
-                "launched in the interval. Line above it: p95. "
-                "Below, in the same order: the part of the interval in which kernels of a tenant were in flight.",
+                "Dot: median latency (launch to end) of the kernels launched in the interval, on a logarithmic scale. "
+                "Line above it: p95. Below: part of the interval with kernels in flight.",
             )
         )
         blocks.append(
             Chart(
                 chart_key("solo", device.device_id),
                 "The same kernels, solo and shared",
-                "Execution time of each kernel, as measured; without a baseline, solo launches are those that ran here "
-                "without another tenant. Point: ratio of the geometric means of shared and solo "
-                "launches, with its 95 % confidence interval. Tick: median. Where launches differ much in length, the "
-                "point is not the ratio of the medians."
+                "Execution time of each kernel, shared and solo (without a baseline: launches here without another "
+                "tenant). Point: ratio of geometric means, with its 95 % confidence interval. Tick: median."
                 + _ABOVE
                 * any(t.slowdown.execution_assumed for t in device.tenants),
             )
@@ -138,45 +139,73 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
     measured = sorted({visible(t.baseline) for t in device.tenants if t.baseline is not None})
     known = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency, t.slowdown.resident) if e]
     whole = [e for t in device.tenants for e in (t.slowdown.elapsed, t.slowdown.latency) if e]
-    how = "replay"
     if any(t.group_of is not None for t in device.tenants):
         against = "from the same kernels beside another group of work and solo"
     elif measured:
         against = f"measured against {', '.join(measured)}"
     elif any(e.from_below for e in whole) and all(e.high is None for e in whole):
-        against, how = "bounded by the resident time of the other tenants", "bound"
+        against = "bounded by the resident time of the other tenants"
     else:
-        against = (
-            "estimated by a counterfactual replay without the other tenants. Elapsed is too high where requests had "
-            "piled up: solo, the program would have paused between them. It is too low where the program's host (CPU) "
-            "code is faster solo"
-        )
+        against = "estimated by a counterfactual replay without the other tenants"
     of = ""
-    if any(t.slowdown.elapsed for t in device.tenants):
-        of = (
-            " Pauses of the program longer than both 20 ms and three times its usual pause count neither in elapsed "
-            "time nor in kernels/s."
-        )
-    if any(t.throughput is not None for t in device.tenants):
-        of += " Kernels/s of the co-run are observed, those solo inferred: the same work over the time it would take."
-        of += " Kernels/s counts the work that is in both runs."
     # Of groups of work only launches beside another one are compared.
     if all(t.group_of is None for t in device.tenants):
-        chosen = co_run_options(device)
-        chosen = f": {chosen} leaves the time in which all {co_ran_word(device)}" if chosen else ""
-        counts = f"All work of the window counts, also what ran while no other tenant had any{chosen}"
         if (recorded := recorded_ns(device)) is not None:
-            counts = f"Work of the {fmt.duration(recorded)} that switch records cover counts, not of the whole window"
+            of = f" Work of the {fmt.duration(recorded)} that switch records cover counts, not of the whole window."
         elif together is not None:
-            counts = f"Work of the time that all captures cover counts ({together}), not of the whole window"
-        of = (
-            f" {counts}. "
-            "Latency begins at the launch: --work FILE measures requests from their own start."
-            f"{_ASSUMED.format(how) if any(t.slowdown.execution_assumed for t in device.tenants) else ''}{of}"
-        )
+            of = f" Work of the time that all captures cover counts ({together}), not of the whole window."
+        elif (chosen := co_run_options(device)) is not None:
+            # Solo work dilutes a slowdown.
+            of = f" Work that ran solo counts as well: {chosen} leaves the time in which all {co_ran_word(device)}."
     bounds_only = all(e.low is None or e.high is None or bound_text(e) for e in known)
     intervals = "" if bounds_only else " with 95 % confidence intervals"
     return Table(columns, rows, f"Slowdown (shared over solo){intervals}, {against}.{of}")
+
+
+def _columns_text(device: Device) -> list[str]:
+    """What the columns of slowdowns and of causes count, a paragraph each: below the tables, folded away."""
+    estimated = any(
+        e is not None and e.basis == "inferred" and e.high is not None and t.baseline is None and t.group_of is None
+        for t in device.tenants
+        for e in (t.slowdown.elapsed, t.slowdown.latency)
+    )
+    found = []
+    if any(t.slowdown.elapsed for t in device.tenants):
+        found.append(
+            "Elapsed leaves out pauses of the program longer than both 20 ms and three times its usual pause; so do "
+            "kernels/s."
+        )
+    if estimated:
+        found.append(
+            "An estimate is too high where requests had piled up: solo, the program would have paused between them. "
+            "It is too low where the program's host (CPU) code is faster solo."
+        )
+    if any(t.slowdown.latency and t.group_of is None for t in device.tenants):
+        found.append("Latency begins at the launch: --work FILE measures requests from their own start.")
+    if any(t.throughput is not None for t in device.tenants):
+        found.append(
+            "Kernels/s of the co-run are observed, those solo inferred: the same work over the time it would take. "
+            "Only work that is in both runs counts."
+        )
+    known = [t for t in device.tenants if t.causes is not None]
+    slow, caused = " ".join(found), " ".join(_causes_text(device, known)) if known else ""
+    return [text for text in (slow, caused) if text]
+
+
+def _causes_text(device: Device, known: Sequence[Tenant]) -> Iterator[str]:
+    """What the columns of causes count, a sentence or two each."""
+    own = any(behind_own(tenant, cause) is not None for tenant in known for cause in BEHIND_OWN)
+    if own:
+        yield _ROOT_CAUSES
+    if any((tenant.root_causes or tenant.causes).queue_other for tenant in known):  # type: ignore[union-attr]
+        yield (
+            "Behind others: kernels or copies of another tenant held up this operation, or the one at the head of its "
+            "queue. The rest of queueing is waits behind work of its own."
+        )
+    if any(tenant.causes is not None and tenant.causes.others is not None for tenant in known):
+        yield _NOT_TOLD_APART
+    if basis := _switch_basis(device):
+        yield basis
 
 
 def _switched_out_known(device: Device) -> bool:
@@ -326,15 +355,14 @@ def _matrix_blocks(device: Device, figures: Interference, labels: Mapping[int, s
 
 def _shares_matrix(device: Device, matrix: Sequence[MatrixCell], labels: Mapping[int, str]) -> list[Block]:
     """Who took the time in which a time-sliced victim waited for several others."""
-    what = "Part of the time that others took between launch and end of the victim's kernels"
     chart = Chart(
         chart_key("matrix", device.device_id),
         "Pairwise interference",
-        f"{what}, by the aggressor that was resident (column).",
+        "Part of the time that others took from the victim (row), by the aggressor that was resident (column).",
     )
     caption = (
-        f"{what}, in which the aggressor was resident (inferred). How much this aggressor only would slow the victim "
-        "is not known: both would get other time slices."
+        "Time that others took between launch and end of the victim's kernels, by the aggressor that was resident "
+        "(inferred). How much one aggressor alone would slow the victim is not known."
     )
     shares = [(c, c.share, fmt.percent(c.share)) for c in matrix]
     blocks: list[Block] = [chart, _pairs_table("Share", shares, labels, caption)]
@@ -479,25 +507,12 @@ def _cause_blocks(device: Device) -> list[Block]:
         )
         for tenant in known
     )
-    own = any(behind_own(tenant, cause) is not None for tenant in known for cause in BEHIND_OWN)
     chart = Chart(
         chart_key("causes", device.device_id),
         "Where the added latency went",
-        f"Parts of the added latency of its kernels; they sum to 100 %.{_ROOT_CAUSES * own}",
+        "Parts of the added latency of its kernels; they sum to 100 %.",
     )
-    others = any((tenant.root_causes or tenant.causes).queue_other for tenant in known)  # type: ignore[union-attr]
-    behind = ""
-    if own:
-        behind = " Behind its own: waits of kernels in the same stream behind one that this delayed."
-    if others:
-        behind += (
-            " Behind others: kernels or copies of another tenant held up this operation, or the one at the head of "
-            "its queue. The rest of queueing is waits behind work of its own."
-            if own
-            else " Queueing behind others is behind kernels or copies of other tenants; the rest is behind its own."
-        )
-    together = _NOT_TOLD_APART * undivided
-    table = Table(columns, rows, f"{_CAUSES_CAPTION}{behind}{together}{_switch_basis(device)}")
+    table = Table(columns, rows, _CAUSES_CAPTION)
     return [*answer, chart, table, *_execution_blocks(known, labels)]
 
 
@@ -532,7 +547,7 @@ def _switch_basis(device: Device) -> str:
     switches = device.context_switches
     if switches is None or switches.cost_kind != "gap":
         return ""
-    known = " Context switches are switch gaps, as recorded, and saving and restoring"
+    known = "Context switches are switch gaps, as recorded, and saving and restoring"
     state = None if device.interference is None else device.interference.context_state
     if state is None:
         return (
